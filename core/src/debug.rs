@@ -1,0 +1,29 @@
+//! How bytes of a peer look in `Debug` output: a key as a short preview, a value only by its length.
+
+use core::fmt;
+
+/// Bytes of a key shown before the rest is cut.
+const KEY_PREVIEW: usize = 32;
+
+/// The first bytes of a key, escaped, and its length when it was cut.
+pub(crate) struct Key<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_at_checked(KEY_PREVIEW) {
+            Some((head, rest)) if !rest.is_empty() => {
+                write!(f, "\"{}\"... ({} bytes)", head.escape_ascii(), self.0.len())
+            }
+            _ => write!(f, "\"{}\"", self.0.escape_ascii()),
+        }
+    }
+}
+
+/// A value: its length and nothing of its content.
+pub(crate) struct Value<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0.len())
+    }
+}

@@ -1,0 +1,125 @@
+//! The clock: one receive rule, one tick rule, one bound.
+
+use core::time::Duration;
+
+use super::{Hlc, HlcRef, Node, NodeId};
+use crate::limits::{CLOCK_DRIFT_MAX, COUNTER_MAX};
+use crate::time::{UnixTime, whole_millis};
+
+/// The value to be issued would be further ahead of the wall clock than allowed. The clock is unchanged and stays
+/// usable: it issues again once the wall clock has caught up, or when the other's timestamp is nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the clock would be {} ms ahead of the wall clock, {} ms allowed", .ahead.as_millis(), .allowed.as_millis())]
+pub struct ClockDriftError {
+    /// How far ahead the refused value would have been.
+    pub ahead: Duration,
+    /// How far ahead a value may be.
+    pub allowed: Duration,
+}
+
+/// Issues clock values that only grow.
+///
+/// When the wall clock steps **forward**, by any amount, the next value follows it at once. When it steps **back** by
+/// up to the allowed drift, values go on from the greatest one issued, by their counter; when it steps back further,
+/// [`tick`](Self::tick) and [`receive`](Self::receive) fail until it has caught up to within the drift. Nothing is ever
+/// issued twice or out of order.
+///
+/// ```
+/// use statestore_proto::hlc::{HlcRef, HybridClock, NodeId};
+/// use statestore_proto::time::UnixTime;
+///
+/// let mut store = HybridClock::new(NodeId::new("StateStore")?);
+/// let now = UnixTime::from_millis(1_696_374_425_000);
+/// let version = store.receive(now, HlcRef::parse("1696374425000:0:CLIENT")?)?;
+/// assert_eq!(version.to_string(), "1696374425000:1:StateStore");
+/// assert_eq!(store.tick(now)?.to_string(), "1696374425000:2:StateStore");
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct HybridClock<N = NodeId> {
+    last: (u64, u64),
+    node: N,
+    drift_max: Duration,
+}
+
+impl<N: Node + Clone> HybridClock<N> {
+    /// A clock that has issued nothing, with the protocol's drift bound of one minute.
+    #[must_use]
+    pub const fn new(node: N) -> Self {
+        Self { last: (0, 0), node, drift_max: CLOCK_DRIFT_MAX }
+    }
+
+    /// The same clock with another drift bound. Fractions of a millisecond count as a whole one.
+    #[must_use]
+    pub fn with_drift_max(mut self, drift_max: Duration) -> Self {
+        self.drift_max = drift_max;
+        self
+    }
+
+    /// Issues a value for a local event.
+    ///
+    /// # Errors
+    /// [`ClockDriftError`] when the wall clock is further behind the last value issued than the drift bound.
+    pub fn tick(&mut self, now: UnixTime) -> Result<Hlc<N>, ClockDriftError> {
+        let next = match now.as_millis() {
+            now if now > self.last.0 => Some((now, 0)),
+            _ => after(self.last),
+        };
+        self.issue(now, next)
+    }
+
+    /// Issues a value greater than `other`, and than everything issued before.
+    ///
+    /// # Errors
+    /// [`ClockDriftError`] when that value would be further ahead of `now` than the drift bound: `other` comes from a
+    /// clock that is wrong, or the wall clock here stepped back.
+    pub fn receive(&mut self, now: UnixTime, other: HlcRef<'_>) -> Result<Hlc<N>, ClockDriftError> {
+        let other = other.position();
+        let next = match now.as_millis() {
+            now if now > self.last.0 && now > other.0 => Some((now, 0)),
+            _ => after(self.last.max(other)),
+        };
+        self.issue(now, next)
+    }
+
+    /// Who issues.
+    #[must_use]
+    pub const fn node(&self) -> &N {
+        &self.node
+    }
+
+    /// The last value issued, or zero.
+    #[must_use]
+    pub fn last(&self) -> HlcRef<'_> {
+        Hlc { wall: self.last.0, counter: self.last.1, node: self.node.as_node_ref() }
+    }
+
+    fn issue(
+        &mut self,
+        now: UnixTime,
+        next: Option<(u64, u64)>,
+    ) -> Result<Hlc<N>, ClockDriftError> {
+        // Past the last millisecond of 64 bits there is no next value: it would be further ahead than anything.
+        let (wall, counter) = next.unwrap_or((u64::MAX, u64::MAX));
+        let ahead = wall.saturating_sub(now.as_millis());
+        if next.is_none() || ahead > whole_millis(self.drift_max) {
+            return Err(ClockDriftError {
+                ahead: Duration::from_millis(ahead),
+                allowed: self.drift_max,
+            });
+        }
+        self.last = (wall, counter);
+        Ok(Hlc { wall, counter, node: self.node.clone() })
+    }
+}
+
+/// The next position: one more in the counter, or the next millisecond when the counter is used up.
+const fn after((wall, counter): (u64, u64)) -> Option<(u64, u64)> {
+    if counter < COUNTER_MAX {
+        return Some((wall, counter + 1));
+    }
+    match wall.checked_add(1) {
+        Some(wall) => Some((wall, 0)),
+        None => None,
+    }
+}

@@ -1,0 +1,138 @@
+//! The text form: `{wall}:{counter}:{node}`. Padded and bare in, bare out.
+
+use core::fmt;
+use core::str::FromStr;
+
+use super::{Hlc, HlcRef, Node, NodeIdError, NodeIdRef};
+use crate::resp::{BufferTooSmall, Decimal, Sink, Slice};
+
+/// Why a text is not a clock value, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at byte {at}")]
+pub struct ParseHlcError {
+    /// What is wrong.
+    pub kind: ParseHlcErrorKind,
+    /// Offset of the part that is wrong.
+    pub at: usize,
+}
+
+/// What is wrong with the text of a clock value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseHlcErrorKind {
+    /// Fewer than three parts.
+    #[error("missing part")]
+    MissingPart,
+    /// Wall or counter is empty or holds something else than decimal digits: a sign, a blank, a fraction.
+    #[error("not a decimal number")]
+    NotDecimal,
+    /// Wall or counter has more than 64 bits.
+    #[error("number out of range")]
+    Overflow,
+    /// The third part is not a node id.
+    #[error(transparent)]
+    Node(NodeIdError),
+}
+
+impl<'a> HlcRef<'a> {
+    /// Reads a clock value and borrows its node id. Allocates nothing.
+    ///
+    /// Deployed clients pad wall and counter with zeros to 15 and 5 digits; any number of leading zeros is read.
+    ///
+    /// # Errors
+    /// [`ParseHlcError`] names the first part that is wrong.
+    ///
+    /// ```
+    /// use statestore_proto::hlc::{HlcRef, ParseHlcErrorKind};
+    ///
+    /// assert_eq!(HlcRef::parse("001696374425000:00000:CLIENT")?.to_string(), "1696374425000:0:CLIENT");
+    /// assert_eq!(HlcRef::parse("+1:0:CLIENT").unwrap_err().kind, ParseHlcErrorKind::NotDecimal);
+    /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
+    /// ```
+    pub fn parse(text: &'a str) -> Result<Self, ParseHlcError> {
+        let (wall, rest) = number(text, 0)?;
+        let counter_at = text.len() - rest.len();
+        let (counter, node) = number(rest, counter_at)?;
+        let node_at = text.len() - node.len();
+        match NodeIdRef::new(node) {
+            Ok(node) => Ok(Hlc { wall, counter, node }),
+            Err(error) => Err(ParseHlcError { kind: ParseHlcErrorKind::Node(error), at: node_at }),
+        }
+    }
+}
+
+/// Digits up to a colon, and what follows it.
+fn number(text: &str, at: usize) -> Result<(u64, &str), ParseHlcError> {
+    let fail = |kind| Err(ParseHlcError { kind, at });
+    let Some((digits, rest)) = text.split_once(':') else {
+        return fail(ParseHlcErrorKind::MissingPart);
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return fail(ParseHlcErrorKind::NotDecimal);
+    }
+    match digits.parse() {
+        Ok(number) => Ok((number, rest)),
+        Err(_) => fail(ParseHlcErrorKind::Overflow),
+    }
+}
+
+impl<N: Node> Hlc<N> {
+    /// Length in bytes of the bare text form.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        Decimal::len(self.wall) + 1 + Decimal::len(self.counter) + 1 + self.node.as_str().len()
+    }
+
+    /// Writes the bare text form to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        let len = self.encoded_len();
+        self.put(&mut Slice::new(out, len)?);
+        Ok(len)
+    }
+
+    /// The bare text form in a string of exactly its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn encode(&self) -> alloc::string::String {
+        let mut text = alloc::string::String::with_capacity(self.encoded_len());
+        text.push_str(Decimal::new(self.wall).as_str());
+        text.push(':');
+        text.push_str(Decimal::new(self.counter).as_str());
+        text.push(':');
+        text.push_str(self.node.as_str());
+        text
+    }
+
+    fn put(&self, sink: &mut impl Sink) {
+        sink.put(Decimal::new(self.wall).as_bytes());
+        sink.put(b":");
+        sink.put(Decimal::new(self.counter).as_bytes());
+        sink.put(b":");
+        sink.put(self.node.as_str().as_bytes());
+    }
+}
+
+impl<N: Node> fmt::Display for Hlc<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (wall, counter) = (Decimal::new(self.wall), Decimal::new(self.counter));
+        for part in [wall.as_str(), ":", counter.as_str(), ":", self.node.as_str()] {
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Hlc {
+    type Err = ParseHlcError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHlcError> {
+        let hlc = HlcRef::parse(text)?;
+        hlc.to_owned().map_err(|error| ParseHlcError {
+            kind: ParseHlcErrorKind::Node(error),
+            at: text.len() - hlc.node.as_str().len(),
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! The state store protocol as pure functions and values: no sockets, no clock, no randomness, no `std`.
+//!
+//! Azure IoT Operations keeps shared state in a key-value store that is reached over MQTT 5: requests and replies are
+//! RESP3-like payloads, versions are hybrid logical clocks, stale writers are fenced off by tokens, and watchers are
+//! told of changes. This crate holds both ends of that protocol and performs no I/O: bytes, timestamps and clock
+//! readings come in as arguments, values and bytes go out.
+//!
+//! # The layers
+//!
+//! Each is a public API of its own; take as few as you need.
+//!
+//! | Layer | Modules | What it knows |
+//! |---|---|---|
+//! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
+//! | rules | [`hlc`], [`topic`], [`rules`] | how clocks order, where messages go, which writes are allowed |
+//!
+//! # A request and its reply
+//!
+//! The same [`Command`](message::Command) is what a client sends and what a store receives:
+//!
+//! ```
+//! use statestore_proto::message::{Command, Dialect, Reply};
+//!
+//! // A client writes the request ...
+//! let mut payload = [0; 64];
+//! let command = Command::Get { key: "SETKEY2" };
+//! let len = command.encode_into(&mut payload)?;
+//! assert_eq!(&payload[..len], b"*2\r\n$3\r\nGET\r\n$7\r\nSETKEY2\r\n");
+//!
+//! // ... a store reads it and answers ...
+//! let request = Command::decode(&payload[..len])?;
+//! assert_eq!(request, Command::Get { key: b"SETKEY2".as_slice() });
+//! let mut answer = [0; 64];
+//! let len = Reply::Value("VALUE5").encode_into(Dialect::Deployed, &mut answer)?;
+//!
+//! // ... and the client reads the reply in the light of what it asked.
+//! assert_eq!(Reply::decode(&answer[..len], command.kind())?, Reply::Value(b"VALUE5".as_slice()));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! * `alloc` (default): owned messages (`Vec<u8>`, `Bytes`) and node ids longer than
+//!   [`NodeId::INLINE_MAX`](hlc::NodeId::INLINE_MAX) bytes. Without it nothing in this crate allocates and `alloc` is
+//!   not linked. The feature only adds; it never changes what existing calls do with input they already accept.
+//!
+//! # Promises
+//!
+//! No input panics. Decoding borrows and allocates nothing; encoding computes the exact length first. Nothing here
+//! reads a clock, the environment or a source of randomness, so equal calls give equal results. Values never appear in
+//! `Debug` or `Display` output.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
+mod debug;
+pub mod hlc;
+pub mod limits;
+pub mod message;
+pub mod resp;
+pub mod rules;
+pub mod time;
+pub mod topic;

@@ -1,0 +1,554 @@
+//! Commands: what a client asks and a store is asked.
+
+use core::fmt;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use super::{Encode, PeerError, PeerErrorKind};
+use crate::debug;
+use crate::limits::COMMAND_ELEMENTS_MAX;
+use crate::resp::{Blobs, BufferTooSmall, Decimal, Sink, array_len, decode_array, put_array};
+use crate::time::whole_millis;
+
+/// A request to the store. The container of keys and values is the parameter.
+///
+/// A key has at least one byte; [`decode`](Self::decode) refuses an empty one, and a store answers an encoded one with
+/// an error. An empty value is legal and not the same as an absent key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Command<B> {
+    /// `GET key`: the value and its version.
+    Get {
+        /// The key.
+        key: B,
+    },
+    /// `SET key value [NX | NEX [operand]] [PX ms]`: stores a value.
+    Set {
+        /// The key.
+        key: B,
+        /// The value, any bytes, possibly none.
+        value: B,
+        /// When the write applies.
+        condition: Condition<B>,
+        /// How long the value lives from the moment the store applies the write; `None` is for ever, and removes the
+        /// expiry of an earlier value.
+        expiry: Option<Expiry>,
+    },
+    /// `DEL key`: removes the key.
+    Del {
+        /// The key.
+        key: B,
+    },
+    /// `VDEL key value`: removes the key if its value is `value`.
+    VDel {
+        /// The key.
+        key: B,
+        /// What the stored value must be equal to.
+        value: B,
+    },
+    /// `KEYNOTIFY key`: asks to be told of changes of the key, which need not exist.
+    Observe {
+        /// The key.
+        key: B,
+    },
+    /// `KEYNOTIFY key STOP`: ends that.
+    Unobserve {
+        /// The key.
+        key: B,
+    },
+}
+
+/// Which command, without its arguments. A reply is read in the light of this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CommandKind {
+    /// `GET`
+    Get,
+    /// `SET`
+    Set,
+    /// `DEL`
+    Del,
+    /// `VDEL`
+    VDel,
+    /// `KEYNOTIFY`
+    Observe,
+    /// `KEYNOTIFY … STOP`
+    Unobserve,
+}
+
+impl CommandKind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Get, Self::Set, Self::Del, Self::VDel, Self::Observe, Self::Unobserve];
+
+    /// Whether the command may change the key, so that fencing applies to it.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Set | Self::Del | Self::VDel)
+    }
+
+    const fn verb(self) -> &'static [u8] {
+        match self {
+            Self::Get => b"GET",
+            Self::Set => b"SET",
+            Self::Del => b"DEL",
+            Self::VDel => b"VDEL",
+            Self::Observe | Self::Unobserve => b"KEYNOTIFY",
+        }
+    }
+}
+
+/// When a SET applies.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Condition<B> {
+    /// Whatever is stored.
+    #[default]
+    Always,
+    /// `NX`: if the key does not exist.
+    IfAbsent,
+    /// `NEX`: if the key does not exist or its value equals the value of this SET. Takes and renews a lock.
+    IfAbsentOrEqual,
+    /// `NEX operand`: if the key does not exist or its value equals the operand.
+    ///
+    /// The option list of the public page shows this form; deployed clients do not write it and other stores may not
+    /// know it.
+    IfAbsentOrEqualTo(Operand<B>),
+}
+
+/// The argument of `NEX`. It is no option word, or the two could not be told apart.
+///
+/// ```
+/// use statestore_proto::message::Operand;
+///
+/// assert!(Operand::new("holder-1").is_some());
+/// assert!(Operand::new("px").is_none());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Operand<B>(B);
+
+impl<B: AsRef<[u8]>> Operand<B> {
+    /// `bytes` as an operand; `None` when they are `NX`, `NEX` or `PX` in any case.
+    #[must_use]
+    pub fn new(bytes: B) -> Option<Self> {
+        let word = [NX, NEX, PX].iter().any(|word| bytes.as_ref().eq_ignore_ascii_case(word));
+        (!word).then_some(Self(bytes))
+    }
+
+    /// The bytes to compare the stored value with.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
+/// How long a value lives: at least one millisecond, whole milliseconds.
+///
+/// ```
+/// use core::time::Duration;
+/// use statestore_proto::message::Expiry;
+///
+/// assert_eq!(Expiry::after(Duration::from_secs(10)), Expiry::from_millis(10_000));
+/// assert_eq!(Expiry::after(Duration::from_micros(1)), Expiry::from_millis(1)); // never shorter than asked
+/// assert_eq!(Expiry::from_millis(0), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Expiry(NonZeroU64);
+
+impl Expiry {
+    /// From milliseconds; `None` for zero.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Option<Self> {
+        match NonZeroU64::new(millis) {
+            Some(millis) => Some(Self(millis)),
+            None => None,
+        }
+    }
+
+    /// After `duration`, a fraction of a millisecond rounded up; `None` for zero.
+    #[must_use]
+    pub fn after(duration: Duration) -> Option<Self> {
+        Self::from_millis(whole_millis(duration))
+    }
+
+    /// In milliseconds.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0.get()
+    }
+
+    /// As a duration.
+    #[must_use]
+    pub const fn as_duration(self) -> Duration {
+        Duration::from_millis(self.0.get())
+    }
+}
+
+/// Whether verbs and options must be upper case, as the protocol asks, or may be written in any case, as the protocol
+/// page's own examples are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WordCase {
+    /// `set`, `Set` and `SET` are one verb.
+    #[default]
+    Any,
+    /// Only `SET` is.
+    Upper,
+}
+
+impl WordCase {
+    fn matches(self, bytes: &[u8], word: &[u8]) -> bool {
+        match self {
+            Self::Any => bytes.eq_ignore_ascii_case(word),
+            Self::Upper => bytes == word,
+        }
+    }
+}
+
+const NX: &[u8] = b"NX";
+const NEX: &[u8] = b"NEX";
+const PX: &[u8] = b"PX";
+const STOP: &[u8] = b"STOP";
+
+impl<'a> Command<&'a [u8]> {
+    /// Reads a whole request payload, verbs and options in any case. Borrows keys and values; allocates nothing.
+    ///
+    /// # Errors
+    /// [`PeerError`], whose [`refusal`](PeerErrorKind::refusal) is what a store answers. What is wrong is looked for in
+    /// this order: the RESP3 grammar, the verb, the number of elements, the options, the key.
+    ///
+    /// ```
+    /// use statestore_proto::message::{Command, Refusal};
+    ///
+    /// let set = Command::decode(b"*3\r\n$3\r\nset\r\n$7\r\nSETKEY2\r\n$6\r\nVALUE5\r\n")?;
+    /// assert_eq!(set.key(), b"SETKEY2");
+    /// let error = Command::decode(b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n").unwrap_err();
+    /// assert_eq!((error.kind.refusal(), error.at), (Refusal::EmptyKey, 17));
+    /// # Ok::<(), statestore_proto::message::PeerError>(())
+    /// ```
+    #[inline]
+    pub fn decode(payload: &'a [u8]) -> Result<Self, PeerError> {
+        Self::decode_with(payload, WordCase::Any)
+    }
+
+    /// Reads a whole request payload with the given stand on upper and lower case.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_with(payload: &'a [u8], case: WordCase) -> Result<Self, PeerError> {
+        Decoder { payload, case, blobs: decode_array(payload)? }.command()
+    }
+}
+
+/// The elements of one request and where they came from.
+struct Decoder<'a> {
+    payload: &'a [u8],
+    case: WordCase,
+    blobs: Blobs<'a, COMMAND_ELEMENTS_MAX>,
+}
+
+impl<'a> Decoder<'a> {
+    fn command(&self) -> Result<Command<&'a [u8]>, PeerError> {
+        let [verb, arguments @ ..] = self.blobs.as_slice() else {
+            return Err(PeerError { kind: PeerErrorKind::Arity, at: 0 });
+        };
+        let Some(kind) = self.verb(verb) else {
+            return Err(self.error(PeerErrorKind::UnknownCommand, verb));
+        };
+        if self.blobs.total() > COMMAND_ELEMENTS_MAX {
+            return Err(self.error(PeerErrorKind::Arity, verb));
+        }
+        let command = match (kind, arguments) {
+            (CommandKind::Get, &[key]) => Command::Get { key },
+            (CommandKind::Del, &[key]) => Command::Del { key },
+            (CommandKind::VDel, &[key, value]) => Command::VDel { key, value },
+            (CommandKind::Observe, &[key]) => Command::Observe { key },
+            (CommandKind::Observe, &[key, option]) if self.is(option, STOP) => {
+                Command::Unobserve { key }
+            }
+            (CommandKind::Observe, &[_, option]) => {
+                return Err(self.error(PeerErrorKind::Option, option));
+            }
+            (CommandKind::Set, &[key, value, ref options @ ..]) => {
+                let (condition, expiry) = self.options(options)?;
+                Command::Set { key, value, condition, expiry }
+            }
+            _ => return Err(self.error(PeerErrorKind::Arity, verb)),
+        };
+        if command.key().is_empty() {
+            return Err(self.error(PeerErrorKind::EmptyKey, command.key()));
+        }
+        Ok(command)
+    }
+
+    /// The verb; `KEYNOTIFY` counts as [`CommandKind::Observe`] until its option is read.
+    fn verb(&self, word: &[u8]) -> Option<CommandKind> {
+        let kinds = [
+            CommandKind::Get,
+            CommandKind::Set,
+            CommandKind::Del,
+            CommandKind::VDel,
+            CommandKind::Observe,
+        ];
+        kinds.into_iter().find(|kind| self.is(word, kind.verb()))
+    }
+
+    /// The options of SET, in any order.
+    fn options(
+        &self,
+        mut options: &[&'a [u8]],
+    ) -> Result<(Condition<&'a [u8]>, Option<Expiry>), PeerError> {
+        let (mut condition, mut expiry) = (Condition::Always, None);
+        while let [word, rest @ ..] = options {
+            options = rest;
+            let unconditional = condition == Condition::Always;
+            if self.is(word, NX) && unconditional {
+                condition = Condition::IfAbsent;
+            } else if self.is(word, NEX) && unconditional {
+                condition = Condition::IfAbsentOrEqual;
+                if let Some((next, rest)) =
+                    rest.split_first().filter(|(next, _)| !self.is_option(next))
+                {
+                    let operand = Operand::new(*next)
+                        .ok_or_else(|| self.error(PeerErrorKind::Option, next))?;
+                    condition = Condition::IfAbsentOrEqualTo(operand);
+                    options = rest;
+                }
+            } else if self.is(word, PX) && expiry.is_none() {
+                let [millis, rest @ ..] = rest else {
+                    return Err(self.error(PeerErrorKind::Option, word));
+                };
+                expiry = Some(
+                    milliseconds(millis)
+                        .ok_or_else(|| self.error(PeerErrorKind::Expiry, millis))?,
+                );
+                options = rest;
+            } else {
+                return Err(self.error(PeerErrorKind::Option, word));
+            }
+        }
+        Ok((condition, expiry))
+    }
+
+    fn is(&self, bytes: &[u8], word: &[u8]) -> bool {
+        self.case.matches(bytes, word)
+    }
+
+    fn is_option(&self, bytes: &[u8]) -> bool {
+        [NX, NEX, PX].into_iter().any(|word| self.is(bytes, word))
+    }
+
+    /// An error at `element`, which lies in the payload.
+    #[cold]
+    fn error(&self, kind: PeerErrorKind, element: &[u8]) -> PeerError {
+        let at = (element.as_ptr() as usize).saturating_sub(self.payload.as_ptr() as usize);
+        PeerError { kind, at }
+    }
+}
+
+/// Decimal digits from 1 to 2^64 - 1.
+fn milliseconds(digits: &[u8]) -> Option<Expiry> {
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Expiry::from_millis(core::str::from_utf8(digits).ok()?.parse().ok()?)
+}
+
+impl<B> Command<B> {
+    /// Which command this is.
+    #[must_use]
+    pub const fn kind(&self) -> CommandKind {
+        match self {
+            Self::Get { .. } => CommandKind::Get,
+            Self::Set { .. } => CommandKind::Set,
+            Self::Del { .. } => CommandKind::Del,
+            Self::VDel { .. } => CommandKind::VDel,
+            Self::Observe { .. } => CommandKind::Observe,
+            Self::Unobserve { .. } => CommandKind::Unobserve,
+        }
+    }
+
+    /// The key, which every command has.
+    #[must_use]
+    pub const fn key(&self) -> &B {
+        match self {
+            Self::Get { key }
+            | Self::Set { key, .. }
+            | Self::Del { key }
+            | Self::VDel { key, .. }
+            | Self::Observe { key }
+            | Self::Unobserve { key } => key,
+        }
+    }
+
+    /// The same command over another container; `f` must keep the bytes.
+    pub fn map<C>(self, mut f: impl FnMut(B) -> C) -> Command<C> {
+        match self {
+            Self::Get { key } => Command::Get { key: f(key) },
+            Self::Set { key, value, condition, expiry } => {
+                Command::Set { key: f(key), value: f(value), condition: condition.map(f), expiry }
+            }
+            Self::Del { key } => Command::Del { key: f(key) },
+            Self::VDel { key, value } => Command::VDel { key: f(key), value: f(value) },
+            Self::Observe { key } => Command::Observe { key: f(key) },
+            Self::Unobserve { key } => Command::Unobserve { key: f(key) },
+        }
+    }
+}
+
+impl<B> Condition<B> {
+    /// The same condition over another container; `f` must keep the bytes.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Condition<C> {
+        match self {
+            Self::Always => Condition::Always,
+            Self::IfAbsent => Condition::IfAbsent,
+            Self::IfAbsentOrEqual => Condition::IfAbsentOrEqual,
+            Self::IfAbsentOrEqualTo(operand) => Condition::IfAbsentOrEqualTo(Operand(f(operand.0))),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Command<B> {
+    /// The same command, borrowed.
+    #[must_use]
+    pub fn as_deref(&self) -> Command<&[u8]> {
+        match self {
+            Self::Get { key } => Command::Get { key: key.as_ref() },
+            Self::Set { key, value, condition, expiry } => Command::Set {
+                key: key.as_ref(),
+                value: value.as_ref(),
+                condition: condition.as_deref(),
+                expiry: *expiry,
+            },
+            Self::Del { key } => Command::Del { key: key.as_ref() },
+            Self::VDel { key, value } => Command::VDel { key: key.as_ref(), value: value.as_ref() },
+            Self::Observe { key } => Command::Observe { key: key.as_ref() },
+            Self::Unobserve { key } => Command::Unobserve { key: key.as_ref() },
+        }
+    }
+
+    /// Exact length in bytes of the request payload.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.len()
+    }
+
+    /// Writes the request payload to the start of `out` and returns its length. Verbs are written in upper case, the
+    /// condition before the expiry.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        self.put_into(out)
+    }
+
+    /// The request payload, in one allocation of exactly its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    #[inline]
+    pub fn encode(&self) -> alloc::vec::Vec<u8> {
+        self.to_vec()
+    }
+
+    /// Calls `f` with the elements of the request.
+    #[inline]
+    fn with_elements<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let verb = self.kind().verb();
+        match self {
+            Self::Get { key } | Self::Del { key } | Self::Observe { key } => {
+                f(&[verb, key.as_ref()])
+            }
+            Self::Unobserve { key } => f(&[verb, key.as_ref(), STOP]),
+            Self::VDel { key, value } => f(&[verb, key.as_ref(), value.as_ref()]),
+            Self::Set { key, value, condition, expiry } => {
+                let millis = expiry.map(|expiry| Decimal::new(expiry.as_millis()));
+                let expiry = millis.as_ref().map(|millis| [PX, millis.as_bytes()]);
+                let mut elements = [[].as_slice(); COMMAND_ELEMENTS_MAX];
+                let parts = [verb, key.as_ref(), value.as_ref()]
+                    .into_iter()
+                    .chain(condition.elements().into_iter().flatten())
+                    .chain(expiry.into_iter().flatten());
+                let used = elements.iter_mut().zip(parts).map(|(slot, part)| *slot = part).count();
+                f(elements.get(..used).unwrap_or(&elements))
+            }
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Condition<B> {
+    /// The same condition, borrowed.
+    #[must_use]
+    pub fn as_deref(&self) -> Condition<&[u8]> {
+        match self {
+            Self::Always => Condition::Always,
+            Self::IfAbsent => Condition::IfAbsent,
+            Self::IfAbsentOrEqual => Condition::IfAbsentOrEqual,
+            Self::IfAbsentOrEqualTo(operand) => {
+                Condition::IfAbsentOrEqualTo(Operand(operand.as_bytes()))
+            }
+        }
+    }
+
+    fn elements(&self) -> [Option<&[u8]>; 2] {
+        match self {
+            Self::Always => [None, None],
+            Self::IfAbsent => [Some(NX), None],
+            Self::IfAbsentOrEqual => [Some(NEX), None],
+            Self::IfAbsentOrEqualTo(operand) => [Some(NEX), Some(operand.as_bytes())],
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Encode for Command<B> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.with_elements(array_len)
+    }
+
+    #[inline]
+    fn put(&self, sink: &mut impl Sink) {
+        self.with_elements(|elements| put_array(elements, sink));
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Command<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind() {
+            CommandKind::Get => "Get",
+            CommandKind::Set => "Set",
+            CommandKind::Del => "Del",
+            CommandKind::VDel => "VDel",
+            CommandKind::Observe => "Observe",
+            CommandKind::Unobserve => "Unobserve",
+        };
+        let mut out = f.debug_struct(name);
+        out.field("key", &debug::Key(self.key().as_ref()));
+        match self {
+            Self::Set { value, condition, expiry, .. } => {
+                out.field("value", &debug::Value(value.as_ref()))
+                    .field("condition", condition)
+                    .field("expiry", expiry);
+            }
+            Self::VDel { value, .. } => {
+                out.field("value", &debug::Value(value.as_ref()));
+            }
+            _ => {}
+        }
+        out.finish()
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Condition<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("Always"),
+            Self::IfAbsent => f.write_str("IfAbsent"),
+            Self::IfAbsentOrEqual => f.write_str("IfAbsentOrEqual"),
+            Self::IfAbsentOrEqualTo(operand) => {
+                f.debug_tuple("IfAbsentOrEqualTo").field(&debug::Value(operand.as_bytes())).finish()
+            }
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Operand<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Operand").field(&debug::Value(self.as_bytes())).finish()
+    }
+}

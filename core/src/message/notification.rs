@@ -1,0 +1,121 @@
+//! Notifications: what a store tells an observer. The key stands in the topic, the version in the properties.
+
+use core::fmt;
+
+use super::{Dialect, Encode, PeerError, PeerErrorKind};
+use crate::debug;
+use crate::resp::{BufferTooSmall, Sink, array_len, decode_array, put_array};
+
+/// A change of an observed key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Notification<B> {
+    /// `NOTIFY SET VALUE value`: the key has this value now.
+    Set(B),
+    /// `NOTIFY DELETE` or `NOTIFY DEL`: the key was deleted, or it expired.
+    Deleted,
+}
+
+const NOTIFY: &[u8] = b"NOTIFY";
+const SET: &[u8] = b"SET";
+const VALUE: &[u8] = b"VALUE";
+const DELETE: &[u8] = b"DELETE";
+const DEL: &[u8] = b"DEL";
+
+/// Elements in the longest notification.
+const ELEMENTS_MAX: usize = 4;
+
+impl<'a> Notification<&'a [u8]> {
+    /// Reads a whole notification payload of either dialect. Borrows; allocates nothing.
+    ///
+    /// # Errors
+    /// [`PeerError`] when the payload is no notification.
+    ///
+    /// ```
+    /// use statestore_proto::message::Notification;
+    ///
+    /// let payload = b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$3\r\nabc\r\n";
+    /// assert_eq!(Notification::decode(payload)?, Notification::Set(b"abc".as_slice()));
+    /// # Ok::<(), statestore_proto::message::PeerError>(())
+    /// ```
+    #[inline]
+    pub fn decode(payload: &'a [u8]) -> Result<Self, PeerError> {
+        let blobs = decode_array::<ELEMENTS_MAX>(payload)?;
+        match *blobs.as_slice() {
+            [NOTIFY, SET, VALUE, value] if blobs.total() == ELEMENTS_MAX => Ok(Self::Set(value)),
+            [NOTIFY, DELETE | DEL] => Ok(Self::Deleted),
+            _ => Err(PeerError { kind: PeerErrorKind::UnexpectedNotification, at: 0 }),
+        }
+    }
+}
+
+impl<B> Notification<B> {
+    /// The same notification over another container; `f` must keep the bytes.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Notification<C> {
+        match self {
+            Self::Set(value) => Notification::Set(f(value)),
+            Self::Deleted => Notification::Deleted,
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Notification<B> {
+    /// Exact length in bytes of the notification payload.
+    #[must_use]
+    pub fn encoded_len(&self, dialect: Dialect) -> usize {
+        Wire { notification: self, dialect }.len()
+    }
+
+    /// Writes the notification payload to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        Wire { notification: self, dialect }.put_into(out)
+    }
+
+    /// The notification payload, in one allocation of exactly its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    #[inline]
+    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
+        Wire { notification: self, dialect }.to_vec()
+    }
+}
+
+/// A notification in one dialect.
+struct Wire<'a, B> {
+    notification: &'a Notification<B>,
+    dialect: Dialect,
+}
+
+impl<B: AsRef<[u8]>> Wire<'_, B> {
+    #[inline]
+    fn with_elements<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
+        match (self.notification, self.dialect) {
+            (Notification::Set(value), _) => f(&[NOTIFY, SET, VALUE, value.as_ref()]),
+            (Notification::Deleted, Dialect::Deployed) => f(&[NOTIFY, DELETE]),
+            (Notification::Deleted, Dialect::Page) => f(&[NOTIFY, DEL]),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Encode for Wire<'_, B> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.with_elements(array_len)
+    }
+
+    #[inline]
+    fn put(&self, sink: &mut impl Sink) {
+        self.with_elements(|elements| put_array(elements, sink));
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Notification<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set(value) => f.debug_tuple("Set").field(&debug::Value(value.as_ref())).finish(),
+            Self::Deleted => f.write_str("Deleted"),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Replies: what a store answers, read in the light of what was asked.
+
+use core::fmt;
+
+use super::{CommandKind, Dialect, Encode, PeerError, PeerErrorKind, ServiceError};
+use crate::debug;
+use crate::resp::{BufferTooSmall, Frame, Sink, decode_frame, put_frame};
+
+/// The answer to a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reply<B> {
+    /// `+OK`: SET applied, KEYNOTIFY registered, STOP ended a registration.
+    Done,
+    /// `:-1` or `-1`: the condition of a SET did not hold, or the value of a VDEL was another.
+    NotApplied,
+    /// `$LEN`: the value that GET found, possibly empty.
+    Value(B),
+    /// `$-1`: GET found nothing.
+    Absent,
+    /// `:1`: DEL or VDEL removed the key.
+    Removed,
+    /// `:0`: DEL or VDEL found nothing.
+    NothingRemoved,
+    /// `:0`: STOP of a key that was not observed.
+    NotObserved,
+    /// `-ERR text`: the store refused and nothing changed.
+    Error(ServiceError<B>),
+}
+
+impl<'a> Reply<&'a [u8]> {
+    /// Reads a whole reply payload that answers a command of this kind. Borrows; allocates nothing.
+    ///
+    /// Both dialects are read.
+    ///
+    /// # Errors
+    /// [`PeerError`] when the payload is no reply, or is one that does not answer such a command.
+    ///
+    /// ```
+    /// use statestore_proto::message::{CommandKind, Reply};
+    ///
+    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Del)?, Reply::NothingRemoved);
+    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Unobserve)?, Reply::NotObserved);
+    /// assert!(Reply::decode(b":0\r\n", CommandKind::Get).is_err());
+    /// # Ok::<(), statestore_proto::message::PeerError>(())
+    /// ```
+    #[inline]
+    pub fn decode(payload: &'a [u8], kind: CommandKind) -> Result<Self, PeerError> {
+        use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
+        let unexpected = PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 };
+        Ok(match (kind, decode_frame(payload)?) {
+            (Get, Frame::Blob(value)) => Self::Value(value),
+            (Get, Frame::Null) => Self::Absent,
+            (Set | Observe | Unobserve, Frame::Simple(b"OK")) => Self::Done,
+            (Set | VDel, Frame::Integer(-1)) => Self::NotApplied,
+            (Del | VDel, Frame::Integer(1)) => Self::Removed,
+            (Del | VDel, Frame::Integer(0)) => Self::NothingRemoved,
+            (Unobserve, Frame::Integer(0)) => Self::NotObserved,
+            (_, Frame::Error(text)) => {
+                Self::Error(ServiceError::from_text(text).ok_or(unexpected)?)
+            }
+            _ => return Err(unexpected),
+        })
+    }
+}
+
+impl<B> Reply<B> {
+    /// The same reply over another container; `f` must keep the bytes.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Reply<C> {
+        match self {
+            Self::Done => Reply::Done,
+            Self::NotApplied => Reply::NotApplied,
+            Self::Value(value) => Reply::Value(f(value)),
+            Self::Absent => Reply::Absent,
+            Self::Removed => Reply::Removed,
+            Self::NothingRemoved => Reply::NothingRemoved,
+            Self::NotObserved => Reply::NotObserved,
+            Self::Error(error) => Reply::Error(error.map(f)),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Reply<B> {
+    /// Exact length in bytes of the reply payload.
+    #[must_use]
+    pub fn encoded_len(&self, dialect: Dialect) -> usize {
+        self.wire(dialect).len()
+    }
+
+    /// Writes the reply payload to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        self.wire(dialect).put_into(out)
+    }
+
+    /// The reply payload, in one allocation of exactly its length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    #[inline]
+    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
+        self.wire(dialect).to_vec()
+    }
+
+    #[inline]
+    fn wire(&self, dialect: Dialect) -> Wire<'_> {
+        Wire::Frame(match self {
+            Self::Done => Frame::Simple(b"OK"),
+            Self::NotApplied if dialect == Dialect::Page => return Wire::PageNotApplied,
+            Self::NotApplied => Frame::Integer(-1),
+            Self::Value(value) => Frame::Blob(value.as_ref()),
+            Self::Absent => Frame::Null,
+            Self::Removed => Frame::Integer(1),
+            Self::NothingRemoved | Self::NotObserved => Frame::Integer(0),
+            Self::Error(error) => Frame::Error(error.text()),
+        })
+    }
+}
+
+/// A frame, or the page's form of *not applied*, which is none.
+enum Wire<'a> {
+    Frame(Frame<&'a [u8]>),
+    PageNotApplied,
+}
+
+const PAGE_NOT_APPLIED: &[u8] = b"-1\r\n";
+
+impl Encode for Wire<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.encoded_len(),
+            Self::PageNotApplied => PAGE_NOT_APPLIED.len(),
+        }
+    }
+
+    #[inline]
+    fn put(&self, sink: &mut impl Sink) {
+        match self {
+            Self::Frame(frame) => put_frame(frame, sink),
+            Self::PageNotApplied => sink.put(PAGE_NOT_APPLIED),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Reply<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("Done"),
+            Self::NotApplied => f.write_str("NotApplied"),
+            Self::Value(value) => {
+                f.debug_tuple("Value").field(&debug::Value(value.as_ref())).finish()
+            }
+            Self::Absent => f.write_str("Absent"),
+            Self::Removed => f.write_str("Removed"),
+            Self::NothingRemoved => f.write_str("NothingRemoved"),
+            Self::NotObserved => f.write_str("NotObserved"),
+            Self::Error(error) => f.debug_tuple("Error").field(error).finish(),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What proves `statestore-proto`, as a library: generators of its values, naive models as oracles, fuzz bodies, and
+//! the reader of the golden vectors. The tests themselves are in the one binary `it`.
+
+pub mod fuzz;
+pub mod generators;
+pub mod model;
+pub mod vectors;
