@@ -22,8 +22,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let expiry = Expiry::from_millis(10_000);
     for command in [
-        Command::Set { key: "Lock", value: "Client1", condition: Condition::IfAbsentOrEqual, expiry },
-        Command::Set { key: "Lock", value: "Client2", condition: Condition::IfAbsentOrEqual, expiry },
+        Command::Set {
+            key: "Lock",
+            value: "Client1",
+            condition: Condition::IfAbsentOrEqual,
+            expiry,
+        },
+        Command::Set {
+            key: "Lock",
+            value: "Client2",
+            condition: Condition::IfAbsentOrEqual,
+            expiry,
+        },
         Command::Get { key: "Lock" },
     ] {
         let timestamp = client.tick(now)?.encode();
@@ -31,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("request  {}   {}={timestamp}", request.escape_ascii(), property::TIMESTAMP);
 
         let (reply, version) = store.answer(&request, &timestamp, now)?;
-        let version = version.map_or(String::new(), |version| format!("   {}={version}", property::TIMESTAMP));
+        let version = version
+            .map_or(String::new(), |version| format!("   {}={version}", property::TIMESTAMP));
         println!("reply    {}{version}", reply.escape_ascii());
         println!("         that is {:?}\n", Reply::decode(&reply, command.kind())?);
     }
@@ -56,7 +67,9 @@ impl Store {
         let entry = self.entry.as_ref().map(|(value, _)| Entry { value, fence: None });
         let decision = decide(State { entry, ..State::default() }, &command, stamps.fencing_token);
         let reply = decision.reply.encode(Dialect::Deployed);
-        if let (Change::Put, Command::Set { value, .. }, Some(received)) = (decision.change, command, stamps.latest()) {
+        if let (Change::Put, Command::Set { value, .. }, Some(received)) =
+            (decision.change, command, stamps.latest())
+        {
             let version = Version::new(self.clock.receive(now, received)?);
             self.entry = Some((value.to_vec(), version));
         }

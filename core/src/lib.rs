@@ -56,11 +56,19 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+#[cfg(feature = "alloc")]
+pub mod client;
+#[cfg(feature = "alloc")]
+mod deadlines;
 mod debug;
 pub mod hlc;
 pub mod limits;
 pub mod message;
+#[cfg(feature = "alloc")]
+pub mod mqtt;
 pub mod resp;
 pub mod rules;
+#[cfg(feature = "alloc")]
+pub mod store;
 pub mod time;
 pub mod topic;

@@ -82,6 +82,13 @@ impl<N: Node + Clone> HybridClock<N> {
         self.issue(now, next)
     }
 
+    /// Moves the clock past `other` whatever the wall clock says: for versions that were issued before a restart.
+    ///
+    /// When they are further ahead of the wall clock than the drift bound, the clock fails until that has caught up.
+    pub fn advance_past(&mut self, other: HlcRef<'_>) {
+        self.last = self.last.max(other.position());
+    }
+
     /// Who issues.
     #[must_use]
     pub const fn node(&self) -> &N {
