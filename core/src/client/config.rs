@@ -81,6 +81,12 @@ impl ClientConfig {
         })
     }
 
+    /// The MQTT client id.
+    #[must_use]
+    pub const fn client_id(&self) -> &Arc<str> {
+        &self.client_id
+    }
+
     /// Has replies sent to another topic, which must be this client's alone.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ pub use record::{Batch, BatchId, Record, RecordChange};
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
-use crate::mqtt::{Incoming, PublishToken, ReasonCode, Transmit};
+use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use crate::time::{Instant, Now, UnixTime};
 use crate::topic;
 use outbox::Outbox;
@@ -82,6 +82,7 @@ pub struct Store {
     watches: Watches,
     replies: Replies,
     outbox: Outbox,
+    connections: u64,
     counters: Counters,
 }
 
@@ -168,6 +169,7 @@ impl Store {
             watches: Watches::new(seed),
             replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
             outbox: Outbox::new(),
+            connections: 0,
             counters: Counters::default(),
             config,
         }
@@ -196,6 +198,14 @@ impl Store {
         let fence = fencing_token.clone().map(Into::into);
         let meta = Meta { version: version.clone(), persist: *persist, expires, fence };
         self.put(None, &record.key, value, meta);
+    }
+
+    /// Takes the news of a connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
+    /// broker that hosts the store hands requests over without.
+    pub fn handle_connected(&mut self) {
+        self.connections += 1;
+        let token = SubscribeToken(self.connections);
+        self.outbox.push(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
     }
 
     /// Takes a received PUBLISH. `from` says who sent it.
