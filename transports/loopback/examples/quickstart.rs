@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while let Some((_, event)) = session.next_change(bob) {
         match event {
             WatchEvent::Changed { value: Some(value), .. } => {
-                println!("   bob    hears: {}", value.escape_ascii())
+                println!("   bob    hears: {}", value.escape_ascii());
             }
             WatchEvent::Changed { value: None, .. } => println!("   bob    hears: deleted"),
             WatchEvent::Live => println!("   bob    hears: that is current, changes follow"),
