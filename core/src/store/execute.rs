@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use super::replies::{Answer, RequestKey};
+use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
 use super::{
     Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store, expires, shared,
@@ -62,8 +62,9 @@ impl Store {
             return self.send_reply(topic, Some(correlation), answer);
         }
         let client_id = from.client_id().unwrap_or_default();
-        let key = RequestKey { client_id, response_topic, correlation: correlation.as_bytes() };
-        if let Some(first) = self.replies.find(now.instant, key) {
+        let key = RequestKey { correlation: correlation.as_bytes(), client_id, response_topic };
+        let hash = self.replies.hash_of(key);
+        if let Some(first) = self.replies.find(now.instant, hash, key) {
             let first = first.clone();
             self.counters.duplicates += 1;
             return self.send_reply(topic, Some(correlation), first);
@@ -72,13 +73,14 @@ impl Store {
         let kept = incoming
             .message_expiry
             .map_or(REPLY_KEPT, |seconds| Duration::from_secs(seconds.into()));
-        self.replies.insert(
-            now.instant + kept,
-            client_id,
-            Arc::clone(&topic),
-            correlation.clone(),
-            answer.clone(),
-        );
+        self.replies.insert(Remembered {
+            client_id: client_id.into(),
+            response_topic: Arc::clone(&topic),
+            correlation: correlation.clone(),
+            answer: answer.clone(),
+            until: now.instant + kept,
+            hash,
+        });
         self.send_reply(topic, Some(correlation), answer);
     }
 

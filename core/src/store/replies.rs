@@ -17,11 +17,11 @@ use crate::mqtt::Correlation;
 use crate::time::Instant;
 
 /// What names a request.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestKey<'a> {
+    pub(super) correlation: &'a [u8],
     pub(super) client_id: &'a str,
     pub(super) response_topic: &'a str,
-    pub(super) correlation: &'a [u8],
 }
 
 /// An answer as it was given.
@@ -31,13 +31,16 @@ pub(super) struct Answer {
     pub(super) timestamp: Option<Hlc>,
 }
 
+/// An answer, what it answers, and until when that may come again.
 #[derive(Debug)]
-struct Remembered {
-    client_id: Box<str>,
-    response_topic: Arc<str>,
-    correlation: Correlation,
-    answer: Answer,
-    until: Instant,
+pub(super) struct Remembered {
+    pub(super) client_id: Box<str>,
+    pub(super) response_topic: Arc<str>,
+    pub(super) correlation: Correlation,
+    pub(super) answer: Answer,
+    pub(super) until: Instant,
+    /// Of all that names the request; computed once.
+    pub(super) hash: u64,
 }
 
 impl Remembered {
@@ -83,26 +86,27 @@ impl Replies {
         }
     }
 
-    /// The answer that this request was given and the response topic as it is held, unless it is past its time.
-    pub(super) fn find(&self, now: Instant, key: RequestKey<'_>) -> Option<&Answer> {
-        let number = self.index.find(self.hash_of(key), |number| self.is(*number, key))?;
-        let remembered = self.at(*number)?;
+    /// What a request is looked up by.
+    ///
+    /// All of the name is hashed, so that no client can crowd another's bucket.
+    pub(super) fn hash_of(&self, key: RequestKey<'_>) -> u64 {
+        let mut hasher = self.hash.build_hasher();
+        key.correlation.hash(&mut hasher);
+        key.response_topic.hash(&mut hasher);
+        key.client_id.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The answer that this request was given, unless it is past its time.
+    pub(super) fn find(&self, now: Instant, hash: u64, key: RequestKey<'_>) -> Option<&Answer> {
+        let number = self.index.find(hash, |number| is(&self.queue, self.first, *number, key))?;
+        let remembered = at(&self.queue, self.first, *number)?;
         (now < remembered.until).then_some(&remembered.answer)
     }
 
     /// Remembers an answer until its request cannot be delivered again.
-    pub(super) fn insert(
-        &mut self,
-        until: Instant,
-        client_id: &str,
-        response_topic: Arc<str>,
-        correlation: Correlation,
-        answer: Answer,
-    ) {
-        let remembered =
-            Remembered { client_id: client_id.into(), response_topic, correlation, answer, until };
-        let key = remembered.key();
-        let hash = self.hash_of(key);
+    pub(super) fn insert(&mut self, remembered: Remembered) {
+        let (hash, key) = (remembered.hash, remembered.key());
         // An outdated answer to the same name must not be found first.
         if let Ok(entry) =
             self.index.find_entry(hash, |number| is(&self.queue, self.first, *number, key))
@@ -112,10 +116,10 @@ impl Replies {
         self.bytes += remembered.len();
         let number = self.first + self.queue.len() as u64;
         self.queue.push_back(remembered);
-        let (queue, first, state) = (&self.queue, self.first, &self.hash);
-        self.index.insert_unique(hash, number, |number| {
-            at(queue, first, *number).map_or(0, |remembered| hash_of(state, remembered.key()))
-        });
+        let (queue, first) = (&self.queue, self.first);
+        let rehash =
+            |number: &u64| at(queue, first, *number).map_or(0, |remembered| remembered.hash);
+        self.index.insert_unique(hash, number, rehash);
         while self.queue.len() > self.count_max || self.bytes > self.bytes_max {
             self.forget_oldest();
         }
@@ -129,26 +133,13 @@ impl Replies {
     }
 
     fn forget_oldest(&mut self) {
-        let Some(oldest) = self.queue.front() else { return };
+        let Some(oldest) = self.queue.pop_front() else { return };
         self.bytes -= oldest.len();
-        let (hash, first) = (self.hash_of(oldest.key()), self.first);
-        if let Ok(entry) = self.index.find_entry(hash, |number| *number == first) {
+        let first = self.first;
+        if let Ok(entry) = self.index.find_entry(oldest.hash, |number| *number == first) {
             entry.remove();
         }
-        self.queue.pop_front();
         self.first += 1;
-    }
-
-    fn at(&self, number: u64) -> Option<&Remembered> {
-        at(&self.queue, self.first, number)
-    }
-
-    fn is(&self, number: u64, key: RequestKey<'_>) -> bool {
-        is(&self.queue, self.first, number, key)
-    }
-
-    fn hash_of(&self, key: RequestKey<'_>) -> u64 {
-        hash_of(&self.hash, key)
     }
 }
 
@@ -157,19 +148,5 @@ fn at(queue: &VecDeque<Remembered>, first: u64, number: u64) -> Option<&Remember
 }
 
 fn is(queue: &VecDeque<Remembered>, first: u64, number: u64, key: RequestKey<'_>) -> bool {
-    at(queue, first, number).is_some_and(|remembered| {
-        let own = remembered.key();
-        own.correlation == key.correlation
-            && own.response_topic == key.response_topic
-            && own.client_id == key.client_id
-    })
-}
-
-/// Correlation data alone would nearly do; the rest is hashed so that no client can crowd another's bucket.
-fn hash_of(state: &FixedState, key: RequestKey<'_>) -> u64 {
-    let mut hasher = state.build_hasher();
-    key.correlation.hash(&mut hasher);
-    key.response_topic.hash(&mut hasher);
-    key.client_id.hash(&mut hasher);
-    hasher.finish()
+    at(queue, first, number).is_some_and(|remembered| remembered.key() == key)
 }

@@ -1,6 +1,7 @@
 //! The broker and the network around it, as one state machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub struct Faults {
     /// Messages that take the connection of their sender or receiver with them.
     pub disconnects: u16,
 }
+
+/// A test's own fault: it may change any message before the broker routes it.
+pub type Tamper = Box<dyn FnMut(&mut Message) + Send>;
 
 /// What the broker tells a client, or the one who watches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +74,10 @@ pub enum Output {
 /// Messages of one connection arrive in order, unless reordering is asked for; those of one connection and one topic
 /// always do. What is queued at most for one connection is bounded by [`Broker::QUEUE_MAX`]; a client that takes nothing
 /// for longer is disconnected.
-#[derive(Debug)]
 pub struct Broker {
     rng: fastrand::Rng,
     faults: Faults,
+    tamper: Option<Tamper>,
     connections: BTreeMap<Arc<str>, Connection>,
     /// By arrival and then by departure.
     in_flight: BTreeMap<(Instant, u64), Leg>,
@@ -125,6 +129,7 @@ impl Broker {
         Self {
             rng: fastrand::Rng::with_seed(seed),
             faults,
+            tamper: None,
             connections: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             last_leg: 0,
@@ -136,6 +141,11 @@ impl Broker {
     /// Other faults from now on.
     pub const fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    /// Has every message changed by `tamper` before it is routed: to show that a check notices what it must.
+    pub fn set_tamper(&mut self, tamper: Tamper) {
+        self.tamper = Some(tamper);
     }
 
     /// Connects a client with a clean session. One that is connected already loses its earlier connection.
@@ -239,7 +249,10 @@ impl Broker {
 
     fn publish(&mut self, now: Instant, sender: &Arc<str>, publish: Publish) {
         let token = publish.token;
-        let message = Message::new(Arc::clone(sender), publish);
+        let mut message = Message::new(Arc::clone(sender), publish);
+        if let Some(tamper) = &mut self.tamper {
+            tamper(&mut message);
+        }
         let is_for = |(_, connection): &(&Arc<str>, &Connection)| {
             connection.filters.iter().any(|filter| filter::matches(filter, &message.topic))
         };
@@ -318,6 +331,17 @@ impl Broker {
 
     fn happens(&mut self, per_thousand: u16) -> bool {
         per_thousand > 0 && self.rng.u16(0..1_000) < per_thousand
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("faults", &self.faults)
+            .field("connections", &self.connections)
+            .field("in_flight", &self.in_flight)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
     }
 }
 

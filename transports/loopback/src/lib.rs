@@ -25,7 +25,7 @@ mod message;
 mod session;
 mod world;
 
-pub use broker::{Broker, Faults, Output};
+pub use broker::{Broker, Faults, Output, Tamper};
 pub use message::Message;
 pub use session::{Error, Found, Session};
 pub use world::{ClientIndex, Clock, World};

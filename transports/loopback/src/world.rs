@@ -8,7 +8,7 @@ use statestore_proto::client::{Client, ClientConfig, Event};
 use statestore_proto::store::{Principal, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
-use crate::broker::{Broker, Faults, Output};
+use crate::broker::{Broker, Faults, Output, Tamper};
 use crate::message::Message;
 use crate::session::Error;
 
@@ -167,6 +167,11 @@ impl World {
     /// Other faults from now on.
     pub const fn set_faults(&mut self, faults: Faults) {
         self.broker.set_faults(faults);
+    }
+
+    /// Has every message changed by `tamper` before the broker routes it.
+    pub fn set_tamper(&mut self, tamper: Tamper) {
+        self.broker.set_tamper(tamper);
     }
 
     /// Ends the connection of a client; it connects again after a while.
