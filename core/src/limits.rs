@@ -66,6 +66,7 @@ impl Default for StoreLimits {
 impl StoreLimits {
     /// Packets that one request can cause: its reply, its acknowledgement, a disconnect order, and two notifications to
     /// each watcher when the value that it replaces had expired.
+    #[cfg(feature = "alloc")]
     pub(crate) const fn burst(&self) -> usize {
         self.watches_per_key_max.saturating_mul(2).saturating_add(3)
     }

@@ -1,7 +1,7 @@
 //! The store as a state machine: requests in, replies and notifications out.
 //!
 //! A [`Store`] holds keys, values, versions, fences, expiries and registrations. It does not know how requests reach it:
-//! hand it each PUBLISH on [`topic::REQUEST`](crate::topic::REQUEST) with [`Store::handle_publish`], send what
+//! hand it each PUBLISH on [`topic::REQUEST`] with [`Store::handle_publish`], send what
 //! [`Store::poll_transmit`] gives, call [`Store::handle_timeout`] when [`Store::poll_timeout`] says.
 //!
 //! ```

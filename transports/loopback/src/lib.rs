@@ -29,3 +29,7 @@ pub use broker::{Broker, Faults, Output, Tamper};
 pub use message::Message;
 pub use session::{Error, Found, Session};
 pub use world::{ClientIndex, Clock, World};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
