@@ -46,7 +46,6 @@ impl<'a> Reply<&'a [u8]> {
     #[inline]
     pub fn decode(payload: &'a [u8], kind: CommandKind) -> Result<Self, PeerError> {
         use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
-        let unexpected = PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 };
         Ok(match (kind, decode_frame(payload)?) {
             (Get, Frame::Blob(value)) => Self::Value(value),
             (Get, Frame::Null) => Self::Absent,
@@ -55,10 +54,8 @@ impl<'a> Reply<&'a [u8]> {
             (Del | VDel, Frame::Integer(1)) => Self::Removed,
             (Del | VDel, Frame::Integer(0)) => Self::NothingRemoved,
             (Unobserve, Frame::Integer(0)) => Self::NotObserved,
-            (_, Frame::Error(text)) => {
-                Self::Error(ServiceError::from_text(text).ok_or(unexpected)?)
-            }
-            _ => return Err(unexpected),
+            (_, Frame::Error(text)) => Self::Error(ServiceError::of_line(text)),
+            _ => return Err(PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 }),
         })
     }
 }

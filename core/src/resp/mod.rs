@@ -5,8 +5,8 @@
 //! that ends early and input that goes on are both errors. Lengths are decimal digits without sign; they are compared
 //! with what remains before anything else happens. Arrays do not nest, so nothing here recurses.
 //!
-//! Tolerated when reading, never written: leading zeros (`$007`), a colon after `-ERR`, an error without its final
-//! CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
+//! Tolerated when reading, never written: leading zeros (`$007`, `:01`, `:-0`), a colon after `-ERR`, an error without
+//! text or without its final CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
 
 mod parse;
 mod write;
