@@ -135,7 +135,11 @@ impl Store {
         };
         // 4. to 6. Fence, condition, quota.
         let slot = self.live_slot(now, command.key());
-        let full = self.is_full(from, slot, command);
+        let mut full = self.is_full(from, slot, command);
+        if full && command.kind() == CommandKind::Set {
+            self.make_room(now);
+            full = self.is_full(from, slot, command);
+        }
         let client_id = from.client_id().unwrap_or_default();
         let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
         let observed = observing && self.watches.contains(client_id, command.key());
@@ -198,6 +202,16 @@ impl Store {
             return None;
         }
         Some(slot)
+    }
+
+    /// Removes what has expired, as far as there is room to tell its watchers: it must not count against a quota.
+    fn make_room(&mut self, now: Now) {
+        let limits = self.config.limits;
+        let reserve = limits.burst().saturating_add(limits.watches_per_key_max);
+        while self.outbox.len().saturating_add(reserve) <= limits.outgoing_max {
+            let Some(slot) = self.expiries.pop_due(now.instant) else { return };
+            self.expire(slot);
+        }
     }
 
     /// Whether there is no room for what the command would add.

@@ -160,7 +160,8 @@ impl Store {
     #[must_use]
     pub fn new(mut config: StoreConfig) -> Self {
         let limits = &mut config.limits;
-        limits.outgoing_max = limits.outgoing_max.max(limits.burst());
+        let fan_outs = limits.burst().saturating_add(limits.watches_per_key_max);
+        limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
         Self {
             clock: HybridClock::new(config.node_id.clone()),
@@ -303,7 +304,8 @@ impl Store {
     /// from the broker.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.outbox.len() + self.config.limits.burst() <= self.config.limits.outgoing_max
+        self.outbox.len().saturating_add(self.config.limits.burst())
+            <= self.config.limits.outgoing_max
     }
 
     /// The value stored under a key.
@@ -349,7 +351,8 @@ impl Store {
     }
 
     fn has_room_to_expire(&self) -> bool {
-        self.outbox.len() + self.config.limits.watches_per_key_max < self.config.limits.outgoing_max
+        self.outbox.len().saturating_add(self.config.limits.watches_per_key_max)
+            <= self.config.limits.outgoing_max
     }
 
     /// Stores a value in its slot, or in a new one, and arms its expiry.
