@@ -11,6 +11,10 @@
 //!
 //! | Layer | Modules | What it knows |
 //! |---|---|---|
+#![cfg_attr(
+    feature = "alloc",
+    doc = "| machines | [`client`], [`store`], [`mqtt`] | what to send when, at both ends |"
+)]
 //! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
 //! | rules | [`hlc`], [`topic`], [`rules`] | how clocks order, where messages go, which writes are allowed |
 //!
@@ -38,9 +42,25 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
+//! # The poll contract
+//!
+//! The machines take what happens through `handle_*` (and `submit`, `observe`), and are asked through `poll_*` what to
+//! send, what to tell, and when to be woken. For every machine of this crate:
+//!
+//! 1. **Any order.** Polls and handles interleave freely; nothing has to be drained before the next call.
+//! 2. **Idle is free.** A poll with nothing to say is O(1), whatever is outstanding.
+//! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`, the next deadline is
+//!    none or later than `now`.
+//! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
+//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit` and `observe` answer
+//!    that it is full.
+//! 6. **Exactly once.** Every accepted `submit` yields exactly one completion, whatever happens.
+//! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.
+//! 8. **Replayable.** Same configuration and same calls, same outputs, byte for byte. Hash order never reaches an output.
+//!
 //! # Features
 //!
-//! * `alloc` (default): owned messages (`Vec<u8>`, `Bytes`) and node ids longer than
+//! * `alloc` (default): the machines, owned messages (`Vec<u8>`, `Bytes`) and node ids longer than
 //!   [`NodeId::INLINE_MAX`](hlc::NodeId::INLINE_MAX) bytes. Without it nothing in this crate allocates and `alloc` is
 //!   not linked. The feature only adds; it never changes what existing calls do with input they already accept.
 //!
@@ -56,11 +76,19 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+#[cfg(feature = "alloc")]
+pub mod client;
+#[cfg(feature = "alloc")]
+mod deadlines;
 mod debug;
 pub mod hlc;
 pub mod limits;
 pub mod message;
+#[cfg(feature = "alloc")]
+pub mod mqtt;
 pub mod resp;
 pub mod rules;
+#[cfg(feature = "alloc")]
+pub mod store;
 pub mod time;
 pub mod topic;

@@ -18,3 +18,74 @@ pub const COUNTER_MAX: u64 = i32::MAX as u64;
 
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
 pub const COMMAND_ELEMENTS_MAX: usize = 7;
+
+/// What a store keeps at most. Every table and queue of a store has its limit here.
+///
+/// ```
+/// use statestore_proto::limits::StoreLimits;
+///
+/// let small = StoreLimits { keys_max: 1_000, bytes_max: 1 << 20, ..StoreLimits::default() };
+/// # assert_eq!(small.watches_max, StoreLimits::default().watches_max);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// Keys stored. A million take about 200 MB with short values.
+    pub keys_max: usize,
+    /// Bytes of all keys and values together: what a machine at the edge can spare.
+    pub bytes_max: usize,
+    /// Bytes of one key. A key must fit, twice as long, into a notification topic beside a client id.
+    pub key_bytes_max: usize,
+    /// Registrations for notifications, all clients and keys together: each keeps a topic of a few hundred bytes.
+    pub watches_max: usize,
+    /// Registrations for one key, which is the number of notifications that one write causes.
+    pub watches_per_key_max: usize,
+    /// Packets waiting to be sent. At least two fan-outs of one key must fit; a smaller number is raised to that.
+    pub outgoing_max: usize,
+    /// Answers remembered to answer a redelivered request with. Past that the oldest is forgotten, and a duplicate of
+    /// its request would be taken for a new one.
+    pub replies_max: usize,
+    /// Bytes of those answers and of what names their requests.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            keys_max: 1_000_000,
+            bytes_max: 1 << 30,
+            key_bytes_max: 32 * 1024,
+            watches_max: 65_536,
+            watches_per_key_max: 1_024,
+            outgoing_max: 8_192,
+            replies_max: 16_384,
+            reply_bytes_max: 16 << 20,
+        }
+    }
+}
+
+impl StoreLimits {
+    /// Packets that one request can cause: its reply, its acknowledgement, a disconnect order, and two notifications to
+    /// each watcher when the value that it replaces had expired.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn burst(&self) -> usize {
+        self.watches_per_key_max.saturating_mul(2).saturating_add(3)
+    }
+}
+
+/// What a client keeps at most. Every table and queue of a client has its limit here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Requests accepted and not yet completed, or completed and not yet polled.
+    pub pending_max: usize,
+    /// Keys observed.
+    pub watches_max: usize,
+    /// Events of watches, and reports of stale messages and clock drift, waiting to be polled. A watch whose change
+    /// finds no room loses it, says so by a gap, and reads the key again.
+    pub events_max: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self { pending_max: 1_024, watches_max: 1_024, events_max: 4_096 }
+    }
+}

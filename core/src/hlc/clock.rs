@@ -82,6 +82,13 @@ impl<N: Node + Clone> HybridClock<N> {
         self.issue(now, next)
     }
 
+    /// Moves the clock past `other` whatever the wall clock says: for versions that were issued before a restart.
+    ///
+    /// When they are further ahead of the wall clock than the drift bound, the clock fails until that has caught up.
+    pub fn advance_past(&mut self, other: HlcRef<'_>) {
+        self.last = self.last.max(other.position());
+    }
+
     /// Who issues.
     #[must_use]
     pub const fn node(&self) -> &N {
@@ -99,10 +106,10 @@ impl<N: Node + Clone> HybridClock<N> {
         now: UnixTime,
         next: Option<(u64, u64)>,
     ) -> Result<Hlc<N>, ClockDriftError> {
-        // Past the last millisecond of 64 bits there is no next value: it would be further ahead than anything.
-        let (wall, counter) = next.unwrap_or((u64::MAX, u64::MAX));
-        let ahead = wall.saturating_sub(now.as_millis());
-        if next.is_none() || ahead > whole_millis(self.drift_max) {
+        // Past the last millisecond of 64 bits there is no next value, which is as far ahead as anything can be.
+        let (wall, counter) = next.unwrap_or((u64::MAX, 0));
+        let ahead = if next.is_some() { wall.saturating_sub(now.as_millis()) } else { u64::MAX };
+        if ahead > whole_millis(self.drift_max) || next.is_none() {
             return Err(ClockDriftError {
                 ahead: Duration::from_millis(ahead),
                 allowed: self.drift_max,

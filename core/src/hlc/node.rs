@@ -31,6 +31,11 @@ pub enum NodeIdError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIdRef<'a>(&'a str);
 
+impl NodeIdRef<'static> {
+    /// `StateStore`: what a store calls itself unless told otherwise.
+    pub const STATE_STORE: Self = Self("StateStore");
+}
+
 impl<'a> NodeIdRef<'a> {
     /// Checks `id`.
     ///

@@ -64,16 +64,25 @@ impl<'a> HlcRef<'a> {
 /// Digits up to a colon, and what follows it.
 fn number(text: &str, at: usize) -> Result<(u64, &str), ParseHlcError> {
     let fail = |kind| Err(ParseHlcError { kind, at });
-    let Some((digits, rest)) = text.split_once(':') else {
-        return fail(ParseHlcErrorKind::MissingPart);
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return fail(ParseHlcErrorKind::NotDecimal);
+    let mut number = Some(0_u64);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'0'..=b'9' => {
+                number = number
+                    .and_then(|number| number.checked_mul(10)?.checked_add(u64::from(byte - b'0')));
+            }
+            b':' if index > 0 => {
+                let rest = text.get(index + 1..).unwrap_or_default();
+                return number.map_or_else(
+                    || fail(ParseHlcErrorKind::Overflow),
+                    |number| Ok((number, rest)),
+                );
+            }
+            _ if text.contains(':') => return fail(ParseHlcErrorKind::NotDecimal),
+            _ => break,
+        }
     }
-    match digits.parse() {
-        Ok(number) => Ok((number, rest)),
-        Err(_) => fail(ParseHlcErrorKind::Overflow),
-    }
+    fail(ParseHlcErrorKind::MissingPart)
 }
 
 impl<N: Node> Hlc<N> {

@@ -160,11 +160,13 @@ impl<B: AsRef<[u8]>> ServiceError<B> {
     /// The error with this text; `None` when the text holds CR or LF and so cannot be an error line.
     #[must_use]
     pub fn from_text(text: B) -> Option<Self> {
-        if let Some(known) = Refusal::from_text(text.as_ref()) {
-            return Some(Self::Known(known));
-        }
         let one_line = !text.as_ref().iter().any(|byte| matches!(byte, b'\r' | b'\n'));
-        one_line.then_some(Self::Unknown(UnknownText(text)))
+        one_line.then(|| Self::of_line(text))
+    }
+
+    /// The error with a text that is known to hold neither CR nor LF.
+    pub(super) fn of_line(text: B) -> Self {
+        Refusal::from_text(text.as_ref()).map_or(Self::Unknown(UnknownText(text)), Self::Known)
     }
 
     /// The text after `-ERR `.

@@ -46,7 +46,6 @@ impl<'a> Reply<&'a [u8]> {
     #[inline]
     pub fn decode(payload: &'a [u8], kind: CommandKind) -> Result<Self, PeerError> {
         use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
-        let unexpected = PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 };
         Ok(match (kind, decode_frame(payload)?) {
             (Get, Frame::Blob(value)) => Self::Value(value),
             (Get, Frame::Null) => Self::Absent,
@@ -55,10 +54,8 @@ impl<'a> Reply<&'a [u8]> {
             (Del | VDel, Frame::Integer(1)) => Self::Removed,
             (Del | VDel, Frame::Integer(0)) => Self::NothingRemoved,
             (Unobserve, Frame::Integer(0)) => Self::NotObserved,
-            (_, Frame::Error(text)) => {
-                Self::Error(ServiceError::from_text(text).ok_or(unexpected)?)
-            }
-            _ => return Err(unexpected),
+            (_, Frame::Error(text)) => Self::Error(ServiceError::of_line(text)),
+            _ => return Err(PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 }),
         })
     }
 }
@@ -102,43 +99,53 @@ impl<B: AsRef<[u8]>> Reply<B> {
         self.wire(dialect).to_vec()
     }
 
+    /// The reply payload. One allocation of exactly its length for a value or an error, none for the rest.
+    #[cfg(feature = "alloc")]
+    #[must_use]
     #[inline]
-    fn wire(&self, dialect: Dialect) -> Wire<'_> {
-        Wire::Frame(match self {
-            Self::Done => Frame::Simple(b"OK"),
-            Self::NotApplied if dialect == Dialect::Page => return Wire::PageNotApplied,
-            Self::NotApplied => Frame::Integer(-1),
-            Self::Value(value) => Frame::Blob(value.as_ref()),
-            Self::Absent => Frame::Null,
-            Self::Removed => Frame::Integer(1),
-            Self::NothingRemoved | Self::NotObserved => Frame::Integer(0),
-            Self::Error(error) => Frame::Error(error.text()),
-        })
-    }
-}
-
-/// A frame, or the page's form of *not applied*, which is none.
-enum Wire<'a> {
-    Frame(Frame<&'a [u8]>),
-    PageNotApplied,
-}
-
-const PAGE_NOT_APPLIED: &[u8] = b"-1\r\n";
-
-impl Encode for Wire<'_> {
-    #[inline]
-    fn len(&self) -> usize {
-        match self {
-            Self::Frame(frame) => frame.encoded_len(),
-            Self::PageNotApplied => PAGE_NOT_APPLIED.len(),
+    pub fn to_bytes(&self, dialect: Dialect) -> bytes::Bytes {
+        match self.constant(dialect) {
+            Some(constant) => bytes::Bytes::from_static(constant),
+            None => self.encode(dialect).into(),
         }
     }
 
+    /// The payload of a reply that carries nothing.
+    #[inline]
+    const fn constant(&self, dialect: Dialect) -> Option<&'static [u8]> {
+        Some(match (self, dialect) {
+            (Self::Done, _) => b"+OK\r\n",
+            (Self::NotApplied, Dialect::Deployed) => b":-1\r\n",
+            (Self::NotApplied, Dialect::Page) => b"-1\r\n",
+            (Self::Absent, _) => b"$-1\r\n",
+            (Self::Removed, _) => b":1\r\n",
+            (Self::NothingRemoved | Self::NotObserved, _) => b":0\r\n",
+            (Self::Value(_) | Self::Error(_), _) => return None,
+        })
+    }
+
+    #[inline]
+    fn wire(&self, dialect: Dialect) -> Wire<'_> {
+        match self {
+            Self::Value(value) => Wire::Frame(Frame::Blob(value.as_ref())),
+            Self::Error(error) => Wire::Frame(Frame::Error(error.text())),
+            _ => Wire::Constant(self.constant(dialect).unwrap_or_default()),
+        }
+    }
+}
+
+/// A frame that carries something, or one that is always the same.
+enum Wire<'a> {
+    Frame(Frame<&'a [u8]>),
+    Constant(&'static [u8]),
+}
+
+impl Encode for Wire<'_> {
     #[inline]
     fn put(&self, sink: &mut impl Sink) {
         match self {
             Self::Frame(frame) => put_frame(frame, sink),
-            Self::PageNotApplied => sink.put(PAGE_NOT_APPLIED),
+            Self::Constant(bytes) => sink.put(bytes),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! that ends early and input that goes on are both errors. Lengths are decimal digits without sign; they are compared
 //! with what remains before anything else happens. Arrays do not nest, so nothing here recurses.
 //!
-//! Tolerated when reading, never written: leading zeros (`$007`), a colon after `-ERR`, an error without its final
-//! CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
+//! Tolerated when reading, never written: leading zeros (`$007`, `:01`, `:-0`), a colon after `-ERR`, an error without
+//! text or without its final CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
 
 mod parse;
 mod write;
@@ -14,8 +14,9 @@ mod write;
 use core::fmt;
 
 pub use parse::{decode_array, decode_frame};
+pub(crate) use parse::{read_array, whole_decimal};
 pub use write::{BufferTooSmall, array_len, encode_array};
-pub(crate) use write::{Decimal, Sink, Slice, put_array, put_frame};
+pub(crate) use write::{Decimal, Length, Sink, Slice, put_frame};
 
 use crate::debug;
 

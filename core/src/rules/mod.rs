@@ -9,7 +9,9 @@
 //! 4. **Fence**: [`admit`].
 //! 5. **Condition**: NX, NEX and the value of VDEL.
 //! 6. **Quota**: whether there is room for what the request would add.
-//! 7. **Apply**.
+//! 7. **Apply**. A SET gets its version from the store's clock, which receives [`Stamps::latest`]. Where that fails (a
+//!    timestamp at the very edge of the allowed drift, or a store whose wall clock fell back) nothing is applied and the
+//!    answer is [`Refusal::TimestampSkew`](crate::message::Refusal::TimestampSkew).
 //!
 //! [`decide`] takes steps 4 to 6 and says what step 7 is to do. A request refused at any step changes nothing: no
 //! value, token, expiry, registration or clock. Anyone with a compare-and-swap engine can run a store with these: look

@@ -1,0 +1,77 @@
+//! What arrives: replies, notifications, and messages that are neither.
+
+use super::watch::State;
+use super::{Client, Event, Outcome, RequestId, Stale, correlated};
+use crate::hlc::{HlcRef, Version};
+use crate::message::{Notification, Reply};
+use crate::mqtt::Incoming;
+use crate::time::Now;
+use crate::topic::ReceivedTopic;
+
+impl Client {
+    /// Takes a received PUBLISH, whatever it is. A message that cannot be read affects at most the request it answers.
+    pub fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
+        self.now = now;
+        let notification = ReceivedTopic::parse(incoming.topic)
+            .filter(|topic| topic.is_for(&self.config.client_id));
+        let stale = if incoming.retain {
+            // Neither replies nor notifications are ever retained: it answers nothing that was asked now.
+            Err(Stale::Topic)
+        } else if *incoming.topic == *self.config.response_topic {
+            self.take_reply(now, incoming)
+        } else if let Some(topic) = notification {
+            self.take_notification(now, &topic.key(), incoming)
+        } else {
+            Err(Stale::Topic)
+        };
+        if let Err(stale) = stale {
+            self.tell_if_room(Event::Stale(stale));
+        }
+    }
+
+    fn take_reply(&mut self, now: Now, incoming: &Incoming<'_>) -> Result<(), Stale> {
+        let id = incoming.correlation_data.and_then(|data| correlated(self.config.nonce, data));
+        let id = id.ok_or(Stale::StrangersReply)?;
+        let pending = self.pending.get(&id).filter(|pending| pending.sent);
+        let kind = pending.ok_or(Stale::Reply(RequestId(id)))?.kind;
+        let version = self.merge(now, incoming);
+        let outcome = match Reply::decode(incoming.payload, kind) {
+            Ok(reply) => Outcome::Replied {
+                reply: reply.map(|slice| incoming.payload.slice_ref(slice)),
+                version,
+            },
+            Err(error) => Outcome::Malformed(error),
+        };
+        self.finish(id, outcome);
+        Ok(())
+    }
+
+    fn take_notification(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        incoming: &Incoming<'_>,
+    ) -> Result<(), Stale> {
+        let id = self.watches.of_key(key).ok_or(Stale::Notification)?;
+        let notification =
+            Notification::decode(incoming.payload).map_err(Stale::MalformedNotification)?;
+        // Without a version there is no telling whether it is news.
+        let version = self.merge(now, incoming).ok_or(Stale::Notification)?;
+        let (state, value) = match notification {
+            Notification::Set(value) => {
+                (State::Present(version), Some(incoming.payload.slice_ref(value)))
+            }
+            Notification::Deleted => (State::Absent(Some(version)), None),
+        };
+        self.hear(id, state, value)
+    }
+
+    /// The version that came with a message, merged into the clock. A drift is told and costs nothing else.
+    fn merge(&mut self, now: Now, incoming: &Incoming<'_>) -> Option<Version> {
+        let hlc = HlcRef::parse(incoming.properties.timestamp?).ok()?;
+        if let Err(drift) = self.clock.receive(now.unix, hlc) {
+            self.tell_if_room(Event::ClockDrift(drift));
+        }
+        Some(Version::new(hlc.into()))
+    }
+}

@@ -1,0 +1,186 @@
+//! One watch: when it registers, when it reads, and what it makes of what it hears.
+//!
+//! After each (re-)registration the key is read. What is heard until the read is answered is held back and settled
+//! against it, so an application never takes a stale value for the current one.
+
+use bytes::Bytes;
+
+use super::event::WatchEnd;
+use crate::hlc::Version;
+use crate::time::Instant;
+
+/// A watch of one key.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) key: Bytes,
+    pub(super) phase: Phase,
+    /// The newest state known: what is not newer is no news.
+    known: State,
+    /// What the application was told last.
+    told: State,
+    /// The newest state heard of since registering, not told yet.
+    heard: Option<(State, Option<Bytes>)>,
+    /// Whether that was heard after the read was sent.
+    heard_since_read: bool,
+    /// Whether an unclosed gap was told; a watch begins with one that needs no telling.
+    pub(super) gap: bool,
+    /// Whether an event found no room.
+    pub(super) lagging: bool,
+    /// The request outstanding.
+    pub(super) request: Option<u64>,
+    /// When to register again after a refusal that may pass.
+    pub(super) retry_at: Option<Instant>,
+}
+
+/// Where a watch stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waits for a connection, or for a retry.
+    Waiting,
+    /// KEYNOTIFY is outstanding.
+    Registering,
+    /// GET is outstanding.
+    Reading,
+    /// Changes are reported as they are heard.
+    Live,
+    /// STOP is outstanding.
+    Stopping,
+    /// Over; the end waits to be told.
+    Ended(WatchEnd),
+}
+
+/// What is known of a key. The version of a deletion is that of the value deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Present(Version),
+    Absent(Option<Version>),
+}
+
+impl State {
+    const fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Present(version) => Some(version),
+            Self::Absent(version) => version.as_ref(),
+        }
+    }
+
+    /// Whether `self`, heard later, says something that `other` does not say yet.
+    fn follows(&self, other: &Self) -> bool {
+        match (self, other) {
+            // The deletion of a version comes after that version.
+            (Self::Absent(Some(deleted)), Self::Present(present)) => deleted >= present,
+            _ => self.version() > other.version(),
+        }
+    }
+
+    /// Whether the application would see no difference.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Present(own), Self::Present(other)) => own == other,
+            (Self::Absent(_), Self::Absent(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A change to be told: the value, or none, and its version.
+pub(super) type Change = (Option<Bytes>, Option<Version>);
+
+/// What an answered read settles.
+pub(super) enum Settled {
+    /// The state is known; a change if it is another than the application was told.
+    Live(Option<Change>),
+    /// What was heard contradicts what was read: read again.
+    ReadAgain,
+}
+
+impl Watch {
+    pub(super) const fn new(key: Bytes) -> Self {
+        Self {
+            key,
+            phase: Phase::Waiting,
+            known: State::Absent(None),
+            told: State::Absent(None),
+            heard: None,
+            heard_since_read: false,
+            gap: true,
+            lagging: false,
+            request: None,
+            retry_at: None,
+        }
+    }
+
+    /// Enters a phase that has a request.
+    pub(super) fn enter(&mut self, phase: Phase) {
+        match phase {
+            Phase::Registering => self.heard = None,
+            _ => self.heard_since_read = false,
+        }
+        self.phase = phase;
+    }
+
+    /// Takes a notification; the change to tell at once, if there is one, or an error when it is out of date.
+    pub(super) fn hear(
+        &mut self,
+        state: State,
+        value: Option<Bytes>,
+    ) -> Result<Option<Change>, OutOfDate> {
+        match self.phase {
+            Phase::Live if state.follows(&self.known) => {
+                let version = state.version().cloned();
+                self.known = state;
+                Ok(Some((value, version)))
+            }
+            Phase::Registering | Phase::Reading
+                if self.heard.as_ref().is_none_or(|(heard, _)| state.follows(heard)) =>
+            {
+                self.heard = Some((state, value));
+                self.heard_since_read = true;
+                Ok(None)
+            }
+            _ => Err(OutOfDate),
+        }
+    }
+
+    /// Takes the answer to the read.
+    pub(super) fn settle(&mut self, read: State, value: Option<Bytes>) -> Settled {
+        let (state, value) = match self.heard.take() {
+            None => (read, value),
+            // The value may have been set after the read, or be a late duplicate of one deleted since.
+            Some((heard @ State::Present(_), heard_value))
+                if matches!(read, State::Absent(_)) && self.heard_since_read =>
+            {
+                self.heard = Some((heard, heard_value));
+                return Settled::ReadAgain;
+            }
+            Some((heard, heard_value))
+                if heard.follows(&read) && !matches!(read, State::Absent(_)) =>
+            {
+                (heard, heard_value)
+            }
+            // Remembered, so that a duplicate of what was heard is not taken for news.
+            Some((heard, _)) if matches!(read, State::Absent(_)) => {
+                (State::Absent(heard.version().cloned()), None)
+            }
+            Some(_) => (read, value),
+        };
+        self.phase = Phase::Live;
+        let is_news = !state.is_same(&self.told);
+        let version = state.version().cloned();
+        self.known = match state {
+            // A read says that a value is gone and not which one: it was none older than the one known.
+            State::Absent(deleted) => State::Absent(deleted.max(self.known.version().cloned())),
+            present @ State::Present(_) => present,
+        };
+        Settled::Live(is_news.then_some((value, version)))
+    }
+
+    /// Notes that the application was told what is known.
+    pub(super) fn told(&mut self) {
+        self.told = self.known.clone();
+    }
+}
+
+/// The notification says nothing that is not known, or nothing that is asked.
+#[derive(Debug)]
+pub(super) struct OutOfDate;

@@ -1,0 +1,294 @@
+//! The watches of a client: what each of their requests means, and what the application is told.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::watch::{Change, Phase, Settled, State, Watch};
+use super::{
+    Client, Event, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer, WatchEnd,
+    WatchEvent, WatchId, watch_command,
+};
+use crate::message::{CommandKind, Reply};
+use crate::time::Now;
+
+/// All watches of a client.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    by_id: BTreeMap<WatchId, Watch>,
+    /// Those whose key is observed; a watch that is being stopped is not among them.
+    by_key: BTreeMap<Bytes, WatchId>,
+    /// Those that found no room for an event.
+    lagging: BTreeSet<WatchId>,
+    last: u64,
+}
+
+impl Watches {
+    fn ids(&self) -> Vec<WatchId> {
+        self.by_id.keys().copied().collect()
+    }
+
+    pub(super) fn of_key(&self, key: &[u8]) -> Option<WatchId> {
+        self.by_key.get(key).copied()
+    }
+
+    fn remove(&mut self, id: WatchId) {
+        if let Some(watch) = self.by_id.remove(&id) {
+            self.release_key(id, &watch.key);
+        }
+        self.lagging.remove(&id);
+    }
+
+    /// Lets the key be observed anew.
+    fn release_key(&mut self, id: WatchId, key: &Bytes) {
+        if self.by_key.get(key) == Some(&id) {
+            self.by_key.remove(key);
+        }
+    }
+}
+
+impl Client {
+    /// Observes a key: its value now, and every change until [`unobserve`](Self::unobserve), over reconnects too.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; then nothing is observed that was not before.
+    pub fn observe(&mut self, now: Now, key: Bytes) -> Result<WatchId, SubmitError> {
+        self.now = now;
+        self.check_key(&key)?;
+        if self.watches.by_key.contains_key(&key) {
+            return Err(SubmitError::Observed);
+        }
+        if self.watches.by_id.len() >= self.config.limits.watches_max {
+            return Err(SubmitError::Full);
+        }
+        self.watches.last += 1;
+        let id = WatchId(self.watches.last);
+        self.watches.by_key.insert(key.clone(), id);
+        self.watches.by_id.insert(id, Watch::new(key));
+        if self.connected {
+            self.subscribe_notifications();
+            self.register(id);
+        }
+        Ok(id)
+    }
+
+    /// Ends a watch. Nothing follows but [`WatchEvent::Ended`]; `false` when it is over already.
+    pub fn unobserve(&mut self, now: Now, id: WatchId) -> bool {
+        self.now = now;
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
+        if matches!(watch.phase, Phase::Stopping | Phase::Ended(_)) {
+            return false;
+        }
+        let key = watch.key.clone();
+        self.drop_request(id);
+        self.watches.release_key(id, &key);
+        // Without this nothing was registered on this connection, and the store forgets a client that disconnects.
+        if self.notifications == Subscription::Granted {
+            self.request(id, Phase::Stopping);
+        } else {
+            self.end(id, WatchEnd::Stopped);
+        }
+        true
+    }
+
+    /// Takes a notification that was read.
+    pub(super) fn hear(
+        &mut self,
+        id: WatchId,
+        state: State,
+        value: Option<Bytes>,
+    ) -> Result<(), Stale> {
+        let watch = self.watches.by_id.get_mut(&id).ok_or(Stale::Notification)?;
+        let change = watch.hear(state, value).map_err(|_| Stale::Notification)?;
+        if let Some(change) = change {
+            self.tell_change(id, change);
+        }
+        Ok(())
+    }
+
+    /// Takes the outcome of a watch's own request.
+    pub(super) fn finish_for_watch(&mut self, id: WatchId, kind: CommandKind, outcome: Outcome) {
+        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+            watch.request = None;
+        }
+        if kind == CommandKind::Unobserve {
+            // Whatever the store says: nothing is observed here any more.
+            return self.end(id, WatchEnd::Stopped);
+        }
+        match outcome {
+            Outcome::Replied { reply: Reply::Error(error), .. } => {
+                self.end(id, WatchEnd::Refused(error));
+            }
+            Outcome::Replied { reply: Reply::Done, .. } => self.request(id, Phase::Reading),
+            Outcome::Replied { reply: Reply::Value(value), version: Some(version) } => {
+                self.settle(id, State::Present(version), Some(value));
+            }
+            Outcome::Replied { reply: Reply::Absent, .. } => {
+                self.settle(id, State::Absent(None), None);
+            }
+            // It took its time already.
+            Outcome::TimedOut { .. } => self.register(id),
+            // Once more, but not at once: nobody listens there, or nobody who makes sense.
+            _ => self.retry_later(id),
+        }
+    }
+
+    pub(super) fn retry_watch(&mut self, id: WatchId) {
+        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+            watch.retry_at = None;
+            self.register(id);
+        }
+    }
+
+    /// Every watch registers on the new connection.
+    pub(super) fn resume_watches(&mut self) {
+        if self.watches.by_id.is_empty() {
+            return;
+        }
+        self.subscribe_notifications();
+        for id in self.watches.ids() {
+            self.register(id);
+        }
+    }
+
+    /// Every watch loses its registration with the connection, and says so.
+    pub(super) fn interrupt_watches(&mut self) {
+        for id in self.watches.ids() {
+            self.drop_request(id);
+            let Some(watch) = self.watches.by_id.get_mut(&id) else { continue };
+            match watch.phase {
+                Phase::Ended(_) => {}
+                Phase::Stopping => self.end(id, WatchEnd::Stopped),
+                _ => {
+                    watch.phase = Phase::Waiting;
+                    self.tell_gap(id);
+                }
+            }
+        }
+    }
+
+    /// What the application could not be told when the queue was full.
+    pub(super) fn next_lagging_event(&mut self) -> Option<Event> {
+        let id = self.watches.lagging.pop_first()?;
+        let watch = self.watches.by_id.get_mut(&id)?;
+        watch.lagging = false;
+        if let Phase::Ended(end) = &watch.phase {
+            let event = WatchEvent::Ended(end.clone());
+            self.watches.remove(id);
+            return Some(Event::Watch { id, event });
+        }
+        watch.gap = true;
+        if watch.phase == Phase::Live {
+            self.request(id, Phase::Reading);
+        }
+        Some(Event::Watch { id, event: WatchEvent::Gap })
+    }
+
+    fn register(&mut self, id: WatchId) {
+        self.request(id, Phase::Registering);
+    }
+
+    /// Enters a phase and sends its request.
+    fn request(&mut self, id: WatchId, phase: Phase) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        let Some(command) = watch_command(&phase, &watch.key) else { return };
+        watch.enter(phase);
+        let timestamp = self.clock.tick(self.now.unix).ok();
+        let request = self.enqueue(Pending {
+            owner: Owner::Watch(id),
+            kind: command.kind(),
+            payload: command.encode().into(),
+            timestamp,
+            fencing_token: None,
+            persist: false,
+            deadline: self.now.instant + self.config.timeout,
+            sent: false,
+        });
+        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+            watch.request = Some(request);
+        }
+    }
+
+    fn retry_later(&mut self, id: WatchId) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        let at = self.now.instant + self.config.timeout;
+        watch.phase = Phase::Waiting;
+        watch.retry_at = Some(at);
+        self.deadlines.insert(at, Timer::Retry(id));
+    }
+
+    /// Forgets what a watch has outstanding.
+    fn drop_request(&mut self, id: WatchId) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        if let Some(at) = watch.retry_at.take() {
+            self.deadlines.remove(at, Timer::Retry(id));
+        }
+        if let Some(request) = watch.request.take() {
+            self.take_pending(request);
+        }
+    }
+
+    fn settle(&mut self, id: WatchId, read: State, value: Option<Bytes>) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        match watch.settle(read, value) {
+            Settled::ReadAgain => self.request(id, Phase::Reading),
+            Settled::Live(change) => {
+                let lagging = watch.lagging;
+                if let Some(change) = change {
+                    self.tell_change(id, change);
+                }
+                // A watch that lags tells a gap first and is read again.
+                if !lagging {
+                    self.tell_live(id);
+                }
+            }
+        }
+    }
+
+    fn tell_change(&mut self, id: WatchId, (value, version): Change) {
+        let told = self.tell_watch(id, WatchEvent::Changed { value, version });
+        if let Some(watch) = self.watches.by_id.get_mut(&id).filter(|_| told) {
+            watch.told();
+        }
+    }
+
+    fn tell_live(&mut self, id: WatchId) {
+        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+            watch.gap = false;
+            self.tell_watch(id, WatchEvent::Live);
+        }
+    }
+
+    fn tell_gap(&mut self, id: WatchId) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        if !watch.gap {
+            watch.gap = true;
+            self.tell_watch(id, WatchEvent::Gap);
+        }
+    }
+
+    /// Tells the end; when there is no room the watch stays until there is.
+    fn end(&mut self, id: WatchId, end: WatchEnd) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        watch.phase = Phase::Ended(end.clone());
+        let key = watch.key.clone();
+        self.watches.release_key(id, &key);
+        if self.tell_watch(id, WatchEvent::Ended(end)) {
+            self.watches.remove(id);
+        }
+    }
+
+    /// Tells something about a watch, in order; a watch that lags is told nothing until it has caught up.
+    fn tell_watch(&mut self, id: WatchId, event: WatchEvent) -> bool {
+        let Some(watch) = self.watches.by_id.get(&id) else { return false };
+        let told = !watch.lagging && self.tell_if_room(Event::Watch { id, event });
+        if !told {
+            if let Some(watch) = self.watches.by_id.get_mut(&id) {
+                watch.lagging = true;
+            }
+            self.watches.lagging.insert(id);
+        }
+        told
+    }
+}

@@ -1,0 +1,47 @@
+//! Things that are due at a time: ordered, with the earliest at hand.
+
+use alloc::collections::BTreeSet;
+
+use crate::time::Instant;
+
+/// A set of deadlines. Insertion and removal are O(log n), the earliest is O(1).
+#[derive(Clone, Debug)]
+pub(crate) struct Deadlines<T> {
+    set: BTreeSet<(Instant, T)>,
+    next: Option<Instant>,
+}
+
+impl<T: Ord + Copy> Deadlines<T> {
+    pub(crate) const fn new() -> Self {
+        Self { set: BTreeSet::new(), next: None }
+    }
+
+    pub(crate) fn insert(&mut self, at: Instant, item: T) {
+        self.set.insert((at, item));
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    pub(crate) fn remove(&mut self, at: Instant, item: T) {
+        if self.set.remove(&(at, item)) && self.next == Some(at) {
+            self.refresh();
+        }
+    }
+
+    /// Takes one item that is due at `now`, the earliest first; equal times in order of the items.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+        if self.next? > now {
+            return None;
+        }
+        let (_, item) = self.set.pop_first()?;
+        self.refresh();
+        Some(item)
+    }
+
+    pub(crate) const fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    fn refresh(&mut self) {
+        self.next = self.set.first().map(|(at, _)| *at);
+    }
+}

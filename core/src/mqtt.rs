@@ -1,0 +1,375 @@
+//! MQTT 5 reduced to what this protocol reads and writes: the packets that pass between a machine and its transport.
+//!
+//! A transport turns each PUBLISH it receives into an [`Incoming`] and offers every user property by name and value; it
+//! need not know which matter. What a machine wants on the wire comes out as a [`Transmit`].
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::debug;
+use crate::hlc::{FencingToken, Hlc};
+use crate::message::property;
+use crate::time::Instant;
+
+/// Quality of service of a PUBLISH. Everything a machine of this crate sends is [`AtLeastOnce`](Self::AtLeastOnce).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Qos {
+    /// 0
+    AtMostOnce,
+    /// 1
+    #[default]
+    AtLeastOnce,
+    /// 2
+    ExactlyOnce,
+}
+
+/// A received PUBLISH, borrowed from whatever holds it.
+///
+/// ```
+/// use bytes::Bytes;
+/// use statestore_proto::mqtt::Incoming;
+///
+/// let payload = Bytes::from_static(b"+OK\r\n");
+/// let mut reply = Incoming::new("clients/c/response", &payload);
+/// reply.correlation_data = Some(b"0123456789abcdef");
+/// reply.user_property("__stat", "200");
+/// reply.user_property("__ts", "1696374425000:1:StateStore");
+/// reply.user_property("somebody", "else's");
+/// ```
+#[derive(Clone, Copy)]
+pub struct Incoming<'a> {
+    /// Topic name.
+    pub topic: &'a str,
+    /// Payload; a machine that keeps a part of it for long copies that part.
+    pub payload: &'a Bytes,
+    /// Quality of service it arrived with.
+    pub qos: Qos,
+    /// Whether the broker had retained it.
+    pub retain: bool,
+    /// The DUP flag. It is set per hop, so it proves nothing in either direction; no machine decides by it.
+    pub dup: bool,
+    /// Response topic.
+    pub response_topic: Option<&'a str>,
+    /// Correlation data; absent and empty differ.
+    pub correlation_data: Option<&'a [u8]>,
+    /// Content type.
+    pub content_type: Option<&'a str>,
+    /// Message expiry interval in seconds, as it was on arrival.
+    pub message_expiry: Option<u32>,
+    /// When it arrived, if it had to wait since: what is past its expiry by then is dropped.
+    pub arrived: Option<Instant>,
+    /// Handed back in [`Transmit::Acknowledge`] when the message may be acknowledged.
+    pub delivery: Option<Delivery>,
+    pub(crate) properties: Properties<'a>,
+}
+
+/// The user properties that mean something here.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Properties<'a> {
+    pub(crate) timestamp: Option<&'a str>,
+    pub(crate) fencing_token: Option<&'a str>,
+    pub(crate) source: Option<&'a str>,
+    pub(crate) status: Option<&'a str>,
+    pub(crate) persist: bool,
+    pub(crate) has_protocol_version: bool,
+}
+
+impl<'a> Incoming<'a> {
+    /// A PUBLISH at QoS 1 with nothing but a topic and a payload.
+    #[must_use]
+    pub fn new(topic: &'a str, payload: &'a Bytes) -> Self {
+        Self {
+            topic,
+            payload,
+            qos: Qos::AtLeastOnce,
+            retain: false,
+            dup: false,
+            response_topic: None,
+            correlation_data: None,
+            content_type: None,
+            message_expiry: None,
+            arrived: None,
+            delivery: None,
+            properties: Properties::default(),
+        }
+    }
+
+    /// Offers one user property. Of a name given twice the first counts; unknown names are ignored.
+    pub fn user_property(&mut self, name: &str, value: &'a str) {
+        let known = &mut self.properties;
+        match name {
+            property::TIMESTAMP => known.timestamp = known.timestamp.or(Some(value)),
+            property::FENCING_TOKEN => known.fencing_token = known.fencing_token.or(Some(value)),
+            property::SOURCE_ID => known.source = known.source.or(Some(value)),
+            property::STATUS => known.status = known.status.or(Some(value)),
+            property::PERSIST => known.persist |= value == property::PERSIST_VALUE,
+            property::PROTOCOL_VERSION => known.has_protocol_version = true,
+            _ => {}
+        }
+    }
+
+    /// Whether it waited, since it arrived, for longer than its message expiry interval.
+    #[must_use]
+    pub fn is_expired(&self, now: Instant) -> bool {
+        let waited = self
+            .arrived
+            .map(|arrived| now.duration_since(arrived))
+            .filter(|waited| !waited.is_zero());
+        let allowed = self.message_expiry.map(|seconds| Duration::from_secs(seconds.into()));
+        waited.zip(allowed).is_some_and(|(waited, allowed)| waited >= allowed)
+    }
+
+    /// The client id that the sender claims in `__srcId`. Any publisher can set it.
+    #[must_use]
+    pub const fn claimed_source(&self) -> Option<&'a str> {
+        self.properties.source
+    }
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("topic", &self.topic)
+            .field("payload", &debug::Value(self.payload))
+            .field("qos", &self.qos)
+            .field("response_topic", &self.response_topic)
+            .field("correlation_data", &self.correlation_data.map(debug::Key))
+            .field("message_expiry", &self.message_expiry)
+            .field("timestamp", &self.properties.timestamp)
+            .field("fencing_token", &self.properties.fencing_token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a transport needs to acknowledge a message later: packet id and connection, or whatever it likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Delivery(pub u64);
+
+/// Names a SUBSCRIBE or UNSUBSCRIBE of a machine, so that its SUBACK can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscribeToken(pub(crate) u64);
+
+/// Names a PUBLISH of a machine, so that its PUBACK can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublishToken(pub(crate) u64);
+
+/// An MQTT 5 reason code, as a SUBACK or PUBACK carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReasonCode(pub u8);
+
+impl ReasonCode {
+    /// Success, or granted QoS 0.
+    pub const SUCCESS: Self = Self(0x00);
+    /// Granted QoS 1.
+    pub const GRANTED_QOS_1: Self = Self(0x01);
+    /// The message was accepted and nobody subscribes to its topic.
+    pub const NO_MATCHING_SUBSCRIBERS: Self = Self(0x10);
+    /// Refused by the broker's access control.
+    pub const NOT_AUTHORIZED: Self = Self(0x87);
+    /// Larger than the receiver takes.
+    pub const PACKET_TOO_LARGE: Self = Self(0x95);
+
+    /// Whether the packet was refused.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        self.0 >= 0x80
+    }
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            0x00 => "success",
+            0x01 | 0x02 => "granted",
+            0x10 => "no matching subscribers",
+            0x80 => "unspecified error",
+            0x83 => "implementation specific error",
+            0x87 => "not authorized",
+            0x8f => "topic filter invalid",
+            0x90 => "topic name invalid",
+            0x95 => "packet too large",
+            0x97 => "quota exceeded",
+            0x99 => "payload format invalid",
+            _ => return write!(f, "reason 0x{:02x}", self.0),
+        };
+        write!(f, "{text} (0x{:02x})", self.0)
+    }
+}
+
+/// What a machine wants done by its transport, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are a PUBLISH, and a box would cost each an allocation"
+)]
+pub enum Transmit {
+    /// Subscribe to one filter at QoS 1 and report the SUBACK with this token.
+    Subscribe {
+        /// The topic filter.
+        filter: Arc<str>,
+        /// To be reported with the result.
+        token: SubscribeToken,
+    },
+    /// Unsubscribe from one filter; the result is of no interest.
+    Unsubscribe {
+        /// The topic filter.
+        filter: Arc<str>,
+    },
+    /// Publish at QoS 1, not retained.
+    Publish(Publish),
+    /// Acknowledge a received message. Everything that answers it was handed out before.
+    Acknowledge(Delivery),
+    /// Disconnect this client. A transport that has no power to do so counts it and goes on.
+    Disconnect {
+        /// The offender's MQTT client id.
+        client_id: Arc<str>,
+    },
+}
+
+/// A PUBLISH to be sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// Topic name.
+    pub topic: Arc<str>,
+    /// Payload.
+    pub payload: Bytes,
+    /// Response topic.
+    pub response_topic: Option<Arc<str>>,
+    /// Correlation data.
+    pub correlation_data: Option<Correlation>,
+    /// Content type.
+    pub content_type: Option<&'static str>,
+    /// Message expiry interval in seconds.
+    pub message_expiry: Option<u32>,
+    /// To be reported with the PUBACK, when the machine wants to hear of it.
+    pub token: Option<PublishToken>,
+    pub(crate) purpose: Purpose,
+    pub(crate) timestamp: Option<Hlc>,
+}
+
+/// What decides the user properties of a [`Publish`] beside its timestamp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Request { source: Arc<str>, fencing_token: Option<FencingToken>, persist: bool },
+    Reply,
+    Notification { client_id: Arc<str> },
+}
+
+impl Publish {
+    /// The user properties to send, in order.
+    pub fn user_properties(&self) -> impl Iterator<Item = (&'static str, PropertyValue<'_>)> {
+        let timestamp =
+            self.timestamp.as_ref().map(|hlc| (property::TIMESTAMP, PropertyValue::Hlc(hlc)));
+        let text = |name, value| Some((name, PropertyValue::Text(value)));
+        let rest = match &self.purpose {
+            Purpose::Request { source, fencing_token, persist } => [
+                text(property::SOURCE_ID, source),
+                text(property::PROTOCOL_VERSION, property::PROTOCOL_VERSION_VALUE),
+                fencing_token
+                    .as_ref()
+                    .map(|token| (property::FENCING_TOKEN, PropertyValue::Hlc(token.hlc()))),
+                persist
+                    .then_some((property::PERSIST, PropertyValue::Text(property::PERSIST_VALUE))),
+            ],
+            Purpose::Reply => [text(property::STATUS, property::STATUS_VALUE), None, None, None],
+            Purpose::Notification { .. } => [None, None, None, None],
+        };
+        timestamp.into_iter().chain(rest.into_iter().flatten())
+    }
+
+    /// The client that a notification is for: a broker that hosts the store can deliver to it directly.
+    #[must_use]
+    pub const fn recipient(&self) -> Option<&Arc<str>> {
+        match &self.purpose {
+            Purpose::Notification { client_id } => Some(client_id),
+            Purpose::Request { .. } | Purpose::Reply => None,
+        }
+    }
+}
+
+impl fmt::Debug for Publish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publish")
+            .field("topic", &self.topic)
+            .field("payload", &debug::Value(&self.payload))
+            .field("response_topic", &self.response_topic)
+            .field("correlation_data", &self.correlation_data)
+            .field("message_expiry", &self.message_expiry)
+            .field("token", &self.token)
+            .field("timestamp", &self.timestamp)
+            .field("purpose", &self.purpose)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The value of a user property; its text is made by `Display`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyValue<'a> {
+    /// Text.
+    Text(&'a str),
+    /// A clock value.
+    Hlc(&'a Hlc),
+}
+
+impl fmt::Display for PropertyValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Hlc(hlc) => fmt::Display::fmt(hlc, f),
+        }
+    }
+}
+
+/// Correlation data: opaque bytes, up to 16 of them (what every deployed client sends) in place.
+#[derive(Clone)]
+pub struct Correlation(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline { len: u8, bytes: [u8; Correlation::INLINE_MAX] },
+    Shared(Arc<[u8]>),
+}
+
+impl Correlation {
+    /// Bytes that are stored in place.
+    pub const INLINE_MAX: usize = 16;
+
+    /// Copies `data`.
+    #[must_use]
+    pub fn new(data: &[u8]) -> Self {
+        let mut bytes = [0; Self::INLINE_MAX];
+        match (bytes.get_mut(..data.len()), u8::try_from(data.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(data);
+                Self(Repr::Inline { len, bytes })
+            }
+            _ => Self(Repr::Shared(data.into())),
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),
+            Repr::Shared(data) => data,
+        }
+    }
+}
+
+impl PartialEq for Correlation {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Correlation {}
+
+impl fmt::Debug for Correlation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&debug::Key(self.as_bytes()), f)
+    }
+}

@@ -1,0 +1,185 @@
+//! What a store is told at the start, and who its requesters are.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::hlc::{NodeId, NodeIdRef};
+use crate::limits::StoreLimits;
+use crate::message::{Dialect, WordCase};
+use crate::mqtt::Incoming;
+use crate::topic::ResponseTopic;
+
+/// Who sent a request, and how far that is to be trusted.
+///
+/// A broker that hosts the store knows its clients. A store that is an ordinary MQTT client knows only what a request
+/// says of itself; whoever may publish requests may then speak in another's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Principal<'a> {
+    client_id: Option<&'a str>,
+    verified: bool,
+}
+
+impl<'a> Principal<'a> {
+    /// A client id that the broker authenticated.
+    #[must_use]
+    pub const fn verified(client_id: &'a str) -> Self {
+        Self { client_id: Some(client_id), verified: true }
+    }
+
+    /// What the request claims: `__srcId`, or else the client id in a response topic of the recommended form.
+    #[must_use]
+    pub fn claimed(incoming: &Incoming<'a>) -> Self {
+        let from_topic = || Some(ResponseTopic::parse(incoming.response_topic?)?.client_id());
+        let client_id = incoming.claimed_source().filter(|id| !id.is_empty()).or_else(from_topic);
+        Self { client_id, verified: false }
+    }
+
+    /// The MQTT client id, if any is known.
+    #[must_use]
+    pub const fn client_id(&self) -> Option<&'a str> {
+        self.client_id
+    }
+
+    /// Whether a broker vouches for the client id.
+    #[must_use]
+    pub const fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// Whether a verified sender claims to be somebody else.
+    pub(super) fn is_contradicted_by(&self, incoming: &Incoming<'_>) -> bool {
+        self.verified
+            && incoming.claimed_source().is_some()
+            && incoming.claimed_source() != self.client_id
+    }
+}
+
+/// What a request wants of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// GET and KEYNOTIFY.
+    Read,
+    /// SET, DEL and VDEL.
+    Write,
+}
+
+/// The embedder's policy: whether this requester may do that with this key. It must depend on nothing else, or equal
+/// calls would not give equal outputs.
+pub type Authorizer = Box<dyn Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync>;
+
+/// Which dialect a store answers in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DialectPolicy {
+    /// Each requester's own: the deployed forms for requests with `__protVer`, the page's for those without.
+    #[default]
+    Auto,
+    /// Always this one.
+    Pinned(Dialect),
+}
+
+impl DialectPolicy {
+    pub(super) const fn of_request(self, has_protocol_version: bool) -> Dialect {
+        match self {
+            Self::Auto => Dialect::of_request(has_protocol_version),
+            Self::Pinned(dialect) => dialect,
+        }
+    }
+}
+
+/// Which writes are handed out as records and hold their answers back until they are persisted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// None.
+    #[default]
+    None,
+    /// Those that touch a key whose stored or new value was set with `aio-persistence`.
+    Requested,
+    /// All.
+    All,
+}
+
+/// Configuration of a [`Store`](super::Store).
+pub struct StoreConfig {
+    pub(super) node_id: NodeId,
+    pub(super) limits: StoreLimits,
+    pub(super) dialect: DialectPolicy,
+    pub(super) word_case: WordCase,
+    pub(super) durability: Durability,
+    pub(super) hash_seed: u64,
+    pub(super) authorizer: Option<Authorizer>,
+}
+
+impl StoreConfig {
+    /// The default configuration: node id `StateStore`, [`StoreLimits::default`], each requester's dialect, verbs in any
+    /// case, nothing durable, no authorizer.
+    ///
+    /// `hash_seed` seeds the table's hash function. A store that strangers can reach should draw it at random, or they
+    /// can choose keys that collide; a simulation passes a constant. No output depends on it.
+    #[must_use]
+    pub fn new(hash_seed: u64) -> Self {
+        Self {
+            node_id: NodeIdRef::STATE_STORE.into(),
+            limits: StoreLimits::default(),
+            dialect: DialectPolicy::Auto,
+            word_case: WordCase::Any,
+            durability: Durability::None,
+            hash_seed,
+            authorizer: None,
+        }
+    }
+
+    /// Issues versions under another node id.
+    #[must_use]
+    pub fn node_id(mut self, node_id: NodeId) -> Self {
+        self.node_id = node_id;
+        self
+    }
+
+    /// Other limits.
+    #[must_use]
+    pub const fn limits(mut self, limits: StoreLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Which dialect to answer in.
+    #[must_use]
+    pub const fn dialect(mut self, dialect: DialectPolicy) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Whether verbs and options may be written in lower case.
+    #[must_use]
+    pub const fn word_case(mut self, word_case: WordCase) -> Self {
+        self.word_case = word_case;
+        self
+    }
+
+    /// Which writes are handed out as records.
+    #[must_use]
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Asks `authorizer` about every request.
+    #[must_use]
+    pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
+        self.authorizer = Some(authorizer);
+        self
+    }
+}
+
+impl fmt::Debug for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreConfig")
+            .field("node_id", &self.node_id)
+            .field("limits", &self.limits)
+            .field("dialect", &self.dialect)
+            .field("word_case", &self.word_case)
+            .field("durability", &self.durability)
+            .field("authorizer", &self.authorizer.is_some())
+            .finish_non_exhaustive()
+    }
+}

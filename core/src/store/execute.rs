@@ -1,0 +1,338 @@
+//! One request, from its payload to its answer: the order of checks of [`crate::rules`], in one place.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::replies::{Answer, Remembered, RequestKey};
+use super::table::{Meta, Slot};
+use super::{
+    Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store, expires, shared,
+};
+use crate::hlc::{FencingToken, Hlc, Version};
+use crate::message::{Command, CommandKind, Dialect, Notification, Refusal, Reply};
+use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
+use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
+use crate::time::Now;
+use crate::topic::NotificationTopic;
+
+/// What of a request its execution needs beside the command.
+struct Request<'a> {
+    from: Principal<'a>,
+    dialect: Dialect,
+    stamps: Stamps<'a>,
+    persist: bool,
+}
+
+impl Store {
+    /// Answers a request whose response topic can be answered to.
+    pub(super) fn answer(
+        &mut self,
+        now: Now,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+        response_topic: &str,
+    ) {
+        let dialect = self.config.dialect.of_request(incoming.properties.has_protocol_version);
+        let topic = shared(response_topic);
+        let correlation = incoming.correlation_data.map(Correlation::new);
+        let Some(correlation) = correlation.filter(|_| incoming.qos == Qos::AtLeastOnce) else {
+            let refusal = if incoming.correlation_data.is_none() {
+                Refusal::MissingCorrelationData
+            } else {
+                Refusal::NotQos1
+            };
+            let answer = self.refuse(refusal, dialect);
+            let correlation = incoming.correlation_data.map(Correlation::new);
+            return self.send_reply(topic, correlation, answer);
+        };
+        // 1. Grammar.
+        let command = match Command::decode_with(incoming.payload, self.config.word_case) {
+            Ok(command) => command,
+            Err(error) => {
+                let answer = self.refuse(error.kind.refusal(), dialect);
+                return self.send_reply(topic, Some(correlation), answer);
+            }
+        };
+        if command.kind() == CommandKind::Get {
+            let answer = self.execute(now, from, incoming, dialect, &command);
+            return self.send_reply(topic, Some(correlation), answer);
+        }
+        let client_id = from.client_id().unwrap_or_default();
+        let key = RequestKey { correlation: correlation.as_bytes(), client_id, response_topic };
+        let hash = self.replies.hash_of(key);
+        if let Some(first) = self.replies.find(now.instant, hash, key) {
+            let first = first.clone();
+            self.counters.duplicates += 1;
+            return self.send_reply(topic, Some(correlation), first);
+        }
+        let answer = self.execute(now, from, incoming, dialect, &command);
+        let kept = incoming
+            .message_expiry
+            .map_or(REPLY_KEPT, |seconds| Duration::from_secs(seconds.into()));
+        self.replies.insert(Remembered {
+            client_id: client_id.into(),
+            response_topic: Arc::clone(&topic),
+            correlation: correlation.clone(),
+            answer: answer.clone(),
+            until: now.instant + kept,
+            hash,
+        });
+        self.send_reply(topic, Some(correlation), answer);
+    }
+
+    fn send_reply(
+        &mut self,
+        topic: Arc<str>,
+        correlation_data: Option<Correlation>,
+        answer: Answer,
+    ) {
+        self.outbox.push(Transmit::Publish(Publish {
+            topic,
+            payload: answer.payload,
+            response_topic: None,
+            correlation_data,
+            content_type: None,
+            message_expiry: None,
+            token: None,
+            purpose: Purpose::Reply,
+            timestamp: answer.timestamp,
+        }));
+    }
+
+    fn refuse(&mut self, refusal: Refusal, dialect: Dialect) -> Answer {
+        self.counters.refused += 1;
+        Answer { payload: Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect), timestamp: None }
+    }
+
+    /// Steps 2 to 7.
+    fn execute(
+        &mut self,
+        now: Now,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+        dialect: Dialect,
+        command: &Command<&[u8]>,
+    ) -> Answer {
+        // 2. Authorization.
+        if !self.is_authorized(from, incoming, command) {
+            return self.refuse(Refusal::NotAuthorized, dialect);
+        }
+        // 3. Timestamps.
+        let properties = &incoming.properties;
+        let stamps = Stamps::verify(
+            command.kind(),
+            properties.timestamp,
+            properties.fencing_token,
+            now.unix,
+        );
+        let stamps = match stamps {
+            Ok(stamps) => stamps,
+            Err(refusal) => return self.refuse(refusal, dialect),
+        };
+        // 4. to 6. Fence, condition, quota.
+        let slot = self.live_slot(now, command.key());
+        let full = self.is_full(from, slot, command);
+        let client_id = from.client_id().unwrap_or_default();
+        let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
+        let observed = observing && self.watches.contains(client_id, command.key());
+        let entry = slot.and_then(|slot| self.table.get(slot));
+        let state = State {
+            entry: entry.map(|entry| Entry {
+                value: entry.value(),
+                fence: entry.meta.fence.as_deref().map(FencingToken::as_deref),
+            }),
+            observed,
+            full,
+        };
+        let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
+        let refused = matches!(reply, Reply::Error(_));
+        let payload = reply.to_bytes(dialect);
+        let stored = || entry.map(|entry| entry.meta.version.hlc().clone());
+        let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
+        // 7. Apply.
+        let request = Request { from, dialect, stamps, persist: properties.persist };
+        match change {
+            Change::Put => match self.apply_put(now, &request, slot, command) {
+                Some(version) => timestamp = Some(version),
+                None => return self.refuse(Refusal::TimestampSkew, dialect),
+            },
+            Change::None if refused => self.counters.refused += 1,
+            _ => self.apply(&request, slot, command, change),
+        }
+        if !refused {
+            if let Some(count) = self.counters.executed.get_mut(command.kind() as usize) {
+                *count += 1;
+            }
+        }
+        Answer { payload, timestamp }
+    }
+
+    fn is_authorized(
+        &self,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+        command: &Command<&[u8]>,
+    ) -> bool {
+        let access = if command.kind().is_write() { Access::Write } else { Access::Read };
+        let nameless = from.client_id().is_none_or(str::is_empty);
+        let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
+        let allowed = self
+            .config
+            .authorizer
+            .as_ref()
+            .is_none_or(|allows| allows(&from, access, command.key()));
+        // Nobody knows where to send the notifications of a client without a name.
+        allowed && !(observing && nameless) && !from.is_contradicted_by(incoming)
+    }
+
+    /// The slot of a key that has not expired. One that has is removed here, so that its watchers hear of the expiry
+    /// before they hear of what comes next.
+    fn live_slot(&mut self, now: Now, key: &[u8]) -> Option<Slot> {
+        let slot = self.table.find(key)?;
+        if self.table.get(slot)?.is_expired(now.instant) {
+            self.expire(slot);
+            return None;
+        }
+        Some(slot)
+    }
+
+    /// Whether there is no room for what the command would add.
+    fn is_full(&self, from: Principal<'_>, slot: Option<Slot>, command: &Command<&[u8]>) -> bool {
+        let limits = &self.config.limits;
+        match command {
+            Command::Set { key, value, .. } => {
+                let old = slot.and_then(|slot| self.table.get(slot)).map(super::Entry::len);
+                let bytes = self.table.bytes() - old.unwrap_or(0) + key.len() + value.len();
+                let grows = old.is_none_or(|old| key.len() + value.len() > old);
+                key.len() > limits.key_bytes_max
+                    || (old.is_none() && self.table.len() >= limits.keys_max)
+                    || (grows && bytes > limits.bytes_max)
+            }
+            Command::Observe { key } => {
+                let topic = NotificationTopic::new(from.client_id().unwrap_or_default(), key);
+                topic.is_err()
+                    || key.len() > limits.key_bytes_max
+                    || self.watches.len() >= limits.watches_max
+                    || self.watches.of(key).len() >= limits.watches_per_key_max
+            }
+            _ => false,
+        }
+    }
+
+    /// Applies a SET; `None` when no version can be issued, and then nothing has changed.
+    fn apply_put(
+        &mut self,
+        now: Now,
+        request: &Request<'_>,
+        slot: Option<Slot>,
+        command: &Command<&[u8]>,
+    ) -> Option<Hlc> {
+        let Command::Set { key, value, expiry, .. } = command else { return None };
+        let Ok(version) = self.clock.receive(now.unix, request.stamps.latest()?) else {
+            self.counters.clock_errors += 1;
+            return None;
+        };
+        let fence =
+            request.stamps.fencing_token.map(|token| FencingToken::new(Hlc::from(*token.hlc())));
+        let meta = Meta {
+            version: Version::new(version.clone()),
+            persist: request.persist,
+            expires: expiry.map(|expiry| expires(now, expiry.as_duration())),
+            fence: fence.map(Box::new),
+        };
+        let was_persistent =
+            slot.and_then(|slot| self.table.get(slot)).is_some_and(|entry| entry.meta.persist);
+        self.record_put(key, value, &meta, was_persistent);
+        self.put(slot, key, value, meta);
+        self.notify(key, &Notification::Set(*value), &version);
+        Some(version)
+    }
+
+    fn apply(
+        &mut self,
+        request: &Request<'_>,
+        slot: Option<Slot>,
+        command: &Command<&[u8]>,
+        change: Change,
+    ) {
+        let key = command.key();
+        let client_id = request.from.client_id().unwrap_or_default();
+        match change {
+            Change::Remove => {
+                if let Some(slot) = slot {
+                    self.remove_and_tell(slot);
+                }
+            }
+            Change::Observe => {
+                if let Ok(topic) = NotificationTopic::new(client_id, key) {
+                    self.watches.insert(client_id, key, &topic.to_string(), request.dialect);
+                }
+            }
+            Change::Unobserve => self.watches.remove(client_id, key),
+            Change::None | Change::Put => {}
+        }
+    }
+
+    /// Removes a value whose time has come.
+    pub(super) fn expire(&mut self, slot: Slot) {
+        self.counters.expired_values += 1;
+        self.remove_and_tell(slot);
+    }
+
+    fn remove_and_tell(&mut self, slot: Slot) {
+        let Some(entry) = self.remove(slot) else { return };
+        let durability = self.config.durability;
+        if durability == Durability::All
+            || (durability == Durability::Requested && entry.meta.persist)
+        {
+            let change = RecordChange::Removed { version: entry.meta.version.clone() };
+            self.outbox.record(Record { key: entry.key().into(), change });
+        }
+        self.notify(entry.key(), &Notification::Deleted, entry.meta.version.hlc());
+    }
+
+    /// Records a SET. A value that is not to be kept still ends one that was.
+    fn record_put(&mut self, key: &[u8], value: &[u8], meta: &Meta, was_persistent: bool) {
+        let change = match self.config.durability {
+            Durability::None => return,
+            Durability::Requested if !meta.persist && !was_persistent => return,
+            Durability::Requested if !meta.persist => {
+                RecordChange::Removed { version: meta.version.clone() }
+            }
+            Durability::Requested | Durability::All => RecordChange::Put {
+                value: value.into(),
+                version: meta.version.clone(),
+                fencing_token: meta.fence.as_deref().cloned(),
+                expires: meta.expires.map(|expires| expires.unix),
+                persist: meta.persist,
+            },
+        };
+        self.outbox.record(Record { key: key.into(), change });
+    }
+
+    /// Tells the watchers of a key, each in the dialect that it registered in. The payload is shared between them.
+    fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
+        let mut payloads: [Option<Bytes>; 2] = [None, None];
+        for watch in self.watches.of(key) {
+            let Some(slot) = payloads.get_mut(watch.dialect as usize) else { continue };
+            let payload =
+                slot.get_or_insert_with(|| notification.encode(watch.dialect).into()).clone();
+            self.counters.notifications += 1;
+            self.outbox.push(Transmit::Publish(Publish {
+                topic: Arc::clone(&watch.topic),
+                payload,
+                response_topic: None,
+                correlation_data: None,
+                content_type: None,
+                message_expiry: None,
+                token: Some(watch.token()),
+                purpose: Purpose::Notification { client_id: Arc::clone(&watch.client_id) },
+                timestamp: Some(version.clone()),
+            }));
+        }
+    }
+}

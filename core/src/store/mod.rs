@@ -1,0 +1,404 @@
+//! The store as a state machine: requests in, replies and notifications out.
+//!
+//! A [`Store`] holds keys, values, versions, fences, expiries and registrations. It does not know how requests reach it:
+//! hand it each PUBLISH on [`topic::REQUEST`] with [`Store::handle_publish`], send what
+//! [`Store::poll_transmit`] gives, call [`Store::handle_timeout`] when [`Store::poll_timeout`] says.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use statestore_proto::mqtt::{Incoming, Transmit};
+//! use statestore_proto::store::{Principal, Store, StoreConfig};
+//! use statestore_proto::time::{Instant, Now, UnixTime};
+//! use statestore_proto::topic;
+//!
+//! let mut store = Store::new(StoreConfig::new(7));
+//! let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(1_696_374_425_000));
+//!
+//! let payload = Bytes::from_static(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
+//! let mut request = Incoming::new(topic::REQUEST, &payload);
+//! request.response_topic = Some("clients/CLIENT/services/statestore/_any_/command/invoke/response");
+//! request.correlation_data = Some(b"0123456789abcdef");
+//! request.user_property("__ts", "1696374425000:0:CLIENT");
+//! store.handle_publish(now, Principal::claimed(&request), &request);
+//!
+//! let Some(Transmit::Publish(reply)) = store.poll_transmit() else { panic!("every request is answered") };
+//! assert_eq!(&reply.payload[..], b"+OK\r\n");
+//! let properties: Vec<_> = reply.user_properties().map(|(name, value)| format!("{name}={value}")).collect();
+//! assert_eq!(properties, ["__ts=1696374425000:1:StateStore", "__stat=200"]);
+//! assert_eq!(store.get(now, b"k").unwrap().value, b"v");
+//! ```
+//!
+//! # Time
+//!
+//! A value set with an expiry is gone from the very millisecond it is due, by the monotonic clock, whether
+//! [`Store::handle_timeout`] was called or not; the timer only decides when its watchers hear of it.
+//!
+//! # Delivery
+//!
+//! For each request with a delivery token there is one [`Transmit::Acknowledge`], after everything that answers it and
+//! in order of arrival. A request that comes again is answered from a bounded cache; GET, which has no effect, is
+//! executed again.
+//!
+//! # Durability
+//!
+//! With [`StoreConfig::durability`], [`Store::poll_records`] hands out what was written, and everything that depends on
+//! it is held until [`Store::handle_persisted`]. A new store takes such records back through [`Store::restore`]. The
+//! cache of answers and the registrations are not kept.
+
+mod config;
+mod execute;
+mod outbox;
+mod record;
+mod replies;
+mod table;
+mod watches;
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
+pub use record::{Batch, BatchId, Record, RecordChange};
+
+use crate::deadlines::Deadlines;
+use crate::hlc::{FencingToken, HybridClock, Version};
+use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
+use crate::time::{Instant, Now, UnixTime};
+use crate::topic;
+use outbox::Outbox;
+use replies::Replies;
+use table::{Entry, Expires, Meta, Slot, Table};
+use watches::Watches;
+
+/// How long an answer is remembered when its request has no message expiry interval.
+const REPLY_KEPT: Duration = Duration::from_secs(60);
+
+/// A state store. See the [module documentation](self).
+pub struct Store {
+    config: StoreConfig,
+    clock: HybridClock,
+    table: Table,
+    expiries: Deadlines<Slot>,
+    watches: Watches,
+    replies: Replies,
+    outbox: Outbox,
+    connections: u64,
+    counters: Counters,
+}
+
+/// What a store has seen and done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests executed, by [`CommandKind`](crate::message::CommandKind) in its order.
+    pub executed: [u64; 6],
+    /// Requests refused with an error.
+    pub refused: u64,
+    /// Requests answered again from the cache.
+    pub duplicates: u64,
+    /// Requests without response topic, which cannot be answered.
+    pub unanswerable: u64,
+    /// Requests with a forbidden response topic.
+    pub forbidden: u64,
+    /// Requests that had waited past their message expiry.
+    pub expired_requests: u64,
+    /// Requests handed over although the store was not ready; neither answered nor acknowledged.
+    pub overloaded: u64,
+    /// Messages that are no requests.
+    pub strangers: u64,
+    /// Notifications caused.
+    pub notifications: u64,
+    /// Registrations ended because their client was gone.
+    pub watches_lost: u64,
+    /// Values that expired.
+    pub expired_values: u64,
+    /// Requests whose timestamp could not be followed because the wall clock here is too far behind.
+    pub clock_errors: u64,
+}
+
+/// A stored value, for the embedder.
+#[derive(Clone, Copy)]
+pub struct Stored<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: &'a Version,
+    /// The token that fences the key.
+    pub fencing_token: Option<&'a FencingToken>,
+    /// When it expires.
+    pub expires: Option<Instant>,
+}
+
+impl fmt::Debug for Stored<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored")
+            .field("key", &crate::debug::Key(self.key))
+            .field("value", &crate::debug::Value(self.value))
+            .field("version", self.version)
+            .field("fencing_token", &self.fencing_token)
+            .field("expires", &self.expires)
+            .finish()
+    }
+}
+
+impl<'a> From<&'a Entry> for Stored<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        Self {
+            key: entry.key(),
+            value: entry.value(),
+            version: &entry.meta.version,
+            fencing_token: entry.meta.fence.as_deref(),
+            expires: entry.meta.expires.map(|expires| expires.at),
+        }
+    }
+}
+
+impl Store {
+    /// An empty store.
+    #[must_use]
+    pub fn new(mut config: StoreConfig) -> Self {
+        let limits = &mut config.limits;
+        limits.outgoing_max = limits.outgoing_max.max(limits.burst());
+        let seed = config.hash_seed;
+        Self {
+            clock: HybridClock::new(config.node_id.clone()),
+            table: Table::new(seed),
+            expiries: Deadlines::new(),
+            watches: Watches::new(seed),
+            replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
+            outbox: Outbox::new(),
+            connections: 0,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Takes back one record of an earlier store. Call it for all of them, in order, before anything else.
+    ///
+    /// The clock moves past every version seen, so no version is issued twice. Limits do not apply: what was accepted
+    /// once is kept. A value that has expired by the wall clock is not.
+    pub fn restore(&mut self, now: Now, record: &Record) {
+        let (RecordChange::Put { version, .. } | RecordChange::Removed { version }) =
+            &record.change;
+        self.clock.advance_past(version.hlc().as_deref());
+        if let Some(slot) = self.table.find(&record.key) {
+            self.remove(slot);
+        }
+        let RecordChange::Put { value, version, fencing_token, expires, persist } = &record.change
+        else {
+            return;
+        };
+        let expires =
+            expires.map(|unix| Expires { at: now.instant + unix.duration_since(now.unix), unix });
+        if expires.is_some_and(|expires| expires.at <= now.instant) {
+            return;
+        }
+        let fence = fencing_token.clone().map(Into::into);
+        let meta = Meta { version: version.clone(), persist: *persist, expires, fence };
+        self.put(None, &record.key, value, meta);
+    }
+
+    /// Takes the news of a connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
+    /// broker that hosts the store hands requests over without.
+    pub fn handle_connected(&mut self) {
+        self.connections += 1;
+        let token = SubscribeToken(self.connections);
+        self.outbox.push(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
+    }
+
+    /// Takes a received PUBLISH. `from` says who sent it.
+    ///
+    /// Whatever the message is, it affects at most the request it is: bad input is answered with an error or counted.
+    /// Call it only while [`is_ready`](Self::is_ready); a request handed over at another time is counted and forgotten,
+    /// unacknowledged.
+    pub fn handle_publish(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) {
+        if !self.is_ready() {
+            self.counters.overloaded += 1;
+            return;
+        }
+        self.replies.expire(now.instant);
+        self.process(now, from, incoming);
+        if let Some(delivery) = incoming.delivery {
+            self.outbox.push(Transmit::Acknowledge(delivery));
+        }
+    }
+
+    /// Sorts out what is no request that can be answered.
+    fn process(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) {
+        if incoming.topic != topic::REQUEST {
+            self.counters.strangers += 1;
+            return;
+        }
+        let Some(response_topic) = incoming.response_topic else {
+            self.counters.unanswerable += 1;
+            return;
+        };
+        if topic::check_response(response_topic).is_err() {
+            self.counters.forbidden += 1;
+            if let Some(client_id) = from.client_id() {
+                self.outbox.push(Transmit::Disconnect { client_id: client_id.into() });
+            }
+            return;
+        }
+        if incoming.is_expired(now.instant) {
+            self.counters.expired_requests += 1;
+            return;
+        }
+        self.answer(now, from, incoming, response_topic);
+    }
+
+    /// Ends every registration of a client that has disconnected, whether or not its MQTT session lives on.
+    pub fn handle_client_gone(&mut self, client_id: &str) {
+        self.counters.watches_lost += self.watches.remove_client(client_id) as u64;
+    }
+
+    /// Takes the outcome of a PUBLISH that carried a token. When it reached nobody
+    /// ([`ReasonCode::NO_MATCHING_SUBSCRIBERS`]) the client is gone, and so are its registrations, except those that it
+    /// has renewed since.
+    pub fn handle_published(&mut self, token: PublishToken, reason: ReasonCode) {
+        if reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
+            self.counters.watches_lost += self.watches.remove_undeliverable(token) as u64;
+        }
+    }
+
+    /// Removes what is due and tells its watchers. Early or repeated calls change nothing.
+    ///
+    /// When the queue of outgoing packets is full it stops; [`poll_timeout`](Self::poll_timeout) asks again once there
+    /// is room.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.replies.expire(now.instant);
+        while self.has_room_to_expire() {
+            let Some(slot) = self.expiries.pop_due(now.instant) else { break };
+            self.expire(slot);
+        }
+    }
+
+    /// Says that a batch, and every batch before it, is safe; what waited for it is released.
+    pub fn handle_persisted(&mut self, id: BatchId) {
+        self.outbox.persisted(id);
+    }
+
+    /// The next packet to send, in order.
+    #[must_use]
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.outbox.pop()
+    }
+
+    /// The records of all writes since the last call; `None` when there were none.
+    #[must_use]
+    pub fn poll_records(&mut self) -> Option<Batch> {
+        self.outbox.take_records()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); `None` when nothing is due, or when nothing can be done
+    /// before packets are sent.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.has_room_to_expire() { self.expiries.next() } else { None }
+    }
+
+    /// Whether there is room for whatever one more request can cause. While there is not, do not take the next message
+    /// from the broker.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.outbox.len() + self.config.limits.burst() <= self.config.limits.outgoing_max
+    }
+
+    /// The value stored under a key.
+    #[must_use]
+    pub fn get(&self, now: Now, key: &[u8]) -> Option<Stored<'_>> {
+        let entry = self.table.get(self.table.find(key)?)?;
+        (!entry.is_expired(now.instant)).then(|| entry.into())
+    }
+
+    /// All stored values, in an order that depends only on the calls made.
+    pub fn iter(&self, now: Now) -> impl Iterator<Item = Stored<'_>> {
+        self.table.iter().filter(move |entry| !entry.is_expired(now.instant)).map(Into::into)
+    }
+
+    /// Keys stored, those included that have expired and were not removed yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all keys and values stored.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// Registrations for notifications.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// What the store has seen and done.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn has_room_to_expire(&self) -> bool {
+        self.outbox.len() + self.config.limits.watches_per_key_max < self.config.limits.outgoing_max
+    }
+
+    /// Stores a value in its slot, or in a new one, and arms its expiry.
+    fn put(&mut self, slot: Option<Slot>, key: &[u8], value: &[u8], meta: Meta) {
+        let expires = meta.expires;
+        let slot = match slot {
+            Some(slot) => {
+                self.disarm(slot);
+                self.table.replace(slot, value, meta);
+                Some(slot)
+            }
+            None => self.table.insert(key, value, meta),
+        };
+        if let Some((expires, slot)) = expires.zip(slot) {
+            self.expiries.insert(expires.at, slot);
+        }
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Entry> {
+        self.disarm(slot);
+        self.table.remove(slot)
+    }
+
+    fn disarm(&mut self, slot: Slot) {
+        if let Some(expires) = self.table.get(slot).and_then(|entry| entry.meta.expires) {
+            self.expiries.remove(expires.at, slot);
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("config", &self.config)
+            .field("keys", &self.len())
+            .field("bytes", &self.bytes())
+            .field("watches", &self.watches())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A deadline as both clocks will show it.
+fn expires(now: Now, after: Duration) -> Expires {
+    let unix: UnixTime = now.unix + after;
+    Expires { at: now.instant + after, unix }
+}
+
+/// A shared copy of the topic that a reply goes to.
+fn shared(topic: &str) -> Arc<str> {
+    topic.into()
+}

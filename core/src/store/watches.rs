@@ -1,0 +1,137 @@
+//! Registrations for notifications: by key for the fan-out, by client for its end, by number for late outcomes.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
+
+use crate::message::Dialect;
+use crate::mqtt::PublishToken;
+
+/// One client's registration for one key.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Grows with every registration and renewal.
+    number: u64,
+    pub(super) client_id: Arc<str>,
+    key: Arc<[u8]>,
+    pub(super) topic: Arc<str>,
+    pub(super) dialect: Dialect,
+}
+
+impl Watch {
+    /// Names the registration in the PUBACK of its notifications.
+    pub(super) const fn token(&self) -> PublishToken {
+        PublishToken(self.number)
+    }
+}
+
+/// All registrations. A renewal replaces the registration at its place.
+#[derive(Debug)]
+pub(super) struct Watches {
+    by_key: HashMap<Arc<[u8]>, Vec<Arc<Watch>>, FixedState>,
+    by_client: BTreeMap<Arc<str>, BTreeMap<Arc<[u8]>, u64>>,
+    by_number: BTreeMap<u64, Arc<Watch>>,
+    last: u64,
+}
+
+impl Watches {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            by_key: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_client: BTreeMap::new(),
+            by_number: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// How many registrations there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// The registrations for `key`, the oldest first.
+    #[inline]
+    pub(super) fn of(&self, key: &[u8]) -> &[Arc<Watch>] {
+        if self.by_key.is_empty() { &[] } else { self.by_key.get(key).map_or(&[], Vec::as_slice) }
+    }
+
+    pub(super) fn contains(&self, client_id: &str, key: &[u8]) -> bool {
+        self.by_client.get(client_id).is_some_and(|keys| keys.contains_key(key))
+    }
+
+    /// Registers, or renews under a new number.
+    pub(super) fn insert(&mut self, client_id: &str, key: &[u8], topic: &str, dialect: Dialect) {
+        let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
+        let client_id: Arc<str> = known.unwrap_or_else(|| client_id.into());
+        let known = self.by_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
+        let key: Arc<[u8]> = known.unwrap_or_else(|| key.into());
+        self.last += 1;
+        let number = self.last;
+        let topic = topic.into();
+        let watch = Arc::new(Watch {
+            number,
+            client_id: Arc::clone(&client_id),
+            key: Arc::clone(&key),
+            topic,
+            dialect,
+        });
+        self.by_number.insert(number, Arc::clone(&watch));
+        let watchers = self.by_key.entry(Arc::clone(&key)).or_default();
+        match self.by_client.entry(client_id).or_default().insert(key, number) {
+            None => watchers.push(watch),
+            Some(renewed) => {
+                self.by_number.remove(&renewed);
+                watchers
+                    .iter_mut()
+                    .filter(|old| old.number == renewed)
+                    .for_each(|old| *old = Arc::clone(&watch));
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) {
+        let Some(keys) = self.by_client.get_mut(client_id) else { return };
+        let number = keys.remove(key);
+        if keys.is_empty() {
+            self.by_client.remove(client_id);
+        }
+        if let Some(number) = number {
+            self.forget(number);
+        }
+    }
+
+    /// Ends every registration of a client; how many there were.
+    pub(super) fn remove_client(&mut self, client_id: &str) -> usize {
+        let keys = self.by_client.remove(client_id).unwrap_or_default();
+        keys.values().for_each(|number| self.forget(*number));
+        keys.len()
+    }
+
+    /// Ends the registrations of the client whose notification reached nobody, as far as they are not younger than the
+    /// one that notification belonged to: a renewed one says that the client is back. How many there were.
+    pub(super) fn remove_undeliverable(&mut self, token: PublishToken) -> usize {
+        let Some(watch) = self.by_number.get(&token.0) else { return 0 };
+        let client_id = Arc::clone(&watch.client_id);
+        let Some(keys) = self.by_client.get_mut(&client_id) else { return 0 };
+        let dead: Vec<u64> = keys.values().copied().filter(|number| *number <= token.0).collect();
+        keys.retain(|_, number| *number > token.0);
+        if keys.is_empty() {
+            self.by_client.remove(&client_id);
+        }
+        dead.iter().for_each(|number| self.forget(*number));
+        dead.len()
+    }
+
+    /// Removes a registration from the two tables that know it by key and by number.
+    fn forget(&mut self, number: u64) {
+        let Some(watch) = self.by_number.remove(&number) else { return };
+        let Some(watchers) = self.by_key.get_mut(&watch.key) else { return };
+        watchers.retain(|other| other.number != number);
+        if watchers.is_empty() {
+            self.by_key.remove(&watch.key);
+        }
+    }
+}

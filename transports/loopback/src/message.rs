@@ -1,0 +1,66 @@
+//! A PUBLISH at rest in the broker.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish};
+
+/// A PUBLISH as it travels: its properties are text by now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The client id that published it; the broker knows.
+    pub sender: Arc<str>,
+    /// Topic name.
+    pub topic: Arc<str>,
+    /// Payload.
+    pub payload: Bytes,
+    /// Response topic.
+    pub response_topic: Option<Arc<str>>,
+    /// Correlation data.
+    pub correlation_data: Option<Correlation>,
+    /// Content type.
+    pub content_type: Option<&'static str>,
+    /// Message expiry interval in seconds.
+    pub message_expiry: Option<u32>,
+    /// User properties in order.
+    pub user_properties: Vec<(&'static str, String)>,
+    /// Whether it was delivered before.
+    pub dup: bool,
+    /// To be acknowledged with, on a connection that acknowledges itself.
+    pub delivery: Option<Delivery>,
+}
+
+impl Message {
+    pub(crate) fn new(sender: Arc<str>, publish: Publish) -> Self {
+        let user_properties =
+            publish.user_properties().map(|(name, value)| (name, value.to_string())).collect();
+        Self {
+            sender,
+            user_properties,
+            topic: publish.topic,
+            payload: publish.payload,
+            response_topic: publish.response_topic,
+            correlation_data: publish.correlation_data,
+            content_type: publish.content_type,
+            message_expiry: publish.message_expiry,
+            dup: false,
+            delivery: None,
+        }
+    }
+
+    /// The message as a machine takes it.
+    #[must_use]
+    pub fn as_incoming(&self) -> Incoming<'_> {
+        let mut incoming = Incoming::new(&self.topic, &self.payload);
+        incoming.response_topic = self.response_topic.as_deref();
+        incoming.correlation_data = self.correlation_data.as_ref().map(Correlation::as_bytes);
+        incoming.content_type = self.content_type;
+        incoming.message_expiry = self.message_expiry;
+        incoming.dup = self.dup;
+        incoming.delivery = self.delivery;
+        for (name, value) in &self.user_properties {
+            incoming.user_property(name, value);
+        }
+        incoming
+    }
+}

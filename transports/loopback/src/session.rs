@@ -1,0 +1,284 @@
+//! A store and clients driven by plain calls.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_proto::client::{
+    ConfigError, Event, Outcome, Request, RequestId, SubmitError, WatchEvent, WatchId,
+};
+use statestore_proto::hlc::Version;
+use statestore_proto::message::{Command, Condition, Reply, ServiceError};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Instant;
+
+use crate::broker::Faults;
+use crate::message::Message;
+use crate::world::{ClientIndex, Clock, World};
+
+/// Why a call to a [`Session`] or [`World`] failed. The session is usable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The client id cannot be one.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The client id is another's.
+    #[error("the client id is taken")]
+    Taken,
+    /// The request was not accepted.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The store refused the request; nothing has changed.
+    #[error("the store refused: {0}")]
+    Refused(ServiceError<Bytes>),
+    /// A condition did not hold; nothing has changed.
+    #[error("not applied")]
+    NotApplied,
+    /// The request has another outcome than an answer.
+    #[error("no answer: {0:?}")]
+    NoAnswer(Outcome),
+    /// There is no such client or watch.
+    #[error("no such client or watch")]
+    Unknown,
+}
+
+/// A value that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The value.
+    pub value: Bytes,
+    /// Its version.
+    pub version: Option<Version>,
+}
+
+/// A store and its clients, on a network without faults and without delay, in simulated time.
+///
+/// Each call does all it takes and returns; no thread, no socket and no clock is involved. Time passes when
+/// [`advance`](Self::advance) says so.
+#[derive(Debug)]
+pub struct Session {
+    world: World,
+    /// Events that a call met while it waited for its own.
+    waiting: Vec<VecDeque<Event>>,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Session {
+    /// A store with the default configuration, and no clients.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_store(StoreConfig::new(0))
+    }
+
+    /// A store with this configuration, and no clients.
+    #[must_use]
+    pub fn with_store(config: StoreConfig) -> Self {
+        Self { world: World::new(0, Faults::default(), config), waiting: Vec::new() }
+    }
+
+    /// Connects a client.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the client id cannot be one, [`Error::Taken`] when it is another's.
+    pub fn connect(&mut self, client_id: &str) -> Result<ClientIndex, Error> {
+        let index = self.world.add_client(client_id, Clock::default())?;
+        self.waiting.push(VecDeque::new());
+        self.settle();
+        Ok(index)
+    }
+
+    /// Stores a value, whatever was stored, and returns its version.
+    ///
+    /// # Errors
+    /// Any [`Error`] but [`Error::NotApplied`].
+    pub fn set(
+        &mut self,
+        client: ClientIndex,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<Version, Error> {
+        let (key, value) = (key.into(), value.into());
+        self.write(
+            client,
+            Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None }),
+        )
+    }
+
+    /// Sends a SET with whatever options, and returns the version of the value.
+    ///
+    /// # Errors
+    /// Any [`Error`]; [`Error::NotApplied`] when its condition did not hold.
+    pub fn write(&mut self, client: ClientIndex, request: Request) -> Result<Version, Error> {
+        match self.request(client, request)? {
+            Outcome::Replied { reply: Reply::Done, version: Some(version) } => Ok(version),
+            Outcome::Replied { reply: Reply::NotApplied, .. } => Err(Error::NotApplied),
+            other => Err(failed(other)),
+        }
+    }
+
+    /// Reads a value; `None` when there is none.
+    ///
+    /// # Errors
+    /// Any [`Error`] but [`Error::NotApplied`].
+    pub fn get(
+        &mut self,
+        client: ClientIndex,
+        key: impl Into<Bytes>,
+    ) -> Result<Option<Found>, Error> {
+        match self.request(client, Request::new(Command::Get { key: key.into() }))? {
+            Outcome::Replied { reply: Reply::Value(value), version } => {
+                Ok(Some(Found { value, version }))
+            }
+            Outcome::Replied { reply: Reply::Absent, .. } => Ok(None),
+            other => Err(failed(other)),
+        }
+    }
+
+    /// Removes a key; whether it was there.
+    ///
+    /// # Errors
+    /// Any [`Error`] but [`Error::NotApplied`].
+    pub fn del(&mut self, client: ClientIndex, key: impl Into<Bytes>) -> Result<bool, Error> {
+        self.remove(client, Command::Del { key: key.into() })
+    }
+
+    /// Removes a key if its value is `value`; whether it was there.
+    ///
+    /// # Errors
+    /// Any [`Error`]; [`Error::NotApplied`] when the value is another.
+    pub fn vdel(
+        &mut self,
+        client: ClientIndex,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<bool, Error> {
+        self.remove(client, Command::VDel { key: key.into(), value: value.into() })
+    }
+
+    /// Sends any request and waits for its outcome.
+    ///
+    /// # Errors
+    /// [`Error::Submit`] when it was not accepted, [`Error::Unknown`] when there is no such client.
+    pub fn request(&mut self, client: ClientIndex, request: Request) -> Result<Outcome, Error> {
+        let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
+        let id = machine.submit(now, request)?;
+        loop {
+            self.settle();
+            if let Some(outcome) = self.completion(client, id) {
+                return Ok(outcome);
+            }
+            // Nothing is on its way any more: only time can end the request.
+            if !self.world.step(Instant::from_millis(u64::MAX)) {
+                return Err(Error::NoAnswer(Outcome::Unknown));
+            }
+        }
+    }
+
+    /// Observes a key.
+    ///
+    /// # Errors
+    /// [`Error::Submit`] when that was not accepted, [`Error::Unknown`] when there is no such client.
+    pub fn observe(
+        &mut self,
+        client: ClientIndex,
+        key: impl Into<Bytes>,
+    ) -> Result<WatchId, Error> {
+        let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
+        let id = machine.observe(now, key.into())?;
+        self.settle();
+        Ok(id)
+    }
+
+    /// Ends a watch.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when there is no such client or watch.
+    pub fn unobserve(&mut self, client: ClientIndex, watch: WatchId) -> Result<(), Error> {
+        let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
+        if !machine.unobserve(now, watch) {
+            return Err(Error::Unknown);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// The next thing that a watch of this client has to tell.
+    pub fn next_change(&mut self, client: ClientIndex) -> Option<(WatchId, WatchEvent)> {
+        self.collect(client);
+        let waiting = self.waiting.get_mut(client.0)?;
+        let at = waiting.iter().position(|event| matches!(event, Event::Watch { .. }))?;
+        match waiting.remove(at)? {
+            Event::Watch { id, event } => Some((id, event)),
+            _ => None,
+        }
+    }
+
+    /// Cuts the connection of a client; it connects again by itself after a moment.
+    pub fn disconnect(&mut self, client: ClientIndex) {
+        self.world.disconnect(client);
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, duration: Duration) {
+        self.world.run_for(duration);
+    }
+
+    /// The world underneath.
+    pub const fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    /// Every message delivered since tracing was switched on by [`World::set_tracing`], which are forgotten here.
+    pub fn take_trace(&mut self) -> Vec<Message> {
+        self.world.take_trace()
+    }
+
+    fn remove(&mut self, client: ClientIndex, command: Command<Bytes>) -> Result<bool, Error> {
+        match self.request(client, Request::new(command))? {
+            Outcome::Replied { reply: Reply::Removed, .. } => Ok(true),
+            Outcome::Replied { reply: Reply::NothingRemoved, .. } => Ok(false),
+            Outcome::Replied { reply: Reply::NotApplied, .. } => Err(Error::NotApplied),
+            other => Err(failed(other)),
+        }
+    }
+
+    /// Does all that takes no time.
+    fn settle(&mut self) {
+        let now = self.world.now();
+        while self.world.step(now) {}
+    }
+
+    fn collect(&mut self, client: ClientIndex) {
+        while let Some(event) = self.world.poll_event(client) {
+            if let Some(waiting) = self.waiting.get_mut(client.0) {
+                waiting.push_back(event);
+            }
+        }
+    }
+
+    fn completion(&mut self, client: ClientIndex, id: RequestId) -> Option<Outcome> {
+        self.collect(client);
+        let waiting = self.waiting.get_mut(client.0)?;
+        let is_it =
+            |event: &Event| matches!(event, Event::Completed { id: other, .. } if *other == id);
+        let at = waiting.iter().position(is_it)?;
+        match waiting.remove(at)? {
+            Event::Completed { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+}
+
+/// An outcome that is not what was hoped for.
+fn failed(outcome: Outcome) -> Error {
+    match outcome {
+        Outcome::Replied { reply: Reply::Error(error), .. } => Error::Refused(error),
+        other => Error::NoAnswer(other),
+    }
+}
