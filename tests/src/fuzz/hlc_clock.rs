@@ -111,9 +111,12 @@ impl Model {
         if counter > COUNTER_LIMIT {
             (wall, counter) = (wall + 1, 0);
         }
-        let last_wall = u128::from(u64::MAX);
-        if wall > last_wall || wall.saturating_sub(now) > self.drift_us.div_ceil(1000) {
-            return Err(wall.min(last_wall).saturating_sub(now));
+        if wall > u128::from(u64::MAX) {
+            // Past the end of time is as far ahead as can be said.
+            return Err(u128::from(u64::MAX));
+        }
+        if wall.saturating_sub(now) > self.drift_us.div_ceil(1000) {
+            return Err(wall.saturating_sub(now));
         }
         self.own = (wall, counter);
         Ok(self.own)
