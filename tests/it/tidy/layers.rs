@@ -6,18 +6,23 @@ use super::source::code_without_strings;
 use super::{File, core_files, file, hold};
 
 /// Each module of the core and what it may use. A new module takes its place here.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("debug", &[]),
     ("limits", &[]),
     ("time", &[]),
+    ("deadlines", &["time"]),
     ("resp", &["debug", "limits"]),
     ("hlc", &["debug", "limits", "resp", "time"]),
     ("message", &["debug", "hlc", "limits", "resp", "time"]),
     ("topic", &["debug", "limits"]),
     ("rules", &["debug", "hlc", "limits", "message", "time"]),
-    ("client", &["debug", "hlc", "limits", "message", "resp", "rules", "time", "topic"]),
-    ("store", &["debug", "hlc", "limits", "message", "resp", "rules", "time", "topic"]),
-    ("lock", &["client", "debug", "hlc", "limits", "message", "resp", "rules", "time", "topic"]),
+    ("mqtt", &["debug", "hlc", "message", "time"]),
+    ("client", &["deadlines", "debug", "hlc", "limits", "message", "mqtt", "time", "topic"]),
+    (
+        "store",
+        &["deadlines", "debug", "hlc", "limits", "message", "mqtt", "rules", "time", "topic"],
+    ),
+    ("lock", &["client", "debug", "hlc", "limits", "message", "time"]),
 ];
 
 /// The module path of a file of the core, and whether it is the crate's root.

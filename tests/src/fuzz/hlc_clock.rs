@@ -15,18 +15,17 @@
 
 use core::time::Duration;
 
-use statestore_proto::hlc::{Hlc, HlcRef, HybridClock, NodeId, NodeIdRef};
+use statestore_proto::hlc::{HlcRef, HybridClock, NodeId, NodeIdRef};
 use statestore_proto::time::UnixTime;
 
-/// The greatest counter that may be issued: the limit of a deployed parser of signed 32 bits.
-const COUNTER_LIMIT: u128 = 2_147_483_647;
+use crate::model::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
-/// Oracle: the four cases of the receive rule, written out in 128 bits, predict every value and every refusal; issued
+/// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and every refusal; issued
 /// values strictly grow, exceed what was received, stay within the drift bound, and a refusal changes nothing.
 pub fn hlc_clock(data: &[u8]) {
     let mut run = Run {
         clock: HybridClock::new(NodeId::new("node").expect("a node id")),
-        model: Model { own: (0, 0), drift_us: 60_000_000 },
+        model: Clock::new("node", DRIFT_MAX),
         now: 0,
     };
     for line in data.split(|byte| *byte == b'\n') {
@@ -38,7 +37,7 @@ pub fn hlc_clock(data: &[u8]) {
 
 struct Run {
     clock: HybridClock,
-    model: Model,
+    model: Clock,
     now: u64,
 }
 
@@ -53,7 +52,7 @@ impl Run {
             b'+' => self.now = self.now.saturating_add(first),
             b'-' => self.now = self.now.saturating_sub(first),
             b'd' => {
-                self.model.drift_us = u128::from(first);
+                self.model.drift_max = first.div_ceil(1000);
                 self.clock = self.clock.clone().with_drift_max(Duration::from_micros(first));
             }
             _ => {}
@@ -63,23 +62,24 @@ impl Run {
     fn issue(&mut self, received: Option<(u64, u64)>) {
         let (before, now) = (self.clock.last().to_string(), UnixTime::from_millis(self.now));
         let last = self.clock.last().to_owned().expect("short enough");
-        let other = received.map(|(wall, counter)| {
-            // The greatest node id of all does not help a received value to stay ahead.
-            let node = NodeIdRef::new("\u{10ffff}").expect("a node id");
-            HlcRef::new(UnixTime::from_millis(wall), counter, node)
-        });
-        let outcome = match other {
-            None => self.clock.tick(now),
-            Some(other) => self.clock.receive(now, other),
+        // The greatest node id of all does not help a received value to stay ahead.
+        let node = NodeIdRef::new("\u{10ffff}").expect("a node id");
+        let other =
+            received.map(|(wall, counter)| HlcRef::new(UnixTime::from_millis(wall), counter, node));
+        let (outcome, expected) = match other {
+            None => (self.clock.tick(now), self.model.tick(self.now)),
+            Some(other) => {
+                (self.clock.receive(now, other), self.model.receive(self.now, &stamp(&other)))
+            }
         };
-        match (&outcome, self.model.issue(u128::from(self.now), received)) {
+        match (&outcome, expected) {
             (Ok(issued), Ok(expected)) => {
-                assert_eq!(position(issued), expected, "now {}, after {before}", self.now);
+                assert_eq!(stamp(issued), expected, "now {}, after {before}", self.now);
                 assert!(*issued > last, "{issued} after {before}");
                 assert!(other.is_none_or(|other| *issued > other), "{issued} after a message");
                 assert_eq!(self.clock.last(), *issued);
             }
-            (Err(error), Err(ahead)) => {
+            (Err(error), Err(Drift(ahead))) => {
                 assert_eq!(error.ahead.as_millis(), ahead);
                 assert_eq!(self.clock.last().to_string(), before, "a refusal changes nothing");
             }
@@ -88,43 +88,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Wall and counter of the last value issued.
-struct Model {
-    own: (u128, u128),
-    drift_us: u128,
-}
-
-impl Model {
-    /// The next position, or by how many milliseconds it would be ahead when that is too much.
-    fn issue(&mut self, now: u128, other: Option<(u64, u64)>) -> Result<(u128, u128), u128> {
-        let own = self.own;
-        let (mut wall, mut counter) = match other.map(|(w, c)| (u128::from(w), u128::from(c))) {
-            None if now > own.0 => (now, 0),
-            None => (own.0, own.1 + 1),
-            Some(other) if now > own.0 && now > other.0 => (now, 0),
-            Some(other) if own.0 == other.0 => (own.0, own.1.max(other.1) + 1),
-            Some(other) if own.0 > other.0 => (own.0, own.1 + 1),
-            Some(other) => (other.0, other.1 + 1),
-        };
-        if counter > COUNTER_LIMIT {
-            (wall, counter) = (wall + 1, 0);
-        }
-        if wall > u128::from(u64::MAX) {
-            // Past the end of time is as far ahead as can be said.
-            return Err(u128::from(u64::MAX));
-        }
-        if wall.saturating_sub(now) > self.drift_us.div_ceil(1000) {
-            return Err(wall.saturating_sub(now));
-        }
-        self.own = (wall, counter);
-        Ok(self.own)
-    }
-}
-
-fn position(hlc: &Hlc) -> (u128, u128) {
-    (u128::from(hlc.wall().as_millis()), u128::from(hlc.counter()))
 }
 
 /// The digits of `text`, whatever stands between them.
@@ -137,19 +100,6 @@ fn saturating(text: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn naive_rule() {
-        let mut model = Model { own: (0, 0), drift_us: 60_000_000 };
-        assert_eq!(model.issue(1000, None), Ok((1000, 0)), "the wall clock leads");
-        assert_eq!(model.issue(1000, None), Ok((1000, 1)), "it stands still");
-        assert_eq!(model.issue(1000, Some((1000, 7))), Ok((1000, 8)), "equal in wall");
-        assert_eq!(model.issue(900, Some((950, 9))), Ok((1000, 9)), "own ahead");
-        assert_eq!(model.issue(900, Some((60_900, 3))), Ok((60_900, 4)), "the other ahead, just");
-        assert_eq!(model.issue(900, Some((60_901, 3))), Err(60_001), "too far ahead");
-        assert_eq!(model.issue(900, Some((60_899, u64::MAX))), Ok((60_900, 5)), "own ahead");
-        assert_eq!(model.issue(99_999, Some((99_999, u64::MAX))), Ok((100_000, 0)), "used up");
-    }
 
     #[test]
     fn numbers_of_operations() {

@@ -43,8 +43,9 @@ pub struct Drift(pub u128);
 pub struct Clock {
     /// Wall and counter of the last value issued.
     pub own: (u64, u64),
+    /// How many milliseconds a value may be ahead.
+    pub drift_max: u64,
     node: String,
-    drift_max: u64,
 }
 
 impl Clock {
@@ -89,7 +90,12 @@ impl Clock {
         if counter > COUNTER_MAX {
             (wall, counter) = (wall + 1, 0);
         }
-        let ahead = wall.saturating_sub(u128::from(now));
+        // Past the end of time is as far ahead as can be said.
+        let ahead = if wall > u128::from(u64::MAX) {
+            u128::from(u64::MAX)
+        } else {
+            wall.saturating_sub(u128::from(now))
+        };
         match (u64::try_from(wall), u64::try_from(counter)) {
             (Ok(wall), Ok(counter)) if ahead <= u128::from(self.drift_max) => {
                 self.own = (wall, counter);
