@@ -83,10 +83,10 @@ impl Stage {
         for number in scattered(keys) {
             for watcher in 0..watchers {
                 let payload = Bytes::from(Command::Observe { key: key(number) }.encode());
-                let mut incoming = incoming(&payload);
+                let id = format!("watcher-{watcher}");
+                let mut incoming = incoming(&payload, &id);
                 let correlation = [number.to_be_bytes(), watcher.to_be_bytes()].concat();
                 incoming.correlation_data = Some(&correlation);
-                let id = format!("watcher-{watcher}");
                 stage.store.handle_publish(now(), Principal::verified(&id), &incoming);
                 while stage.store.poll_transmit().is_some() {}
             }
@@ -109,7 +109,7 @@ impl Stage {
         self.count += 1;
         let mut correlation = *b"8 random\0\0\0\0\0\0\0\0";
         correlation[8..].copy_from_slice(&self.count.to_be_bytes());
-        let mut incoming = incoming(payload);
+        let mut incoming = incoming(payload, "client-1");
         incoming.correlation_data = Some(&correlation);
         self.store.handle_publish(now(), Principal::claimed(&incoming), &incoming);
         let mut reply = None;
@@ -140,12 +140,12 @@ pub fn payload(ask: Ask, number: usize) -> Bytes {
 }
 
 /// A request as the deployed clients send it.
-fn incoming(payload: &Bytes) -> Incoming<'_> {
+fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
     let mut incoming = Incoming::new(REQUEST, payload);
     incoming.response_topic = Some(RESPONSE_TOPIC);
     incoming.message_expiry = Some(10);
     incoming.user_property("__ts", TIMESTAMP);
-    incoming.user_property("__srcId", "client-1");
+    incoming.user_property("__srcId", source);
     incoming.user_property("__protVer", "1.0");
     incoming
 }
