@@ -9,10 +9,12 @@ use statestore_proto::hlc::{FencingToken, Hlc, HlcRef, HybridClock, NodeId, Vers
 use statestore_proto::message::{
     Command, CommandKind, Condition, Dialect, Expiry, Notification, Refusal, Reply, ServiceError,
 };
+use statestore_proto::mqtt::{Incoming, Transmit};
 use statestore_proto::resp::{decode_array, decode_frame};
 use statestore_proto::rules::{Entry, Stamps, State, decide};
-use statestore_proto::time::UnixTime;
-use statestore_proto::topic::{ReceivedTopic, ResponseTopic, check_response};
+use statestore_proto::store::{Principal, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::topic::{REQUEST, ReceivedTopic, ResponseTopic, check_response};
 
 use counting::allocations;
 
@@ -174,4 +176,57 @@ fn rules_and_topics_allocate_nothing() {
     let mut out = [0; 8];
     let read = || ReceivedTopic::parse(&topic).unwrap().decode_key(&mut out).unwrap().len();
     assert_eq!(allocations(read), 0);
+}
+
+/// A store with so many keys.
+fn store(keys: usize) -> Store {
+    let mut store = Store::new(StoreConfig::new(1));
+    for number in 0..keys {
+        let (key, value) = (format!("key-{number:012}"), [b'v'; 64]);
+        let set = Command::Set {
+            key: key.as_bytes(),
+            value: &value[..],
+            condition: Condition::Always,
+            expiry: None,
+        };
+        assert_eq!(round_trip(&mut store, &set.encode().into()).as_deref(), Some(&b"+OK\r\n"[..]));
+    }
+    store
+}
+
+/// A raw PUBLISH in, the encoded reply out.
+fn round_trip(store: &mut Store, payload: &Bytes) -> Option<Bytes> {
+    let mut incoming = Incoming::new(REQUEST, payload);
+    incoming.response_topic =
+        Some("clients/client-1/services/statestore/_any_/command/invoke/response");
+    incoming.correlation_data = Some(b"0123456789abcdef");
+    incoming.message_expiry = Some(0);
+    incoming.user_property("__ts", "1696374425000:0:client-1");
+    incoming.user_property("__protVer", "1.0");
+    store.handle_publish(
+        Now::new(Instant::from_millis(1), NOW),
+        Principal::verified("client-1"),
+        &incoming,
+    );
+    match store.poll_transmit()? {
+        Transmit::Publish(publish) => Some(publish.payload),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_get_allocates_its_payload_and_its_topic_however_many_keys_there_are() {
+    for keys in [10, 10_000] {
+        let mut store = store(keys);
+        let hit = Bytes::from(Command::Get { key: "key-000000000007" }.encode());
+        let miss = Bytes::from(Command::Get { key: "key-x" }.encode());
+        assert_eq!(round_trip(&mut store, &hit).map(|reply| reply.len()), Some(5 + 64 + 2));
+        assert_eq!(round_trip(&mut store, &miss).as_deref(), Some(&b"$-1\r\n"[..]));
+        assert_eq!(
+            allocations(|| round_trip(&mut store, &hit)),
+            2,
+            "{keys} keys: payload and topic"
+        );
+        assert_eq!(allocations(|| round_trip(&mut store, &miss)), 1, "{keys} keys: the topic");
+    }
 }
