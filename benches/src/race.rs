@@ -19,6 +19,14 @@ impl Effort {
     pub const TEST: Self = Self { batch: Duration::ZERO, rounds: 1 };
 }
 
+impl Effort {
+    /// Whether nothing is to be learnt from the figures.
+    #[must_use]
+    pub const fn is_rehearsal(&self) -> bool {
+        self.rounds == 1
+    }
+}
+
 /// One of those compared: a name and a piece of work.
 pub struct Contestant<'a> {
     /// Its name in the report.

@@ -18,6 +18,15 @@ pub fn allocations() -> u64 {
     CALLS.get()
 }
 
+/// How often this thread allocates, or grows an allocation, while `work` runs and its result lives.
+pub fn allocations_of<T>(work: impl FnOnce() -> T) -> u64 {
+    let before = allocations();
+    let result = work();
+    let count = allocations() - before;
+    drop(result);
+    count
+}
+
 /// Bytes that this thread has allocated and nobody has freed on this thread.
 #[must_use]
 pub fn live_bytes() -> i64 {

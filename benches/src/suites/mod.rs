@@ -2,6 +2,7 @@
 
 mod codec;
 mod hlc;
+mod store;
 
 use std::error::Error;
 
@@ -18,7 +19,7 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE];
+pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE, store::SUITE];
 
 /// The suite of that name.
 #[must_use]

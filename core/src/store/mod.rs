@@ -167,7 +167,7 @@ impl Store {
             clock: HybridClock::new(config.node_id.clone()),
             table: Table::new(seed),
             expiries: Deadlines::new(),
-            watches: Watches::new(seed),
+            watches: Watches::new(),
             replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
             outbox: Outbox::new(),
             connections: 0,
