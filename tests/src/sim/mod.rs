@@ -9,10 +9,9 @@
 //! * [`Delivery::InOrder`]: told versions only grow. What is told before `Live` was the state of the key at some
 //!   moment within a message's transit of `Live`. From there to the next `Gap` every change is told, each once, in
 //!   order.
-//! * [`Delivery::Reordered`]: the same, with two exceptions, both where a read finds the key absent. Changes from
-//!   before that read may still be told after `Live`: real ones, without holes, in order, ending in the present; a
-//!   notification that the reply has overtaken cannot be told from a new one, since an absent key has no version. And
-//!   the version told with the absence may be one that was overwritten before the key was deleted.
+//! * [`Delivery::Reordered`]: the same, with one exception, where a read finds the key absent. Changes from before that
+//!   read may still be told after `Live`: real ones, without holes, in order, ending in the present; a notification
+//!   that the reply has overtaken cannot be told from a new one, since an absent key has no version.
 //! * [`Delivery::Broken`]: nothing is invented, versions only grow, each reconnect is a `Gap`. Changes may be missed
 //!   without one: the store's own connection died with their notifications, and no client can know.
 

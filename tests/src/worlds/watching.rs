@@ -89,7 +89,7 @@ impl Watching {
         }
         let told = self.log.told(watch);
         let stored = self.server.store().get(Self::now(), KEY);
-        let same = told.live && told.value.as_deref() == stored.map(|stored| stored.value);
+        let same = told.live && told.value.as_deref() == stored.as_ref().map(|stored| stored.value);
         if same { Ok(()) } else { Err(format!("{told:?}, but the store has {stored:?}")) }
     }
 }
