@@ -92,6 +92,23 @@ impl Client {
         true
     }
 
+    /// Tells a gap, reads the key again and tells its state whatever it is: for an application that lost events of this
+    /// watch. `false` when the watch is over.
+    pub fn refresh(&mut self, now: Now, id: WatchId) -> bool {
+        self.now = now;
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
+        if matches!(watch.phase, Phase::Stopping | Phase::Ended(_)) {
+            return false;
+        }
+        watch.forget_told();
+        let read_again = watch.phase == Phase::Live;
+        self.tell_gap(id);
+        if read_again {
+            self.request(id, Phase::Reading);
+        }
+        true
+    }
+
     /// Takes a notification that was read.
     pub(super) fn hear(
         &mut self,

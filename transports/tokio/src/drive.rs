@@ -1,0 +1,158 @@
+//! The drive loop: one machine, one link, one source of commands. There is no other loop.
+
+use statestore_proto::mqtt::Transmit;
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, warn};
+
+use crate::backoff::Pauses;
+use crate::clock::Clock;
+use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
+use crate::machine::Machine;
+
+/// How a link stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Not connected, and why if it was tried.
+    Offline(Option<String>),
+    /// Connected.
+    Online,
+    /// Given up: another try would not mend it.
+    Failed(String),
+}
+
+/// Everything that the loop needs.
+pub(crate) struct Driver<M: Machine, L: Link> {
+    pub(crate) machine: M,
+    pub(crate) link: L,
+    pub(crate) commands: mpsc::Receiver<M::Command>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) pauses: Pauses,
+    pub(crate) clock: Clock,
+}
+
+/// Why a phase of the loop ended.
+enum End {
+    Stopped,
+    Failed(LinkError),
+}
+
+impl<M: Machine, L: Link> Driver<M, L> {
+    /// Runs until it is stopped, or until the link cannot be mended.
+    pub(crate) async fn run(mut self) {
+        loop {
+            match self.offline().await {
+                Ok(()) => {}
+                Err(End::Stopped) => return,
+                Err(End::Failed(error)) => {
+                    if self.failed(&error) {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            let _ = self.status.send(Status::Online);
+            let end = self.online().await;
+            self.machine.disconnected(self.clock.now());
+            self.machine.settle(self.clock.now());
+            match end {
+                End::Stopped => {
+                    self.link.disconnect().await;
+                    return;
+                }
+                End::Failed(error) => {
+                    if self.failed(&error) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes a failure; whether it is final.
+    fn failed(&mut self, error: &LinkError) -> bool {
+        self.pauses.failed();
+        if error.is_transient() {
+            warn!(%error, "no connection, trying again");
+            let _ = self.status.send(Status::Offline(Some(error.to_string())));
+        } else {
+            warn!(%error, "no connection, giving up");
+            let _ = self.status.send(Status::Failed(error.to_string()));
+        }
+        !error.is_transient()
+    }
+
+    /// Serves commands and deadlines while a connection is made.
+    async fn offline(&mut self) -> Result<(), End> {
+        let Self { machine, link, commands, stop, pauses, clock, .. } = self;
+        let pause = pauses.next();
+        let attempt = async {
+            tokio::time::sleep(pause).await;
+            link.connect().await
+        };
+        tokio::pin!(attempt);
+        let connected = loop {
+            machine.settle(clock.now());
+            tokio::select! {
+                result = &mut attempt => break result,
+                command = commands.recv(), if machine.wants_commands() => match command {
+                    Some(command) => machine.command(clock.now(), command),
+                    None => return Err(End::Stopped),
+                },
+                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                _ = stop.wait_for(|stop| *stop) => return Err(End::Stopped),
+            }
+        };
+        let connected = connected.map_err(End::Failed)?;
+        pauses.succeeded();
+        info!(session_present = connected.session_present, "connected");
+        machine.connected(clock.now(), connected.session_present);
+        Ok(())
+    }
+
+    /// Moves packets until the connection is lost.
+    async fn online(&mut self) -> End {
+        let Self { machine, link, commands, stop, clock, .. } = self;
+        // The one packet that the link had no room for.
+        let mut refused: Option<Transmit> = None;
+        let mut stopping = false;
+        loop {
+            machine.settle(clock.now());
+            while let Some(transmit) = refused.take().or_else(|| machine.poll_transmit()) {
+                if let Err(transmit) = link.offer(transmit) {
+                    refused = Some(transmit);
+                    break;
+                }
+            }
+            if stopping && refused.is_none() {
+                return End::Stopped;
+            }
+            tokio::select! {
+                event = link.next(machine.wants_messages()) => match event {
+                    Ok(event) => take(machine, clock, event),
+                    Err(error) => return End::Failed(error),
+                },
+                command = commands.recv(), if machine.wants_commands() && !stopping => match command {
+                    Some(command) => machine.command(clock.now(), command),
+                    None => stopping = true,
+                },
+                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                _ = stop.wait_for(|stop| *stop), if !stopping => stopping = true,
+            }
+        }
+    }
+}
+
+fn take<M: Machine, T: AsIncoming>(machine: &mut M, clock: &Clock, event: LinkEvent<T>) {
+    let now = clock.now();
+    match event {
+        LinkEvent::Subscribed(token, reason) => machine.subscribed(now, token, reason),
+        LinkEvent::Published(token, reason) => machine.published(now, token, reason),
+        LinkEvent::Message(message) => match message.as_incoming() {
+            Some(incoming) => machine.message(now, &incoming),
+            None => debug!("a message that cannot be read was dropped"),
+        },
+        LinkEvent::ClientGone(client_id) => machine.client_gone(&client_id),
+        LinkEvent::Room => {}
+    }
+}
