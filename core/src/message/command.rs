@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::{Encode, PeerError, PeerErrorKind};
 use crate::debug;
 use crate::limits::COMMAND_ELEMENTS_MAX;
-use crate::resp::{Blobs, BufferTooSmall, Decimal, Sink, array_len, decode_array, put_array};
+use crate::resp::{BufferTooSmall, Decimal, Sink, read_array, whole_decimal};
 use crate::time::whole_millis;
 
 /// A request to the store. The container of keys and values is the parameter.
@@ -193,11 +193,10 @@ pub enum WordCase {
 }
 
 impl WordCase {
+    // Upper case first: it is what nearly everyone writes, and equality is the cheaper test.
+    #[inline]
     fn matches(self, bytes: &[u8], word: &[u8]) -> bool {
-        match self {
-            Self::Any => bytes.eq_ignore_ascii_case(word),
-            Self::Upper => bytes == word,
-        }
+        bytes == word || self == Self::Any && bytes.eq_ignore_ascii_case(word)
     }
 }
 
@@ -232,7 +231,9 @@ impl<'a> Command<&'a [u8]> {
     /// # Errors
     /// As [`decode`](Self::decode).
     pub fn decode_with(payload: &'a [u8], case: WordCase) -> Result<Self, PeerError> {
-        Decoder { payload, case, blobs: decode_array(payload)? }.command()
+        let mut kept = [[].as_slice(); COMMAND_ELEMENTS_MAX];
+        let total = read_array(payload, &mut kept)?;
+        Decoder { payload, case, total }.command(kept.get(..total).unwrap_or(&kept))
     }
 }
 
@@ -240,41 +241,42 @@ impl<'a> Command<&'a [u8]> {
 struct Decoder<'a> {
     payload: &'a [u8],
     case: WordCase,
-    blobs: Blobs<'a, COMMAND_ELEMENTS_MAX>,
+    total: usize,
 }
 
 impl<'a> Decoder<'a> {
-    fn command(&self) -> Result<Command<&'a [u8]>, PeerError> {
-        let [verb, arguments @ ..] = self.blobs.as_slice() else {
+    fn command(&self, elements: &[&'a [u8]]) -> Result<Command<&'a [u8]>, PeerError> {
+        let [verb, arguments @ ..] = elements else {
             return Err(PeerError { kind: PeerErrorKind::Arity, at: 0 });
         };
         let Some(kind) = self.verb(verb) else {
             return Err(self.error(PeerErrorKind::UnknownCommand, verb));
         };
-        if self.blobs.total() > COMMAND_ELEMENTS_MAX {
+        if self.total > COMMAND_ELEMENTS_MAX {
             return Err(self.error(PeerErrorKind::Arity, verb));
         }
-        let command = match (kind, arguments) {
-            (CommandKind::Get, &[key]) => Command::Get { key },
-            (CommandKind::Del, &[key]) => Command::Del { key },
-            (CommandKind::VDel, &[key, value]) => Command::VDel { key, value },
-            (CommandKind::Observe, &[key]) => Command::Observe { key },
+        Ok(match (kind, arguments) {
+            (CommandKind::Get, &[key]) => Command::Get { key: self.key(key)? },
+            (CommandKind::Del, &[key]) => Command::Del { key: self.key(key)? },
+            (CommandKind::VDel, &[key, value]) => Command::VDel { key: self.key(key)?, value },
+            (CommandKind::Observe, &[key]) => Command::Observe { key: self.key(key)? },
             (CommandKind::Observe, &[key, option]) if self.is(option, STOP) => {
-                Command::Unobserve { key }
+                Command::Unobserve { key: self.key(key)? }
             }
             (CommandKind::Observe, &[_, option]) => {
                 return Err(self.error(PeerErrorKind::Option, option));
             }
             (CommandKind::Set, &[key, value, ref options @ ..]) => {
                 let (condition, expiry) = self.options(options)?;
-                Command::Set { key, value, condition, expiry }
+                Command::Set { key: self.key(key)?, value, condition, expiry }
             }
             _ => return Err(self.error(PeerErrorKind::Arity, verb)),
-        };
-        if command.key().is_empty() {
-            return Err(self.error(PeerErrorKind::EmptyKey, command.key()));
-        }
-        Ok(command)
+        })
+    }
+
+    /// The key, checked last.
+    fn key(&self, key: &'a [u8]) -> Result<&'a [u8], PeerError> {
+        if key.is_empty() { Err(self.error(PeerErrorKind::EmptyKey, key)) } else { Ok(key) }
     }
 
     /// The verb; `KEYNOTIFY` counts as [`CommandKind::Observe`] until its option is read.
@@ -315,7 +317,8 @@ impl<'a> Decoder<'a> {
                     return Err(self.error(PeerErrorKind::Option, word));
                 };
                 expiry = Some(
-                    milliseconds(millis)
+                    whole_decimal(millis)
+                        .and_then(Expiry::from_millis)
                         .ok_or_else(|| self.error(PeerErrorKind::Expiry, millis))?,
                 );
                 options = rest;
@@ -340,14 +343,6 @@ impl<'a> Decoder<'a> {
         let at = (element.as_ptr() as usize).saturating_sub(self.payload.as_ptr() as usize);
         PeerError { kind, at }
     }
-}
-
-/// Decimal digits from 1 to 2^64 - 1.
-fn milliseconds(digits: &[u8]) -> Option<Expiry> {
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Expiry::from_millis(core::str::from_utf8(digits).ok()?.parse().ok()?)
 }
 
 impl<B> Command<B> {
@@ -445,30 +440,6 @@ impl<B: AsRef<[u8]>> Command<B> {
     pub fn encode(&self) -> alloc::vec::Vec<u8> {
         self.to_vec()
     }
-
-    /// Calls `f` with the elements of the request.
-    #[inline]
-    fn with_elements<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let verb = self.kind().verb();
-        match self {
-            Self::Get { key } | Self::Del { key } | Self::Observe { key } => {
-                f(&[verb, key.as_ref()])
-            }
-            Self::Unobserve { key } => f(&[verb, key.as_ref(), STOP]),
-            Self::VDel { key, value } => f(&[verb, key.as_ref(), value.as_ref()]),
-            Self::Set { key, value, condition, expiry } => {
-                let millis = expiry.map(|expiry| Decimal::new(expiry.as_millis()));
-                let expiry = millis.as_ref().map(|millis| [PX, millis.as_bytes()]);
-                let mut elements = [[].as_slice(); COMMAND_ELEMENTS_MAX];
-                let parts = [verb, key.as_ref(), value.as_ref()]
-                    .into_iter()
-                    .chain(condition.elements().into_iter().flatten())
-                    .chain(expiry.into_iter().flatten());
-                let used = elements.iter_mut().zip(parts).map(|(slot, part)| *slot = part).count();
-                f(elements.get(..used).unwrap_or(&elements))
-            }
-        }
-    }
 }
 
 impl<B: AsRef<[u8]>> Condition<B> {
@@ -485,25 +456,54 @@ impl<B: AsRef<[u8]>> Condition<B> {
         }
     }
 
-    fn elements(&self) -> [Option<&[u8]>; 2] {
+    fn elements(&self) -> u8 {
         match self {
-            Self::Always => [None, None],
-            Self::IfAbsent => [Some(NX), None],
-            Self::IfAbsentOrEqual => [Some(NEX), None],
-            Self::IfAbsentOrEqualTo(operand) => [Some(NEX), Some(operand.as_bytes())],
+            Self::Always => 0,
+            Self::IfAbsent | Self::IfAbsentOrEqual => 1,
+            Self::IfAbsentOrEqualTo(_) => 2,
         }
     }
 }
 
 impl<B: AsRef<[u8]>> Encode for Command<B> {
     #[inline]
-    fn len(&self) -> usize {
-        self.with_elements(array_len)
-    }
-
-    #[inline]
     fn put(&self, sink: &mut impl Sink) {
-        self.with_elements(|elements| put_array(elements, sink));
+        match self {
+            Self::Get { .. } => sink.put(b"*2\r\n$3\r\nGET\r\n"),
+            Self::Set { condition, expiry, .. } => {
+                let mut head = *b"*3\r\n$3\r\nSET\r\n";
+                head[1] += condition.elements() + if expiry.is_some() { 2 } else { 0 };
+                sink.put(&head);
+            }
+            Self::Del { .. } => sink.put(b"*2\r\n$3\r\nDEL\r\n"),
+            Self::VDel { .. } => sink.put(b"*3\r\n$4\r\nVDEL\r\n"),
+            Self::Observe { .. } => sink.put(b"*2\r\n$9\r\nKEYNOTIFY\r\n"),
+            Self::Unobserve { .. } => sink.put(b"*3\r\n$9\r\nKEYNOTIFY\r\n"),
+        }
+        sink.put_blob(self.key().as_ref());
+        match self {
+            Self::Set { value, condition, expiry, .. } => {
+                sink.put_blob(value.as_ref());
+                match condition {
+                    Condition::Always => {}
+                    Condition::IfAbsent => sink.put(b"$2\r\nNX\r\n"),
+                    Condition::IfAbsentOrEqual => sink.put(b"$3\r\nNEX\r\n"),
+                    Condition::IfAbsentOrEqualTo(operand) => {
+                        sink.put(b"$3\r\nNEX\r\n");
+                        sink.put_blob(operand.as_bytes());
+                    }
+                }
+                if let Some(expiry) = expiry {
+                    sink.put(b"$2\r\nPX\r\n");
+                    sink.put_line(b'$', Decimal::len(expiry.as_millis()) as u64);
+                    sink.put_decimal(expiry.as_millis());
+                    sink.put(b"\r\n");
+                }
+            }
+            Self::VDel { value, .. } => sink.put_blob(value.as_ref()),
+            Self::Unobserve { .. } => sink.put(b"$4\r\nSTOP\r\n"),
+            Self::Get { .. } | Self::Del { .. } | Self::Observe { .. } => {}
+        }
     }
 }
 

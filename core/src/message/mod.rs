@@ -26,7 +26,7 @@ pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use notification::Notification;
 pub use reply::Reply;
 
-use crate::resp::Sink;
+use crate::resp::{Length, Sink};
 
 /// Which of two wire forms a message is written in. Every decoder reads both.
 ///
@@ -51,9 +51,14 @@ impl Dialect {
 
 /// A message that knows its exact length before it is written.
 trait Encode {
-    fn len(&self) -> usize;
     fn put(&self, sink: &mut impl Sink);
 
+    #[inline]
+    fn len(&self) -> usize {
+        Length::of(|length| self.put(length))
+    }
+
+    #[inline]
     fn put_into(&self, out: &mut [u8]) -> Result<usize, crate::resp::BufferTooSmall> {
         let len = self.len();
         self.put(&mut crate::resp::Slice::new(out, len)?);

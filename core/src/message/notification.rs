@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Dialect, Encode, PeerError, PeerErrorKind};
 use crate::debug;
-use crate::resp::{BufferTooSmall, Sink, array_len, decode_array, put_array};
+use crate::resp::{BufferTooSmall, Sink, decode_array};
 
 /// A change of an observed key.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,26 +88,21 @@ struct Wire<'a, B> {
     dialect: Dialect,
 }
 
-impl<B: AsRef<[u8]>> Wire<'_, B> {
-    #[inline]
-    fn with_elements<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
-        match (self.notification, self.dialect) {
-            (Notification::Set(value), _) => f(&[NOTIFY, SET, VALUE, value.as_ref()]),
-            (Notification::Deleted, Dialect::Deployed) => f(&[NOTIFY, DELETE]),
-            (Notification::Deleted, Dialect::Page) => f(&[NOTIFY, DEL]),
-        }
-    }
-}
-
 impl<B: AsRef<[u8]>> Encode for Wire<'_, B> {
     #[inline]
-    fn len(&self) -> usize {
-        self.with_elements(array_len)
-    }
-
-    #[inline]
     fn put(&self, sink: &mut impl Sink) {
-        self.with_elements(|elements| put_array(elements, sink));
+        match (self.notification, self.dialect) {
+            (Notification::Set(value), _) => {
+                sink.put(b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n");
+                sink.put_blob(value.as_ref());
+            }
+            (Notification::Deleted, Dialect::Deployed) => {
+                sink.put(b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n");
+            }
+            (Notification::Deleted, Dialect::Page) => {
+                sink.put(b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n");
+            }
+        }
     }
 }
 

@@ -142,14 +142,6 @@ enum Wire<'a> {
 
 impl Encode for Wire<'_> {
     #[inline]
-    fn len(&self) -> usize {
-        match self {
-            Self::Frame(frame) => frame.encoded_len(),
-            Self::Constant(bytes) => bytes.len(),
-        }
-    }
-
-    #[inline]
     fn put(&self, sink: &mut impl Sink) {
         match self {
             Self::Frame(frame) => put_frame(frame, sink),

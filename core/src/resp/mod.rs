@@ -14,8 +14,9 @@ mod write;
 use core::fmt;
 
 pub use parse::{decode_array, decode_frame};
+pub(crate) use parse::{read_array, whole_decimal};
 pub use write::{BufferTooSmall, array_len, encode_array};
-pub(crate) use write::{Decimal, Sink, Slice, put_array, put_frame};
+pub(crate) use write::{Decimal, Length, Sink, Slice, put_frame};
 
 use crate::debug;
 

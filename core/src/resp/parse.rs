@@ -1,7 +1,7 @@
 //! The parser. nom stays behind this file: its errors become [`RespError`] and its types reach no signature.
 
 use nom::bytes::complete::{tag, take, take_till};
-use nom::character::complete::digit1;
+use nom::character::complete::{char, u64 as digits};
 use nom::error::{ErrorKind, ParseError};
 use nom::{Err, IResult, Parser};
 
@@ -28,7 +28,15 @@ const BLOB_LEN_MIN: usize = 6;
 /// ```
 #[inline]
 pub fn decode_array<const MAX: usize>(payload: &[u8]) -> Result<Blobs<'_, MAX>, RespError> {
-    whole(payload, array)
+    let mut kept = [[].as_slice(); MAX];
+    let total = read_array(payload, &mut kept)?;
+    Ok(Blobs { kept, total })
+}
+
+/// [`decode_array`] for callers that would have to move the elements: they are left in `kept`. Returns their total.
+#[inline]
+pub(crate) fn read_array<'a>(payload: &'a [u8], kept: &mut [&'a [u8]]) -> Result<usize, RespError> {
+    whole(payload, |input| array(input, kept))
 }
 
 /// Reads a whole payload as one reply frame.
@@ -90,11 +98,11 @@ fn whole<'a, T>(
     Err(RespError { kind, at: payload.len() - rest.len() })
 }
 
+/// Counts all elements and keeps as many as `kept` has room for.
 #[inline]
-fn array<const MAX: usize>(input: &[u8]) -> Parsed<'_, Blobs<'_, MAX>> {
-    let (digits, _) = tag(b"*".as_slice()).parse(input)?;
+fn array<'a>(input: &'a [u8], kept: &mut [&'a [u8]]) -> Parsed<'a, usize> {
+    let (digits, _) = char('*').parse(input)?;
     let (mut rest, total) = length_line(digits, BLOB_LEN_MIN)?;
-    let mut kept = [[].as_slice(); MAX];
     for index in 0..total {
         let (after, blob) = blob(rest)?;
         if let Some(slot) = kept.get_mut(index) {
@@ -102,12 +110,12 @@ fn array<const MAX: usize>(input: &[u8]) -> Parsed<'_, Blobs<'_, MAX>> {
         }
         rest = after;
     }
-    Ok((rest, Blobs { kept, total }))
+    Ok((rest, total))
 }
 
 #[inline]
 fn blob(input: &[u8]) -> Parsed<'_, &[u8]> {
-    let (digits, _) = tag(b"$".as_slice()).parse(input)?;
+    let (digits, _) = char('$').parse(input)?;
     let (content, len) = length_line(digits, 1)?;
     let (end, blob) = take(len).parse(content)?;
     let (rest, ()) = crlf(end)?;
@@ -127,19 +135,19 @@ fn length_line(input: &[u8], unit: usize) -> Parsed<'_, usize> {
 
 #[inline]
 fn decimal(input: &[u8]) -> Parsed<'_, u64> {
-    let (rest, digits) = digit1.parse(input)?;
-    match fold_decimal(digits) {
-        Some(number) => Ok((rest, number)),
-        None => fault(RespErrorKind::Overflow, input),
+    match (digits.parse(input), input) {
+        (Err(_), [b'0'..=b'9', ..]) => fault(RespErrorKind::Overflow, input),
+        (parsed, _) => parsed,
     }
 }
 
-/// The value of ASCII digits; `None` past 64 bits.
+/// The number that is all of `text`: decimal digits within 64 bits, at least one.
 #[inline]
-fn fold_decimal(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0_u64, |number, digit| {
-        number.checked_mul(10)?.checked_add(u64::from(digit.wrapping_sub(b'0')))
-    })
+pub(crate) fn whole_decimal(text: &[u8]) -> Option<u64> {
+    match decimal(text) {
+        Ok(([], number)) => Some(number),
+        _ => None,
+    }
 }
 
 #[inline]

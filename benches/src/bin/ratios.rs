@@ -1,0 +1,33 @@
+//! `ratios SUITE...`: our figures, a peer's and the ratio, from one run in which all sides take turns.
+//!
+//! One line per comparison, `NAME OURS PEER THEIRS RATIO`; less is better of the figures, more of the ratio. Progress
+//! goes to standard error.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use statestore_benches::race::Effort;
+use statestore_benches::report::Report;
+use statestore_benches::suites::{self, SUITES, Suite};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let chosen: Option<Vec<&Suite>> = names.iter().map(|name| suites::find(name)).collect();
+    let Some(chosen) = chosen.filter(|suites| !suites.is_empty()) else {
+        usage();
+        return Ok(ExitCode::from(2));
+    };
+    let mut out = std::io::stdout().lock();
+    let mut report = Report::new(Effort::FULL, &mut out);
+    for suite in chosen {
+        (suite.run)(&mut report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn usage() {
+    eprintln!("usage: ratios SUITE...\n\nsuites:");
+    for Suite { name, about, .. } in SUITES {
+        eprintln!("  {name:<10} {about}");
+    }
+}
