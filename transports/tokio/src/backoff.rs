@@ -55,13 +55,17 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_longest_and_start_anew() {
-        let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+        let backoff =
+            Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
         let mut pauses = Pauses::new(backoff, fastrand::Rng::with_seed(1));
         assert_eq!(pauses.next(), Duration::ZERO);
         for full in [100, 200, 400, 800, 1_000, 1_000] {
             pauses.failed();
             let pause = pauses.next();
-            assert!(pause <= Duration::from_millis(full) && pause >= Duration::from_millis(full / 2), "{pause:?}");
+            assert!(
+                pause <= Duration::from_millis(full) && pause >= Duration::from_millis(full / 2),
+                "{pause:?}"
+            );
         }
         pauses.failures = u32::MAX;
         assert!(pauses.next() <= backoff.longest);

@@ -19,14 +19,19 @@ impl Clock {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         #[expect(clippy::disallowed_methods, reason = "the edge of the program: here time is read")]
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now::new(Instant::from_millis(millis(self.origin.elapsed())), UnixTime::from_millis(millis(unix)))
+        Now::new(
+            Instant::from_millis(millis(self.origin.elapsed())),
+            UnixTime::from_millis(millis(unix)),
+        )
     }
 
     /// Waits until then; for ever when there is no then. A deadline is met late rather than early, since machines count
     /// in whole milliseconds.
     pub(crate) async fn sleep_until(&self, deadline: Option<Instant>) {
         match deadline {
-            Some(at) => tokio::time::sleep_until(self.origin + Duration::from_millis(at.as_millis())).await,
+            Some(at) => {
+                tokio::time::sleep_until(self.origin + Duration::from_millis(at.as_millis())).await
+            }
             None => std::future::pending().await,
         }
     }
