@@ -1,7 +1,11 @@
 //! The link against a scripted broker, and against mosquitto where it is installed.
 
+mod acks;
+mod faults;
 mod mosquitto;
 mod real;
+mod requests;
+mod scripted;
 
 use std::time::Duration;
 
