@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -66,10 +66,6 @@ impl Mosquitto {
         self.port
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Ends the broker as a crash would; sessions are lost.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -116,7 +112,7 @@ fn runs(binary: &str) -> bool {
     help.status().is_ok()
 }
 
-pub(crate) fn free_port() -> u16 {
+fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("its address").port()
 }
