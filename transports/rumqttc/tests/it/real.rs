@@ -151,7 +151,12 @@ async fn one_request_after_the_other() {
 async fn an_observation_outlives_the_broker() {
     let Some(mut broker) = Mosquitto::start("an_observation_outlives_the_broker") else { return };
     timely(async {
-        let (_service, store) = both(&broker).await;
+        let _service = serve(broker.options("statestore"));
+        // A watch that finds no store tries again after its time-out.
+        let store = StateStore::builder("c1")
+            .timeout(Duration::from_millis(500))
+            .spawn(RumqttcLink::for_client(broker.options("c1")))
+            .expect("a client id");
         let other = client(broker.options("c2")).await;
         store.set("k", "before").await.expect("a version");
         let mut observation = store.observe("k").await.expect("an observation");
