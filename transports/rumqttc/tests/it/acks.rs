@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
-use statestore_rumqttc::{rumqttc, serve};
+use statestore_proto::mqtt::Transmit;
+use statestore_rumqttc::{RumqttcLink, rumqttc, serve};
+use statestore_tokio::{AsIncoming, Link, LinkEvent};
 
 use crate::requests::{del, set_if_absent};
 use crate::scripted::{Peer, Scripted, Welcome};
@@ -147,6 +149,95 @@ async fn the_broker_may_fill_the_receive_maximum_of_a_busy_store() {
             }
         }
         assert_eq!((answers, acknowledged), (8, (1..=8).collect()));
+    })
+    .await;
+}
+
+/// A link that was told nothing to do, and its broker.
+async fn idle(link: &mut RumqttcLink, broker: &Scripted) -> Peer {
+    let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
+    connected.expect("a connection");
+    peer
+}
+
+/// How many acknowledgements come before there is silence.
+async fn acknowledgements(peer: &mut Peer) -> u16 {
+    let mut count = 0;
+    let silence = Duration::from_millis(200);
+    while let Ok(Some(packet)) = tokio::time::timeout(silence, peer.read()).await {
+        assert!(matches!(packet, Packet::PubAck(_)), "{packet:?}");
+        count += 1;
+    }
+    count
+}
+
+#[tokio::test]
+async fn messages_that_nobody_takes_stay_with_the_broker() {
+    timely(async {
+        let broker = Scripted::start().await;
+        for by_hand in [false, true] {
+            let options = broker.options("c1").receive_maximum(4).manual_acks(by_hand);
+            let mut link = RumqttcLink::for_client(options);
+            let mut peer = idle(&mut link, &broker).await;
+            let count = if by_hand { 4 } else { 100 };
+            for id in 1..=count {
+                peer.deliver(numbered(set_if_absent("a", "k"), id, false)).await;
+            }
+            let mut acknowledged = acknowledgements(&mut peer).await;
+            // What rumqttc reads at once it acknowledges at once: ten packets.
+            assert!(acknowledged <= if by_hand { 0 } else { 4 + 10 }, "{acknowledged}");
+            let piled_up = tokio::time::timeout(Duration::from_millis(50), link.next(false)).await;
+            assert_eq!(matches!(piled_up, Ok(Err(_))), !by_hand, "{piled_up:?}");
+            for id in 1..=count {
+                let Ok(LinkEvent::Message(message)) = link.next(true).await else { panic!("one") };
+                assert_eq!(message.packet().pkid, id);
+                let incoming = message.as_incoming().expect("it can be read");
+                assert_eq!(incoming.delivery.is_some(), by_hand);
+                if let Some(delivery) = incoming.delivery {
+                    // Twice is once.
+                    assert!(link.offer(Transmit::Acknowledge(delivery)).is_ok());
+                    assert!(link.offer(Transmit::Acknowledge(delivery)).is_ok());
+                }
+            }
+            acknowledged += acknowledgements(&mut peer).await;
+            assert_eq!(acknowledged, count);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn acknowledgements_wait_for_those_of_earlier_messages() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let mut link = RumqttcLink::for_store(broker.options("statestore"));
+        let mut peer = idle(&mut link, &broker).await;
+        let mut deliveries = Vec::new();
+        for id in [3, 1, 2] {
+            peer.deliver(numbered(set_if_absent("a", "k"), id, false)).await;
+            let Ok(LinkEvent::Message(message)) = link.next(true).await else { panic!("one") };
+            deliveries.extend(message.as_incoming().and_then(|incoming| incoming.delivery));
+        }
+        for late in [2, 1] {
+            assert!(link.offer(Transmit::Acknowledge(deliveries[late])).is_ok());
+        }
+        assert_eq!(acknowledgements(&mut peer).await, 0);
+        assert!(link.offer(Transmit::Acknowledge(deliveries[0])).is_ok());
+        for expected in [3, 1, 2] {
+            assert_eq!(acknowledged(&mut peer).await, expected);
+        }
+
+        // Those of a lost connection name nothing on the next one, though the packet ids are the same.
+        drop(peer);
+        while link.next(true).await.is_ok() {}
+        let mut peer = idle(&mut link, &broker).await;
+        peer.deliver(numbered(set_if_absent("a", "k"), 3, true)).await;
+        assert!(matches!(link.next(true).await, Ok(LinkEvent::Message(_))));
+        assert!(link.offer(Transmit::Acknowledge(deliveries[0])).is_ok());
+        assert_eq!(acknowledgements(&mut peer).await, 0);
+        link.offer(Transmit::Disconnect { client_id: "offender".into() }).expect("it is counted");
+        tokio::spawn(peer.serve());
+        link.disconnect().await;
     })
     .await;
 }

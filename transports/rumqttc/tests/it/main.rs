@@ -6,6 +6,8 @@ mod mosquitto;
 mod real;
 mod requests;
 mod scripted;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -40,9 +40,9 @@ impl Mosquitto {
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!("statestore-rumqttc-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("a directory of our own");
         // Another process may take the port between here and the start; then it is tried again with another.
         for _ in 0..10 {
+            fs::create_dir_all(&directory).expect("a directory of our own");
             let port = free_port();
             let config = format!(
                 "listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n\
@@ -53,6 +53,7 @@ impl Mosquitto {
             if broker.restart() {
                 return Some(broker);
             }
+            println!("{test}: {}", fs::read_to_string(directory.join("log")).unwrap_or_default());
         }
         panic!("{test}: mosquitto does not start");
     }
