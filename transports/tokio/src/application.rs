@@ -164,6 +164,10 @@ impl Machine for Application {
         self.client.poll_timeout()
     }
 
+    fn is_ready(&self) -> bool {
+        self.client.is_ready()
+    }
+
     fn wants_messages(&self) -> bool {
         true
     }

@@ -1,5 +1,7 @@
 //! The drive loop: one machine, one link, one source of commands. There is no other loop.
 
+use std::time::Duration;
+
 use statestore_proto::mqtt::Transmit;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
@@ -9,12 +11,15 @@ use crate::clock::Clock;
 use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
 use crate::machine::Machine;
 
+/// How long a link that has no room may hold up the end.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+
 /// How a link stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Not connected, and why if it was tried.
     Offline(Option<String>),
-    /// Connected.
+    /// Connected, and what is needed is subscribed.
     Online,
     /// Given up: another try would not mend it.
     Failed(String),
@@ -51,7 +56,6 @@ impl<M: Machine, L: Link> Driver<M, L> {
                     continue;
                 }
             }
-            let _ = self.status.send(Status::Online);
             let end = self.online().await;
             self.machine.disconnected(self.clock.now());
             self.machine.settle(self.clock.now());
@@ -112,19 +116,26 @@ impl<M: Machine, L: Link> Driver<M, L> {
 
     /// Moves packets until the connection is lost.
     async fn online(&mut self) -> End {
-        let Self { machine, link, commands, stop, clock, .. } = self;
+        let Self { machine, link, commands, stop, status, clock, .. } = self;
         // The one packet that the link had no room for.
         let mut refused: Option<Transmit> = None;
-        let mut stopping = false;
+        // Until when it may take to send the rest, once this is to stop.
+        let mut stopping: Option<tokio::time::Instant> = None;
+        let goodbye = || Some(tokio::time::Instant::now() + GOODBYE_MAX);
         loop {
             machine.settle(clock.now());
+            if machine.is_ready() {
+                status.send_if_modified(|status| {
+                    core::mem::replace(status, Status::Online) != Status::Online
+                });
+            }
             while let Some(transmit) = refused.take().or_else(|| machine.poll_transmit()) {
                 if let Err(transmit) = link.offer(transmit) {
                     refused = Some(transmit);
                     break;
                 }
             }
-            if stopping && refused.is_none() {
+            if stopping.is_some() && refused.is_none() {
                 return End::Stopped;
             }
             tokio::select! {
@@ -132,14 +143,23 @@ impl<M: Machine, L: Link> Driver<M, L> {
                     Ok(event) => take(machine, clock, event),
                     Err(error) => return End::Failed(error),
                 },
-                command = commands.recv(), if machine.wants_commands() && !stopping => match command {
+                command = commands.recv(), if machine.wants_commands() && stopping.is_none() => match command {
                     Some(command) => machine.command(clock.now(), command),
-                    None => stopping = true,
+                    None => stopping = goodbye(),
                 },
                 () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
-                _ = stop.wait_for(|stop| *stop), if !stopping => stopping = true,
+                _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = goodbye(),
+                () = late(stopping) => return End::Stopped,
             }
         }
+    }
+}
+
+/// Waits until then; for ever when there is no then.
+async fn late(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

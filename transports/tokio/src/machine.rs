@@ -20,6 +20,8 @@ pub(crate) trait Machine: Send + 'static {
     fn poll_transmit(&mut self) -> Option<Transmit>;
     fn poll_timeout(&self) -> Option<Instant>;
 
+    /// Whether it is connected and what it needs is subscribed.
+    fn is_ready(&self) -> bool;
     /// Whether there is room for another message; otherwise it stays with the broker.
     fn wants_messages(&self) -> bool;
     /// Whether there is room for another command; otherwise it stays with the handle.

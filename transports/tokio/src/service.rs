@@ -69,7 +69,11 @@ impl ServiceBuilder {
         let (status, status_of) = watch::channel(Status::Offline(None));
         let figures = Arc::new(Mutex::new(Figures::default()));
         let driver = Driver {
-            machine: Host { store: Store::new(self.config), figures: Arc::clone(&figures) },
+            machine: Host {
+                store: Store::new(self.config),
+                subscribed: false,
+                figures: Arc::clone(&figures),
+            },
             link,
             commands: receiver,
             stop: stopped,
@@ -92,7 +96,7 @@ impl StoreService {
         }
     }
 
-    /// Waits until the store is connected.
+    /// Waits until requests reach the store: connected, and subscribed to them.
     ///
     /// # Errors
     /// [`StoreClosed`] when that will never be.
@@ -136,6 +140,8 @@ enum Never {}
 /// A store and its figures.
 struct Host {
     store: Store,
+    /// Whether requests arrive.
+    subscribed: bool,
     figures: Arc<Mutex<Figures>>,
 }
 
@@ -146,9 +152,12 @@ impl Machine for Host {
         self.store.handle_connected();
     }
 
-    fn disconnected(&mut self, _: Now) {}
+    fn disconnected(&mut self, _: Now) {
+        self.subscribed = false;
+    }
 
     fn subscribed(&mut self, _: Now, _: SubscribeToken, reason: ReasonCode) {
+        self.subscribed = !reason.is_error();
         if reason.is_error() {
             tracing::error!(%reason, "the broker refused the subscription to requests");
         }
@@ -183,6 +192,10 @@ impl Machine for Host {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.store.poll_timeout()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.subscribed
     }
 
     fn wants_messages(&self) -> bool {
