@@ -318,7 +318,7 @@ async fn a_goodbye_follows_what_was_sent() {
 async fn a_silent_broker_does_not_hold_up_the_goodbye() {
     timely(async {
         let broker = Scripted::start().await;
-        let store = client(broker.options("c1").in_flight(4));
+        let store = client(broker.options("c1").in_flight(1).queue(2));
         let mut peer = broker.welcome(Welcome::default()).await;
         let mut calls = gets(&store, 20);
         peer.publish().await;
