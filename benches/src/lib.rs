@@ -1,10 +1,10 @@
 //! What the benches of statestore share.
 //!
-//! * `cargo bench -p statestore-benches` runs the criterion benches `codec` and `hlc`: our own times, with history.
+//! * `cargo bench -p statestore-benches` runs the criterion benches: our own times, with history.
 //! * `cargo run --release -p statestore-benches --bin ratios -- codec` compares us with peers. Ours and theirs take
 //!   turns in one run, so that a machine that slows down slows all of them.
 //!
-//! [`cases`] holds the messages and, written by an independent writer, their bytes; [`peers`] the other
+//! [`stage`] holds a filled store and a connected client; [`cases`] the messages and, written by an independent writer, their bytes; [`peers`] the other
 //! implementations; [`race`] the stopwatch; [`suites`] the comparisons, one module and one table entry each. Nothing is
 //! timed before it was asserted that every side gives the expected result.
 
@@ -12,5 +12,6 @@ pub mod cases;
 pub mod peers;
 pub mod race;
 pub mod report;
+pub mod stage;
 pub mod suites;
 pub mod wire;

@@ -19,6 +19,14 @@ impl Effort {
     pub const TEST: Self = Self { batch: Duration::ZERO, rounds: 1 };
 }
 
+impl Effort {
+    /// Whether nothing is to be learnt from the figures.
+    #[must_use]
+    pub const fn is_rehearsal(&self) -> bool {
+        self.rounds == 1
+    }
+}
+
 /// One of those compared: a name and a piece of work.
 pub struct Contestant<'a> {
     /// Its name in the report.
@@ -76,13 +84,21 @@ fn calibrate(one: &mut Contestant<'_>, batch: Duration) -> u32 {
 }
 
 fn timed(times: u32, mut work: impl FnMut()) -> Duration {
+    let all = || {
+        for _ in 0..times {
+            work();
+        }
+    };
+    stopwatch(all).1
+}
+
+/// Does `work` once, and says how long it took.
+pub fn stopwatch<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     #[expect(clippy::disallowed_methods, reason = "a stopwatch reads a clock")]
     let now = Instant::now;
     let start = now();
-    for _ in 0..times {
-        work();
-    }
-    now().duration_since(start)
+    let result = work();
+    (result, now().duration_since(start))
 }
 
 /// The middle one, which a disturbed batch does not move; zero when there are none.

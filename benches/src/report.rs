@@ -37,6 +37,21 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
+    /// Whether this is a test of the suite, which need not be large.
+    #[must_use]
+    pub fn is_rehearsal(&self) -> bool {
+        self.effort.is_rehearsal()
+    }
+
+    /// Writes `NAME FIGURE`.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn figure(&mut self, name: &str, figure: f64) -> io::Result<()> {
+        writeln!(self.out, "{name:<36} {figure:>9.1}")?;
+        self.out.flush()
+    }
+
     /// Writes `NAME OURS PEER THEIRS RATIO`. Less is better of both figures, so more is better of the ratio.
     ///
     /// # Errors

@@ -16,7 +16,11 @@ impl<T: Ord + Copy> Deadlines<T> {
         Self { set: BTreeSet::new(), next: None }
     }
 
+    /// The end of time never comes: a deadline that can only be put there again would be due for ever.
     pub(crate) fn insert(&mut self, at: Instant, item: T) {
+        if at == Instant::from_millis(u64::MAX) {
+            return;
+        }
         self.set.insert((at, item));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }

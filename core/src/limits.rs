@@ -39,7 +39,7 @@ pub struct StoreLimits {
     pub watches_max: usize,
     /// Registrations for one key, which is the number of notifications that one write causes.
     pub watches_per_key_max: usize,
-    /// Packets waiting to be sent. At least two fan-outs of one key must fit; a smaller number is raised to that.
+    /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that.
     pub outgoing_max: usize,
     /// Answers remembered to answer a redelivered request with. Past that the oldest is forgotten, and a duplicate of
     /// its request would be taken for a new one.

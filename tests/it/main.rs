@@ -1,1 +1,22 @@
 //! The one integration test binary.
+
+mod alloc;
+mod client;
+mod contract_client;
+mod contract_store;
+mod corpus;
+mod decide;
+mod exhaustive;
+mod killers;
+mod laws;
+mod machine_fuzz;
+mod sim;
+mod sizes;
+mod small_worlds;
+mod store;
+mod support;
+mod tidy;
+mod vectors;
+
+#[global_allocator]
+static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;

@@ -1,1 +1,226 @@
-//! To be filled.
+//! The protocol a second time, as plainly as it can be said: one table, one clock, no borrowed bytes, no shared code
+//! with the rules of the core. What it answers is what a store must answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use statestore_proto::message::{Command, Condition, Notification, Refusal, Reply, ServiceError};
+use statestore_proto::time::Now;
+
+pub mod clock;
+#[cfg(test)]
+mod tests;
+
+use clock::{Clock, DRIFT_MAX, Stamp};
+
+/// A stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its bytes.
+    pub value: Vec<u8>,
+    /// The version that the SET got.
+    pub version: Stamp,
+    /// The token that the SET carried.
+    pub fence: Option<Stamp>,
+    /// When it expires, on the monotonic clock.
+    pub expires: Option<u64>,
+}
+
+/// A request as it arrives: the payload decoded, its properties as text.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// When the store reads it.
+    pub now: Now,
+    /// The MQTT client id of the requester.
+    pub client: String,
+    /// What is asked.
+    pub command: Command<Vec<u8>>,
+    /// `__ts`.
+    pub timestamp: Option<String>,
+    /// `__ft`.
+    pub token: Option<String>,
+    /// Whether there is no room for what the command would add.
+    pub full: bool,
+}
+
+/// A message to a watcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// To whom.
+    pub client: String,
+    /// About which key.
+    pub key: Vec<u8>,
+    /// What.
+    pub notification: Notification<Vec<u8>>,
+    /// The version of the value set, or of the one that is gone.
+    pub version: Stamp,
+}
+
+/// What a request leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The reply.
+    pub reply: Reply<Vec<u8>>,
+    /// `__ts` of the reply.
+    pub version: Option<Stamp>,
+    /// The notifications, in order.
+    pub told: Vec<Told>,
+}
+
+/// The naive store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What is stored.
+    pub items: BTreeMap<Vec<u8>, Item>,
+    /// Who watches what: key, then client id.
+    pub watches: BTreeSet<(Vec<u8>, String)>,
+    /// Where versions come from.
+    pub clock: Clock,
+}
+
+type Verdict = (Reply<Vec<u8>>, Option<Stamp>);
+
+impl Model {
+    /// An empty store whose versions carry this node id.
+    #[must_use]
+    pub fn new(node: &str) -> Self {
+        Self {
+            items: BTreeMap::new(),
+            watches: BTreeSet::new(),
+            clock: Clock::new(node, DRIFT_MAX),
+        }
+    }
+
+    /// Answers a request. Values that have expired go first, and their watchers are told.
+    pub fn request(&mut self, request: &Request) -> Answer {
+        let mut told = self.expire(request.now.instant.as_millis());
+        let (reply, version) = match self.run(request, &mut told) {
+            Ok(verdict) => verdict,
+            Err(refusal) => (Reply::Error(ServiceError::Known(refusal)), None),
+        };
+        Answer { reply, version, told }
+    }
+
+    fn run(&mut self, request: &Request, told: &mut Vec<Told>) -> Result<Verdict, Refusal> {
+        let command = &request.command;
+        let (timestamp, token) = stamps(request)?;
+        let key = command.key();
+        let held = self.items.get(key).cloned();
+        let write =
+            matches!(command, Command::Set { .. } | Command::Del { .. } | Command::VDel { .. });
+        if let (true, Some(fence)) = (write, held.as_ref().and_then(|item| item.fence.as_ref())) {
+            match &token {
+                None => return Err(Refusal::FencingTokenRequired),
+                Some(token) if token < fence => return Err(Refusal::FencingTokenLower),
+                Some(_) => {}
+            }
+        }
+        let watch = (key.clone(), request.client.clone());
+        match command {
+            Command::Get { .. } => Ok(match held {
+                Some(item) => (Reply::Value(item.value), Some(item.version)),
+                None => (Reply::Absent, None),
+            }),
+            Command::Set { value, condition, expiry, .. } => {
+                let barrier = match condition {
+                    Condition::Always => None,
+                    Condition::IfAbsent => held,
+                    Condition::IfAbsentOrEqual => held.filter(|item| item.value != *value),
+                    Condition::IfAbsentOrEqualTo(other) => {
+                        held.filter(|item| item.value != other.as_bytes())
+                    }
+                };
+                if let Some(item) = barrier {
+                    return Ok((Reply::NotApplied, Some(item.version)));
+                }
+                if request.full {
+                    return Err(Refusal::QuotaExceeded);
+                }
+                let seen = timestamp.max(token.clone()).ok_or(Refusal::MissingTimestamp)?;
+                let now = request.now.unix.as_millis();
+                let version = self.clock.receive(now, &seen).map_err(|_| Refusal::TimestampSkew)?;
+                let now = request.now.instant.as_millis();
+                let expires = expiry.map(|expiry| now.saturating_add(expiry.as_millis()));
+                let item =
+                    Item { value: value.clone(), version: version.clone(), fence: token, expires };
+                self.items.insert(key.clone(), item);
+                told.extend(self.tell(key, &Notification::Set(value.clone()), &version));
+                Ok((Reply::Done, Some(version)))
+            }
+            Command::Del { .. } | Command::VDel { .. } => {
+                let Some(item) = held else { return Ok((Reply::NothingRemoved, None)) };
+                if matches!(command, Command::VDel { value, .. } if item.value != *value) {
+                    return Ok((Reply::NotApplied, Some(item.version)));
+                }
+                self.items.remove(key);
+                told.extend(self.tell(key, &Notification::Deleted, &item.version));
+                Ok((Reply::Removed, Some(item.version)))
+            }
+            Command::Observe { .. } if request.full && !self.watches.contains(&watch) => {
+                Err(Refusal::QuotaExceeded)
+            }
+            Command::Observe { .. } => {
+                self.watches.insert(watch);
+                Ok((Reply::Done, None))
+            }
+            Command::Unobserve { .. } if self.watches.remove(&watch) => Ok((Reply::Done, None)),
+            Command::Unobserve { .. } => Ok((Reply::NotObserved, None)),
+        }
+    }
+
+    /// Removes what has expired by `now` on the monotonic clock, the earliest first.
+    pub fn expire(&mut self, now: u64) -> Vec<Told> {
+        let due = |(key, item): (&Vec<u8>, &Item)| {
+            Some((item.expires.filter(|at| *at <= now)?, key.clone()))
+        };
+        let mut gone: Vec<_> = self.items.iter().filter_map(due).collect();
+        gone.sort();
+        let mut told = Vec::new();
+        for (_, key) in gone {
+            if let Some(item) = self.items.remove(&key) {
+                told.extend(self.tell(&key, &Notification::Deleted, &item.version));
+            }
+        }
+        told
+    }
+
+    /// Forgets what a client watches: it has disconnected.
+    pub fn client_gone(&mut self, client: &str) {
+        self.watches.retain(|(_, watcher)| watcher != client);
+    }
+
+    fn tell(&self, key: &[u8], notification: &Notification<Vec<u8>>, version: &Stamp) -> Vec<Told> {
+        let told = |(_, client): &(Vec<u8>, String)| Told {
+            client: client.clone(),
+            key: key.to_vec(),
+            notification: notification.clone(),
+            version: version.clone(),
+        };
+        self.watches.iter().filter(|(watched, _)| watched == key).map(told).collect()
+    }
+}
+
+/// `__ts` and `__ft` of a request: the one of SET, the other of every write; nobody else's are read.
+///
+/// # Errors
+/// The refusal of the first one that is missing, malformed or too far ahead.
+pub fn stamps(request: &Request) -> Result<(Option<Stamp>, Option<Stamp>), Refusal> {
+    let limit = u128::from(request.now.unix.as_millis()) + u128::from(DRIFT_MAX);
+    let read = |text: &str, skew| {
+        let stamp = clock::parse(text).ok_or(Refusal::MalformedTimestamp)?;
+        if u128::from(stamp.0) > limit { Err(skew) } else { Ok(stamp) }
+    };
+    let (needed, allowed) = match request.command {
+        Command::Set { .. } => (true, true),
+        Command::Del { .. } | Command::VDel { .. } => (false, true),
+        Command::Get { .. } | Command::Observe { .. } | Command::Unobserve { .. } => (false, false),
+    };
+    let mut found = (None, None);
+    if needed {
+        let text = request.timestamp.as_ref().ok_or(Refusal::MissingTimestamp)?;
+        found.0 = Some(read(text, Refusal::TimestampSkew)?);
+    }
+    if let (true, Some(text)) = (allowed, &request.token) {
+        found.1 = Some(read(text, Refusal::FencingTokenSkew)?);
+    }
+    Ok(found)
+}

@@ -2,6 +2,8 @@
 
 mod codec;
 mod hlc;
+mod sim;
+mod store;
 
 use std::error::Error;
 
@@ -18,7 +20,7 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE];
+pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE, store::SUITE, sim::SUITE];
 
 /// The suite of that name.
 #[must_use]

@@ -116,6 +116,8 @@ struct Pending {
     persist: bool,
     deadline: Instant,
     sent: bool,
+    /// Whether it was sent on an earlier connection of the session too, so that the broker may have passed it on.
+    sent_before: bool,
 }
 
 /// Who asked.
@@ -187,6 +189,7 @@ impl Client {
             persist: request.persist && kind == CommandKind::Set,
             deadline,
             sent: false,
+            sent_before: false,
         });
         Ok(RequestId(id))
     }
@@ -243,13 +246,18 @@ impl Client {
 
     /// Takes the outcome of a PUBLISH: the reason code of its PUBACK, or the transport's own when it could not send it.
     ///
-    /// A request that was refused, or that reached no store, completes as [`Outcome::Rejected`].
+    /// A request that was refused, or that reached no store, completes as [`Outcome::Rejected`]; one that was sent on an
+    /// earlier connection too as [`Outcome::Unknown`], since nothing tells what became of it there.
     pub fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
         self.now = now;
         let failed = reason.is_error() || reason == ReasonCode::NO_MATCHING_SUBSCRIBERS;
-        if failed && self.pending.get(&token.0).is_some_and(|pending| pending.sent) {
-            self.finish(token.0, Outcome::Rejected(reason));
-        }
+        let Some(pending) = self.pending.get(&token.0).filter(|pending| failed && pending.sent)
+        else {
+            return;
+        };
+        let unknown = pending.sent_before;
+        let outcome = if unknown { Outcome::Unknown } else { Outcome::Rejected(reason) };
+        self.finish(token.0, outcome);
     }
 
     /// Completes what has timed out. Early or repeated calls change nothing.
@@ -355,6 +363,9 @@ impl Client {
         for id in unknown {
             self.finish(id, Outcome::Unknown);
         }
+        for pending in self.pending.values_mut() {
+            pending.sent_before = pending.sent;
+        }
         self.interrupt_watches();
     }
 
@@ -418,8 +429,8 @@ impl Client {
 
     /// Tells what may be lost when nobody listens.
     fn tell_if_room(&mut self, event: Event) -> bool {
-        let room =
-            self.events.len() < self.config.limits.events_max + self.config.limits.pending_max;
+        let limits = &self.config.limits;
+        let room = self.events.len() < limits.events_max.saturating_add(limits.pending_max);
         if room {
             self.events.push_back(event);
         }

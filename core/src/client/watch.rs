@@ -144,6 +144,8 @@ impl Watch {
 
     /// Takes the answer to the read.
     pub(super) fn settle(&mut self, read: State, value: Option<Bytes>) -> Settled {
+        // What is not newer than this is no news, whatever the read says.
+        let mut floor = self.known.version().cloned();
         let (state, value) = match self.heard.take() {
             None => (read, value),
             // The value may have been set after the read, or be a late duplicate of one deleted since.
@@ -158,9 +160,10 @@ impl Watch {
             {
                 (heard, heard_value)
             }
-            // Remembered, so that a duplicate of what was heard is not taken for news.
             Some((heard, _)) if matches!(read, State::Absent(_)) => {
-                (State::Absent(heard.version().cloned()), None)
+                floor = floor.max(heard.version().cloned());
+                // A value that is gone may have been overwritten first: only a deletion says which one went.
+                (if matches!(heard, State::Absent(_)) { heard } else { read }, None)
             }
             Some(_) => (read, value),
         };
@@ -168,8 +171,7 @@ impl Watch {
         let is_news = !self.told.as_ref().is_some_and(|told| state.is_same(told));
         let version = state.version().cloned();
         self.known = match state {
-            // A read says that a value is gone and not which one: it was none older than the one known.
-            State::Absent(deleted) => State::Absent(deleted.max(self.known.version().cloned())),
+            State::Absent(deleted) => State::Absent(deleted.max(floor)),
             present @ State::Present(_) => present,
         };
         Settled::Live(is_news.then_some((value, version)))

@@ -165,7 +165,11 @@ impl Client {
         }
         self.subscribe_notifications();
         for id in self.watches.ids() {
-            self.register(id);
+            // One that is over only waits to say so.
+            let over = |watch: &Watch| matches!(watch.phase, Phase::Ended(_));
+            if !self.watches.by_id.get(&id).is_some_and(over) {
+                self.register(id);
+            }
         }
     }
 
@@ -187,19 +191,23 @@ impl Client {
 
     /// What the application could not be told when the queue was full.
     pub(super) fn next_lagging_event(&mut self) -> Option<Event> {
-        let id = self.watches.lagging.pop_first()?;
-        let watch = self.watches.by_id.get_mut(&id)?;
-        watch.lagging = false;
-        if let Phase::Ended(end) = &watch.phase {
-            let event = WatchEvent::Ended(end.clone());
-            self.watches.remove(id);
-            return Some(Event::Watch { id, event });
+        while let Some(id) = self.watches.lagging.pop_first() {
+            let Some(watch) = self.watches.by_id.get_mut(&id) else { continue };
+            watch.lagging = false;
+            if let Phase::Ended(end) = &watch.phase {
+                let event = WatchEvent::Ended(end.clone());
+                self.watches.remove(id);
+                return Some(Event::Watch { id, event });
+            }
+            let told_already = core::mem::replace(&mut watch.gap, true);
+            if watch.phase == Phase::Live {
+                self.request(id, Phase::Reading);
+            }
+            if !told_already {
+                return Some(Event::Watch { id, event: WatchEvent::Gap });
+            }
         }
-        watch.gap = true;
-        if watch.phase == Phase::Live {
-            self.request(id, Phase::Reading);
-        }
-        Some(Event::Watch { id, event: WatchEvent::Gap })
+        None
     }
 
     fn register(&mut self, id: WatchId) {
@@ -221,6 +229,7 @@ impl Client {
             persist: false,
             deadline: self.now.instant + self.config.timeout,
             sent: false,
+            sent_before: false,
         });
         if let Some(watch) = self.watches.by_id.get_mut(&id) {
             watch.request = Some(request);
@@ -271,17 +280,17 @@ impl Client {
     }
 
     fn tell_live(&mut self, id: WatchId) {
-        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+        let told = self.tell_watch(id, WatchEvent::Live);
+        if let Some(watch) = self.watches.by_id.get_mut(&id).filter(|_| told) {
             watch.gap = false;
-            self.tell_watch(id, WatchEvent::Live);
         }
     }
 
     fn tell_gap(&mut self, id: WatchId) {
-        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
-        if !watch.gap {
+        let open = self.watches.by_id.get(&id).is_none_or(|watch| watch.gap);
+        let told = !open && self.tell_watch(id, WatchEvent::Gap);
+        if let Some(watch) = self.watches.by_id.get_mut(&id).filter(|_| told) {
             watch.gap = true;
-            self.tell_watch(id, WatchEvent::Gap);
         }
     }
 

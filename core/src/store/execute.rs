@@ -1,6 +1,5 @@
 //! One request, from its payload to its answer: the order of checks of [`crate::rules`], in one place.
 
-use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -9,14 +8,12 @@ use bytes::Bytes;
 
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
-use super::{
-    Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store, expires, shared,
-};
+use super::{Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store, shared};
 use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Command, CommandKind, Dialect, Notification, Refusal, Reply};
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
-use crate::time::Now;
+use crate::time::{Now, UnixTime};
 use crate::topic::NotificationTopic;
 
 /// What of a request its execution needs beside the command.
@@ -135,7 +132,11 @@ impl Store {
         };
         // 4. to 6. Fence, condition, quota.
         let slot = self.live_slot(now, command.key());
-        let full = self.is_full(from, slot, command);
+        let mut full = self.is_full(from, slot, command);
+        if full && command.kind() == CommandKind::Set {
+            self.make_room(now);
+            full = self.is_full(from, slot, command);
+        }
         let client_id = from.client_id().unwrap_or_default();
         let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
         let observed = observing && self.watches.contains(client_id, command.key());
@@ -143,7 +144,7 @@ impl Store {
         let state = State {
             entry: entry.map(|entry| Entry {
                 value: entry.value(),
-                fence: entry.meta.fence.as_deref().map(FencingToken::as_deref),
+                fence: entry.fence().map(FencingToken::as_deref),
             }),
             observed,
             full,
@@ -151,7 +152,7 @@ impl Store {
         let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
         let refused = matches!(reply, Reply::Error(_));
         let payload = reply.to_bytes(dialect);
-        let stored = || entry.map(|entry| entry.meta.version.hlc().clone());
+        let stored = || entry.map(|entry| self.table.version_of(entry).hlc().clone());
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
         // 7. Apply.
         let request = Request { from, dialect, stamps, persist: properties.persist };
@@ -200,6 +201,18 @@ impl Store {
         Some(slot)
     }
 
+    /// Removes what has expired, as far as there is room to tell its watchers: it must not count against a quota.
+    fn make_room(&mut self, now: Now) {
+        let limits = self.config.limits;
+        let reserve = limits.burst().saturating_add(limits.watches_per_key_max);
+        while self.outbox.len().saturating_add(reserve) <= limits.outgoing_max {
+            let Some(slot) = self.expiries.pop_due(now.instant) else {
+                return;
+            };
+            self.expire(slot);
+        }
+    }
+
     /// Whether there is no room for what the command would add.
     fn is_full(&self, from: Principal<'_>, slot: Option<Slot>, command: &Command<&[u8]>) -> bool {
         let limits = &self.config.limits;
@@ -231,7 +244,9 @@ impl Store {
         slot: Option<Slot>,
         command: &Command<&[u8]>,
     ) -> Option<Hlc> {
-        let Command::Set { key, value, expiry, .. } = command else { return None };
+        let Command::Set { key, value, expiry, .. } = command else {
+            return None;
+        };
         let Ok(version) = self.clock.receive(now.unix, request.stamps.latest()?) else {
             self.counters.clock_errors += 1;
             return None;
@@ -241,12 +256,13 @@ impl Store {
         let meta = Meta {
             version: Version::new(version.clone()),
             persist: request.persist,
-            expires: expiry.map(|expiry| expires(now, expiry.as_duration())),
-            fence: fence.map(Box::new),
+            expires: expiry.map(|expiry| now.instant + expiry.as_duration()),
+            fence,
         };
         let was_persistent =
-            slot.and_then(|slot| self.table.get(slot)).is_some_and(|entry| entry.meta.persist);
-        self.record_put(key, value, &meta, was_persistent);
+            slot.and_then(|slot| self.table.get(slot)).is_some_and(super::Entry::is_persistent);
+        let expires = expiry.map(|expiry| now.unix + expiry.as_duration());
+        self.record_put((key, value), &meta, expires, was_persistent);
         self.put(slot, key, value, meta);
         self.notify(key, &Notification::Set(*value), &version);
         Some(version)
@@ -284,19 +300,28 @@ impl Store {
     }
 
     fn remove_and_tell(&mut self, slot: Slot) {
-        let Some(entry) = self.remove(slot) else { return };
+        let Some(entry) = self.remove(slot) else {
+            return;
+        };
+        let version = self.table.version_of(&entry);
         let durability = self.config.durability;
         if durability == Durability::All
-            || (durability == Durability::Requested && entry.meta.persist)
+            || (durability == Durability::Requested && entry.is_persistent())
         {
-            let change = RecordChange::Removed { version: entry.meta.version.clone() };
+            let change = RecordChange::Removed { version: version.clone() };
             self.outbox.record(Record { key: entry.key().into(), change });
         }
-        self.notify(entry.key(), &Notification::Deleted, entry.meta.version.hlc());
+        self.notify(entry.key(), &Notification::Deleted, version.hlc());
     }
 
     /// Records a SET. A value that is not to be kept still ends one that was.
-    fn record_put(&mut self, key: &[u8], value: &[u8], meta: &Meta, was_persistent: bool) {
+    fn record_put(
+        &mut self,
+        (key, value): (&[u8], &[u8]),
+        meta: &Meta,
+        expires: Option<UnixTime>,
+        was_persistent: bool,
+    ) {
         let change = match self.config.durability {
             Durability::None => return,
             Durability::Requested if !meta.persist && !was_persistent => return,
@@ -306,8 +331,8 @@ impl Store {
             Durability::Requested | Durability::All => RecordChange::Put {
                 value: value.into(),
                 version: meta.version.clone(),
-                fencing_token: meta.fence.as_deref().cloned(),
-                expires: meta.expires.map(|expires| expires.unix),
+                fencing_token: meta.fence.clone(),
+                expires,
                 persist: meta.persist,
             },
         };
@@ -318,7 +343,9 @@ impl Store {
     fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
         let mut payloads: [Option<Bytes>; 2] = [None, None];
         for watch in self.watches.of(key) {
-            let Some(slot) = payloads.get_mut(watch.dialect as usize) else { continue };
+            let Some(slot) = payloads.get_mut(watch.dialect as usize) else {
+                continue;
+            };
             let payload =
                 slot.get_or_insert_with(|| notification.encode(watch.dialect).into()).clone();
             self.counters.notifications += 1;

@@ -63,11 +63,11 @@ pub use record::{Batch, BatchId, Record, RecordChange};
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
 use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
-use crate::time::{Instant, Now, UnixTime};
+use crate::time::{Instant, Now};
 use crate::topic;
 use outbox::Outbox;
 use replies::Replies;
-use table::{Entry, Expires, Meta, Slot, Table};
+use table::{Entry, Meta, Slot, Table};
 use watches::Watches;
 
 /// How long an answer is remembered when its request has no message expiry interval.
@@ -117,14 +117,14 @@ pub struct Counters {
 }
 
 /// A stored value, for the embedder.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Stored<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
     /// Its version.
-    pub version: &'a Version,
+    pub version: Version,
     /// The token that fences the key.
     pub fencing_token: Option<&'a FencingToken>,
     /// When it expires.
@@ -136,22 +136,10 @@ impl fmt::Debug for Stored<'_> {
         f.debug_struct("Stored")
             .field("key", &crate::debug::Key(self.key))
             .field("value", &crate::debug::Value(self.value))
-            .field("version", self.version)
+            .field("version", &self.version)
             .field("fencing_token", &self.fencing_token)
             .field("expires", &self.expires)
             .finish()
-    }
-}
-
-impl<'a> From<&'a Entry> for Stored<'a> {
-    fn from(entry: &'a Entry) -> Self {
-        Self {
-            key: entry.key(),
-            value: entry.value(),
-            version: &entry.meta.version,
-            fencing_token: entry.meta.fence.as_deref(),
-            expires: entry.meta.expires.map(|expires| expires.at),
-        }
     }
 }
 
@@ -160,13 +148,14 @@ impl Store {
     #[must_use]
     pub fn new(mut config: StoreConfig) -> Self {
         let limits = &mut config.limits;
-        limits.outgoing_max = limits.outgoing_max.max(limits.burst());
+        let fan_outs = limits.burst().saturating_add(limits.watches_per_key_max);
+        limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
         Self {
             clock: HybridClock::new(config.node_id.clone()),
-            table: Table::new(seed),
+            table: Table::new(seed, config.node_id.clone()),
             expiries: Deadlines::new(),
-            watches: Watches::new(seed),
+            watches: Watches::new(),
             replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
             outbox: Outbox::new(),
             connections: 0,
@@ -190,12 +179,11 @@ impl Store {
         else {
             return;
         };
-        let expires =
-            expires.map(|unix| Expires { at: now.instant + unix.duration_since(now.unix), unix });
-        if expires.is_some_and(|expires| expires.at <= now.instant) {
+        let expires = expires.map(|unix| now.instant + unix.duration_since(now.unix));
+        if expires.is_some_and(|at| at <= now.instant) {
             return;
         }
-        let fence = fencing_token.clone().map(Into::into);
+        let fence = fencing_token.clone();
         let meta = Meta { version: version.clone(), persist: *persist, expires, fence };
         self.put(None, &record.key, value, meta);
     }
@@ -270,7 +258,9 @@ impl Store {
     pub fn handle_timeout(&mut self, now: Now) {
         self.replies.expire(now.instant);
         while self.has_room_to_expire() {
-            let Some(slot) = self.expiries.pop_due(now.instant) else { break };
+            let Some(slot) = self.expiries.pop_due(now.instant) else {
+                break;
+            };
             self.expire(slot);
         }
     }
@@ -303,19 +293,23 @@ impl Store {
     /// from the broker.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.outbox.len() + self.config.limits.burst() <= self.config.limits.outgoing_max
+        self.outbox.len().saturating_add(self.config.limits.burst())
+            <= self.config.limits.outgoing_max
     }
 
     /// The value stored under a key.
     #[must_use]
     pub fn get(&self, now: Now, key: &[u8]) -> Option<Stored<'_>> {
         let entry = self.table.get(self.table.find(key)?)?;
-        (!entry.is_expired(now.instant)).then(|| entry.into())
+        (!entry.is_expired(now.instant)).then(|| self.stored(entry))
     }
 
     /// All stored values, in an order that depends only on the calls made.
     pub fn iter(&self, now: Now) -> impl Iterator<Item = Stored<'_>> {
-        self.table.iter().filter(move |entry| !entry.is_expired(now.instant)).map(Into::into)
+        self.table
+            .iter()
+            .filter(move |entry| !entry.is_expired(now.instant))
+            .map(|entry| self.stored(entry))
     }
 
     /// Keys stored, those included that have expired and were not removed yet.
@@ -348,8 +342,19 @@ impl Store {
         &self.counters
     }
 
+    fn stored<'a>(&self, entry: &'a Entry) -> Stored<'a> {
+        Stored {
+            key: entry.key(),
+            value: entry.value(),
+            version: self.table.version_of(entry),
+            fencing_token: entry.fence(),
+            expires: entry.expires(),
+        }
+    }
+
     fn has_room_to_expire(&self) -> bool {
-        self.outbox.len() + self.config.limits.watches_per_key_max < self.config.limits.outgoing_max
+        self.outbox.len().saturating_add(self.config.limits.watches_per_key_max)
+            <= self.config.limits.outgoing_max
     }
 
     /// Stores a value in its slot, or in a new one, and arms its expiry.
@@ -363,8 +368,8 @@ impl Store {
             }
             None => self.table.insert(key, value, meta),
         };
-        if let Some((expires, slot)) = expires.zip(slot) {
-            self.expiries.insert(expires.at, slot);
+        if let Some((at, slot)) = expires.zip(slot) {
+            self.expiries.insert(at, slot);
         }
     }
 
@@ -374,8 +379,8 @@ impl Store {
     }
 
     fn disarm(&mut self, slot: Slot) {
-        if let Some(expires) = self.table.get(slot).and_then(|entry| entry.meta.expires) {
-            self.expiries.remove(expires.at, slot);
+        if let Some(at) = self.table.get(slot).and_then(Entry::expires) {
+            self.expiries.remove(at, slot);
         }
     }
 }
@@ -390,12 +395,6 @@ impl fmt::Debug for Store {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
-}
-
-/// A deadline as both clocks will show it.
-fn expires(now: Now, after: Duration) -> Expires {
-    let unix: UnixTime = now.unix + after;
-    Expires { at: now.instant + after, unix }
 }
 
 /// A shared copy of the topic that a reply goes to.

@@ -3,21 +3,35 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
+use core::num::NonZeroU64;
 
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 
-use crate::hlc::{FencingToken, Version};
+use crate::hlc::{FencingToken, Hlc, NodeId, Version};
 use crate::time::{Instant, UnixTime};
 
-/// A stored value and what belongs to it.
+/// A stored value and what belongs to it, packed into less than a cache line.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// Key and value, in one allocation of exactly their size: one cache line fewer to touch, and nothing of the
     /// payload that they came in is kept alive.
     data: Box<[u8]>,
-    key_len: usize,
-    pub(super) meta: Meta,
+    key_len: u32,
+    /// The version without its node id, which is nearly always the store's own.
+    counter: u32,
+    wall: u64,
+    expires: Option<NonZeroU64>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few entries have.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    fence: Option<FencingToken>,
+    persist: bool,
+    /// The whole version, when another node issued it or its counter is too great.
+    version: Option<Version>,
 }
 
 /// Everything of an entry but its bytes.
@@ -25,36 +39,57 @@ pub(super) struct Entry {
 pub(super) struct Meta {
     pub(super) version: Version,
     pub(super) persist: bool,
-    pub(super) expires: Option<Expires>,
-    /// Boxed, since few entries have one.
-    pub(super) fence: Option<Box<FencingToken>>,
-}
-
-/// When a value expires, by both clocks: the first decides, the second goes into records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expires {
-    pub(super) at: Instant,
-    pub(super) unix: UnixTime,
+    pub(super) expires: Option<Instant>,
+    pub(super) fence: Option<FencingToken>,
 }
 
 impl Entry {
-    fn new(key: &[u8], value: &[u8], meta: Meta) -> Self {
+    fn new(key: &[u8], value: &[u8]) -> Self {
         let mut data = Vec::with_capacity(key.len() + value.len());
         data.extend_from_slice(key);
         data.extend_from_slice(value);
-        Self { data: data.into_boxed_slice(), key_len: key.len(), meta }
+        let key_len = u32::try_from(key.len()).unwrap_or(u32::MAX);
+        Self {
+            data: data.into_boxed_slice(),
+            key_len,
+            counter: 0,
+            wall: 0,
+            expires: None,
+            rare: None,
+        }
     }
 
     pub(super) fn key(&self) -> &[u8] {
-        self.data.get(..self.key_len).unwrap_or_default()
+        self.data.get(..self.key_len as usize).unwrap_or_default()
     }
 
     pub(super) fn value(&self) -> &[u8] {
-        self.data.get(self.key_len..).unwrap_or_default()
+        self.data.get(self.key_len as usize..).unwrap_or_default()
+    }
+
+    /// The version; `node` is the store's own.
+    fn version(&self, node: &NodeId) -> Version {
+        let own = || {
+            let wall = UnixTime::from_millis(self.wall);
+            Version::new(Hlc::new(wall, u64::from(self.counter), node.clone()))
+        };
+        self.rare.as_deref().and_then(|rare| rare.version.clone()).unwrap_or_else(own)
+    }
+
+    pub(super) fn fence(&self) -> Option<&FencingToken> {
+        self.rare.as_deref()?.fence.as_ref()
+    }
+
+    pub(super) fn is_persistent(&self) -> bool {
+        self.rare.as_deref().is_some_and(|rare| rare.persist)
+    }
+
+    pub(super) fn expires(&self) -> Option<Instant> {
+        self.expires.map(|at| Instant::from_millis(at.get()))
     }
 
     pub(super) fn is_expired(&self, now: Instant) -> bool {
-        self.meta.expires.is_some_and(|expires| expires.at <= now)
+        self.expires().is_some_and(|at| at <= now)
     }
 
     /// Key and value, in bytes.
@@ -62,15 +97,26 @@ impl Entry {
         self.data.len()
     }
 
-    /// Replaces value and meta; in place when the new value is as long as the old.
-    fn replace(&mut self, value: &[u8], meta: Meta) {
-        match self.data.get_mut(self.key_len..) {
-            Some(room) if room.len() == value.len() => {
-                room.copy_from_slice(value);
-                self.meta = meta;
-            }
-            _ => *self = Self::new(self.key(), value, meta),
+    /// Replaces the value; in place when the new one is as long as the old.
+    fn replace_value(&mut self, value: &[u8]) {
+        match self.data.get_mut(self.key_len as usize..) {
+            Some(room) if room.len() == value.len() => room.copy_from_slice(value),
+            _ => *self = Self::new(self.key(), value),
         }
+    }
+
+    fn set_meta(&mut self, meta: Meta, node: &NodeId) {
+        let Meta { version, persist, expires, fence } = meta;
+        let hlc = version.hlc();
+        self.wall = hlc.wall().as_millis();
+        // At zero nothing can be due later than at one: the store has not begun.
+        self.expires = expires.map(|at| NonZeroU64::new(at.as_millis()).unwrap_or(NonZeroU64::MIN));
+        let own = hlc.node() == node;
+        let counter = u32::try_from(hlc.counter()).ok().filter(|_| own);
+        self.counter = counter.unwrap_or_default();
+        let version = counter.is_none().then_some(version);
+        let is_rare = fence.is_some() || persist || version.is_some();
+        self.rare = is_rare.then(|| Box::new(Rare { fence, persist, version }));
     }
 }
 
@@ -81,6 +127,8 @@ pub(super) struct Slot(u32);
 /// All entries.
 #[derive(Debug)]
 pub(super) struct Table {
+    /// The store's own, under which it issues versions.
+    node: NodeId,
     slots: Vec<Option<Entry>>,
     free: Vec<Slot>,
     index: HashTable<Slot>,
@@ -89,8 +137,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64, node: NodeId) -> Self {
         Self {
+            node,
             slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
@@ -121,7 +170,8 @@ impl Table {
 
     /// Stores a value under a key that `find` did not find.
     pub(super) fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
-        let entry = Entry::new(key, value, meta);
+        let mut entry = Entry::new(key, value);
+        entry.set_meta(meta, &self.node);
         self.bytes += entry.len();
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -141,7 +191,8 @@ impl Table {
     pub(super) fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
         if let Some(Some(entry)) = self.slots.get_mut(slot.0 as usize) {
             self.bytes -= entry.len();
-            entry.replace(value, meta);
+            entry.replace_value(value);
+            entry.set_meta(meta, &self.node);
             self.bytes += entry.len();
         }
     }
@@ -154,6 +205,11 @@ impl Table {
         self.free.push(slot);
         self.bytes -= entry.len();
         Some(entry)
+    }
+
+    /// The version of an entry.
+    pub(super) fn version_of(&self, entry: &Entry) -> Version {
+        entry.version(&self.node)
     }
 
     /// All entries, in an order that depends only on the calls that made the table.

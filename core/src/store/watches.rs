@@ -4,9 +4,6 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use foldhash::quality::FixedState;
-use hashbrown::HashMap;
-
 use crate::message::Dialect;
 use crate::mqtt::PublishToken;
 
@@ -31,16 +28,16 @@ impl Watch {
 /// All registrations. A renewal replaces the registration at its place.
 #[derive(Debug)]
 pub(super) struct Watches {
-    by_key: HashMap<Arc<[u8]>, Vec<Arc<Watch>>, FixedState>,
+    by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Watch>>>,
     by_client: BTreeMap<Arc<str>, BTreeMap<Arc<[u8]>, u64>>,
     by_number: BTreeMap<u64, Arc<Watch>>,
     last: u64,
 }
 
 impl Watches {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
-            by_key: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
             last: 0,
@@ -55,7 +52,7 @@ impl Watches {
     /// The registrations for `key`, the oldest first.
     #[inline]
     pub(super) fn of(&self, key: &[u8]) -> &[Arc<Watch>] {
-        if self.by_key.is_empty() { &[] } else { self.by_key.get(key).map_or(&[], Vec::as_slice) }
+        self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn contains(&self, client_id: &str, key: &[u8]) -> bool {

@@ -10,7 +10,9 @@ extern crate std;
 use core::fmt::{self, Write};
 
 use statestore_proto::hlc::{FencingToken, HlcRef, HybridClock, NodeIdRef, Timestamp};
-use statestore_proto::message::{Command, CommandKind, Condition, Dialect, Expiry, Notification, Reply};
+use statestore_proto::message::{
+    Command, CommandKind, Condition, Dialect, Expiry, Notification, Reply,
+};
 use statestore_proto::rules::{Entry, Stamps, State, decide};
 use statestore_proto::time::UnixTime;
 use statestore_proto::topic::{NotificationFilter, ResponseTopic, check_response};
@@ -56,7 +58,12 @@ fn exchange(now: UnixTime) -> Option<usize> {
     write!(filter, "{}", NotificationFilter::new("sensor").ok()?).ok()?;
 
     let condition = Condition::IfAbsentOrEqual;
-    let set = Command::Set { key: "valve", value: "open", condition, expiry: Expiry::from_millis(10_000) };
+    let set = Command::Set {
+        key: "valve",
+        value: "open",
+        condition,
+        expiry: Expiry::from_millis(10_000),
+    };
     let sent = set.encode_into(&mut payload).ok()?;
     let request = Command::decode(payload.get(..sent)?).ok()?;
     let stamps = Stamps::verify(CommandKind::Set, Some(text), None, now).ok()?;
@@ -67,7 +74,8 @@ fn exchange(now: UnixTime) -> Option<usize> {
 
     let mut answer = [0; 256];
     let len = decision.reply.encode_into(Dialect::Deployed, &mut answer).ok()?;
-    matches!(Reply::decode(answer.get(..len)?, CommandKind::Set), Ok(Reply::Error(_))).then_some(())?;
+    matches!(Reply::decode(answer.get(..len)?, CommandKind::Set), Ok(Reply::Error(_)))
+        .then_some(())?;
     let len = Notification::Set("open").encode_into(Dialect::Page, &mut answer).ok()?;
     Notification::decode(answer.get(..len)?).ok()?;
     Some(sent)

@@ -1,0 +1,215 @@
+//! A store with keys, watchers and requests ready to be handed over, and a client with its replies.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
+use statestore_proto::limits::{ClientLimits, StoreLimits};
+use statestore_proto::message::{Command, Condition, Expiry};
+use statestore_proto::mqtt::{Correlation, Incoming, ReasonCode, Transmit};
+use statestore_proto::store::{Principal, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::topic::REQUEST;
+
+/// Bytes of each key.
+pub const KEY_LEN: usize = 16;
+
+/// Bytes of each value.
+pub const VALUE_LEN: usize = 64;
+
+/// Different requests that take turns, so that a large table is not measured by its few warmest entries.
+const REQUESTS_MAX: usize = 65_536;
+
+const RESPONSE_TOPIC: &str = "clients/client-1/services/statestore/_any_/command/invoke/response";
+const TIMESTAMP: &str = "1696374425000:0:client-1";
+
+/// The time at which everything happens.
+#[must_use]
+pub const fn now() -> Now {
+    Now::new(Instant::from_millis(1_000), UnixTime::from_millis(1_696_374_425_000))
+}
+
+/// The key of that number.
+#[must_use]
+pub fn key(number: usize) -> Vec<u8> {
+    format!("key-{number:012}").into_bytes()
+}
+
+/// A value.
+#[must_use]
+pub fn value() -> Vec<u8> {
+    vec![b'v'; VALUE_LEN]
+}
+
+/// Numbers below `keys` in an order that no cache guesses, each at most once.
+pub fn scattered(keys: usize) -> impl Iterator<Item = usize> {
+    // A step without a common factor visits every number; the sizes used are powers of ten.
+    (0..keys.min(REQUESTS_MAX)).map(move |turn| turn.wrapping_mul(7_919_477) % keys)
+}
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// GET
+    Get,
+    /// SET
+    Set,
+    /// SET with PX
+    SetPx,
+    /// DEL
+    Del,
+}
+
+/// A store that holds keys, with some observers of each key that is asked for.
+pub struct Stage {
+    store: Store,
+    count: u64,
+}
+
+impl Stage {
+    /// A store with `keys` keys; `watchers` clients observe each of those that requests will be about.
+    #[must_use]
+    pub fn new(keys: usize, watchers: usize) -> Self {
+        let limits = StoreLimits {
+            watches_max: usize::MAX,
+            outgoing_max: 1 << 20,
+            ..StoreLimits::default()
+        };
+        let mut stage = Self { store: Store::new(StoreConfig::new(7).limits(limits)), count: 0 };
+        for number in 0..keys {
+            stage.run(&payload(Ask::Set, number));
+        }
+        for number in scattered(keys) {
+            for watcher in 0..watchers {
+                let payload = Bytes::from(Command::Observe { key: key(number) }.encode());
+                let id = format!("watcher-{watcher}");
+                let mut incoming = incoming(&payload, &id);
+                let correlation = [number.to_be_bytes(), watcher.to_be_bytes()].concat();
+                incoming.correlation_data = Some(&correlation);
+                stage.store.handle_publish(now(), Principal::verified(&id), &incoming);
+                while stage.store.poll_transmit().is_some() {}
+            }
+        }
+        assert_eq!(
+            (stage.store.len(), stage.store.watches()),
+            (keys, watchers * scattered(keys).count())
+        );
+        stage
+    }
+
+    /// Requests of one kind about scattered keys.
+    #[must_use]
+    pub fn requests(ask: Ask, keys: usize) -> Vec<Bytes> {
+        scattered(keys).map(|number| payload(ask, number)).collect()
+    }
+
+    /// Hands one request over and takes everything that comes out; the payload of the reply.
+    pub fn run(&mut self, payload: &Bytes) -> Option<Bytes> {
+        self.count += 1;
+        let mut correlation = *b"8 random\0\0\0\0\0\0\0\0";
+        correlation[8..].copy_from_slice(&self.count.to_be_bytes());
+        let mut incoming = incoming(payload, "client-1");
+        incoming.correlation_data = Some(&correlation);
+        self.store.handle_publish(now(), Principal::claimed(&incoming), &incoming);
+        let mut reply = None;
+        while let Some(transmit) = self.store.poll_transmit() {
+            if let Transmit::Publish(publish) = black_box(transmit)
+                && publish.recipient().is_none()
+            {
+                reply = Some(publish.payload);
+            }
+        }
+        reply
+    }
+}
+
+/// The payload of a request about the key of that number.
+#[must_use]
+pub fn payload(ask: Ask, number: usize) -> Bytes {
+    let (key, condition) = (key(number), Condition::Always);
+    let command = match ask {
+        Ask::Get => Command::Get { key },
+        Ask::Set => Command::Set { key, value: value(), condition, expiry: None },
+        Ask::SetPx => {
+            Command::Set { key, value: value(), condition, expiry: Expiry::from_millis(600_000) }
+        }
+        Ask::Del => Command::Del { key },
+    };
+    command.encode().into()
+}
+
+/// A request as the deployed clients send it.
+fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
+    let mut incoming = Incoming::new(REQUEST, payload);
+    incoming.response_topic = Some(RESPONSE_TOPIC);
+    incoming.message_expiry = Some(10);
+    incoming.user_property("__ts", TIMESTAMP);
+    incoming.user_property("__srcId", source);
+    incoming.user_property("__protVer", "1.0");
+    incoming
+}
+
+/// A client that is connected, and the store's answers as they would arrive.
+pub struct ClientStage {
+    client: Client,
+    topic: Arc<str>,
+    reply: Bytes,
+}
+
+impl Default for ClientStage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ClientStage {
+    /// A client that is ready.
+    ///
+    /// # Panics
+    /// When the machine does not subscribe first.
+    #[must_use]
+    pub fn new() -> Self {
+        let config = ClientConfig::new("client-1", *b"8 random").expect("a client id");
+        let limits = ClientLimits { pending_max: 1_024, ..ClientLimits::default() };
+        let mut client = Client::new(config.limits(limits));
+        client.handle_connected(now(), false);
+        let Some(Transmit::Subscribe { filter, token }) = client.poll_transmit() else {
+            panic!("subscribes first")
+        };
+        client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
+        assert_eq!(client.poll_event(), Some(Event::Ready));
+        let reply = statestore_proto::message::Reply::Value(value())
+            .encode(statestore_proto::message::Dialect::Deployed);
+        Self { client, topic: filter, reply: reply.into() }
+    }
+
+    /// Submits so many requests, sends them, answers them, and takes their completions; how many were answered.
+    ///
+    /// # Panics
+    /// When a request is not accepted.
+    pub fn run(&mut self, in_flight: usize) -> usize {
+        for _ in 0..in_flight {
+            let get = Command::Get { key: Bytes::from_static(b"key-000000000001") };
+            self.client.submit(now(), Request::new(get)).expect("there is room");
+        }
+        let mut sent: Vec<Correlation> = Vec::with_capacity(in_flight);
+        while let Some(transmit) = self.client.poll_transmit() {
+            if let Transmit::Publish(publish) = black_box(transmit) {
+                sent.extend(publish.correlation_data);
+            }
+        }
+        for correlation in &sent {
+            let mut reply = Incoming::new(&self.topic, &self.reply);
+            reply.correlation_data = Some(correlation.as_bytes());
+            reply.user_property("__ts", "1696374425000:1:StateStore");
+            reply.user_property("__stat", "200");
+            self.client.handle_publish(now(), &reply);
+        }
+        std::iter::from_fn(|| self.client.poll_event())
+            .filter(|event| {
+                matches!(event, Event::Completed { outcome: Outcome::Replied { .. }, .. })
+            })
+            .count()
+    }
+}

@@ -1,0 +1,144 @@
+//! The store, from a raw PUBLISH to its encoded reply, against a bare hash map that looks up or inserts and copies the
+//! reply.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::hint::black_box;
+
+use bytes::Bytes;
+use statestore_proto::message::{Dialect, Reply};
+
+use super::Suite;
+use crate::race::Contestant;
+use crate::report::Report;
+use crate::stage::{Ask, KEY_LEN, Stage, VALUE_LEN, key, scattered, value};
+
+pub(super) const SUITE: Suite = Suite {
+    name: "store",
+    about: "requests through the store against a bare hash map, in ns; bytes a key",
+    run,
+};
+
+const SIZES: [(&str, usize); 4] =
+    [("1e2", 100), ("1e3", 1_000), ("1e4", 10_000), ("1e6", 1_000_000)];
+
+fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+    let (most_name, most) = SIZES[SIZES.len() - 1];
+    let keys = if report.is_rehearsal() { 1_000 } else { most };
+    // First, while the heap is as small as it ever is.
+    if let Some(bytes) = bytes_per_key(keys) {
+        report.figure(&format!("store/bytes-per-key/{most_name}keys"), bytes)?;
+    }
+    for (name, keys) in SIZES {
+        if report.is_rehearsal() && keys > 1_000 {
+            continue;
+        }
+        let (mut stage, mut map) = (Stage::new(keys, 0), bare_map(keys));
+        for (verb, asks) in
+            [("get", &[Ask::Get][..]), ("set", &[Ask::Set]), ("set-px", &[Ask::SetPx])]
+        {
+            compare(
+                &format!("store/{verb}/{name}keys"),
+                asks,
+                keys,
+                (&mut stage, &mut map),
+                report,
+            )?;
+        }
+        compare(
+            &format!("store/del+set/{name}keys"),
+            &[Ask::Del, Ask::Set],
+            keys,
+            (&mut stage, &mut map),
+            report,
+        )?;
+    }
+    for (watchers, keys) in [(1, 100), (100, 100)] {
+        let (mut stage, mut map) = (Stage::new(keys, watchers), bare_map(keys));
+        let name = format!("store/set/1e2keys/{watchers}watchers");
+        compare(&name, &[Ask::Set], keys, (&mut stage, &mut map), report)?;
+    }
+    Ok(())
+}
+
+/// One contestant runs each request through the store, the other does the least that any store must do.
+fn compare(
+    name: &str,
+    asks: &[Ask],
+    keys: usize,
+    (stage, map): (&mut Stage, &mut HashMap<Vec<u8>, Vec<u8>>),
+    report: &mut Report<'_>,
+) -> Result<(), Box<dyn Error>> {
+    let requests: Vec<Vec<Bytes>> = asks.iter().map(|ask| Stage::requests(*ask, keys)).collect();
+    let numbers: Vec<Vec<u8>> = scattered(keys).map(key).collect();
+    for ask in asks {
+        let expected = bare(map, *ask, &numbers[0]);
+        let found = stage.run(&Stage::requests(*ask, keys)[0]);
+        assert_eq!(found.as_deref(), Some(&expected[..]), "{name} {ask:?}");
+    }
+    let (mut ours, mut theirs) = (0, 0);
+    let store = Contestant::new("ours", || {
+        ours = (ours + 1) % numbers.len();
+        let turn = ours;
+        requests.iter().map(|requests| black_box(stage.run(black_box(&requests[turn])))).last()
+    });
+    let bare_map = Contestant::new("bare-map", || {
+        theirs = (theirs + 1) % numbers.len();
+        let turn = theirs;
+        asks.iter().map(|ask| black_box(bare(map, *ask, black_box(&numbers[turn])))).last()
+    });
+    report.race(name, store, [bare_map])?;
+    Ok(())
+}
+
+fn bare_map(keys: usize) -> HashMap<Vec<u8>, Vec<u8>> {
+    let reply = Reply::Value(value()).encode(Dialect::Deployed);
+    (0..keys).map(|number| (key(number), reply.clone())).collect()
+}
+
+/// The same look-up, insert or removal, and a copy of the reply.
+fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Ask, key: &[u8]) -> Vec<u8> {
+    match ask {
+        Ask::Get => map.get(key).cloned().unwrap_or_default(),
+        Ask::Set | Ask::SetPx => {
+            let reply = Reply::Value([b'v'; VALUE_LEN]).encode(Dialect::Deployed);
+            map.insert(key.to_vec(), reply);
+            b"+OK\r\n".to_vec()
+        }
+        Ask::Del => {
+            let removed = map.remove(key).is_some();
+            if removed { b":1\r\n".to_vec() } else { b":0\r\n".to_vec() }
+        }
+    }
+}
+
+/// Resident bytes that each key takes beyond its own and its value's; `None` where the system does not tell.
+fn bytes_per_key(keys: usize) -> Option<f64> {
+    let before = resident()?;
+    let stage = Stage::new(keys, 0);
+    let after = resident()?;
+    drop(black_box(stage));
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let each = after.saturating_sub(before) as f64 / keys as f64;
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let own = (KEY_LEN + VALUE_LEN) as f64;
+    Some(each - own)
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().trim_end_matches(" kB").parse::<usize>().ok().map(|kilobytes| kilobytes * 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::race::Effort;
+
+    #[test]
+    fn both_sides_agree() {
+        run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
+    }
+}

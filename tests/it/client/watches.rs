@@ -1,0 +1,330 @@
+//! Watches: from the registration over gaps to the end.
+
+use bytes::Bytes;
+use statestore_proto::client::{Event, Stale, SubmitError, WatchEnd, WatchEvent, WatchId};
+use statestore_proto::limits::ClientLimits;
+use statestore_proto::message::{Command, Refusal, ServiceError};
+use statestore_proto::mqtt::{Publish, ReasonCode};
+
+use super::{EPOCH, Rig, config, filter, response_topic, version};
+
+const K: Bytes = Bytes::from_static(b"k");
+
+fn watch(rig: &mut Rig) -> WatchId {
+    rig.client.observe(rig.now(), K).unwrap()
+}
+
+/// The next request is a KEYNOTIFY or a GET of `k`.
+fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
+    let (publish, sent) = rig.sent();
+    assert_eq!(sent, *command);
+    publish
+}
+
+fn register(rig: &mut Rig) {
+    let registration = expect(rig, &Command::Observe { key: K });
+    rig.reply(&registration, "+OK\r\n", None);
+}
+
+fn read(rig: &mut Rig, payload: &'static str, version: Option<&str>) {
+    let read = expect(rig, &Command::Get { key: K });
+    rig.reply(&read, payload, version);
+}
+
+/// A ready client with a live watch of an absent key.
+fn live() -> (Rig, WatchId) {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    register(&mut rig);
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    (rig, id)
+}
+
+/// What the watch tells; nothing else is told.
+fn told(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
+    let of_watch = |event| match event {
+        Event::Watch { id: other, event } if other == id => event,
+        other => panic!("{other:?} is not of the watch"),
+    };
+    rig.events().into_iter().map(of_watch).collect()
+}
+
+fn changed(value: Option<&'static str>, text: &str) -> WatchEvent {
+    let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+    WatchEvent::Changed { value, version: Some(version(text)) }
+}
+
+#[test]
+fn no_registration_is_sent_before_notifications_are_subscribed() {
+    let mut rig = Rig::ready();
+    let id = watch(&mut rig);
+    let (filter, token) = rig.subscribe().unwrap();
+    assert_eq!((filter, rig.client.poll_transmit()), (super::filter(), None));
+    rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
+    register(&mut rig);
+    read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
+    rig.client.observe(rig.now(), Bytes::from_static(b"second")).unwrap();
+    assert!(matches!(rig.sent().1, Command::Observe { .. }), "one subscription serves all");
+}
+
+#[test]
+fn a_connection_subscribes_to_both_topics_when_there_are_watches() {
+    let mut rig = Rig::offline();
+    watch(&mut rig);
+    rig.client.handle_connected(rig.now(), false);
+    let filters = [rig.subscribe().unwrap().0, rig.subscribe().unwrap().0];
+    assert_eq!(filters, [response_topic(), filter()]);
+}
+
+#[test]
+fn a_refused_notification_subscription_is_told_and_requests_go_on() {
+    let mut rig = Rig::ready();
+    watch(&mut rig);
+    let (filter, token) = rig.subscribe().unwrap();
+    rig.client.handle_subscribed(rig.now(), token, ReasonCode::NOT_AUTHORIZED);
+    let failed =
+        Event::SubscribeFailed { filter: filter.into(), reason: ReasonCode::NOT_AUTHORIZED };
+    assert_eq!(rig.events(), [failed]);
+    rig.submit(super::get());
+    expect(&mut rig, &Command::Get { key: K });
+    assert_eq!(rig.client.poll_transmit(), None);
+}
+
+#[test]
+fn every_change_is_told_and_nothing_twice() {
+    let (mut rig, id) = live();
+    rig.notify("k", Some("a"), Some("5:0:s"));
+    rig.notify("k", Some("a"), Some("5:0:s"));
+    rig.notify("k", None, Some("5:0:s"));
+    rig.notify("k", None, Some("5:0:s"));
+    rig.notify("k", Some("b"), Some("5:1:s"));
+    rig.notify("k", Some("late"), Some("4:0:s"));
+    let stale = Event::Stale(Stale::Notification);
+    let event = |event| Event::Watch { id, event };
+    assert_eq!(
+        rig.events(),
+        [
+            event(changed(Some("a"), "5:0:s")),
+            stale.clone(),
+            event(changed(None, "5:0:s")),
+            stale.clone(),
+            event(changed(Some("b"), "5:1:s")),
+            stale,
+        ]
+    );
+}
+
+#[test]
+fn notifications_that_say_nothing_are_stale() {
+    let (mut rig, _) = live();
+    rig.notify("k", Some("v"), None);
+    rig.notify("k", Some("v"), Some("soon"));
+    rig.notify("unobserved", Some("v"), Some("5:0:s"));
+    assert_eq!(
+        rig.events(),
+        [
+            Event::Stale(Stale::Notification),
+            Event::Stale(Stale::Notification),
+            Event::Stale(Stale::Notification)
+        ]
+    );
+}
+
+#[test]
+fn a_notification_too_far_ahead_is_told_with_the_drift() {
+    let (mut rig, id) = live();
+    let text = format!("{}:0:s", EPOCH + 60_001);
+    rig.notify("k", Some("v"), Some(&text));
+    let events = rig.events();
+    assert!(matches!(events[0], Event::ClockDrift(_)), "{events:?}");
+    assert_eq!(events[1..], [Event::Watch { id, event: changed(Some("v"), &text) }]);
+}
+
+#[test]
+fn what_is_heard_while_reading_is_settled_against_what_was_read() {
+    let (older, newer) = (Some("5:0:s"), Some("6:0:s"));
+    // Heard before the read: which version and value; what the read says; what is told.
+    for (heard, read_payload, read_version, expected) in [
+        ((Some("a"), older), "$1\r\nb\r\n", newer, Some(changed(Some("b"), "6:0:s"))),
+        ((Some("a"), newer), "$1\r\nb\r\n", older, Some(changed(Some("a"), "6:0:s"))),
+        ((None, older), "$1\r\nb\r\n", older, None),
+        ((None, older), "$1\r\nb\r\n", newer, Some(changed(Some("b"), "6:0:s"))),
+        ((None, newer), "$-1\r\n", None, None),
+    ] {
+        let mut rig = Rig::offline();
+        let id = watch(&mut rig);
+        rig.connect();
+        register(&mut rig);
+        let sent = expect(&mut rig, &Command::Get { key: K });
+        rig.notify("k", heard.0, heard.1);
+        rig.reply(&sent, read_payload, read_version);
+        let mut all: Vec<_> = expected.into_iter().collect();
+        all.push(WatchEvent::Live);
+        assert_eq!(told(&mut rig, id), all, "{heard:?} against {read_payload:?}");
+    }
+}
+
+#[test]
+fn a_value_heard_after_a_read_that_found_none_is_read_again() {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    register(&mut rig);
+    let sent = expect(&mut rig, &Command::Get { key: K });
+    rig.notify("k", Some("a"), Some("5:0:s"));
+    rig.reply(&sent, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), []);
+    read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Live]);
+}
+
+#[test]
+fn a_lost_connection_is_a_gap_that_a_read_closes() {
+    for (payload, text, expected) in [
+        ("$1\r\na\r\n", Some("5:0:s"), vec![]),
+        ("$1\r\nb\r\n", Some("6:0:s"), vec![changed(Some("b"), "6:0:s")]),
+        // It may have been overwritten before it was deleted, so nobody knows which version went.
+        ("$-1\r\n", None, vec![WatchEvent::Changed { value: None, version: None }]),
+    ] {
+        let (mut rig, id) = live();
+        rig.notify("k", Some("a"), Some("5:0:s"));
+        rig.disconnect();
+        assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Gap]);
+        rig.disconnect();
+        rig.connect();
+        register(&mut rig);
+        rig.disconnect();
+        assert_eq!(told(&mut rig, id), [], "one gap is told once");
+        rig.connect();
+        let registration = expect(&mut rig, &Command::Observe { key: K });
+        // A late duplicate: it does not bring back what a later read does not find.
+        rig.notify("k", Some("a"), Some("5:0:s"));
+        rig.reply(&registration, "+OK\r\n", None);
+        read(&mut rig, payload, text);
+        assert_eq!(told(&mut rig, id), [expected, vec![WatchEvent::Live]].concat());
+    }
+}
+
+#[test]
+fn requests_of_a_watch_that_go_wrong_are_tried_again() {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    expect(&mut rig, &Command::Observe { key: K });
+    rig.pass(10_000);
+    let rejected = expect(&mut rig, &Command::Observe { key: K });
+    rig.client.handle_published(
+        rig.now(),
+        rejected.token.unwrap(),
+        ReasonCode::NO_MATCHING_SUBSCRIBERS,
+    );
+    assert_eq!(rig.client.poll_transmit(), None, "not at once: nobody listens");
+    rig.pass(10_000);
+    register(&mut rig);
+    read(&mut rig, "nonsense", None);
+    rig.pass(10_000);
+    register(&mut rig);
+    read(&mut rig, "$1\r\nv\r\n", None);
+    assert_eq!(rig.client.poll_transmit(), None, "a value without version tells nothing");
+    rig.pass(10_000);
+    register(&mut rig);
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(rig.client.poll_timeout(), None);
+}
+
+#[test]
+fn a_watch_that_the_store_refuses_is_over() {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    let registration = expect(&mut rig, &Command::Observe { key: K });
+    rig.reply(&registration, "-ERR not authorized\r\n", None);
+    let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
+    assert!(!rig.client.unobserve(rig.now(), id));
+    assert_ne!(watch(&mut rig), id, "the key is free again");
+}
+
+#[test]
+fn unobserve_stops_the_store_and_ends() {
+    let (mut rig, id) = live();
+    assert_eq!(rig.client.observe(rig.now(), K), Err(SubmitError::Observed));
+    assert!(rig.client.unobserve(rig.now(), id) && !rig.client.unobserve(rig.now(), id));
+    rig.notify("k", Some("v"), Some("5:0:s"));
+    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    let again = watch(&mut rig);
+    rig.reply(&stop, ":0\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    register(&mut rig);
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, again), [WatchEvent::Live]);
+}
+
+#[test]
+fn unobserve_ends_without_a_store() {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    assert!(rig.client.unobserve(rig.now(), id));
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    for lost in [true, false] {
+        let (mut rig, id) = live();
+        rig.client.unobserve(rig.now(), id);
+        expect(&mut rig, &Command::Unobserve { key: K });
+        if lost {
+            rig.disconnect();
+        } else {
+            rig.pass(10_000);
+        }
+        assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+        assert_eq!(rig.client.poll_timeout(), None);
+    }
+}
+
+fn crowded(events_max: usize) -> (Rig, WatchId) {
+    let limits = ClientLimits { pending_max: 0, watches_max: 4, events_max };
+    let mut rig = Rig::with(config().limits(limits));
+    let id = watch(&mut rig);
+    rig.connect();
+    register(&mut rig);
+    (rig, id)
+}
+
+#[test]
+fn a_watch_without_room_says_so_and_reads_again() {
+    let (mut rig, id) = crowded(2);
+    read(&mut rig, "$-1\r\n", None);
+    for (value, text) in [("a", "5:0:s"), ("b", "6:0:s"), ("c", "7:0:s")] {
+        rig.notify("k", Some(value), Some(text));
+    }
+    let expected = [WatchEvent::Live, changed(Some("a"), "5:0:s"), WatchEvent::Gap];
+    assert_eq!(told(&mut rig, id), expected);
+    read(&mut rig, "$1\r\nc\r\n", Some("7:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("c"), "7:0:s"), WatchEvent::Live]);
+}
+
+#[test]
+fn a_gap_that_is_open_is_not_told_again_for_want_of_room() {
+    let (mut rig, id) = crowded(1);
+    read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s")], "there was no room for more");
+    read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+}
+
+#[test]
+fn an_end_without_room_is_told_later_even_over_a_reconnect() {
+    let (mut rig, id) = crowded(1);
+    read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
+    rig.client.unobserve(rig.now(), id);
+    rig.disconnect();
+    rig.client.handle_connected(rig.now(), false);
+    rig.grant();
+    let expected = [changed(Some("a"), "5:0:s"), WatchEvent::Ended(WatchEnd::Stopped)];
+    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(rig.client.poll_transmit(), None);
+}

@@ -1,0 +1,278 @@
+//! The eight clauses of the poll contract, for the client.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
+use statestore_proto::limits::ClientLimits;
+use statestore_proto::message::Command;
+use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::counting::{allocations, live_bytes};
+use statestore_tests::machine_ops::{Args, ClientRig, client_events, script};
+
+/// Operations without polls.
+const HANDLES: &[u8] = b"ssscooouCDTThhhdddwwwAAPrrrRnnnN";
+const ALL: &[u8] = b"ssscooouCCDTeepppphhhhddddwwwwAAAPrrrrRnnnN";
+
+type Op = (u8, Args);
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec((prop::sample::select(HANDLES), any::<Args>()), 0..60)
+}
+
+/// What was told and sent, polled in full after each operation.
+fn run(flags: u8, ops: &[Op]) -> (Vec<String>, Vec<String>) {
+    let mut rig = ClientRig::new(flags);
+    for op in ops {
+        rig.apply(*op);
+        rig.drain();
+    }
+    (rig.told, rig.sent)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clause_1_any_order(honest in 0_u8..2, ops in ops(), polls in prop::collection::vec(any::<u8>(), 60)) {
+        let mut rig = ClientRig::new(honest);
+        for (op, poll) in ops.iter().zip(&polls) {
+            rig.apply(*op);
+            // Packets are taken as before, or the client would have sent less; events at any time.
+            if poll & 1 == 0 {
+                rig.apply((b'e', [poll >> 1, 0, 0, 0, 0]));
+            }
+            for _ in 0..40 {
+                rig.apply((b'p', [7, 0, 0, 0, 0]));
+            }
+        }
+        rig.drain();
+        let (told, sent) = run(honest, &ops);
+        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+    }
+
+    #[test]
+    fn clause_3_deadlines_advance(flags in 0_u8..8, ops in ops(), start in prop::sample::select(&[0_u64, u64::MAX - 3_000][..])) {
+        let mut rig = ClientRig::new(flags);
+        rig.start_at(start);
+        for op in ops {
+            rig.apply(op);
+            rig.drain();
+            if let Some(due) = rig.client.poll_timeout() {
+                let due = Now::new(due.max(rig.now.instant), rig.now.unix);
+                rig.client.handle_timeout(due);
+                rig.now = due;
+                prop_assert!(rig.client.poll_timeout().is_none_or(|next| next > due.instant));
+            }
+        }
+    }
+
+    #[test]
+    fn clause_4_early_is_harmless(flags in 0_u8..8, ops in ops()) {
+        let mut rig = ClientRig::new(flags);
+        for op in &ops {
+            if rig.client.poll_timeout().is_none_or(|due| due > rig.now.instant) {
+                let before = state(&rig.client);
+                rig.client.handle_timeout(rig.now);
+                rig.client.handle_timeout(rig.now);
+                prop_assert_eq!(before, state(&rig.client));
+            }
+            rig.apply(*op);
+            rig.drain();
+        }
+        let (told, sent) = run(flags, &ops);
+        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+    }
+
+    #[test]
+    fn clause_5_bounded(honest in 0_u8..2, ops in ops()) {
+        // Small limits, and nothing polled; the rig checks that `submit` says Full when it must and only then.
+        let mut rig = ClientRig::new(honest | 2);
+        for op in ops.iter().cycle().take(300).filter(|(tag, _)| !b"ep".contains(tag)) {
+            rig.apply(*op);
+        }
+        prop_assert!(rig.client.outstanding() <= 2);
+        let told = rig.drain();
+        prop_assert!(told <= 2 * 2 + 3, "{told} events");
+    }
+
+    #[test]
+    fn clause_6_exactly_once(data in script(prop::collection::vec(any::<u8>(), 1), ALL, 80)) {
+        client_events(&data);
+    }
+
+    #[test]
+    fn clause_7_local_damage(
+        ops in ops(),
+        hostile in prop::collection::vec(any::<Args>(), 60),
+    ) {
+        let mut rig = ClientRig::new(1);
+        for (op, hostile) in ops.iter().zip(&hostile) {
+            rig.apply((b'N', *hostile));
+            rig.apply(*op);
+            rig.drain();
+        }
+        let (told, sent) = run(1, &ops);
+        rig.told.retain(|event| !event.starts_with("Stale("));
+        let told: Vec<String> = told.into_iter().filter(|event| !event.starts_with("Stale(")).collect();
+        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+    }
+
+    #[test]
+    fn clause_7_a_malformed_reply_ends_its_request_only(which in 0_usize..5, payload in prop::collection::vec(any::<u8>(), 0..30)) {
+        let mut client = ready();
+        let ids: Vec<_> = (0..5).map(|_| client.submit(at(1), get()).unwrap()).collect();
+        let sent: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
+        let Transmit::Publish(request) = &sent[which] else { panic!("{sent:?}") };
+        let (topic, payload) = (request.response_topic.clone().unwrap(), Bytes::from(payload));
+        let mut reply = Incoming::new(&topic, &payload);
+        reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
+        client.handle_publish(at(1), &reply);
+        let Some(Event::Completed { id, .. }) = client.poll_event() else { panic!("it was answered") };
+        prop_assert_eq!((id, client.outstanding()), (ids[which], 4));
+        prop_assert_eq!(client.poll_event(), None);
+    }
+
+    #[test]
+    fn clause_8_replayable(flags in 0_u8..8, ops in ops()) {
+        prop_assert_eq!(run(flags, &ops), run(flags, &ops));
+    }
+}
+
+/// Everything but the time that was told last, which is what the call is for.
+fn state(client: &Client) -> String {
+    format!("{client:?}").split(", now: ").next().unwrap_or_default().to_owned()
+}
+
+fn at(millis: u64) -> Now {
+    Now::new(Instant::from_millis(millis), UnixTime::from_millis(1_000_000 + millis))
+}
+
+fn get() -> Request {
+    Request::new(Command::Get { key: Bytes::from_static(b"k") })
+}
+
+fn config() -> ClientConfig {
+    ClientConfig::new("client", *b"noncenon").unwrap()
+}
+
+fn connect(client: &mut Client) {
+    client.handle_connected(at(1), false);
+    while let Some(transmit) = client.poll_transmit() {
+        if let Transmit::Subscribe { token, .. } = transmit {
+            client.handle_subscribed(at(1), token, ReasonCode::GRANTED_QOS_1);
+        }
+    }
+    while client.poll_event().is_some() {}
+}
+
+fn ready() -> Client {
+    let mut client = Client::new(config());
+    connect(&mut client);
+    client
+}
+
+#[test]
+fn clause_2_idle_is_free() {
+    for outstanding in [0, 10_000] {
+        for connected in [false, true] {
+            let limits = ClientLimits {
+                pending_max: 20_000,
+                watches_max: 20_000,
+                ..ClientLimits::default()
+            };
+            let mut client = Client::new(config().limits(limits));
+            for number in 0..outstanding {
+                client.submit(at(1), get()).unwrap();
+                client.observe(at(1), Bytes::from(format!("key {number}"))).unwrap();
+            }
+            if connected {
+                connect(&mut client);
+            }
+            let (before, state) = (allocations(), format!("{client:?}"));
+            let printed = allocations() - before;
+            let before = allocations();
+            // So often that work for each thing outstanding would be billions of steps.
+            for _ in 0..200_000 {
+                assert!(client.poll_transmit().is_none() && client.poll_event().is_none());
+                assert_eq!(client.poll_timeout().is_some(), outstanding > 0);
+            }
+            assert_eq!(allocations() - before, 0);
+            assert!(printed > 0 && state == format!("{client:?}"), "a poll has changed something");
+        }
+    }
+}
+
+#[test]
+fn clause_3_a_watch_at_the_end_of_time_does_not_spin() {
+    let mut client = ready();
+    let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
+    client.observe(end, Bytes::from_static(b"k")).unwrap();
+    client.handle_timeout(end);
+    assert!(client.poll_timeout().is_none_or(|next| next > end.instant));
+}
+
+#[test]
+fn clause_5_only_submit_says_full() {
+    let limits = ClientLimits { pending_max: 2, watches_max: 1, events_max: 1 };
+    let mut client = Client::new(config().limits(limits));
+    let first = client.submit(at(1), get()).unwrap();
+    client.submit(at(1), get()).unwrap();
+    assert_eq!(client.submit(at(1), get()), Err(SubmitError::Full));
+    assert!(client.cancel(first));
+    assert_eq!(
+        client.submit(at(1), get()),
+        Err(SubmitError::Full),
+        "its completion was not polled yet"
+    );
+    let outcome = Outcome::Cancelled { sent: false };
+    assert_eq!(client.poll_event(), Some(Event::Completed { id: first, outcome }));
+    assert!(client.submit(at(1), get()).is_ok());
+    client.observe(at(1), Bytes::from_static(b"a")).unwrap();
+    assert_eq!(client.observe(at(1), Bytes::from_static(b"b")), Err(SubmitError::Full));
+}
+
+#[test]
+fn clause_5_no_limit_is_a_limit_too() {
+    let limits =
+        ClientLimits { pending_max: usize::MAX, watches_max: usize::MAX, events_max: usize::MAX };
+    let mut client = Client::new(config().limits(limits));
+    connect(&mut client);
+    let stray = Bytes::from_static(b"x");
+    client.handle_publish(at(1), &Incoming::new("elsewhere", &stray));
+    assert!(matches!(client.poll_event(), Some(Event::Stale(_))));
+}
+
+#[test]
+fn clause_5_memory_stays_where_it_is() {
+    let limits = ClientLimits { pending_max: 8, watches_max: 8, events_max: 8 };
+    let mut client = Client::new(config().limits(limits).timeout(Duration::from_millis(20)));
+    let mut millis = 1;
+    let mut flood = |client: &mut Client| {
+        let stray = Bytes::from_static(b"x");
+        for round in 0..3_000 {
+            millis += 1;
+            let now = at(millis);
+            let _ = client.submit(now, get());
+            let _ = client.observe(now, Bytes::from(format!("key {}", round % 20)));
+            client.handle_publish(now, &Incoming::new("elsewhere", &stray));
+            client.handle_timeout(now);
+            match round % 50 {
+                10 => client.handle_connected(now, false),
+                40 => client.handle_disconnected(now),
+                _ => {}
+            }
+            if round % 25 == 0 {
+                let _ = client.poll_transmit();
+                let _ = client.poll_event();
+            }
+        }
+    };
+    flood(&mut client);
+    let before = live_bytes();
+    flood(&mut client);
+    let growth = live_bytes() - before;
+    assert!(growth.abs() < 8_192, "{growth} bytes more after the second flood");
+}

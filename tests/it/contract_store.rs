@@ -1,0 +1,321 @@
+//! The eight clauses of the poll contract, for the store.
+
+use proptest::prelude::*;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Command, Condition, Expiry};
+use statestore_proto::mqtt::Transmit;
+use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::ask::{Ask, Told};
+use statestore_tests::counting::{allocations, live_bytes};
+use statestore_tests::machine_ops::{StoreOp, StoreScript, script};
+
+const TAGS: &[u8] = b"SSSSSSGDDVKKKUXBRTTtL";
+
+fn scripts() -> impl Strategy<Value = Vec<u8>> {
+    script(prop::collection::vec(any::<u8>(), 1), TAGS, 50)
+}
+
+fn apply(store: &mut Store, now: Now, op: &StoreOp) {
+    match op {
+        StoreOp::Ask(ask) => ask.hand_to(now, store),
+        StoreOp::Timer => store.handle_timeout(now),
+        StoreOp::Gone(client) => store.handle_client_gone(client),
+        StoreOp::Published(..) => {}
+    }
+}
+
+/// Everything that a store gives, in order, records apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Given {
+    sent: Vec<Transmit>,
+    records: Vec<Record>,
+    counters: Counters,
+    contents: Vec<String>,
+}
+
+fn persist(store: &mut Store, given: &mut Given) {
+    if let Some(batch) = store.poll_records() {
+        given.records.extend(batch.records);
+        store.handle_persisted(batch.id);
+    }
+}
+
+fn poll(store: &mut Store, given: &mut Given, most: usize) {
+    given.sent.extend(std::iter::from_fn(|| store.poll_transmit()).take(most));
+}
+
+fn finish(mut store: Store, mut given: Given, now: Now) -> Given {
+    persist(&mut store, &mut given);
+    poll(&mut store, &mut given, usize::MAX);
+    given.counters = *store.counters();
+    given.contents = store.iter(now).map(|entry| format!("{entry:?} {:?}", entry.value)).collect();
+    given
+}
+
+/// Does the script and polls everything after each operation.
+fn run(script: &StoreScript, seed: u64) -> Given {
+    let (mut store, mut given, mut last) = (script.store(seed), Given::default(), Now::default());
+    for (now, op) in &script.ops {
+        apply(&mut store, *now, op);
+        persist(&mut store, &mut given);
+        poll(&mut store, &mut given, usize::MAX);
+        last = *now;
+    }
+    finish(store, given, last)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clause_1_any_order(data in scripts(), polls in prop::collection::vec(0_usize..4, 50)) {
+        // Small limits would refuse what is not polled in time, which is clause 5.
+        let script = StoreScript::parse(&[&[data[0] & !1], &data[1..]].concat());
+        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        for ((now, op), most) in script.ops.iter().zip(polls.iter().cycle()) {
+            apply(&mut store, *now, op);
+            if most % 2 == 1 {
+                persist(&mut store, &mut given);
+            }
+            poll(&mut store, &mut given, *most);
+            last = *now;
+        }
+        prop_assert_eq!(finish(store, given, last), run(&script, 7));
+    }
+
+    #[test]
+    fn clause_3_deadlines_advance(data in scripts()) {
+        let script = StoreScript::parse(&data);
+        let mut store = script.store(7);
+        for (now, op) in &script.ops {
+            apply(&mut store, *now, op);
+            let due = store.poll_timeout().map_or(now.instant, |due| due.max(now.instant));
+            if store.poll_timeout().is_some_and(|first| first <= now.instant) || store.len() > 3 {
+                let now = Now::new(due, now.unix);
+                store.handle_timeout(now);
+                prop_assert!(store.poll_timeout().is_none_or(|next| next > due));
+            }
+            while store.poll_transmit().is_some() {}
+        }
+    }
+
+    #[test]
+    fn clause_4_early_is_harmless(data in scripts()) {
+        let script = StoreScript::parse(&data);
+        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        for (now, op) in &script.ops {
+            if store.poll_timeout().is_none_or(|due| due > now.instant) {
+                store.handle_timeout(*now);
+                prop_assert!(store.poll_transmit().is_none());
+            }
+            apply(&mut store, *now, op);
+            if matches!(op, StoreOp::Timer) {
+                store.handle_timeout(*now);
+            }
+            persist(&mut store, &mut given);
+            poll(&mut store, &mut given, usize::MAX);
+            last = *now;
+        }
+        prop_assert_eq!(finish(store, given, last), run(&script, 7));
+    }
+
+    #[test]
+    fn clause_5_bounded(data in scripts()) {
+        let script = StoreScript::parse(&[&[data[0] & 0x8f | 1], &data[1..]].concat());
+        let (limits, mut store) = (script.limits(), script.store(7));
+        for (now, op) in script.ops.iter().cycle().take(400) {
+            let (ready, before) = (store.is_ready(), *store.counters());
+            apply(&mut store, *now, op);
+            prop_assert!(store.len() <= limits.keys_max && store.bytes() <= limits.bytes_max);
+            prop_assert!(store.watches() <= limits.watches_max);
+            if !ready && matches!(op, StoreOp::Ask(_)) {
+                prop_assert_eq!(store.counters().overloaded, before.overloaded + 1);
+                prop_assert_eq!(store.counters().executed, before.executed);
+            }
+        }
+        let queued = std::iter::from_fn(|| store.poll_transmit()).count();
+        prop_assert!(queued <= limits.outgoing_max, "{queued} packets");
+    }
+
+    #[test]
+    fn clause_6_exactly_once(data in scripts()) {
+        let script = StoreScript::parse(&data);
+        let mut store = script.store(7);
+        for (now, op) in &script.ops {
+            apply(&mut store, *now, op);
+            persist(&mut store, &mut Given::default());
+            let told = Told::drain(&mut store);
+            let StoreOp::Ask(ask) = op else { continue };
+            let replies = told.iter().filter(|told| matches!(told, Told::Reply { .. })).count();
+            let silent = told.len() == 1 || matches!(told.first(), Some(Told::Disconnect(_)));
+            prop_assert_eq!(replies, usize::from(!silent), "{:?}", told);
+            let number = ask.delivery.unwrap();
+            prop_assert_eq!(told.last(), Some(&Told::Acknowledge(number)));
+            let acknowledged = |told: &&Told| matches!(told, Told::Acknowledge(_));
+            prop_assert_eq!(told.iter().filter(acknowledged).count(), 1);
+        }
+    }
+
+    #[test]
+    fn clause_7_local_damage(
+        data in scripts(),
+        hostile in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), any::<[u8; 3]>()), 50),
+    ) {
+        let script = StoreScript::parse(&data);
+        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        for ((now, op), (payload, choices)) in script.ops.iter().zip(&hostile) {
+            // Harmless if it were understood: whoever may write could do damage without being malformed.
+            if Command::decode(payload).is_err() {
+                hostile_ask(payload, *choices).hand_to(*now, &mut store);
+                persist(&mut store, &mut Given::default());
+                while store.poll_transmit().is_some() {}
+            }
+            apply(&mut store, *now, op);
+            persist(&mut store, &mut given);
+            poll(&mut store, &mut given, usize::MAX);
+            last = *now;
+        }
+        let (attacked, alone) = (finish(store, given, last), run(&script, 7));
+        prop_assert_eq!((attacked.sent, attacked.contents), (alone.sent, alone.contents));
+    }
+
+    #[test]
+    fn clause_8_replayable(data in scripts(), seed in any::<u64>()) {
+        let script = StoreScript::parse(&data);
+        let first = run(&script, 7);
+        prop_assert_eq!(&first, &run(&script, 7));
+        prop_assert_eq!(&first, &run(&script, seed), "the hash seed is seen");
+    }
+}
+
+fn hostile_ask(payload: &[u8], [what, text, delivery]: [u8; 3]) -> Ask {
+    let mut ask = Ask::new("mallory", u64::from(delivery), &Command::Get { key: b"a" });
+    ask.payload = payload.to_vec().into();
+    match what % 6 {
+        0 => ask.response_topic = None,
+        1 => ask.response_topic = Some("#".into()),
+        2 => ask.correlation = None,
+        3 => ask.source = Some("alice".into()),
+        4 => ask.topic = "elsewhere".into(),
+        _ => ask.verified = None,
+    }
+    let texts = [
+        "",
+        ":",
+        "18446744073709551615:18446744073709551615:x",
+        "1:1",
+        "-1:0:x",
+        "99999999999999999999:0:x",
+    ];
+    ask.timestamp = Some(texts[usize::from(text) % texts.len()].into());
+    ask.token.clone_from(&ask.timestamp);
+    ask
+}
+
+fn now(millis: u64) -> Now {
+    Now::new(Instant::from_millis(millis), UnixTime::from_millis(1_000_000 + millis))
+}
+
+fn set(number: u64, key: &[u8], expiry: u64) -> Ask {
+    let expiry = Expiry::from_millis(expiry);
+    Ask::new(
+        "alice",
+        number,
+        &Command::Set { key, value: b"value", condition: Condition::Always, expiry },
+    )
+}
+
+#[test]
+fn clause_2_idle_is_free() {
+    for outstanding in [0_u64, 20_000] {
+        let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
+        for number in 0..outstanding {
+            let key = number.to_be_bytes();
+            set(number, &key, 1_000_000 + number).hand_to(now(1), &mut store);
+            let observe = Command::Observe { key: key.as_slice() };
+            Ask::new("bob", number, &observe).hand_to(now(1), &mut store);
+            let batch = store.poll_records().unwrap();
+            store.handle_persisted(batch.id);
+            while store.poll_transmit().is_some() {}
+        }
+        // What waits for the disk is outstanding too, and nothing to say.
+        set(outstanding, b"waits", 0).hand_to(now(1), &mut store);
+        let _batch = store.poll_records().unwrap();
+        let (before, counters) = (allocations(), *store.counters());
+        // So often that work for each thing outstanding would be billions of steps.
+        for _ in 0..200_000 {
+            assert!(store.poll_transmit().is_none() && store.poll_records().is_none());
+            assert_eq!(store.poll_timeout().is_some(), outstanding > 0);
+            assert!(store.is_ready());
+        }
+        assert_eq!((allocations() - before, *store.counters()), (0, counters));
+    }
+}
+
+#[test]
+fn clause_5_memory_stays_where_it_is() {
+    let limits = StoreLimits {
+        keys_max: 16,
+        watches_max: 16,
+        replies_max: 16,
+        outgoing_max: 64,
+        watches_per_key_max: 8,
+        ..StoreLimits::default()
+    };
+    let mut store = Store::new(StoreConfig::new(7).limits(limits));
+    let mut number = 0;
+    let mut flood = |store: &mut Store| {
+        for _ in 0..5_000 {
+            number += 1;
+            let at = now(number);
+            set(number, &number.to_be_bytes(), number % 40).hand_to(at, store);
+            let key = (number % 50).to_be_bytes();
+            Ask::new("bob", number, &Command::Observe { key: key.as_slice() }).hand_to(at, store);
+            Ask::new("bob", number, &Command::Del { key: key.as_slice() }).hand_to(at, store);
+            if number % 3 == 0 {
+                while store.poll_transmit().is_some() {}
+            }
+            if number % 7 == 0 {
+                store.handle_timeout(at);
+            }
+        }
+    };
+    flood(&mut store);
+    let before = live_bytes();
+    flood(&mut store);
+    flood(&mut store);
+    let growth = live_bytes() - before;
+    assert!(growth.abs() < 16_384, "{growth} bytes more after the second flood");
+    assert!(store.counters().refused > 100 && store.counters().expired_values > 100);
+}
+
+#[test]
+fn clause_5_no_limit_is_a_limit_too() {
+    let limits = StoreLimits {
+        keys_max: usize::MAX,
+        bytes_max: usize::MAX,
+        key_bytes_max: usize::MAX,
+        watches_max: usize::MAX,
+        watches_per_key_max: usize::MAX,
+        outgoing_max: usize::MAX,
+        replies_max: usize::MAX,
+        reply_bytes_max: usize::MAX,
+    };
+    let mut store = Store::new(StoreConfig::new(7).limits(limits));
+    set(1, b"k", 5).hand_to(now(1), &mut store);
+    assert!(store.is_ready());
+    assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
+    store.handle_timeout(now(6));
+    assert_eq!((store.len(), store.poll_timeout()), (0, None));
+}
+
+#[test]
+fn clause_3_the_end_of_time_is_no_deadline() {
+    let mut store = Store::new(StoreConfig::new(7));
+    let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
+    set(1, b"k", u64::MAX).hand_to(now(5), &mut store);
+    store.handle_timeout(end);
+    assert!(store.poll_timeout().is_none_or(|next| next > end.instant));
+    assert!(store.get(now(5), b"k").is_some());
+}

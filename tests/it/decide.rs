@@ -1,0 +1,153 @@
+//! `decide` against the naive store: on its whole finite world, on generated states, and as the committed table.
+
+mod order;
+mod table;
+mod world;
+
+use proptest::prelude::*;
+use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::message::{Command, Condition, Notification};
+use statestore_proto::rules::{Change, Decision, Entry, Stamp, State, decide};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::generators::{bytes, command, hlc};
+use statestore_tests::model::clock::{self, stamp};
+use statestore_tests::model::{Item, Model, Request, Told};
+
+use crate::support::same;
+use world::World;
+
+const CLIENT: &str = "client";
+
+/// One question to the rules, with everything that they may look at.
+#[derive(Clone, Debug)]
+struct Case {
+    command: Command<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    fence: Option<Hlc>,
+    token: Option<Hlc>,
+    full: bool,
+    observed: bool,
+}
+
+impl Case {
+    fn decide(&self) -> Decision<'_> {
+        let fence = self.fence.as_ref().map(|fence| FencingToken::new(fence.as_deref()));
+        let entry = self.value.as_ref().map(|value| Entry { value, fence });
+        let state = State { entry, observed: self.observed, full: self.full };
+        let token = self.token.as_ref().map(|token| FencingToken::new(token.as_deref()));
+        decide(state, &self.command, token)
+    }
+
+    /// Checks that the naive store changes what the decision says, and tells its requester and watchers the same.
+    fn check(&self) -> Result<(), String> {
+        let (key, stored) = (self.command.key().clone(), (7, 0, "s".to_owned()));
+        let mut model = Model::new("StateStore");
+        if let Some(value) = self.value.clone() {
+            let fence = self.fence.as_ref().map(stamp);
+            let item = Item { value, version: stored.clone(), fence, expires: None };
+            model.items.insert(key.clone(), item);
+        }
+        model.watches.insert((key.clone(), "somebody else".into()));
+        if self.observed {
+            model.watches.insert((key.clone(), CLIENT.into()));
+        }
+        let before = model.clone();
+        let now = Now::new(Instant::from_millis(9), UnixTime::from_millis(u64::MAX));
+        let answer = model.request(&Request {
+            now,
+            client: CLIENT.into(),
+            command: self.command.clone(),
+            timestamp: Some("5:0:c".into()),
+            token: self.token.as_ref().map(|token| clock::text(&stamp(token))),
+            full: self.full,
+        });
+
+        let decision = self.decide();
+        same("reply", &decision.reply.map(<[u8]>::to_vec), &answer.reply)?;
+        let new = (u64::MAX, 0, "StateStore".to_owned());
+        let version = match decision.stamp {
+            Stamp::None => None,
+            Stamp::Stored => Some(stored.clone()),
+            Stamp::New => Some(new.clone()),
+        };
+        same("version", &version, &answer.version)?;
+        let (mut after, mut notified) = (before.clone(), None);
+        match decision.change {
+            Change::None => {}
+            Change::Put => {
+                let Command::Set { value, expiry, .. } = self.command.clone() else {
+                    return Err("only a SET stores".into());
+                };
+                let expires = expiry.map(|expiry| expiry.as_millis().saturating_add(9));
+                let fence = self.token.as_ref().map(stamp);
+                let item = Item { value: value.clone(), version: new.clone(), fence, expires };
+                after.items.insert(key.clone(), item);
+                after.clock.own = (u64::MAX, 0);
+                notified = Some((Notification::Set(value), new));
+            }
+            Change::Remove => {
+                after.items.remove(&key);
+                notified = Some((Notification::Deleted, stored));
+            }
+            Change::Observe => {
+                after.watches.insert((key.clone(), CLIENT.into()));
+            }
+            Change::Unobserve => {
+                after.watches.remove(&(key.clone(), CLIENT.into()));
+            }
+        }
+        same("state", &after, &model)?;
+        let told = before.watches.into_iter().filter_map(|(key, client)| {
+            let (notification, version) = notified.clone()?;
+            Some(Told { client, key, notification, version })
+        });
+        same("notifications", &told.collect(), &answer.told)
+    }
+}
+
+#[test]
+fn the_whole_finite_world_is_decided_as_by_the_model() {
+    let worlds = World::all();
+    for world in &worlds {
+        for with_expiry in [false, true] {
+            let case = world.case(with_expiry);
+            case.check().unwrap_or_else(|error| panic!("{world:?}: {error}"));
+        }
+    }
+    // Nine commands, nine entries (none; two values with four fences each), four tokens, two flags.
+    assert_eq!(worlds.len(), 9 * (1 + 2 * 4) * 4 * 2 * 2);
+}
+
+/// Any command and a stored value that it cares about, or any other.
+fn case() -> impl Strategy<Value = Case> {
+    let past = || {
+        let clamp = |hlc: Hlc| {
+            let wall = hlc.wall().as_millis().min(u64::MAX - 1);
+            Hlc::new(UnixTime::from_millis(wall), hlc.counter(), hlc.node().clone())
+        };
+        proptest::option::of(hlc().prop_map(clamp))
+    };
+    let flags = (any::<bool>(), any::<bool>(), 0..4_u8, any::<bool>());
+    let parts = (command(), bytes(), past(), past(), flags);
+    parts.prop_map(|(command, other, fence, token, (full, observed, source, repeat))| {
+        let near = match &command {
+            Command::Set { condition: Condition::IfAbsentOrEqualTo(operand), .. } if repeat => {
+                operand.as_bytes().to_vec()
+            }
+            Command::Set { value, .. } | Command::VDel { value, .. } => value.clone(),
+            _ => other.clone(),
+        };
+        let value =
+            [None, Some(near.clone()), Some(near), Some(other)][usize::from(source)].clone();
+        let token = if repeat { token.or_else(|| fence.clone()) } else { token };
+        let fence = fence.filter(|_| value.is_some());
+        Case { command, value, fence, token, full, observed }
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_state_is_decided_as_by_the_model(case in case()) {
+        case.check().map_err(TestCaseError::fail)?;
+    }
+}

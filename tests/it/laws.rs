@@ -1,0 +1,6 @@
+//! Laws that hold for every value, tried on generated ones.
+
+mod clocks;
+mod messages;
+mod order;
+mod stamps;

@@ -1,0 +1,103 @@
+//! The timestamps of a request: which are read, in which order, and where exactly the minute ends.
+
+use proptest::prelude::*;
+use statestore_proto::message::{CommandKind, Refusal};
+use statestore_proto::rules::Stamps;
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::generators::{command_of, kind, node_id};
+use statestore_tests::model::clock::stamp;
+use statestore_tests::model::{Request, stamps};
+
+const NOW: u64 = 1_696_374_425_000;
+
+fn verify(kind: CommandKind, ts: Option<&str>, ft: Option<&str>) -> Result<(), Refusal> {
+    Stamps::verify(kind, ts, ft, UnixTime::from_millis(NOW)).map(|_| ())
+}
+
+/// A property: absent, malformed, or a value around the edge of what is accepted.
+fn property() -> impl Strategy<Value = Option<String>> {
+    let wall = prop_oneof![
+        (NOW + 59_998)..=(NOW + 60_002),
+        (NOW - 2)..=(NOW + 2),
+        Just(0),
+        Just(u64::MAX)
+    ];
+    let value = (wall, 0..3_u64, node_id());
+    let value = value.prop_map(|(wall, counter, node)| format!("{wall}:{counter}:{node}"));
+    let malformed = proptest::sample::select(vec!["", "1:2", "1:2:", "+1:2:n", "1:2:n:m", "x"]);
+    prop_oneof![
+        1 => Just(None),
+        1 => malformed.prop_map(|text| Some(text.to_owned())),
+        4 => value.prop_map(Some),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn stamps_are_verified_as_by_the_model(
+        (kind, command) in kind().prop_flat_map(|kind| (Just(kind), command_of(kind))),
+        timestamp in property(),
+        token in property(),
+    ) {
+        let unix = UnixTime::from_millis(NOW);
+        let found = Stamps::verify(kind, timestamp.as_deref(), token.as_deref(), unix);
+        let now = Now::new(Instant::default(), unix);
+        let client = String::new();
+        let request = Request { now, client, command, timestamp: timestamp.clone(), token: token.clone(), full: false };
+        let expected = stamps(&request);
+        let tuples = found.map(|found| {
+            let timestamp = found.timestamp.map(|timestamp| stamp(timestamp.hlc()));
+            (timestamp, found.fencing_token.map(|token| stamp(token.hlc())))
+        });
+        prop_assert_eq!(&tuples, &expected);
+        if let (Ok(found), Ok(expected)) = (found, expected) {
+            let latest = found.latest().map(|latest| stamp(&latest));
+            prop_assert_eq!(latest, expected.0.max(expected.1));
+        }
+    }
+}
+
+#[test]
+fn exactly_one_minute_ahead_is_accepted() {
+    let at = |ahead: u64| format!("{}:0:c", NOW + ahead);
+    let (edge, past) = (at(60_000), at(60_001));
+    assert_eq!(verify(CommandKind::Set, Some(&edge), Some(&edge)), Ok(()));
+    assert_eq!(verify(CommandKind::Set, Some(&past), None), Err(Refusal::TimestampSkew));
+    assert_eq!(verify(CommandKind::Set, Some(&edge), Some(&past)), Err(Refusal::FencingTokenSkew));
+    for kind in [CommandKind::Del, CommandKind::VDel] {
+        assert_eq!(verify(kind, None, Some(&edge)), Ok(()));
+        assert_eq!(verify(kind, None, Some(&past)), Err(Refusal::FencingTokenSkew));
+    }
+}
+
+#[test]
+fn the_timestamp_is_checked_before_the_token() {
+    let (past, good) = (format!("{}:0:c", NOW + 60_001), "5:0:c");
+    let set = |ts, ft| verify(CommandKind::Set, ts, ft);
+    assert_eq!(set(None, Some("x")), Err(Refusal::MissingTimestamp));
+    assert_eq!(set(Some("x"), Some(&past)), Err(Refusal::MalformedTimestamp));
+    assert_eq!(set(Some(&past), Some("x")), Err(Refusal::TimestampSkew));
+    assert_eq!(set(Some(&past), Some(&past)), Err(Refusal::TimestampSkew));
+    assert_eq!(set(Some(good), Some("x")), Err(Refusal::MalformedTimestamp));
+    assert_eq!(set(Some(good), Some(&past)), Err(Refusal::FencingTokenSkew));
+}
+
+#[test]
+fn properties_that_a_verb_does_not_carry_are_not_read() {
+    for kind in [CommandKind::Get, CommandKind::Observe, CommandKind::Unobserve] {
+        let unread = Stamps::verify(kind, Some("x"), Some("x"), UnixTime::from_millis(NOW));
+        assert_eq!(unread, Ok(Stamps::default()));
+        assert_eq!(unread.unwrap().latest(), None);
+    }
+    for kind in [CommandKind::Del, CommandKind::VDel] {
+        let stamps = Stamps::verify(kind, Some("x"), Some("5:0:c"), UnixTime::from_millis(NOW));
+        assert_eq!(stamps.map(|stamps| stamps.timestamp), Ok(None));
+    }
+}
+
+#[test]
+fn the_limit_does_not_wrap_at_the_end_of_time() {
+    let end = UnixTime::from_millis(u64::MAX);
+    let most = format!("{}:0:c", u64::MAX);
+    assert!(Stamps::verify(CommandKind::Set, Some(&most), Some(&most), end).is_ok());
+}

@@ -1,0 +1,221 @@
+//! Seeded simulation: clients, a store and a bad network in simulated time, against every checker; worlds that are
+//! broken on purpose, which a checker must notice; and that runs replay.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, WatchEvent};
+use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
+use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::time::Now;
+use statestore_tests::sim::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
+
+/// Runs 2,000 seeds together with its four fellows.
+fn sound(mix: Mix) {
+    if let Err(report) = sim::run_all(mix.seeds(400), sim::STEPS) {
+        panic!("{report}");
+    }
+}
+
+#[test]
+fn nothing_goes_wrong() {
+    sound(Mix::Faultless);
+}
+
+#[test]
+fn the_network_is_bad() {
+    sound(Mix::InOrder);
+}
+
+#[test]
+fn messages_overtake_each_other() {
+    sound(Mix::Reordered);
+}
+
+#[test]
+fn the_network_is_very_bad() {
+    sound(Mix::Heavy);
+}
+
+#[test]
+fn the_store_loses_its_connection() {
+    sound(Mix::StoreLink);
+}
+
+#[test]
+fn long_runs_are_sound() {
+    let steps = 10 * sim::STEPS;
+    match sim::run_all(0..20, steps) {
+        Ok(total) => assert_eq!(total, 20 * u64::from(steps)),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// A checker proves nothing when what it checks never happens.
+#[test]
+fn runs_meet_everything() {
+    let mut met: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in 0..200 {
+        for name in names(&sim::run(seed, sim::STEPS)) {
+            *met.entry(name).or_default() += 1;
+        }
+    }
+    let expected = [
+        "Done",
+        "NotApplied",
+        "Value",
+        "Absent",
+        "Removed",
+        "NothingRemoved",
+        "TimestampSkew",
+        "FencingTokenSkew",
+        "FencingTokenRequired",
+        "FencingTokenLower",
+        "TimedOut",
+        "Unknown",
+        "Cancelled",
+        "Rejected",
+        "Gap",
+        "Ended",
+        "Expired",
+        "Duplicate",
+    ];
+    for name in expected {
+        assert!(met.get(name).is_some_and(|count| *count >= 2), "{name} is too rare: {met:?}");
+    }
+}
+
+/// What happened in a run, by name.
+fn names(report: &Report) -> Vec<String> {
+    let first_word = |text: String| {
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+    };
+    let outcome = |outcome: &Outcome| match outcome {
+        Outcome::Replied { reply: Reply::Error(ServiceError::Known(refusal)), .. } => {
+            first_word(format!("{:?}", *refusal as Refusal))
+        }
+        Outcome::Replied { reply, .. } => first_word(format!("{reply:?}")),
+        other => first_word(format!("{other:?}")),
+    };
+    let outcomes = report.history.ops.iter().filter_map(|op| op.completed.as_ref());
+    let watched = report.history.watches.iter().flat_map(|watched| &watched.notes);
+    let told = watched.filter_map(|note| match &note.what {
+        What::Told(event @ (WatchEvent::Gap | WatchEvent::Ended(_))) => {
+            Some(first_word(format!("{event:?}")))
+        }
+        _ => None,
+    });
+    let expired = report.truth.log().iter().any(|change| change.effect == Effect::Expired);
+    let doubled = report.wire.exchanges.values().any(|exchange| exchange.deliveries > 1);
+    let mut names: Vec<String> = outcomes.map(|(_, known)| outcome(known)).chain(told).collect();
+    names.extend(expired.then(|| "Expired".into()));
+    names.extend(doubled.then(|| "Duplicate".into()));
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let digests = |seed| (0..2).map(|_| sim::run(seed, sim::STEPS).digest).collect::<Vec<u64>>();
+    let mut all: Vec<u64> = Vec::new();
+    for seed in 0..50 {
+        let [first, second] = digests(seed)[..] else { panic!("two runs have two digests") };
+        assert_eq!(first, second, "seed {seed} does not replay");
+        all.push(first);
+    }
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 50, "different seeds give different runs");
+}
+
+/// Runs the seed of a failure again: `STATESTORE_SEED=… cargo test -p statestore-tests --test it sim::replay`.
+#[test]
+fn replay() {
+    #[expect(clippy::disallowed_methods, reason = "how a person says which run to look at")]
+    let seed = std::env::var("STATESTORE_SEED").map_or(Ok(0), |seed| seed.parse());
+    let seed = seed.expect("STATESTORE_SEED is a number");
+    let report = sim::run(seed, sim::STEPS);
+    assert!(report.violations.is_empty(), "{report}");
+    println!("seed {seed}, {:?}: all is well", report.scenario);
+}
+
+#[test]
+fn a_report_says_how_to_replay_it() {
+    let seed = caught(Twin::StaleReads, Mix::Faultless, Check::Linear, 5);
+    let text = sim::run_twin(seed, sim::STEPS, Twin::StaleReads).to_string();
+    assert!(text.contains(&format!("STATESTORE_SEED={seed} cargo test")), "{text}");
+    assert!(text.contains("sim::replay"), "{text}");
+}
+
+/// The first seed of a mix whose broken world is caught by this check.
+fn caught(twin: Twin, mix: Mix, check: Check, seeds: u64) -> u64 {
+    let found =
+        mix.seeds(seeds).find(|seed| sim::run_twin(*seed, sim::STEPS, twin).is_caught_by(check));
+    found.unwrap_or_else(|| panic!("{check:?} does not notice {twin:?} within {seeds} seeds"))
+}
+
+#[test]
+fn an_open_fence_is_noticed() {
+    caught(Twin::OpenFence, Mix::Faultless, Check::Fencing, 10);
+    caught(Twin::OpenFence, Mix::InOrder, Check::Fencing, 20);
+    caught(Twin::OpenFence, Mix::InOrder, Check::Linear, 20);
+}
+
+#[test]
+fn a_store_that_forgets_its_answers_is_noticed() {
+    caught(Twin::NoReplyCache, Mix::InOrder, Check::Effects, 10);
+    caught(Twin::NoReplyCache, Mix::Heavy, Check::Effects, 5);
+    caught(Twin::NoReplyCache, Mix::Heavy, Check::Store, 5);
+}
+
+#[test]
+fn a_client_that_does_not_register_again_is_noticed() {
+    caught(Twin::NoReregistration, Mix::InOrder, Check::Watches, 10);
+    caught(Twin::NoReregistration, Mix::Reordered, Check::Watches, 10);
+    caught(Twin::NoReregistration, Mix::Heavy, Check::Watches, 10);
+}
+
+#[test]
+fn stale_reads_are_noticed() {
+    for mix in Mix::ALL {
+        caught(Twin::StaleReads, mix, Check::Linear, 10);
+    }
+}
+
+/// What is promised without reordering is more than can be kept with it. Should this fail, promise more.
+#[test]
+fn the_exception_for_overtaken_replies_is_needed() {
+    let stricter = |seed| {
+        let Report { history, truth, scenario, .. } = sim::run(seed, sim::STEPS);
+        let transit_max = scenario.transit_max();
+        sim::check::watches::check(&history, &truth, Delivery::InOrder, transit_max)
+    };
+    assert!(Mix::Reordered.seeds(400).any(|seed| stricter(seed).is_err()));
+}
+
+/// The broker may have passed on what was sent before the connection was lost.
+#[test]
+fn a_request_sent_twice_in_one_session_is_not_said_to_be_rejected() {
+    let config = ClientConfig::new("c", [0; 8]).expect("a plain id").keeps_session(true);
+    let (mut client, now) = (Client::new(config), Now::default());
+    let command = Command::Del { key: Bytes::from_static(b"k") };
+    let id = client.submit(now, Request::new(command)).expect("there is room");
+    let connect = |client: &mut Client| {
+        client.handle_connected(now, true);
+        let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
+            panic!("replies are subscribed first")
+        };
+        client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+        assert_eq!(client.poll_event(), Some(Event::Ready));
+    };
+    connect(&mut client);
+    let Some(Transmit::Publish(request)) = client.poll_transmit() else {
+        panic!("then requests are sent")
+    };
+    client.handle_disconnected(now);
+    connect(&mut client);
+    let token = request.token.expect("requests want to hear of their PUBACK");
+    client.handle_published(now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    assert_eq!(client.poll_event(), Some(Event::Completed { id, outcome: Outcome::Unknown }));
+}

@@ -1,0 +1,213 @@
+//! Nothing that depends on a write is seen before the write is safe, and what is safe comes back.
+
+use statestore_proto::message::{Command, Condition};
+use statestore_proto::store::{BatchId, Durability, Record, RecordChange, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::ask::Told;
+
+use super::{EPOCH, OK, Rig, del, get, observe, set, set_if, version};
+
+fn durable(durability: Durability) -> Rig {
+    Rig::with(StoreConfig::new(7).durability(durability))
+}
+
+/// Hands a request over and says how many packets may leave at once.
+fn leaves(rig: &mut Rig, command: &Command<&[u8]>, persist: bool) -> usize {
+    let mut ask = rig.ask("c", command);
+    ask.persist = persist;
+    rig.hand(&ask).len()
+}
+
+fn records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
+    let batch = rig.store.poll_records().unwrap();
+    (batch.id, batch.records)
+}
+
+#[test]
+fn without_durability_there_are_no_records() {
+    let mut rig = Rig::new();
+    assert_eq!(leaves(&mut rig, &set("k", "v"), true), 2);
+    assert_eq!(rig.store.poll_records(), None);
+}
+
+#[test]
+fn everything_after_a_write_waits_for_it() {
+    let mut rig = durable(Durability::All);
+    assert_eq!(leaves(&mut rig, &get("k"), false), 2);
+    assert_eq!(leaves(&mut rig, &set("k", "v"), false), 0);
+    assert_eq!(leaves(&mut rig, &get("k"), false), 0, "a read of it tells of it");
+    assert_eq!(leaves(&mut rig, &get("other"), false), 0, "order is kept");
+    let (id, written) = records(&mut rig);
+    assert_eq!((written.len(), rig.store.poll_records()), (1, None));
+    assert_eq!(leaves(&mut rig, &get("k"), false), 0);
+    rig.store.handle_persisted(id);
+    assert_eq!(Told::drain(&mut rig.store).len(), 8);
+}
+
+#[test]
+fn a_duplicate_of_an_unsafe_write_waits_too() {
+    let mut rig = durable(Durability::All);
+    let ask = rig.ask("c", &set("k", "v"));
+    assert_eq!(rig.hand(&ask), []);
+    assert_eq!(rig.hand(&ask), []);
+    let (id, written) = records(&mut rig);
+    assert_eq!((written.len(), rig.hand(&ask).len()), (1, 0));
+    rig.store.handle_persisted(id);
+    let replies = Told::drain(&mut rig.store);
+    assert_eq!(replies.len(), 6);
+    assert_eq!(replies[0], replies[4]);
+}
+
+#[test]
+fn a_batch_releases_what_waits_for_it_and_no_more() {
+    let mut rig = durable(Durability::All);
+    leaves(&mut rig, &set("a", "v"), false);
+    let (first, _) = records(&mut rig);
+    leaves(&mut rig, &set("b", "v"), false);
+    leaves(&mut rig, &set("c", "v"), false);
+    let (second, together) = records(&mut rig);
+    leaves(&mut rig, &set("d", "v"), false);
+    assert_eq!(together.len(), 2);
+    rig.store.handle_persisted(first);
+    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+    rig.store.handle_persisted(second);
+    assert_eq!(Told::drain(&mut rig.store).len(), 4);
+    rig.store.handle_persisted(second);
+    assert_eq!(Told::drain(&mut rig.store).len(), 0, "the last write was not even handed out");
+    let (third, _) = records(&mut rig);
+    rig.store.handle_persisted(third);
+    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+}
+
+#[test]
+fn a_later_batch_says_it_of_all_before() {
+    let mut rig = durable(Durability::All);
+    leaves(&mut rig, &set("a", "v"), false);
+    let _ = records(&mut rig);
+    leaves(&mut rig, &set("b", "v"), false);
+    let (second, _) = records(&mut rig);
+    rig.store.handle_persisted(second);
+    assert_eq!(Told::drain(&mut rig.store).len(), 4);
+}
+
+#[test]
+fn an_expiry_is_a_write() {
+    let mut rig = durable(Durability::All);
+    rig.answer_later("w", &observe("k"));
+    leaves(&mut rig, &set_if("k", "v", Condition::Always, 100), false);
+    let (id, _) = records(&mut rig);
+    rig.store.handle_persisted(id);
+    let _ = Told::drain(&mut rig.store);
+    rig.millis = 100;
+    assert_eq!(rig.timer(), []);
+    let (id, written) = records(&mut rig);
+    assert!(matches!(&written[..], [Record { change: RecordChange::Removed { .. }, .. }]));
+    rig.store.handle_persisted(id);
+    assert_eq!(Told::drain(&mut rig.store).len(), 1);
+}
+
+impl Rig {
+    fn answer_later(&mut self, client: &str, command: &Command<&[u8]>) {
+        let ask = self.ask(client, command);
+        let _ = self.hand(&ask);
+    }
+}
+
+#[test]
+fn when_requested_only_what_asked_for_it_is_kept() {
+    let mut rig = durable(Durability::Requested);
+    assert_eq!(leaves(&mut rig, &set("plain", "v"), false), 2);
+    assert_eq!(rig.store.poll_records(), None);
+    assert_eq!(leaves(&mut rig, &set("kept", "v"), true), 0);
+    let (id, written) = records(&mut rig);
+    assert!(matches!(&written[0].change, RecordChange::Put { persist: true, .. }));
+    rig.store.handle_persisted(id);
+    let _ = Told::drain(&mut rig.store);
+    assert_eq!(leaves(&mut rig, &set("kept", "w"), false), 0, "the kept value must not come back");
+    let (id, written) = records(&mut rig);
+    assert!(matches!(&written[0].change, RecordChange::Removed { .. }));
+    rig.store.handle_persisted(id);
+    let _ = Told::drain(&mut rig.store);
+    assert_eq!(leaves(&mut rig, &del("kept"), false), 2);
+    leaves(&mut rig, &set("kept", "v"), true);
+    leaves(&mut rig, &del("kept"), false);
+    assert_eq!(records(&mut rig).1.len(), 2);
+}
+
+fn restored(records: &[Record], millis: u64) -> Rig {
+    let mut rig = durable(Durability::All);
+    rig.millis = millis;
+    for record in records {
+        rig.store.restore(rig.now(), record);
+    }
+    rig
+}
+
+#[test]
+fn a_store_is_rebuilt_from_its_records() {
+    let mut rig = durable(Durability::All);
+    rig.millis = 1_000;
+    let mut fenced = rig.ask("c", &set("fenced", "v"));
+    fenced.token = Some("5:0:lock".into());
+    let _ = rig.hand(&fenced);
+    for command in [
+        set("gone", "v"),
+        del("gone"),
+        set("twice", "1"),
+        set("twice", "2"),
+        set_if("leased", "v", Condition::Always, 500),
+        set_if("short", "v", Condition::Always, 50),
+    ] {
+        leaves(&mut rig, &command, false);
+    }
+    let (_, written) = records(&mut rig);
+
+    // Another machine, another monotonic clock: the wall clock says how much of a lease is left.
+    let mut rebuilt = restored(&written, 1_100);
+    let contents: Vec<String> = rebuilt
+        .store
+        .iter(rebuilt.now())
+        .map(|stored| {
+            let (key, value) = (stored.key.escape_ascii(), stored.value.escape_ascii());
+            format!(
+                "{key}={value} {} {:?} {:?}",
+                stored.version,
+                stored.fencing_token.map(ToString::to_string),
+                stored.expires
+            )
+        })
+        .collect();
+    let due = Instant::from_millis(1_500);
+    assert_eq!(
+        contents,
+        [
+            format!("fenced=v {} Some(\"5:0:lock\") None", version(1_000, 1)),
+            format!("twice=2 {} None None", version(1_000, 4)),
+            format!("leased=v {} None Some({due:?})", version(1_000, 5)),
+        ]
+    );
+    assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
+    assert_eq!(rebuilt.store.poll_records(), None, "what is restored is not written again");
+    let ask = rebuilt.ask("c", &set("fenced", "w"));
+    assert_eq!(rebuilt.reply(&ask).0, r"-ERR a fencing token is required for this request\r\n");
+}
+
+#[test]
+fn versions_go_on_after_a_restart_even_with_a_clock_that_is_behind() {
+    let mut rig = durable(Durability::All);
+    rig.millis = 30_000;
+    leaves(&mut rig, &set("k", "v"), false);
+    leaves(&mut rig, &del("k"), false);
+    let (_, written) = records(&mut rig);
+    let mut rebuilt = Store::new(StoreConfig::new(7));
+    let behind = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH));
+    written.iter().for_each(|record| rebuilt.restore(behind, record));
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.timestamp = Some(format!("{EPOCH}:0:c"));
+    ask.hand_to(behind, &mut rebuilt);
+    let told = Told::drain(&mut rebuilt);
+    let Some(Told::Reply { payload, version: issued, .. }) = told.first() else {
+        panic!("{told:?}")
+    };
+    assert_eq!((payload.as_str(), issued.as_ref()), (OK, Some(&version(30_000, 2))));
+}

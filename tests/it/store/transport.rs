@@ -1,0 +1,222 @@
+//! Sections 1, 2, 4 and 10: how a request must come, who sent it, and in which words it is answered.
+
+use statestore_proto::message::{Dialect, WordCase};
+use statestore_proto::mqtt::Qos;
+use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
+use statestore_proto::time::Instant;
+use statestore_proto::topic::{REQUEST, RESERVED};
+use statestore_tests::ask::Told;
+
+use super::{OK, Rig, del, error, get, observe, set, vdel};
+
+#[test]
+fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.response_topic = None;
+    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!((rig.store.counters().unanswerable, rig.store.len()), (1, 0));
+}
+
+#[test]
+fn a_forbidden_response_topic_costs_the_connection() {
+    let below = format!("{RESERVED}/636C/command/notify/6B");
+    for topic in [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b"] {
+        let mut rig = Rig::new();
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.response_topic = Some(topic.into());
+        let expected = [Told::Disconnect("c".into()), Told::Acknowledge(1)];
+        assert_eq!(rig.hand(&ask), expected, "{topic:?}");
+        assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
+    }
+}
+
+#[test]
+fn any_other_response_topic_is_used_verbatim() {
+    let mut rig = Rig::new();
+    for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "$weird"] {
+        let mut ask = rig.ask("c", &get("k"));
+        ask.response_topic = Some(topic.into());
+        assert_eq!(rig.reply(&ask).0, r"$-1\r\n");
+    }
+}
+
+#[test]
+fn correlation_data_is_required_and_copied() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.correlation = None;
+    assert_eq!(rig.reply(&ask), error("missing correlation data"));
+    assert_eq!(rig.store.len(), 0);
+    for data in [vec![], vec![0], vec![7; 16], vec![255; 500]] {
+        let mut ask = rig.ask("c", &get("k"));
+        ask.correlation = Some(data);
+        assert_eq!(rig.reply(&ask).0, r"$-1\r\n");
+    }
+}
+
+#[test]
+fn only_qos_1_will_do() {
+    for qos in [Qos::AtMostOnce, Qos::ExactlyOnce] {
+        let mut rig = Rig::new();
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.qos = qos;
+        assert_eq!(rig.reply(&ask), error("the request must be published with QoS 1"));
+        assert_eq!(rig.store.len(), 0);
+    }
+}
+
+#[test]
+fn a_request_that_waited_past_its_expiry_is_dropped() {
+    let mut rig = Rig::new();
+    rig.millis = 10_000;
+    let mut ask = rig.ask("c", &set("k", "v"));
+    (ask.expiry, ask.arrived) = (Some(2), Some(Instant::from_millis(8_000)));
+    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!((rig.store.counters().expired_requests, rig.store.len()), (1, 0));
+    ask.arrived = Some(Instant::from_millis(8_001));
+    assert_eq!(rig.reply(&ask).0, OK);
+}
+
+#[test]
+fn a_message_on_another_topic_is_no_request() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.topic = "statestore/v1/elsewhere".into();
+    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!((rig.store.counters().strangers, rig.store.len()), (1, 0));
+}
+
+#[test]
+fn a_store_that_is_a_client_subscribes_to_requests_on_each_connection() {
+    let mut rig = Rig::new();
+    for _ in 0..2 {
+        rig.store.handle_connected();
+        assert_eq!(Told::drain(&mut rig.store), [Told::Subscribe(REQUEST.into())]);
+    }
+}
+
+#[test]
+fn each_requester_is_answered_in_its_own_dialect() {
+    let mut rig = Rig::new();
+    rig.answer("c", &set("k", "v"));
+    for (deployed, expected) in [(true, r":-1\r\n"), (false, r"-1\r\n")] {
+        let mut ask = rig.ask("c", &vdel("k", "other"));
+        ask.deployed = deployed;
+        assert_eq!(rig.reply(&ask).0, expected);
+    }
+}
+
+#[test]
+fn a_notification_speaks_the_dialect_of_its_registration() {
+    let mut rig = Rig::new();
+    for (client, deployed) in [("new", true), ("old", false)] {
+        let mut ask = rig.ask(client, &observe("k"));
+        ask.deployed = deployed;
+        assert_eq!(rig.reply(&ask).0, OK);
+    }
+    rig.answer("writer", &set("k", "v"));
+    let payloads: Vec<_> = rig.notified(&del("k")).into_iter().map(|told| told.1).collect();
+    assert_eq!(
+        payloads,
+        [r"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n", r"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n"]
+    );
+}
+
+#[test]
+fn a_pinned_dialect_is_spoken_to_everybody() {
+    for (dialect, expected) in [(Dialect::Deployed, r":-1\r\n"), (Dialect::Page, r"-1\r\n")] {
+        let mut rig = Rig::with(StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect)));
+        rig.answer("c", &set("k", "v"));
+        for deployed in [true, false] {
+            let mut ask = rig.ask("c", &vdel("k", "other"));
+            ask.deployed = deployed;
+            assert_eq!(rig.reply(&ask).0, expected);
+        }
+    }
+}
+
+#[test]
+fn lower_case_verbs_are_read_unless_the_store_is_strict() {
+    let payload = b"*2\r\n$3\r\nget\r\n$1\r\nk\r\n".as_slice();
+    for (case, expected) in
+        [(WordCase::Any, r"$-1\r\n"), (WordCase::Upper, r"-ERR unknown command\r\n")]
+    {
+        let mut rig = Rig::with(StoreConfig::new(7).word_case(case));
+        let mut ask = rig.ask("c", &get("k"));
+        ask.payload = payload.into();
+        assert_eq!(rig.reply(&ask).0, expected);
+    }
+}
+
+#[test]
+fn errors_of_grammar_have_their_texts() {
+    for (payload, text) in [
+        ("", "syntax error"),
+        ("*2\r\n$3\r\nGET\r\n$1\r\nk", "syntax error"),
+        ("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n.", "syntax error"),
+        ("*1\r\n$3\r\nGET\r\n", "wrong number of arguments"),
+        ("*2\r\n$3\r\nPUT\r\n$1\r\nk\r\n", "unknown command"),
+        ("*2\r\n$3\r\nGET\r\n$0\r\n\r\n", "the key length is zero"),
+        ("*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nPX\r\n$1\r\n0\r\n", "syntax error"),
+        ("*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nNX\r\n$3\r\nNEX\r\n", "syntax error"),
+    ] {
+        let mut rig = Rig::new();
+        let mut ask = rig.ask("c", &get("k"));
+        ask.payload = payload.as_bytes().to_vec().into();
+        assert_eq!(rig.reply(&ask), error(text), "{payload:?}");
+        assert_eq!(rig.store.counters().refused, 1);
+    }
+}
+
+#[test]
+fn a_verified_sender_cannot_speak_in_anothers_name() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("mallory", &set("k", "v"));
+    ask.source = Some("alice".into());
+    assert_eq!(rig.reply(&ask), error("not authorized"));
+    assert_eq!(rig.store.len(), 0);
+    ask = rig.ask("mallory", &set("k", "v"));
+    ask.source = Some("mallory".into());
+    assert_eq!(rig.reply(&ask).0, OK);
+}
+
+#[test]
+fn a_claimed_sender_is_found_in_source_or_response_topic() {
+    for (source, topic, name) in [
+        (Some("alice"), "some/topic", Some("alice")),
+        (None, "clients/bob/services/statestore/_any_/command/invoke/response", Some("bob")),
+        (Some(""), "some/topic", None),
+        (None, "some/topic", None),
+    ] {
+        let mut rig = Rig::new();
+        let mut ask = rig.ask("x", &observe("k"));
+        ask.verified = None;
+        (ask.source, ask.response_topic) = (source.map(Into::into), Some(topic.into()));
+        let answer = rig.reply(&ask).0;
+        let told = rig.notified(&set("k", "v"));
+        assert_eq!(told.first().map(|told| told.0.as_str()), name);
+        assert_eq!(answer == OK, name.is_some(), "{answer}");
+    }
+}
+
+#[test]
+fn the_authorizer_is_asked_about_everything() {
+    let config = StoreConfig::new(7).authorizer(Box::new(|from, access, key| {
+        assert!(from.is_verified());
+        from.client_id() == Some("admin") || (access == Access::Read && key != b"secret")
+    }));
+    let mut rig = Rig::with(config);
+    let refused = error("not authorized").0;
+    assert_eq!(rig.answer("admin", &set("secret", "v")), OK);
+    assert_eq!(rig.answer("c", &get("open")), r"$-1\r\n");
+    for command in
+        [get("secret"), observe("secret"), set("open", "v"), del("open"), vdel("open", "v")]
+    {
+        assert_eq!(rig.answer("c", &command), refused, "{command:?}");
+    }
+    // Before anything else of the request is looked at.
+    let mut ask = rig.ask("c", &set("open", "v"));
+    ask.timestamp = None;
+    assert_eq!(rig.reply(&ask).0, refused);
+}

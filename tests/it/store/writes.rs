@@ -1,0 +1,214 @@
+//! Sections 3 and 5 to 8: conditions, versions, fences, expiry and quotas.
+
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Condition, Operand};
+use statestore_proto::time::{Instant, Now, UnixTime};
+
+use super::{EPOCH, OK, Rig, del, error, get, observe, set, set_if, vdel, version};
+
+const ABSENT: &str = r"$-1\r\n";
+const NOT_APPLIED: &str = r":-1\r\n";
+
+#[test]
+fn each_answer_carries_the_version_that_belongs_to_it() {
+    let mut rig = Rig::new();
+    let mut reply = |command| {
+        let ask = rig.ask("c", &command);
+        rig.reply(&ask)
+    };
+    let (first, second) = (Some(version(0, 1)), Some(version(0, 2)));
+    assert_eq!(reply(get("k")), (ABSENT.into(), None));
+    assert_eq!(reply(set("k", "a")), (OK.into(), first.clone()));
+    assert_eq!(reply(get("k")), (r"$1\r\na\r\n".into(), first.clone()));
+    assert_eq!(reply(set_if("k", "b", Condition::IfAbsent, 0)), (NOT_APPLIED.into(), first));
+    assert_eq!(reply(set("k", "")), (OK.into(), second.clone()));
+    assert_eq!(reply(get("k")), (r"$0\r\n\r\n".into(), second.clone()));
+    assert_eq!(reply(vdel("k", "b")), (NOT_APPLIED.into(), second.clone()));
+    assert_eq!(reply(del("k")), (r":1\r\n".into(), second));
+    assert_eq!(reply(del("k")), (r":0\r\n".into(), None));
+    assert_eq!(reply(vdel("k", "b")), (r":0\r\n".into(), None));
+    assert_eq!(reply(observe("k")), (OK.into(), None));
+}
+
+#[test]
+fn conditions_hold_or_nothing_happens() {
+    let mut rig = Rig::new();
+    let to = |operand: &'static str| {
+        Condition::IfAbsentOrEqualTo(Operand::new(operand.as_bytes()).unwrap())
+    };
+    for (value, condition, expected) in [
+        ("me", Condition::IfAbsentOrEqual, OK),
+        ("me", Condition::IfAbsentOrEqual, OK),
+        ("you", Condition::IfAbsentOrEqual, NOT_APPLIED),
+        ("you", to("him"), NOT_APPLIED),
+        ("you", to("me"), OK),
+        ("me", Condition::IfAbsent, NOT_APPLIED),
+    ] {
+        assert_eq!(rig.answer("c", &set_if("k", value, condition, 0)), expected, "{value}");
+    }
+    assert_eq!(rig.answer("c", &get("k")), r"$3\r\nyou\r\n");
+}
+
+#[test]
+fn timestamps_are_checked_on_writes_only() {
+    let ahead = |millis| Some(format!("{}:0:c", EPOCH + millis));
+    let skew = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized";
+    let token_skew = "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized";
+    for (timestamp, token, text) in [
+        (None, None, "missing timestamp"),
+        (Some("soon".into()), None, "malformed timestamp"),
+        (Some("1:1:".into()), None, "malformed timestamp"),
+        (ahead(60_001), None, skew),
+        (ahead(60_001), Some("soon".into()), skew),
+        (ahead(0), Some("1:+1:x".into()), "malformed timestamp"),
+        (ahead(0), ahead(60_001), token_skew),
+    ] {
+        let mut rig = Rig::new();
+        let mut ask = rig.ask("c", &set("k", "v"));
+        (ask.timestamp, ask.token) = (timestamp, token);
+        assert_eq!(rig.reply(&ask), error(text), "{ask:?}");
+        assert_eq!(rig.store.len(), 0);
+        ask.payload = get("k").encode().into();
+        assert_eq!(rig.reply(&ask).0, ABSENT);
+        // Nothing that was refused has moved the clock.
+        let ask = rig.ask("c", &set("k", "v"));
+        assert_eq!(rig.reply(&ask).1, Some(version(0, 1)));
+    }
+}
+
+#[test]
+fn a_version_is_greater_than_the_timestamp_and_not_lower_than_the_token() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.timestamp = Some(format!("{}:7:c", EPOCH + 60_000));
+    assert_eq!(rig.reply(&ask).1, Some(version(60_000, 8)));
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.token = Some(format!("{}:3:StateStore", EPOCH + 500));
+    assert_eq!(rig.reply(&ask).1, Some(version(500, 4)));
+    let ask = rig.ask("c", &set("other", "v"));
+    assert_eq!(rig.reply(&ask).1, Some(version(500, 5)), "and than every one before");
+}
+
+#[test]
+fn a_counter_that_is_used_up_moves_the_wall_part_on() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.timestamp = Some(format!("{EPOCH}:{}:c", i32::MAX));
+    assert_eq!(rig.reply(&ask).1, Some(version(1, 0)));
+}
+
+#[test]
+fn a_wall_clock_that_stepped_back_too_far_refuses_writes_and_no_more() {
+    let mut rig = Rig::new();
+    rig.answer("c", &set("k", "v"));
+    let late = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - 60_001));
+    let mut ask = rig.ask("c", &set("k", "w"));
+    ask.timestamp = Some("1:0:c".into());
+    ask.hand_to(late, &mut rig.store);
+    assert_eq!(rig.store.counters().clock_errors, 1);
+    while rig.store.poll_transmit().is_some() {}
+    assert_eq!(rig.answer("c", &get("k")), r"$1\r\nv\r\n");
+}
+
+#[test]
+fn a_fence_admits_what_is_not_older() {
+    let mut rig = Rig::new();
+    let mut write = |command, token: Option<u64>| {
+        let mut ask = rig.ask("c", &command);
+        ask.token = token.map(|token| format!("{token}:0:lock"));
+        rig.reply(&ask)
+    };
+    let required = error("a fencing token is required for this request");
+    let lower = error(
+        "the request fencing token is a lower version than the fencing token protecting the resource",
+    );
+    assert_eq!(write(set("k", "v"), None).0, OK);
+    assert_eq!(write(set("k", "v"), Some(5)).0, OK);
+    for command in [set("k", "w"), del("k"), vdel("k", "v")] {
+        assert_eq!(write(command, None), required);
+        assert_eq!(write(command, Some(4)), lower);
+    }
+    assert_eq!(write(set("k", "v"), Some(5)).0, OK);
+    assert_eq!(write(set("k", "v"), Some(7)).0, OK);
+    assert_eq!(write(set("k", "v"), Some(6)), lower);
+    // Refused by its condition, so its token is not kept; reads need none.
+    assert_eq!(write(set_if("k", "w", Condition::IfAbsent, 0), Some(9)).0, NOT_APPLIED);
+    assert_eq!(write(get("k"), None).0, r"$1\r\nv\r\n");
+    assert_eq!(write(del("k"), Some(8)).0, r":1\r\n");
+    assert_eq!(write(set("k", "v"), None).0, OK, "the fence went with the key");
+}
+
+#[test]
+fn a_value_is_gone_from_the_very_millisecond() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("c", &set_if("k", "v", Condition::Always, 100));
+    ask.token = Some("5:0:lock".into());
+    rig.reply(&ask);
+    rig.millis = 99;
+    assert_eq!(rig.answer("c", &get("k")), r"$1\r\nv\r\n");
+    assert_eq!(rig.store.iter(rig.now()).count(), 1);
+    rig.millis = 100;
+    assert_eq!(
+        (rig.store.get(rig.now(), b"k").is_none(), rig.store.iter(rig.now()).count()),
+        (true, 0)
+    );
+    assert_eq!(rig.answer("c", &set_if("k", "w", Condition::IfAbsent, 0)), OK, "and its fence too");
+}
+
+#[test]
+fn set_without_px_removes_the_expiry_and_set_with_px_renews_it() {
+    let mut rig = Rig::new();
+    rig.answer("c", &set_if("k", "v", Condition::Always, 100));
+    rig.millis = 50;
+    rig.answer("c", &set_if("k", "v", Condition::Always, 100));
+    assert_eq!(rig.store.poll_timeout(), Some(Instant::from_millis(150)));
+    rig.answer("c", &set("k", "v"));
+    assert_eq!(rig.store.poll_timeout(), None);
+    rig.millis = 100_000;
+    rig.timer();
+    assert_eq!(rig.answer("c", &get("k")), r"$1\r\nv\r\n");
+}
+
+#[test]
+fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
+    let quota = error("the quota has been exceeded").0;
+    let mut rig = Rig::limited(StoreLimits { keys_max: 2, ..StoreLimits::default() });
+    for (command, expected) in [
+        (set("a", "v"), OK),
+        (set("b", "v"), OK),
+        (set("c", "v"), quota.as_str()),
+        (set("a", "longer than before"), OK),
+        (del("a"), r":1\r\n"),
+        (set("c", "v"), OK),
+    ] {
+        assert_eq!(rig.answer("c", &command), expected, "{command:?}");
+    }
+    let mut rig =
+        Rig::limited(StoreLimits { bytes_max: 10, key_bytes_max: 4, ..StoreLimits::default() });
+    for (command, expected) in [
+        (set("long!", ""), quota.as_str()),
+        (set("a", "12345678"), OK),
+        (set("b", "1"), quota.as_str()),
+        (set("a", "1234567890"), quota.as_str()),
+        (set("a", "123456789"), OK),
+        (set("a", "1234567"), OK),
+        (set("b", "1"), OK),
+    ] {
+        assert_eq!(rig.answer("c", &command), expected, "{command:?}");
+    }
+}
+
+#[test]
+fn what_has_expired_takes_no_quota() {
+    let mut rig =
+        Rig::limited(StoreLimits { keys_max: 1, outgoing_max: 0, ..StoreLimits::default() });
+    rig.answer("observer", &observe("a"));
+    rig.answer("c", &set_if("a", "v", Condition::Always, 100));
+    rig.millis = 99;
+    assert_eq!(rig.answer("c", &set("b", "v")), error("the quota has been exceeded").0);
+    rig.millis = 100;
+    let ask = rig.ask("c", &set("b", "v"));
+    let (told, reply) = rig.all(&ask);
+    assert_eq!((told.len(), reply.0.as_str()), (1, OK));
+}

@@ -1,0 +1,72 @@
+//! Payloads that must be refused: for which reason, and at which byte.
+
+use statestore_proto::message::{
+    Command, CommandKind, Notification, PeerErrorKind, Reply, WordCase,
+};
+
+use super::{problem, vectors, verb_of};
+use crate::support::same;
+
+#[test]
+fn refused_requests_get_the_text_and_offset_of_the_file() {
+    vectors("requests-refused.txt").run(110, |case| {
+        let (payload, text) = (case.bytes("payload")?, case.text("text")?);
+        let at = case.value::<usize>("at")?;
+        let strict_only = match case.text("case")? {
+            "any" => false,
+            "upper" => true,
+            other => return Err(format!("unknown case {other}")),
+        };
+        for (word_case, applies) in [(WordCase::Any, !strict_only), (WordCase::Upper, true)] {
+            let found = Command::decode_with(&payload, word_case);
+            if !applies {
+                same("in any case", &found.is_ok_and(|found| !found.key().is_empty()), &true)?;
+                continue;
+            }
+            let found = found.map_err(|error| (error.kind.refusal().text(), error.at));
+            same(&format!("{word_case:?}"), &found, &Err((text, at)))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn refused_replies_name_the_problem_and_offset_of_the_file() {
+    vectors("replies-refused.txt").run(70, |case| {
+        let payload = case.bytes("payload")?;
+        let expected = (case.text("problem")?, case.value::<usize>("at")?);
+        for kind in CommandKind::ALL {
+            let found = Reply::decode(&payload, kind);
+            let found = found.map_err(|error| (problem(error.kind), error.at));
+            same(verb_of(kind), &found, &Err(expected))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn refused_notifications_name_the_problem_and_offset_of_the_file() {
+    vectors("notifications-refused.txt").run(20, |case| {
+        let payload = case.bytes("payload")?;
+        let expected = (case.text("problem")?, case.value::<usize>("at")?);
+        let found = Notification::decode(&payload);
+        same("decode", &found.map_err(|error| (problem(error.kind), error.at)), &Err(expected))
+    });
+}
+
+#[test]
+fn a_message_of_another_kind_is_never_mistaken() {
+    let requests = vectors("requests.txt");
+    requests.run(65, |case| {
+        let payload = case.bytes("payload")?;
+        let notification = Notification::decode(&payload).map_err(|error| error.kind);
+        same("notification", &notification, &Err(PeerErrorKind::UnexpectedNotification))?;
+        let replies = CommandKind::ALL.map(|kind| Reply::decode(&payload, kind).is_err());
+        same("reply refused", &replies, &[true; 6])
+    });
+    vectors("notifications.txt").run(12, |case| {
+        let payload = case.bytes("payload")?;
+        let request = Command::decode(&payload).map_err(|error| error.kind);
+        same("request", &request, &Err(PeerErrorKind::UnknownCommand))
+    });
+}

@@ -1,0 +1,295 @@
+//! Operations on a client, and the client against the promises of its documentation.
+
+mod checks;
+mod inputs;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_proto::client::{Client, ClientConfig, Request, RequestId, SubmitError, WatchId};
+use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::limits::ClientLimits;
+use statestore_proto::message::{Command, CommandKind, Condition};
+use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
+use statestore_proto::time::{Instant, Now, UnixTime};
+
+use super::store::KEYS;
+use super::{Args, Reader, Server, WatchLog};
+
+/// `s` submit, `c` cancel, `o` observe, `u` unobserve, `C` connected, `D` disconnected, `T` time passes, `e` and `p` poll
+/// events and packets. With a store: `h` a packet reaches it, `d` one comes back, `w` somebody else writes. Against
+/// nobody in particular: `A` SUBACK, `P` PUBACK, `r` a fitting reply, `R` any reply, `n` a notification, `N` any message.
+pub const CLIENT_TAGS: &[u8] = b"scouCDTephdwAPrRnN";
+
+/// The client id.
+pub(crate) const ID: &str = "client";
+const EPOCH: u64 = 1_696_374_425_000;
+const REASONS: [u8; 6] = [0x00, 0x01, 0x10, 0x80, 0x87, 0x97];
+
+/// A request that was sent.
+#[derive(Clone, Debug)]
+struct Sent {
+    correlation: Vec<u8>,
+    token: PublishToken,
+    kind: CommandKind,
+}
+
+/// A client, everything that was asked of it, and what it still owes.
+pub struct ClientRig {
+    /// The machine.
+    pub client: Client,
+    /// The time.
+    pub now: Now,
+    /// The events polled so far, printed.
+    pub told: Vec<String>,
+    /// The packets polled so far, printed.
+    pub sent: Vec<String>,
+    /// What the watches told.
+    pub log: WatchLog,
+    limits: ClientLimits,
+    server: Option<Server>,
+    accepted: BTreeSet<RequestId>,
+    requests: Vec<RequestId>,
+    watches: Vec<(WatchId, Bytes)>,
+    requested: Vec<Sent>,
+    connected: bool,
+    /// SUBSCRIBE packets of this connection that wait for their SUBACK, and whether they are for notifications.
+    asked: Vec<(SubscribeToken, bool)>,
+    responses: bool,
+    notifications: bool,
+    keeps_session: bool,
+}
+
+impl ClientRig {
+    /// A client of this configuration; bit 0 of `flags` gives it a store, bit 1 small limits, bit 2 a kept session.
+    ///
+    /// # Panics
+    /// Never: the configuration is valid.
+    #[must_use]
+    pub fn new(flags: u8) -> Self {
+        let (honest, small) = (flags & 1 != 0, flags & 2 != 0);
+        let limits = if small {
+            ClientLimits { pending_max: 2, watches_max: 3, events_max: 0 }
+        } else {
+            ClientLimits { pending_max: 64, watches_max: 16, events_max: 4_096 }
+        };
+        let keeps_session = !honest && flags & 4 != 0;
+        let config = ClientConfig::new(ID, *b"noncenon").expect("a plain id");
+        let config =
+            config.limits(limits).keeps_session(keeps_session).timeout(Duration::from_secs(2));
+        Self {
+            client: Client::new(config),
+            now: Now::new(Instant::from_millis(1_000), UnixTime::from_millis(EPOCH)),
+            told: Vec::new(),
+            sent: Vec::new(),
+            log: WatchLog::default(),
+            limits,
+            server: honest.then(|| Server::new(&[ID])),
+            accepted: BTreeSet::new(),
+            requests: Vec::new(),
+            watches: Vec::new(),
+            requested: Vec::new(),
+            connected: false,
+            asked: Vec::new(),
+            responses: false,
+            notifications: false,
+            keeps_session,
+        }
+    }
+
+    /// Does one operation.
+    ///
+    /// # Panics
+    /// When the client breaks a promise.
+    pub fn apply(&mut self, (tag, args): (u8, Args)) {
+        let [a, b, c, ..] = args;
+        let honest = self.server.is_some();
+        match tag {
+            b's' => self.submit(args),
+            b'c' => {
+                if let Some(id) = pick(&self.requests, a) {
+                    self.client.cancel(id);
+                }
+            }
+            b'o' => self.observe(a),
+            b'u' => {
+                if let Some((id, _)) = pick(&self.watches, a) {
+                    self.client.unobserve(self.now, id);
+                }
+            }
+            b'C' => self.connect(a & 1 != 0),
+            b'D' => self.disconnect(),
+            b'T' => self.pass(u64::from(a) * 4 + u64::from(b & 15) * 1_000),
+            b'e' => (0..=a & 7).for_each(|_| _ = self.poll_event()),
+            b'p' => (0..=a & 7).for_each(|_| _ = self.poll_transmit()),
+            b'h' => (0..=a & 3).for_each(|_| _ = self.step_up()),
+            b'd' => (0..=a & 3).for_each(|_| _ = self.step_down()),
+            b'w' => self.somebody_writes(a, b, c),
+            b'A' if !honest => self.suback(a, b),
+            b'P' if !honest => {
+                if let Some(sent) = pick(&self.requested, a) {
+                    self.client.handle_published(self.now, sent.token, reason(b));
+                }
+            }
+            b'r' | b'R' if !honest => self.reply(tag == b'r', args),
+            b'n' if !honest => self.notification(args),
+            b'N' => self.stranger(args),
+            _ => {}
+        }
+        assert_eq!(self.client.outstanding(), self.accepted.len());
+    }
+
+    /// Moves the clocks to another start, before anything else happens.
+    pub fn start_at(&mut self, millis: u64) {
+        self.set_time(millis);
+    }
+
+    /// Polls everything there is; how much it was.
+    ///
+    /// # Panics
+    /// When the client breaks a promise.
+    pub fn drain(&mut self) -> usize {
+        while self.poll_transmit() {}
+        let mut events = 0;
+        while self.poll_event() {
+            events += 1;
+        }
+        while self.poll_transmit() {}
+        events
+    }
+
+    fn submit(&mut self, [kind, key, value, timeout, flags]: Args) {
+        let key = Bytes::from_static(KEYS[usize::from(key) % KEYS.len()].as_bytes());
+        let value = Bytes::from(vec![value; usize::from(value & 7)]);
+        let command = match kind % 6 {
+            0 => Command::Get { key },
+            1 => Command::Set { key, value, condition: Condition::Always, expiry: None },
+            2 => Command::Del { key },
+            3 => Command::VDel { key, value },
+            4 => Command::Observe { key },
+            _ => Command::Get { key: Bytes::new() },
+        };
+        let not_a_request = matches!(command, Command::Observe { .. });
+        let empty = command.key().is_empty();
+        let mut request = Request::new(command).persist(flags & 1 != 0);
+        if flags & 2 != 0 {
+            let token: Hlc = "5:1:StateStore".parse().expect("a clock value");
+            request = request.fencing_token(FencingToken::new(token));
+        }
+        if timeout & 3 != 0 {
+            request = request.timeout(Duration::from_millis(u64::from(timeout) * 20));
+        }
+        let full = self.accepted.len() >= self.limits.pending_max;
+        match self.client.submit(self.now, request) {
+            Ok(id) => {
+                assert!(!full && !empty && !not_a_request && self.accepted.insert(id));
+                self.requests.push(id);
+            }
+            Err(SubmitError::NotARequest) => assert!(not_a_request),
+            Err(SubmitError::EmptyKey) => assert!(empty),
+            Err(SubmitError::Full) => assert!(full),
+            Err(error) => assert!(matches!(error, SubmitError::Clock(_)), "{error}"),
+        }
+    }
+
+    fn observe(&mut self, key: u8) {
+        let key = Bytes::from_static(KEYS[usize::from(key) % KEYS.len()].as_bytes());
+        if let Ok(id) = self.client.observe(self.now, key.clone()) {
+            assert!(self.watches.iter().all(|(other, _)| *other != id));
+            self.watches.push((id, key));
+        }
+    }
+
+    fn connect(&mut self, session_present: bool) {
+        self.forget_connection();
+        self.connected = true;
+        if let Some(server) = &mut self.server {
+            server.connect(0);
+        }
+        self.client.handle_connected(self.now, session_present && self.keeps_session);
+    }
+
+    fn disconnect(&mut self) {
+        self.forget_connection();
+        if let Some(server) = &mut self.server {
+            server.disconnect(0);
+        }
+        self.client.handle_disconnected(self.now);
+    }
+
+    fn forget_connection(&mut self) {
+        (self.connected, self.responses, self.notifications) = (false, false, false);
+        self.asked.clear();
+    }
+
+    /// Time passes, and every deadline within is kept.
+    fn pass(&mut self, millis: u64) {
+        let end = self.now.instant.as_millis().saturating_add(millis);
+        loop {
+            let due = self.client.poll_timeout().map_or(end, |due| due.as_millis().min(end));
+            self.set_time(due.max(self.now.instant.as_millis()));
+            if let Some(server) = self.server.as_mut().filter(|_| millis & 1 == 0) {
+                server.timer(self.now);
+            }
+            self.client.handle_timeout(self.now);
+            let next = self.client.poll_timeout();
+            assert!(next.is_none_or(|next| next > self.now.instant), "{next:?} at {:?}", self.now);
+            if self.now.instant.as_millis() >= end {
+                return;
+            }
+        }
+    }
+
+    fn set_time(&mut self, millis: u64) {
+        let instant = Instant::from_millis(millis);
+        self.now = Now::new(instant, UnixTime::from_millis(EPOCH.saturating_add(millis)));
+    }
+
+    fn somebody_writes(&mut self, key: u8, value: u8, kind: u8) {
+        let key = KEYS[usize::from(key) % KEYS.len()].as_bytes();
+        let value = [value];
+        let command = match kind & 3 {
+            0 => Command::Del { key },
+            kind => {
+                let expiry =
+                    statestore_proto::message::Expiry::from_millis(u64::from(kind - 1) * 300);
+                Command::Set { key, value: value.as_slice(), condition: Condition::Always, expiry }
+            }
+        };
+        if let Some(server) = &mut self.server {
+            server.write(self.now, &command);
+        }
+    }
+
+    fn suback(&mut self, which: u8, code: u8) {
+        let Some((token, notifications)) = pick(&self.asked, which) else { return };
+        self.asked.retain(|(other, _)| *other != token);
+        let reason = reason(code);
+        self.grant(notifications, !reason.is_error());
+        self.client.handle_subscribed(self.now, token, reason);
+    }
+
+    const fn grant(&mut self, notifications: bool, granted: bool) {
+        *(if notifications { &mut self.notifications } else { &mut self.responses }) = granted;
+    }
+}
+
+fn reason(choice: u8) -> ReasonCode {
+    ReasonCode(REASONS[usize::from(choice) % REASONS.len()])
+}
+
+fn pick<T: Clone>(from: &[T], which: u8) -> Option<T> {
+    from.len().checked_sub(1).map(|last| from[last - usize::from(which) % from.len()].clone())
+}
+
+/// A client is told anything in any order, with a store behind it or with nobody in particular.
+///
+/// # Panics
+/// When it breaks a promise of its documentation.
+pub fn client_events(data: &[u8]) {
+    let ([flags], reader) = Reader::new::<1>(data, CLIENT_TAGS);
+    let mut rig = ClientRig::new(flags);
+    reader.for_each(|op| rig.apply(op));
+    rig.finish();
+}

@@ -1,0 +1,235 @@
+//! The other end of a client: a broker that does what it is told step by step, with a store inside.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use statestore_loopback::Message;
+use statestore_proto::client::Client;
+use statestore_proto::message::Command;
+use statestore_proto::mqtt::{ReasonCode, SubscribeToken, Transmit};
+use statestore_proto::store::{Store, StoreConfig};
+use statestore_proto::time::Now;
+
+use crate::ask::Ask;
+
+/// What is on its way to a client.
+#[derive(Debug)]
+pub(crate) enum Down {
+    /// A SUBACK.
+    Subscribed(SubscribeToken),
+    /// A PUBLISH.
+    Message(Box<Message>),
+}
+
+/// One client's connection.
+#[derive(Debug, Default)]
+struct Link {
+    id: String,
+    connected: bool,
+    filters: BTreeSet<Arc<str>>,
+    up: VecDeque<Transmit>,
+    down: VecDeque<Down>,
+}
+
+/// A broker and a store. Nothing moves unless it is told to; what is on its way dies with its connection.
+pub struct Server {
+    store: Store,
+    links: Vec<Link>,
+    writes: u64,
+    history: DefaultHasher,
+    /// A fault of its own: KEYNOTIFY is acknowledged and never reaches the store, from the second connection on.
+    pub forgets_registrations: bool,
+    connections: u64,
+}
+
+impl Server {
+    /// A store with these clients, none connected.
+    #[must_use]
+    pub fn new(clients: &[&str]) -> Self {
+        let link = |id: &&str| Link { id: (*id).into(), ..Link::default() };
+        Self {
+            store: Store::new(StoreConfig::new(0)),
+            links: clients.iter().map(link).collect(),
+            writes: 0,
+            history: DefaultHasher::new(),
+            forgets_registrations: false,
+            connections: 0,
+        }
+    }
+
+    /// The store.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Whether a client is connected.
+    #[must_use]
+    pub fn is_connected(&self, link: usize) -> bool {
+        self.links[link].connected
+    }
+
+    /// Opens a connection, with a clean session.
+    pub fn connect(&mut self, link: usize) {
+        self.disconnect(link);
+        self.connections += 1;
+        self.links[link].connected = true;
+    }
+
+    /// Ends a connection; the store is told.
+    pub fn disconnect(&mut self, link: usize) {
+        let id = std::mem::take(&mut self.links[link].id);
+        if self.links[link].connected {
+            self.store.handle_client_gone(&id);
+            self.note(&("gone", &id));
+        }
+        self.links[link] = Link { id, ..Link::default() };
+    }
+
+    /// Takes everything that a client wants to send; without a connection it is lost.
+    pub fn collect(&mut self, link: usize, client: &mut Client) {
+        while let Some(transmit) = client.poll_transmit() {
+            self.send(link, transmit);
+        }
+    }
+
+    /// Puts one packet on its way.
+    pub fn send(&mut self, link: usize, transmit: Transmit) {
+        if self.links[link].connected {
+            self.links[link].up.push_back(transmit);
+        }
+    }
+
+    /// How many packets are on their way, up and down.
+    #[must_use]
+    pub fn in_flight(&self, link: usize) -> (usize, usize) {
+        (self.links[link].up.len(), self.links[link].down.len())
+    }
+
+    /// The SUBACK that is next to reach a client, if that is what is next.
+    #[must_use]
+    pub fn next_suback(&self, link: usize) -> Option<SubscribeToken> {
+        match self.links[link].down.front()? {
+            Down::Subscribed(token) => Some(*token),
+            Down::Message(_) => None,
+        }
+    }
+
+    /// The next packet of a client arrives; `false` when there is none.
+    pub fn step_up(&mut self, now: Now, link: usize) -> bool {
+        let Some(transmit) = self.links[link].up.pop_front() else { return false };
+        match transmit {
+            Transmit::Subscribe { filter, token } => {
+                self.links[link].filters.insert(filter);
+                self.links[link].down.push_back(Down::Subscribed(token));
+            }
+            Transmit::Publish(publish) => {
+                let message = message(&self.links[link].id, &publish);
+                let observes = publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
+                if self.forgets_registrations && self.connections > 1 && observes {
+                    let mut reply = message;
+                    reply.topic = reply.response_topic.take().unwrap_or_else(|| "".into());
+                    reply.payload = b"+OK\r\n".as_slice().into();
+                    reply.user_properties.clear();
+                    self.links[link].down.push_back(Down::Message(Box::new(reply)));
+                    return true;
+                }
+                self.hand_over(now, &Ask::of_message(&message));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// The next packet reaches a client; `false` when there is none.
+    pub fn step_down(&mut self, now: Now, link: usize, client: &mut Client) -> bool {
+        match self.links[link].down.pop_front() {
+            None => return false,
+            Some(Down::Subscribed(token)) => {
+                client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+            }
+            Some(Down::Message(message)) => client.handle_publish(now, &message.as_incoming()),
+        }
+        true
+    }
+
+    /// Somebody else sends a request.
+    pub fn write(&mut self, now: Now, command: &Command<&[u8]>) {
+        self.writes += 1;
+        let mut ask = Ask::new("writer", self.writes, command);
+        ask.timestamp = Some(format!("{}:0:writer", now.unix.as_millis()));
+        self.hand_over(now, &ask);
+    }
+
+    /// The timer of the store fires.
+    pub fn timer(&mut self, now: Now) {
+        self.store.handle_timeout(now);
+        self.note(&("timer", now.instant));
+        self.route();
+    }
+
+    /// What the store was told so far, as a number: equal histories make equal stores.
+    #[must_use]
+    pub fn history(&self) -> u64 {
+        self.history.finish()
+    }
+
+    fn note(&mut self, what: &impl Hash) {
+        what.hash(&mut self.history);
+    }
+
+    fn hand_over(&mut self, now: Now, ask: &Ask) {
+        self.note(&(now.instant, format!("{ask:?} {:?}", ask.payload)));
+        ask.hand_to(now, &mut self.store);
+        self.route();
+    }
+
+    fn route(&mut self) {
+        while let Some(transmit) = self.store.poll_transmit() {
+            let Transmit::Publish(publish) = transmit else { continue };
+            let mut reached = false;
+            let is_for = |link: &&mut Link| {
+                link.filters.iter().any(|filter| match filter.strip_suffix('+') {
+                    Some(head) => publish.topic.starts_with(head),
+                    None => publish.topic == *filter,
+                })
+            };
+            for link in self.links.iter_mut().filter(is_for) {
+                reached = true;
+                link.down.push_back(Down::Message(Box::new(message("store", &publish))));
+            }
+            if let Some(token) = publish.token.filter(|_| !reached) {
+                self.store.handle_published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    /// All that decides what happens next.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x} {} {:?}", self.history(), self.connections, self.links)
+    }
+}
+
+fn message(sender: &str, publish: &statestore_proto::mqtt::Publish) -> Message {
+    let publish = publish.clone();
+    let text = |(name, value): (&'static str, statestore_proto::mqtt::PropertyValue<'_>)| {
+        (name, value.to_string())
+    };
+    Message {
+        sender: sender.into(),
+        user_properties: publish.user_properties().map(text).collect(),
+        topic: publish.topic,
+        payload: publish.payload,
+        response_topic: publish.response_topic,
+        correlation_data: publish.correlation_data,
+        content_type: publish.content_type,
+        message_expiry: publish.message_expiry,
+        dup: false,
+        delivery: None,
+    }
+}

@@ -1,0 +1,331 @@
+//! Operations on a store, and the store against its oracle.
+
+mod requests;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Dialect, WordCase};
+use statestore_proto::mqtt::{PublishToken, ReasonCode, Transmit};
+use statestore_proto::store::{
+    Access, DialectPolicy, Durability, Record, Store, StoreConfig, Stored,
+};
+use statestore_proto::time::{Instant, Now, UnixTime};
+
+use requests::{damaged, request, spoil};
+
+use super::Reader;
+use crate::ask::{Ask, Told};
+use crate::oracle::{Entry, Oracle, Out, Stamp, text};
+
+/// `SGDVKU` requests, `X` a payload of the table damaged, `x` a payload as it is, `B` a flaw of the next request, `R` an
+/// earlier request again, `T` time passes, `t` the same with its timer, `W` the wall clock steps, `L` a client leaves,
+/// `P` a PUBACK.
+pub const STORE_TAGS: &[u8] = b"SGDVKUXxBRTtWLP";
+
+/// Names of senders.
+pub(crate) const CLIENTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+pub(crate) const KEYS: [&str; 6] = ["a", "b", "lock", "\r\n", "readonly", "a key of some length"];
+const EPOCH: u64 = 1_696_374_425_000;
+
+/// Payloads that are wrong, or that only a lenient reader takes.
+pub(crate) const PAYLOADS: &[&[u8]] = &[
+    b"",
+    b"*0\r\n",
+    b"*1\r\n$3\r\nGET\r\n",
+    b"*2\r\n$3\r\nget\r\n$1\r\na\r\n",
+    b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n",
+    b"*2\r\n$003\r\nGET\r\n$1\r\na\r\n",
+    b"*2\r\n$3\r\nPUT\r\n$1\r\na\r\n",
+    b"*3\r\n$3\r\nset\r\n$1\r\na\r\n$1\r\nb\r\n",
+    b"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nXX\r\n",
+    b"*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nPX\r\n$1\r\n0\r\n",
+    b"*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nPX\r\n$2\r\n50\r\n",
+    b"*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nNX\r\n$3\r\nNEX\r\n",
+    b"*3\r\n$9\r\nKEYNOTIFY\r\n$1\r\na\r\n$4\r\nstop\r\n",
+    b"*3\r\n$9\r\nKEYNOTIFY\r\n$1\r\na\r\n$5\r\nSTART\r\n",
+    b"*2\r\n$99999999999999999999\r\nGET\r\n$1\r\na\r\n",
+    b"+OK\r\n",
+];
+
+/// One thing that happens to a store.
+#[derive(Clone, Debug)]
+pub enum StoreOp {
+    /// A request arrives.
+    Ask(Box<Ask>),
+    /// The timer fires.
+    Timer,
+    /// A client disconnects.
+    Gone(String),
+    /// The n-th newest notification is acknowledged.
+    Published(usize, ReasonCode),
+}
+
+/// A configuration and what happens, when.
+#[derive(Clone, Debug)]
+pub struct StoreScript {
+    flags: u8,
+    /// What happens.
+    pub ops: Vec<(Now, StoreOp)>,
+}
+
+impl StoreScript {
+    /// Reads any bytes as a script.
+    #[must_use]
+    pub fn parse(data: &[u8]) -> Self {
+        let ([flags], mut reader) = Reader::new::<1>(data, STORE_TAGS);
+        let mut now = Now::new(Instant::from_millis(1_000), UnixTime::from_millis(EPOCH));
+        let (mut ops, mut asked, mut flaw) = (Vec::new(), Vec::new(), None);
+        while let Some((tag, args)) = reader.next() {
+            let [a, b, ..] = args;
+            let passed = match tag {
+                b'T' | b't' => u64::from(a) + u64::from(b) * 256,
+                _ => 0,
+            };
+            now = Now::new(
+                Instant::from_millis(now.instant.as_millis() + passed),
+                UnixTime::from_millis(now.unix.as_millis() + passed),
+            );
+            let op = match tag {
+                b'T' => continue,
+                b't' => StoreOp::Timer,
+                b'W' => {
+                    let step = (i64::from(a) - 128) * 1_000;
+                    let unix = now.unix.as_millis().saturating_add_signed(step);
+                    now = Now::new(now.instant, UnixTime::from_millis(unix));
+                    continue;
+                }
+                b'L' => StoreOp::Gone(CLIENTS[usize::from(a) % CLIENTS.len()].into()),
+                b'P' => StoreOp::Published(a.into(), ReasonCode(if b < 128 { 0x10 } else { b })),
+                b'B' => {
+                    flaw = Some(a);
+                    continue;
+                }
+                b'R' => match asked.len() {
+                    0 => continue,
+                    len => StoreOp::Ask(Box::clone(&asked[len - 1 - usize::from(a) % len])),
+                },
+                _ => {
+                    let mut ask = Box::new(request(tag, args, now, asked.len() as u64));
+                    match tag {
+                        b'X' => ask.payload = damaged(args),
+                        b'x' => ask.payload = Bytes::copy_from_slice(reader.raw(a.into())),
+                        _ => {}
+                    }
+                    if let Some(flaw) = flaw.take() {
+                        spoil(&mut ask, flaw, now);
+                    }
+                    asked.push(ask.clone());
+                    StoreOp::Ask(ask)
+                }
+            };
+            ops.push((now, op));
+        }
+        Self { flags, ops }
+    }
+
+    /// The limits: the default ones, or ones that a few requests reach.
+    #[must_use]
+    pub fn limits(&self) -> StoreLimits {
+        if self.flags & 1 == 0 {
+            return StoreLimits::default();
+        }
+        StoreLimits {
+            keys_max: 3,
+            bytes_max: 64,
+            key_bytes_max: 12,
+            watches_max: 4,
+            watches_per_key_max: 2,
+            outgoing_max: 64,
+            replies_max: usize::from(self.flags >> 6),
+            reply_bytes_max: 400,
+        }
+    }
+
+    /// Whether records are written.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        match self.flags >> 4 & 3 {
+            1 => Durability::All,
+            2 => Durability::Requested,
+            _ => Durability::None,
+        }
+    }
+
+    const fn dialect(&self) -> Option<Dialect> {
+        match self.flags >> 1 & 3 {
+            1 => Some(Dialect::Deployed),
+            2 => Some(Dialect::Page),
+            _ => None,
+        }
+    }
+
+    const fn word_case(&self) -> WordCase {
+        if self.flags & 8 == 0 { WordCase::Any } else { WordCase::Upper }
+    }
+
+    /// A store of this configuration.
+    #[must_use]
+    pub fn store(&self, hash_seed: u64) -> Store {
+        let config = StoreConfig::new(hash_seed)
+            .limits(self.limits())
+            .dialect(self.dialect().map_or(DialectPolicy::Auto, DialectPolicy::Pinned))
+            .word_case(self.word_case())
+            .durability(self.durability())
+            .authorizer(Box::new(|_, access, key| allows(access == Access::Write, key)));
+        Store::new(config)
+    }
+
+    fn oracle(&self) -> Oracle {
+        let mut oracle = Oracle::new(self.limits());
+        oracle.dialect = self.dialect();
+        oracle.word_case = self.word_case();
+        oracle.allows = allows;
+        oracle
+    }
+}
+
+fn allows(writes: bool, key: &[u8]) -> bool {
+    !(writes && key == b"readonly")
+}
+
+/// A store and its oracle are told the same; whatever either says, the other must have said.
+///
+/// # Panics
+/// When they differ.
+pub fn store_ops(data: &[u8]) {
+    let script = StoreScript::parse(data);
+    let (mut store, mut oracle) = (script.store(7), script.oracle());
+    let mut disk = Vec::new();
+    let mut numbers: Vec<(u64, PublishToken)> = Vec::new();
+    let mut last = Now::default();
+    for (now, op) in &script.ops {
+        let expected = match op {
+            StoreOp::Ask(ask) => {
+                ask.hand_to(*now, &mut store);
+                oracle.ask(*now, ask)
+            }
+            StoreOp::Timer => {
+                store.handle_timeout(*now);
+                oracle.expire(*now)
+            }
+            StoreOp::Gone(client) => {
+                store.handle_client_gone(client);
+                oracle.client_gone(client);
+                Out::new()
+            }
+            StoreOp::Published(age, reason) => {
+                if let Some((number, token)) = numbers.iter().rev().nth(*age) {
+                    store.handle_published(*token, *reason);
+                    if *reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
+                        oracle.undeliverable(*number);
+                    }
+                }
+                Out::new()
+            }
+        };
+        let before = numbers.len();
+        let sent = send(&mut store, script.durability(), &mut disk);
+        assert_same(&sent, expected, &mut numbers);
+        assert!(numbers[before..].iter().all(|(number, _)| *number > 0));
+        assert_eq!(store.counters(), &oracle.counters, "after {op:?}");
+        assert_eq!(store.watches(), oracle.watches());
+        last = *now;
+    }
+    compare_contents(&store, &oracle, last);
+    if script.durability() == Durability::All {
+        let mut rebuilt = script.store(8);
+        disk.iter().for_each(|record| rebuilt.restore(last, record));
+        let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {
+            // The wall clock may have stepped since, and the expiry was kept by it.
+            let stored = |stored: Stored<'_>| {
+                format!("{:?} {} {:?}", stored.value, stored.version, stored.fencing_token)
+            };
+            store.iter(last).map(|entry| (entry.key.to_vec(), stored(entry))).collect()
+        };
+        let (kept, known) = (contents(&rebuilt), contents(&store));
+        let steps = script.ops.windows(2).any(|pair| {
+            let wall = |now: &Now| now.unix.as_millis().wrapping_sub(now.instant.as_millis());
+            wall(&pair[0].0) != wall(&pair[1].0)
+        });
+        assert!(steps || kept == known, "{kept:?}\n{known:?}");
+    }
+}
+
+/// Sends everything, after it was persisted: nothing that tells of a write leaves earlier.
+fn send(store: &mut Store, durability: Durability, disk: &mut Vec<Record>) -> Vec<Transmit> {
+    let mut sent: Vec<Transmit> = Vec::new();
+    if let Some(batch) = store.poll_records() {
+        assert!(durability != Durability::None && !batch.records.is_empty());
+        sent.extend(std::iter::from_fn(|| store.poll_transmit()));
+        assert!(
+            durability == Durability::Requested || sent.is_empty(),
+            "{sent:?} before its record"
+        );
+        disk.extend(batch.records);
+        store.handle_persisted(batch.id);
+    }
+    sent.extend(std::iter::from_fn(|| store.poll_transmit()));
+    sent
+}
+
+/// The same things in the same order; only of keys that expired in one moment the order is free.
+fn assert_same(sent: &[Transmit], mut expected: Out, numbers: &mut Vec<(u64, PublishToken)>) {
+    let topic_key = |told: &Told| match told {
+        Told::Notification { topic, .. } => topic.rsplit('/').next().map(str::to_owned),
+        _ => Some("~".into()),
+    };
+    let mut sent: Vec<(Told, Option<PublishToken>)> = sent
+        .iter()
+        .map(|transmit| match transmit {
+            Transmit::Publish(publish) => (Told::of(transmit), publish.token),
+            _ => (Told::of(transmit), None),
+        })
+        .collect();
+    sent.sort_by_key(|(told, _)| topic_key(told));
+    expected.sort_by_key(|(told, _)| topic_key(told));
+    let told = |(told, _): &(Told, Option<PublishToken>)| told.clone();
+    let due: Vec<Told> = expected.iter().map(|(told, _)| told.clone()).collect();
+    assert_eq!(sent.iter().map(told).collect::<Vec<_>>(), due);
+    for ((_, token), (_, number)) in sent.iter().zip(&expected) {
+        let Some(token) = *token else { continue };
+        let same = |known: &&(u64, PublishToken)| known.0 == *number || known.1 == token;
+        assert!(
+            numbers.iter().filter(same).all(|known| *known == (*number, token)),
+            "one token each"
+        );
+        numbers.push((*number, token));
+    }
+}
+
+/// What is stored is what the oracle has, expired values left out.
+///
+/// # Panics
+/// When it is not.
+pub(crate) fn compare_contents(store: &Store, oracle: &Oracle, now: Now) {
+    let stored: BTreeMap<Vec<u8>, Entry> = store
+        .iter(now)
+        .map(|stored| {
+            let parts = |hlc: &statestore_proto::hlc::Hlc| -> Stamp {
+                (hlc.wall().as_millis(), hlc.counter(), hlc.node().as_str().to_owned())
+            };
+            let entry = Entry {
+                value: stored.value.to_vec(),
+                version: parts(stored.version.hlc()),
+                fence: stored.fencing_token.map(|token| parts(token.hlc())),
+                due: stored.expires.map(Instant::as_millis),
+            };
+            assert_eq!(text(entry.version.clone()), stored.version.to_string());
+            (stored.key.to_vec(), entry)
+        })
+        .collect();
+    let alive = |entry: &Entry| entry.due.is_none_or(|due| due > now.instant.as_millis());
+    let expected: BTreeMap<Vec<u8>, Entry> = oracle
+        .entries
+        .iter()
+        .filter(|(_, entry)| alive(entry))
+        .map(|(key, entry)| (key.clone(), entry.clone()))
+        .collect();
+    assert_eq!(stored, expected);
+}

@@ -1,0 +1,213 @@
+//! A whole world: clients, a broker with faults, a store; and the store against its oracle on what reached it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_loopback::{ClientIndex, Clock, Faults, World};
+use statestore_proto::client::{Event, Request, RequestId, WatchId};
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Command, Condition, Expiry};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Now;
+use statestore_proto::topic;
+
+use super::store::{CLIENTS, KEYS, compare_contents};
+use super::{Args, Reader, WatchLog};
+use crate::ask::Ask;
+use crate::oracle::Oracle;
+
+/// `s` submit, `c` cancel, `o` observe, `u` unobserve, `D` a client loses its connection, `T` time passes, `F` other
+/// faults, `W` a client's wall clock steps.
+pub const WORLD_TAGS: &[u8] = b"scouDTFW";
+
+struct Watching {
+    client: usize,
+    id: WatchId,
+    key: &'static str,
+}
+
+struct Run {
+    world: World,
+    oracle: Oracle,
+    clients: Vec<ClientIndex>,
+    accepted: BTreeSet<(usize, RequestId)>,
+    requests: Vec<(usize, RequestId)>,
+    watches: Vec<Watching>,
+    logs: BTreeMap<usize, WatchLog>,
+    /// Whether a notification of the store can be lost with nobody noticing: only with its own connection.
+    store_may_drop: bool,
+}
+
+/// Runs a world.
+///
+/// # Panics
+/// When a request does not complete exactly once, when the store and its oracle differ, or when what a watch told is not
+/// what the store has at rest.
+pub fn world(data: &[u8]) {
+    let ([seed, delay, loss, other], reader) = Reader::new::<4>(data, WORLD_TAGS);
+    let faults = Faults {
+        delay_min: Duration::from_millis(u64::from(delay & 3)),
+        delay_max: Duration::from_millis(u64::from(delay & 3) + u64::from(delay >> 2)),
+        loss: u16::from(loss),
+        duplication: u16::from(other & 15) * 20,
+        reordering: u16::from(other >> 4 & 3) * 200,
+        disconnects: u16::from(other >> 6) * 10,
+    };
+    let mut run = Run::new(seed.into(), faults);
+    for op in reader {
+        run.apply(op);
+    }
+    run.world.set_faults(Faults::default());
+    run.pass(60_000);
+    run.check();
+}
+
+impl Run {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let mut world = World::new(seed, faults, StoreConfig::new(seed));
+        world.set_tracing(true);
+        let add = |id: &&str| world.add_client(id, Clock::default()).expect("a name of its own");
+        let clients: Vec<ClientIndex> = CLIENTS[..3].iter().map(add).collect();
+        Self {
+            world,
+            oracle: Oracle::new(StoreLimits::default()),
+            clients,
+            accepted: BTreeSet::new(),
+            requests: Vec::new(),
+            watches: Vec::new(),
+            logs: BTreeMap::new(),
+            store_may_drop: faults.disconnects > 0,
+        }
+    }
+
+    fn apply(&mut self, (tag, args): (u8, Args)) {
+        let [a, b, c, ..] = args;
+        let client = usize::from(a) % self.clients.len();
+        let index = self.clients[client];
+        match tag {
+            b's' => self.submit(client, args),
+            b'c' => {
+                if let Some((client, id)) = self.requests.iter().rev().nth(b.into()).copied() {
+                    let index = self.clients[client];
+                    if let Some((client, _)) = self.world.client(index) {
+                        client.cancel(id);
+                    }
+                }
+            }
+            b'o' => {
+                let key = KEYS[usize::from(b) % KEYS.len()];
+                let observed = self
+                    .world
+                    .client(index)
+                    .map(|(client, now)| client.observe(now, Bytes::from_static(key.as_bytes())));
+                if let Some(Ok(id)) = observed {
+                    self.watches.push(Watching { client, id, key });
+                }
+            }
+            b'u' => {
+                if let Some(watching) = self.watches.iter().rev().nth(b.into()) {
+                    let (index, id) = (self.clients[watching.client], watching.id);
+                    if let Some((client, now)) = self.world.client(index) {
+                        client.unobserve(now, id);
+                    }
+                }
+            }
+            b'D' => self.world.disconnect(index),
+            b'T' => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
+            b'F' => {
+                let faults = Faults { loss: b.into(), duplication: c.into(), ..Faults::default() };
+                self.world.set_faults(faults);
+            }
+            b'W' => {
+                let offset_ms = (i64::from(b) - 128) * 1_000;
+                self.world.set_client_clock(index, Clock { offset_ms, drift_ppm: 0 });
+            }
+            _ => {}
+        }
+        self.collect();
+    }
+
+    fn submit(&mut self, client: usize, [_, kind, key, value, option]: Args) {
+        let key = Bytes::from_static(KEYS[usize::from(key) % KEYS.len()].as_bytes());
+        let value = Bytes::from(vec![value]);
+        let condition = match option & 3 {
+            1 => Condition::IfAbsent,
+            2 => Condition::IfAbsentOrEqual,
+            _ => Condition::Always,
+        };
+        let expiry = Expiry::from_millis(u64::from(option >> 5) * 300);
+        let command = match kind & 7 {
+            0 => Command::Get { key },
+            1 => Command::Del { key },
+            2 => Command::VDel { key, value },
+            _ => Command::Set { key, value, condition, expiry },
+        };
+        let Some((machine, now)) = self.world.client(self.clients[client]) else { return };
+        let timeout = Duration::from_millis(u64::from(option & 28) * 100 + 50);
+        if let Ok(id) = machine.submit(now, Request::new(command).timeout(timeout)) {
+            assert!(self.accepted.insert((client, id)));
+            self.requests.push((client, id));
+        }
+    }
+
+    /// Lets time pass step by step, so that the oracle sees each request at the store's own time.
+    fn pass(&mut self, millis: u64) {
+        let limit = self.world.now() + Duration::from_millis(millis);
+        loop {
+            let more = self.world.step(limit);
+            let now = self.store_now();
+            for message in self.world.take_trace() {
+                if *message.topic == *topic::REQUEST {
+                    self.oracle.ask(now, &Ask::of_message(&message));
+                }
+            }
+            self.oracle.expire(now);
+            self.collect();
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn store_now(&self) -> Now {
+        self.world.store().1
+    }
+
+    fn collect(&mut self) {
+        for (client, index) in self.clients.clone().into_iter().enumerate() {
+            while let Some(event) = self.world.poll_event(index) {
+                match event {
+                    Event::Completed { id, .. } => {
+                        assert!(self.accepted.remove(&(client, id)), "{id:?} of {client} again");
+                    }
+                    Event::Watch { id, event } => {
+                        self.logs.entry(client).or_default().take(id, &event, true);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        assert!(self.accepted.is_empty(), "never completed: {:?}", self.accepted);
+        let now = self.store_now();
+        let (store, _) = self.world.store();
+        compare_contents(store, &self.oracle, now);
+        let (seen, expected) = (store.counters(), &self.oracle.counters);
+        assert_eq!(
+            (seen.executed, seen.refused, seen.duplicates),
+            (expected.executed, expected.refused, expected.duplicates)
+        );
+        assert_eq!((seen.overloaded, seen.strangers, seen.clock_errors), (0, 0, 0));
+        for watching in self.watches.iter().filter(|_| !self.store_may_drop) {
+            let told = self.logs.entry(watching.client).or_default().told(watching.id);
+            if !told.ended {
+                let stored = store.get(now, watching.key.as_bytes());
+                assert!(told.live, "{:?} of {} is not live at rest", watching.id, watching.key);
+                assert_eq!(told.value.as_deref(), stored.map(|stored| stored.value));
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use statestore_proto::message::{Command, Condition, Expiry, Notification, Refusal, Reply};
+use statestore_proto::time::{Instant, Now, UnixTime};
+
+use super::clock::{self, Clock, Drift};
+use super::{Model, Request, Told};
+
+const NOW: u64 = 1_696_374_425_000;
+
+fn at(millis: u64, client: &str, command: Command<Vec<u8>>) -> Request {
+    Request {
+        now: Now::new(Instant::from_millis(millis), UnixTime::from_millis(NOW + millis)),
+        client: client.into(),
+        command,
+        timestamp: Some(format!("{NOW}:0:CLIENT")),
+        token: None,
+        full: false,
+    }
+}
+
+fn lock(holder: &str, lease: u64) -> Command<Vec<u8>> {
+    Command::Set {
+        key: b"lock".to_vec(),
+        value: holder.into(),
+        condition: Condition::IfAbsentOrEqual,
+        expiry: Expiry::from_millis(lease),
+    }
+}
+
+fn told(client: &str, notification: Notification<Vec<u8>>, version: &str) -> Told {
+    let version = clock::parse(version).unwrap();
+    Told { client: client.into(), key: b"lock".to_vec(), notification, version }
+}
+
+#[test]
+fn a_lock_is_taken_renewed_lost_by_expiry_and_taken_by_the_next() {
+    let mut model = Model::new("StateStore");
+    let watch = Command::Observe { key: b"lock".to_vec() };
+    assert_eq!(model.request(&at(0, "b", watch)).reply, Reply::Done);
+
+    let taken = model.request(&at(0, "a", lock("a", 100)));
+    let first = format!("{NOW}:1:StateStore");
+    assert_eq!((taken.reply, taken.version), (Reply::Done, clock::parse(&first)));
+    assert_eq!(taken.told, [told("b", Notification::Set(b"a".to_vec()), &first)]);
+
+    let refused = model.request(&at(50, "b", lock("b", 100)));
+    assert_eq!((refused.reply, refused.version), (Reply::NotApplied, clock::parse(&first)));
+    assert!(refused.told.is_empty());
+
+    let renewed = model.request(&at(60, "a", lock("a", 100)));
+    assert_eq!(
+        renewed.version.map(|version| clock::text(&version)),
+        Some(format!("{}:0:StateStore", NOW + 60))
+    );
+
+    let last = format!("{}:0:StateStore", NOW + 60);
+    assert!(model.expire(159).is_empty(), "it lives until the last millisecond");
+    let next = model.request(&at(160, "b", lock("b", 100)));
+    assert_eq!(next.reply, Reply::Done);
+    let own = format!("{}:0:StateStore", NOW + 160);
+    let expected = [
+        told("b", Notification::Deleted, &last),
+        told("b", Notification::Set(b"b".to_vec()), &own),
+    ];
+    assert_eq!(next.told, expected);
+
+    model.client_gone("b");
+    let expired = model.expire(u64::MAX);
+    assert!(expired.is_empty() && model.items.is_empty(), "gone, and nobody is told");
+}
+
+#[test]
+fn a_fenced_key_forgets_its_fence_when_deleted() {
+    let mut model = Model::new("StateStore");
+    let set = |value: &str| Command::Set {
+        key: b"k".to_vec(),
+        value: value.into(),
+        condition: Condition::Always,
+        expiry: None,
+    };
+    let with = |token: &str, command| Request { token: Some(token.into()), ..at(0, "a", command) };
+    let del = || Command::Del { key: b"k".to_vec() };
+    assert_eq!(model.request(&with("5:0:s", set("v"))).reply, Reply::Done);
+    let refused = |refusal: Refusal| Reply::Error(refusal.into());
+    assert_eq!(model.request(&at(0, "a", set("w"))).reply, refused(Refusal::FencingTokenRequired));
+    assert_eq!(model.request(&with("4:9:s", set("w"))).reply, refused(Refusal::FencingTokenLower));
+    assert_eq!(model.request(&with("x", del())).reply, refused(Refusal::MalformedTimestamp));
+    assert_eq!(model.request(&with("6:0:s", set("w"))).reply, Reply::Done);
+    assert_eq!(model.request(&with("5:0:s", del())).reply, refused(Refusal::FencingTokenLower));
+    assert_eq!(model.request(&with("6:0:s", del())).reply, Reply::Removed);
+    assert_eq!(model.request(&at(0, "a", set("x"))).reply, Reply::Done);
+}
+
+#[test]
+fn the_version_is_above_timestamp_token_and_every_version_before() {
+    let mut model = Model::new("StateStore");
+    let set = Command::Set {
+        key: b"k".to_vec(),
+        value: b"v".to_vec(),
+        condition: Condition::Always,
+        expiry: None,
+    };
+    let ahead = format!("{}:7:c", NOW + 60_000);
+    let request = Request { token: Some(ahead), ..at(0, "a", set) };
+    let first = model.request(&request).version.unwrap();
+    assert_eq!(first, (NOW + 60_000, 8, "StateStore".into()));
+    assert_eq!(model.request(&request).version.unwrap(), (NOW + 60_000, 9, "StateStore".into()));
+}
+
+#[test]
+fn the_naive_clock_follows_its_four_cases() {
+    let other = |wall, counter| (wall, counter, "c".to_owned());
+    let node = "n".to_owned();
+    let mut clock = Clock::new("n", 10);
+    assert_eq!(clock.receive(7, &other(6, 4)), Ok((7, 0, node.clone())), "the wall clock leads");
+    assert_eq!(clock.receive(7, &other(7, 4)), Ok((7, 5, node.clone())), "equal in wall");
+    assert_eq!(clock.receive(5, &other(6, 9)), Ok((7, 6, node.clone())), "own ahead");
+    assert_eq!(clock.receive(5, &other(9, 9)), Ok((9, 10, node.clone())), "the other ahead");
+    assert_eq!(clock.tick(9), Ok((9, 11, node.clone())));
+    assert_eq!(clock.receive(5, &other(16, 0)), Err(Drift(11)));
+    assert_eq!(clock.tick(10), Ok((10, 0, node.clone())), "a refusal changes nothing");
+    assert_eq!(clock.receive(10, &other(10, 2_147_483_647)), Ok((11, 0, node)));
+}
+
+#[test]
+fn clock_values_are_three_parts() {
+    assert_eq!(clock::parse("007:08:n"), Some((7, 8, "n".into())));
+    for malformed in
+        ["", "1:2", "1:2:", "1:2:n:m", "+1:2:n", ":2:n", "1: 2:n", "18446744073709551616:0:n"]
+    {
+        assert_eq!(clock::parse(malformed), None, "{malformed}");
+    }
+}

@@ -1,0 +1,393 @@
+//! A naive store, written from the protocol description alone: what it says, [`Store`](statestore_proto::store::Store)
+//! must say too. It knows nothing of the rules of the crate under test; only bytes and clock texts are left to its codec.
+
+mod texts;
+
+use std::collections::BTreeMap;
+
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{
+    Command, Condition, Dialect, Notification, Refusal, Reply, WordCase,
+};
+use statestore_proto::mqtt::Qos;
+use statestore_proto::store::Counters;
+use statestore_proto::time::Now;
+use statestore_proto::topic::{REQUEST, RESERVED};
+
+pub use texts::{Stamp, text};
+use texts::{identity, notification_topic, stamp};
+
+use crate::ask::{Ask, Told};
+
+/// What is told, and the number of the registration for a notification (zero otherwise).
+pub type Out = Vec<(Told, u64)>;
+
+/// A stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Value.
+    pub value: Vec<u8>,
+    /// Version.
+    pub version: Stamp,
+    /// Fencing token.
+    pub fence: Option<Stamp>,
+    /// Millisecond from which on it is gone.
+    pub due: Option<u64>,
+}
+
+struct Watch {
+    client: String,
+    key: Vec<u8>,
+    dialect: Dialect,
+    number: u64,
+}
+
+struct Answered {
+    name: (String, String, Vec<u8>),
+    until: u64,
+    payload: Vec<u8>,
+    version: Option<Stamp>,
+}
+
+/// The model. Its settings are public.
+pub struct Oracle {
+    /// What is kept at most.
+    pub limits: StoreLimits,
+    /// The dialect, when it is pinned.
+    pub dialect: Option<Dialect>,
+    /// Whether verbs must be upper case.
+    pub word_case: WordCase,
+    /// Whether a write (or a read) of a key is allowed.
+    pub allows: fn(bool, &[u8]) -> bool,
+    /// What is stored.
+    pub entries: BTreeMap<Vec<u8>, Entry>,
+    /// What was seen and done.
+    pub counters: Counters,
+    watches: Vec<Watch>,
+    answers: Vec<Answered>,
+    clock: (u64, u64),
+    registrations: u64,
+}
+
+type Answer = Result<(Reply<Vec<u8>>, Option<Stamp>), Refusal>;
+
+impl Oracle {
+    /// An empty store.
+    #[must_use]
+    pub fn new(limits: StoreLimits) -> Self {
+        Self {
+            limits,
+            dialect: None,
+            word_case: WordCase::Any,
+            allows: |_, _| true,
+            entries: BTreeMap::new(),
+            counters: Counters::default(),
+            watches: Vec::new(),
+            answers: Vec::new(),
+            clock: (0, 0),
+            registrations: 0,
+        }
+    }
+
+    /// Section 1: what is a request at all, then its acknowledgement.
+    pub fn ask(&mut self, now: Now, ask: &Ask) -> Out {
+        let mut out = Vec::new();
+        self.read(now, ask, &mut out);
+        out.extend(ask.delivery.map(|delivery| (Told::Acknowledge(delivery), 0)));
+        out
+    }
+
+    fn read(&mut self, now: Now, ask: &Ask, out: &mut Out) {
+        let ms = now.instant.as_millis();
+        while self.answers.first().is_some_and(|answer| answer.until <= ms) {
+            self.answers.remove(0);
+        }
+        let client = identity(ask);
+        let Some(response) = ask.response_topic.clone().filter(|_| ask.topic == REQUEST) else {
+            let other = ask.topic != REQUEST;
+            *(if other {
+                &mut self.counters.strangers
+            } else {
+                &mut self.counters.unanswerable
+            }) += 1;
+            return;
+        };
+        let reserved = response == REQUEST || response.starts_with(RESERVED);
+        if reserved || response.is_empty() || response.contains(['+', '#', '\0']) {
+            self.counters.forbidden += 1;
+            out.extend(client.map(|client| (Told::Disconnect(client), 0)));
+            return;
+        }
+        let waited = ask.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));
+        if waited > 0 && ask.expiry.is_some_and(|seconds| waited >= u64::from(seconds) * 1_000) {
+            self.counters.expired_requests += 1;
+            return;
+        }
+        let page = if ask.deployed { Dialect::Deployed } else { Dialect::Page };
+        let dialect = self.dialect.unwrap_or(page);
+        let client = client.unwrap_or_default();
+        let (payload, version) = self.answer(now, ask, &client, &response, dialect, out);
+        out.push((
+            Told::Reply {
+                topic: response,
+                correlation: ask.correlation.clone(),
+                payload: payload.escape_ascii().to_string(),
+                version: version.map(text),
+            },
+            0,
+        ));
+    }
+
+    /// Section 11: a request that comes again gets the first answer again.
+    fn answer(
+        &mut self,
+        now: Now,
+        ask: &Ask,
+        client: &str,
+        response: &str,
+        dialect: Dialect,
+        out: &mut Out,
+    ) -> (Vec<u8>, Option<Stamp>) {
+        let ms = now.instant.as_millis();
+        let error =
+            |refusal: Refusal| (Reply::<Vec<u8>>::Error(refusal.into()).encode(dialect), None);
+        let command = match &ask.correlation {
+            None => Err(Refusal::MissingCorrelationData),
+            Some(_) if ask.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
+            Some(_) => Command::decode_with(&ask.payload, self.word_case)
+                .map_err(|error| error.kind.refusal()),
+        };
+        let (Ok(command), Some(correlation)) = (&command, ask.correlation.clone()) else {
+            self.counters.refused += 1;
+            return error(command.err().unwrap_or(Refusal::Syntax));
+        };
+        let name = (client.to_owned(), response.to_owned(), correlation);
+        let is_get = matches!(command, Command::Get { .. });
+        let same = |answer: &&Answered| answer.name == name && ms < answer.until && !is_get;
+        if let Some(first) = self.answers.iter().rev().find(same) {
+            self.counters.duplicates += 1;
+            return (first.payload.clone(), first.version.clone());
+        }
+        let answer = self.execute(now, ask, client, dialect, command, out);
+        let counters = &mut self.counters;
+        *(if answer.is_ok() {
+            &mut counters.executed[command.kind() as usize]
+        } else {
+            &mut counters.refused
+        }) += 1;
+        let (payload, version) = match answer {
+            Ok((reply, version)) => (reply.encode(dialect), version),
+            Err(refusal) => error(refusal),
+        };
+        if !is_get {
+            let until = ms + u64::from(ask.expiry.unwrap_or(60)) * 1_000;
+            self.answers.push(Answered {
+                name,
+                until,
+                payload: payload.clone(),
+                version: version.clone(),
+            });
+            let size = |answer: &Answered| {
+                let (client, topic, data) = &answer.name;
+                client.len() + topic.len() + data.len() + answer.payload.len()
+            };
+            while self.answers.len() > self.limits.replies_max
+                || self.answers.iter().map(size).sum::<usize>() > self.limits.reply_bytes_max
+            {
+                self.answers.remove(0);
+            }
+        }
+        (payload, version)
+    }
+
+    /// Sections 3 to 9, in the order of section 7.
+    fn execute(
+        &mut self,
+        now: Now,
+        ask: &Ask,
+        client: &str,
+        dialect: Dialect,
+        command: &Command<&[u8]>,
+        out: &mut Out,
+    ) -> Answer {
+        let (key, unix) = (command.key().to_vec(), now.unix.as_millis());
+        let (is_set, writes) = (matches!(command, Command::Set { .. }), command.kind().is_write());
+        let observes = matches!(command, Command::Observe { .. } | Command::Unobserve { .. });
+        let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
+        if !(self.allows)(writes, &key) || spoofed || (observes && client.is_empty()) {
+            return Err(Refusal::NotAuthorized);
+        }
+        let mut timestamp = None;
+        if is_set {
+            let text = ask.timestamp.as_ref().ok_or(Refusal::MissingTimestamp)?;
+            timestamp = Some(stamp(text, unix, Refusal::TimestampSkew)?);
+        }
+        let token = ask.token.as_ref().filter(|_| writes);
+        let token = token.map(|text| stamp(text, unix, Refusal::FencingTokenSkew)).transpose()?;
+        self.expire_if(now, out, |other| *other == key);
+        if self.has_no_room(command, client) && is_set {
+            self.expire_if(now, out, |_| true);
+        }
+        let entry = self.entries.get(&key).cloned();
+        if let Some(fence) =
+            entry.as_ref().filter(|_| writes).and_then(|entry| entry.fence.as_ref())
+        {
+            let token = token.as_ref().ok_or(Refusal::FencingTokenRequired)?;
+            if token < fence {
+                return Err(Refusal::FencingTokenLower);
+            }
+        }
+        let stored = entry.as_ref().map(|entry| entry.version.clone());
+        Ok(match (command, entry) {
+            (Command::Get { .. }, None) => (Reply::Absent, None),
+            (Command::Get { .. }, Some(entry)) => (Reply::Value(entry.value), stored),
+            (Command::Set { value, condition, expiry, .. }, entry) => {
+                let applies = entry.is_none_or(|entry| match condition {
+                    Condition::Always => true,
+                    Condition::IfAbsent => false,
+                    Condition::IfAbsentOrEqual => entry.value == *value,
+                    Condition::IfAbsentOrEqualTo(operand) => entry.value == operand.as_bytes(),
+                });
+                if !applies {
+                    return Ok((Reply::NotApplied, stored));
+                }
+                if self.has_no_room(command, client) {
+                    return Err(Refusal::QuotaExceeded);
+                }
+                let version = self.issue(unix, timestamp.max(token.clone()).unwrap_or_default())?;
+                let due = expiry.map(|px| now.instant.as_millis().saturating_add(px.as_millis()));
+                let entry =
+                    Entry { value: value.to_vec(), version: version.clone(), fence: token, due };
+                self.entries.insert(key.clone(), entry);
+                self.notify(&key, &Notification::Set(*value), &version, out);
+                (Reply::Done, Some(version))
+            }
+            (Command::Del { .. } | Command::VDel { .. }, None) => (Reply::NothingRemoved, None),
+            (Command::VDel { value, .. }, Some(entry)) if entry.value != *value => {
+                (Reply::NotApplied, stored)
+            }
+            (Command::Del { .. } | Command::VDel { .. }, Some(entry)) => {
+                self.entries.remove(&key);
+                self.notify(&key, &Notification::Deleted, &entry.version, out);
+                (Reply::Removed, stored)
+            }
+            (Command::Observe { .. }, _) => {
+                self.registrations += 1;
+                let watch =
+                    Watch { client: client.into(), key, dialect, number: self.registrations };
+                let full = self.has_no_room(command, client);
+                match self
+                    .watches
+                    .iter_mut()
+                    .find(|old| old.client == client && old.key == watch.key)
+                {
+                    Some(old) => *old = watch,
+                    None if full => return Err(Refusal::QuotaExceeded),
+                    None => self.watches.push(watch),
+                }
+                (Reply::Done, None)
+            }
+            (Command::Unobserve { .. }, _) => {
+                let gone = self.end(|watch| watch.client == client && watch.key == key) > 0;
+                (if gone { Reply::Done } else { Reply::NotObserved }, None)
+            }
+        })
+    }
+
+    /// Section 5: the quota, as the limits describe it.
+    fn has_no_room(&self, command: &Command<&[u8]>, client: &str) -> bool {
+        let (limits, key) = (&self.limits, *command.key());
+        let taken: usize =
+            self.entries.iter().map(|(key, entry)| key.len() + entry.value.len()).sum();
+        match command {
+            Command::Set { value, .. } => {
+                let old = self.entries.get(key).map(|entry| entry.value.len());
+                let after = taken - old.map_or(0, |old| key.len() + old) + key.len() + value.len();
+                key.len() > limits.key_bytes_max
+                    || (old.is_none() && self.entries.len() >= limits.keys_max)
+                    || (old.is_none_or(|old| value.len() > old) && after > limits.bytes_max)
+            }
+            Command::Observe { .. } => {
+                let here = self.watches.iter().filter(|watch| watch.key == key).count();
+                key.len() > limits.key_bytes_max
+                    || notification_topic(client, key).len() > 65_535
+                    || self.watches.len() >= limits.watches_max
+                    || here >= limits.watches_per_key_max
+            }
+            _ => false,
+        }
+    }
+
+    /// Section 6: one receive step, at most a minute ahead.
+    fn issue(&mut self, unix: u64, (wall, counter, _): Stamp) -> Result<Stamp, Refusal> {
+        let next = match self.clock.max((wall, counter)) {
+            (ahead, _) if unix > ahead => (unix, 0),
+            (ahead, 0x7fff_ffff..) => (ahead + 1, 0),
+            (ahead, counter) => (ahead, counter + 1),
+        };
+        if next.0 > unix + 60_000 {
+            self.counters.clock_errors += 1;
+            return Err(Refusal::TimestampSkew);
+        }
+        self.clock = next;
+        Ok((next.0, next.1, "StateStore".into()))
+    }
+
+    /// Section 8, when a timer fires: whatever is due goes, the earliest first.
+    pub fn expire(&mut self, now: Now) -> Out {
+        let mut out = Vec::new();
+        self.expire_if(now, &mut out, |_| true);
+        out
+    }
+
+    fn expire_if(&mut self, now: Now, out: &mut Out, which: impl Fn(&Vec<u8>) -> bool) {
+        let due = |entry: &Entry| entry.due.filter(|due| *due <= now.instant.as_millis());
+        let gone = self.entries.iter().filter(|(key, _)| which(key));
+        let mut gone: Vec<_> =
+            gone.filter_map(|(key, entry)| Some((due(entry)?, key.clone()))).collect();
+        gone.sort();
+        for (_, key) in gone {
+            let Some(entry) = self.entries.remove(&key) else { continue };
+            self.counters.expired_values += 1;
+            self.notify(&key, &Notification::Deleted, &entry.version, out);
+        }
+    }
+
+    fn notify(&mut self, key: &[u8], what: &Notification<&[u8]>, version: &Stamp, out: &mut Out) {
+        for watch in self.watches.iter().filter(|watch| watch.key == key) {
+            self.counters.notifications += 1;
+            let told = Told::Notification {
+                client: watch.client.clone(),
+                topic: notification_topic(&watch.client, key),
+                payload: what.encode(watch.dialect).escape_ascii().to_string(),
+                version: Some(text(version.clone())),
+            };
+            out.push((told, watch.number));
+        }
+    }
+
+    /// Section 9: a client that disconnects loses its registrations.
+    pub fn client_gone(&mut self, client: &str) {
+        self.counters.watches_lost += self.end(|watch| watch.client == client);
+    }
+
+    /// A notification of this registration reached nobody: the client's registrations up to it are lost.
+    pub fn undeliverable(&mut self, number: u64) {
+        let owner = self.watches.iter().find(|watch| watch.number == number);
+        let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
+        self.counters.watches_lost +=
+            self.end(|watch| watch.client == client && watch.number <= number);
+    }
+
+    /// How many registrations there are.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
+    fn end(&mut self, which: impl Fn(&Watch) -> bool) -> u64 {
+        let before = self.watches.len();
+        self.watches.retain(|watch| !which(watch));
+        (before - self.watches.len()) as u64
+    }
+}

@@ -1,0 +1,91 @@
+//! Proves that each accepted request has exactly one completion and at most one effect, however often it was delivered.
+//!
+//! Looks at completions and at the replies on the wire: a request that is executed twice is answered twice, and the
+//! second answer to a write that took effect cannot be the first.
+
+use statestore_proto::message::CommandKind;
+
+use crate::sim::{History, Wire};
+
+/// Checks a history and what was delivered during it.
+///
+/// # Errors
+/// What is wrong first.
+pub fn check(history: &History, wire: &Wire) -> Result<(), String> {
+    if history.strays > 0 {
+        return Err(format!("{} events belong to nothing that was asked", history.strays));
+    }
+    if let Some(op) = history.ops.iter().find(|op| op.completions != 1) {
+        return Err(format!("{} completions of {op:?}", op.completions));
+    }
+    for (name, exchange) in &wire.exchanges {
+        // A read has no effect, and a duplicate of it may well find another value. Neither is counted.
+        if exchange.kind == CommandKind::Get {
+            continue;
+        }
+        if let Some((first, rest)) = exchange.replies.split_first()
+            && let Some(other) = rest.iter().find(|other| *other != first)
+        {
+            return Err(format!(
+                "{name:?} ({:?}) took effect twice: answered {first:?} and then {other:?}",
+                exchange.kind
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use statestore_proto::message::{Command, CommandKind};
+
+    use super::check;
+    use crate::sim::{Answer, Exchange, History, Moment, Op, RequestName, Wire};
+
+    fn answered(kind: CommandKind, payloads: [&'static [u8]; 2]) -> Wire {
+        let replies = payloads
+            .map(|payload| Answer { payload: Bytes::from_static(payload), version: None })
+            .to_vec();
+        let exchange = Exchange {
+            first: 1,
+            deliveries: 2,
+            kind,
+            timestamp: None,
+            expected: Vec::new(),
+            replies,
+        };
+        let mut wire = Wire::default();
+        wire.exchanges.insert(RequestName::default(), exchange);
+        wire
+    }
+
+    #[test]
+    fn two_answers_to_one_write_are_noticed() {
+        let history = History::default();
+        assert!(check(&history, &answered(CommandKind::Del, [b":1\r\n", b":0\r\n"])).is_err());
+        assert_eq!(check(&history, &answered(CommandKind::Del, [b":1\r\n", b":1\r\n"])), Ok(()));
+        assert_eq!(
+            check(&history, &answered(CommandKind::Get, [b"$-1\r\n", b"$0\r\n\r\n"])),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn anything_but_one_completion_is_noticed() {
+        for completions in [0, 1, 2] {
+            let op = Op {
+                name: RequestName::default(),
+                command: Command::Get { key: Bytes::from_static(b"k") },
+                token: None,
+                invoked: Moment::default(),
+                completed: None,
+                completions,
+            };
+            let history = History { ops: vec![op], ..History::default() };
+            assert_eq!(check(&history, &Wire::default()).is_ok(), completions == 1);
+        }
+        let history = History { strays: 1, ..History::default() };
+        assert!(check(&history, &Wire::default()).is_err());
+    }
+}

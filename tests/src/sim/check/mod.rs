@@ -1,0 +1,30 @@
+//! What a history is held against. Each checker proves one thing and looks only at what it needs.
+
+pub mod effects;
+pub mod fencing;
+pub mod linear;
+pub mod versions;
+pub mod watches;
+
+mod search;
+
+use super::{Check, Report, Violation};
+
+/// Every check, each by itself: what one finds does not hide what another would.
+pub(super) fn all(report: &mut Report) {
+    let Report { history, wire, truth, scenario, .. } = &*report;
+    let found = [
+        (Check::Store, versions::conformance(wire)),
+        (Check::Linear, linear::check(history, truth.log())),
+        (
+            Check::Watches,
+            watches::check(history, truth, scenario.mix.delivery(), scenario.transit_max()),
+        ),
+        (Check::Effects, effects::check(history, wire)),
+        (Check::Fencing, fencing::check(history, truth)),
+        (Check::Versions, versions::check(wire)),
+    ];
+    for (check, result) in found {
+        report.violations.extend(result.err().map(|text| Violation::new(check, text)));
+    }
+}

@@ -1,0 +1,111 @@
+//! Proves that the versions the store issues strictly increase in the order of the requests that caused them, that each
+//! is greater than its request's timestamp, and that every answer is the one the naive store gives.
+
+use bytes::Bytes;
+use statestore_proto::message::{CommandKind, Reply};
+
+use crate::sim::{Exchange, Wire};
+
+/// Checks the versions of all writes that were answered.
+///
+/// # Errors
+/// What is wrong first.
+pub fn check(wire: &Wire) -> Result<(), String> {
+    let done = |exchange: &&Exchange| {
+        exchange.kind == CommandKind::Set
+            && exchange.replies.first().is_some_and(|reply| {
+                Reply::decode(&reply.payload, CommandKind::Set) == Ok(Reply::Done)
+            })
+    };
+    let mut sets: Vec<&Exchange> = wire.exchanges.values().filter(done).collect();
+    sets.sort_by_key(|exchange| exchange.first);
+    let mut last = None;
+    for exchange in sets {
+        let version = exchange.replies.first().and_then(|reply| reply.version.as_ref());
+        if version.is_none() {
+            return Err(format!("a write was answered without a version: {exchange:?}"));
+        }
+        if version <= exchange.timestamp.as_ref() {
+            return Err(format!("the version is not greater than the timestamp: {exchange:?}"));
+        }
+        if version <= last {
+            return Err(format!("the version is not greater than {last:?}: {exchange:?}"));
+        }
+        last = version;
+    }
+    Ok(())
+}
+
+/// Checks every answer against the naive store's.
+///
+/// # Errors
+/// What is wrong first.
+pub fn conformance(wire: &Wire) -> Result<(), String> {
+    for (name, exchange) in &wire.exchanges {
+        // The naive store keeps no registrations; what those do shows in what watches are told.
+        if matches!(exchange.kind, CommandKind::Observe | CommandKind::Unobserve) {
+            if let Some(reply) = exchange.replies.iter().find(|reply| !is_plain(&reply.payload)) {
+                return Err(format!("{name:?}: {reply:?} to a registration"));
+            }
+            continue;
+        }
+        let wrong = exchange.replies.iter().find(|reply| !exchange.expected.contains(reply));
+        if let Some(reply) = wrong {
+            return Err(format!("{name:?}: {reply:?} instead of {:?}", exchange.expected));
+        }
+    }
+    Ok(())
+}
+
+fn is_plain(payload: &Bytes) -> bool {
+    matches!(Reply::decode(payload, CommandKind::Unobserve), Ok(Reply::Done | Reply::NotObserved))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use statestore_proto::message::CommandKind;
+
+    use super::{check, conformance};
+    use crate::sim::{Answer, Exchange, RequestName, Wire};
+
+    fn answer(version: Option<&str>) -> Answer {
+        let version = version.map(|version| version.parse().unwrap());
+        Answer { payload: Bytes::from_static(b"+OK\r\n"), version }
+    }
+
+    /// Writes in order of arrival: timestamp and version.
+    fn wire(sets: &[(&str, Option<&str>)]) -> Wire {
+        let mut wire = Wire::default();
+        for (number, (timestamp, version)) in (1..).zip(sets) {
+            let exchange = Exchange {
+                first: number,
+                deliveries: 1,
+                kind: CommandKind::Set,
+                timestamp: Some(timestamp.parse().unwrap()),
+                expected: vec![answer(*version)],
+                replies: vec![answer(*version)],
+            };
+            // The order of names is not the order of arrival.
+            wire.exchanges.insert(RequestName { client: 0, number: 100 - number }, exchange);
+        }
+        wire
+    }
+
+    #[test]
+    fn versions_that_do_not_grow_are_noticed() {
+        let good = [("5:0:c", Some("5:1:s")), ("4:0:c", Some("5:2:s")), ("9:0:c", Some("9:1:s"))];
+        assert_eq!(check(&wire(&good)), Ok(()));
+        assert!(check(&wire(&[("5:0:c", Some("5:0:a"))])).is_err());
+        assert!(check(&wire(&[("5:0:c", None)])).is_err());
+        assert!(check(&wire(&[("5:0:c", Some("7:0:s")), ("5:0:c", Some("7:0:s"))])).is_err());
+    }
+
+    #[test]
+    fn other_answers_are_noticed() {
+        let mut wire = wire(&[("5:0:c", Some("5:1:s"))]);
+        assert_eq!(conformance(&wire), Ok(()));
+        wire.exchanges.values_mut().for_each(|exchange| exchange.expected = vec![answer(None)]);
+        assert!(conformance(&wire).is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! Proves what watches promise (see [`crate::sim`]): nothing invented, versions only grow, nothing missing while live,
+//! a gap before anything else after each reconnect, and in the end the state that the store holds.
+//!
+//! Compares what each watch was told with the true order of changes of its key.
+
+use statestore_proto::client::{WatchEnd, WatchEvent};
+use statestore_proto::hlc::Version;
+
+use crate::sim::{Change, Delivery, Effect, History, Note, Truth, Watched, What};
+
+/// Checks every watch of a history, by what can be promised under this delivery. No message takes longer from sender to
+/// receiver than `transit_max` milliseconds.
+///
+/// # Errors
+/// The first watch that was told wrong, what it was told, and what was true.
+pub fn check(
+    history: &History,
+    truth: &Truth,
+    delivery: Delivery,
+    transit_max: u64,
+) -> Result<(), String> {
+    for watched in &history.watches {
+        let log: Vec<&Change> =
+            truth.log().iter().filter(|change| change.key == watched.key).collect();
+        let follower = Follower::new(&log, delivery, transit_max);
+        follower.check(watched).map_err(|why| describe(watched, &log, &why))?;
+    }
+    Ok(())
+}
+
+fn describe(watched: &Watched, log: &[&Change], why: &str) -> String {
+    let notes = watched
+        .notes
+        .iter()
+        .map(|note| format!("    {} (after {}): {:?}\n", note.moment.at, note.after, note.what));
+    let log = log
+        .iter()
+        .map(|change| format!("    {}: {:?} {}\n", change.at, change.effect, change.version));
+    let (client, key) = (watched.client, &watched.key);
+    format!(
+        "client {client}, key {key:?}: {why}\n   told:\n{}   true:\n{}",
+        notes.collect::<String>(),
+        log.collect::<String>()
+    )
+}
+
+/// Follows one watch. A place is a number of changes: the state of the key after so many of them.
+struct Follower<'a> {
+    log: &'a [&'a Change],
+    delivery: Delivery,
+    transit_max: u64,
+    /// The place that was told last; `None` is somewhere where the key is absent.
+    told: Option<usize>,
+    /// The newest version told, and whether it was told as gone.
+    newest: Option<(Version, bool)>,
+    /// While live: places that the watch may be at.
+    live: Option<Vec<usize>>,
+    /// Whether the watch went live on an absent key and was told nothing since.
+    may_be_late: bool,
+    stopped: bool,
+    ended: bool,
+}
+
+impl<'a> Follower<'a> {
+    const fn new(log: &'a [&'a Change], delivery: Delivery, transit_max: u64) -> Self {
+        Self {
+            log,
+            delivery,
+            transit_max,
+            told: None,
+            newest: None,
+            live: None,
+            may_be_late: false,
+            stopped: false,
+            ended: false,
+        }
+    }
+
+    fn check(mut self, watched: &Watched) -> Result<(), String> {
+        for note in &watched.notes {
+            if self.ended {
+                return Err(format!("told {:?} after the end", note.what));
+            }
+            self.note(note).map_err(|why| format!("at {} ms: {why}", note.moment.at))?;
+        }
+        if self.ended {
+            return Ok(());
+        }
+        let live = self.live.as_ref().ok_or("quiet, connected and not live")?;
+        if self.delivery != Delivery::Broken && live.last() != Some(&self.log.len()) {
+            return Err("quiet, connected and not up to date".into());
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, note: &Note) -> Result<(), String> {
+        match &note.what {
+            What::Told(WatchEvent::Changed { value, version }) => {
+                let told = (value.as_deref(), version.as_ref());
+                self.order(told)?;
+                if self.live.is_some() {
+                    self.changed_live(note, told)
+                } else {
+                    self.changed(note, told)
+                }
+            }
+            What::Told(WatchEvent::Live) => self.go_live(note),
+            What::Told(WatchEvent::Gap) => {
+                self.nothing_missing(note.after)?;
+                self.live = None;
+                Ok(())
+            }
+            What::Told(WatchEvent::Ended(end)) => {
+                self.ended = true;
+                let expected = self.stopped && *end == WatchEnd::Stopped;
+                if expected { Ok(()) } else { Err(format!("ended by itself: {end:?}")) }
+            }
+            What::Ready if self.live.is_some() => Err("reconnected without a gap".into()),
+            What::Ready => Ok(()),
+            What::Unobserved => {
+                self.stopped = true;
+                self.nothing_missing(note.after)
+            }
+        }
+    }
+
+    /// What is told comes after what was told before: a deletion has the version of what it deletes.
+    fn order(&mut self, (value, version): (Option<&[u8]>, Option<&Version>)) -> Result<(), String> {
+        let Some(version) = version else {
+            return if value.is_some() { Err("a value without version".into()) } else { Ok(()) };
+        };
+        let this = (version.clone(), value.is_none());
+        match &self.newest {
+            Some(newest) if this <= *newest => Err(format!("{this:?} told after {newest:?}")),
+            _ => {
+                self.newest = Some(this);
+                Ok(())
+            }
+        }
+    }
+
+    /// A change told before the watch is live: it must have happened.
+    fn changed(
+        &mut self,
+        note: &Note,
+        told: (Option<&[u8]>, Option<&Version>),
+    ) -> Result<(), String> {
+        let place = self.find(note, told);
+        self.told = match told {
+            (Some(_), _) => Some(place.ok_or("told a value that nobody wrote so far")? + 1),
+            (None, None) => None,
+            (None, Some(version)) => {
+                // Overtaken by the read, the version known may be an earlier one than the one deleted.
+                let was_set = || self.log.iter().any(|change| change.version == *version.hlc());
+                let happened = place.is_some() || (self.delivery != Delivery::InOrder && was_set());
+                if !happened {
+                    return Err("told a deletion that did not happen so far".into());
+                }
+                None
+            }
+        };
+        Ok(())
+    }
+
+    /// A change told while live: the one that follows.
+    fn changed_live(
+        &mut self,
+        note: &Note,
+        told: (Option<&[u8]>, Option<&Version>),
+    ) -> Result<(), String> {
+        let place = self.find(note, told).ok_or("told a change that did not happen so far")?;
+        let late = std::mem::replace(&mut self.may_be_late, false);
+        let follows = self.live.as_ref().is_some_and(|places| places.contains(&place));
+        let excused = match self.delivery {
+            Delivery::InOrder => false,
+            Delivery::Reordered => late,
+            Delivery::Broken => true,
+        };
+        if !follows && !excused {
+            return Err(format!("a change is missing before {:?}", self.log.get(place)));
+        }
+        self.live = Some(vec![place + 1]);
+        self.told = Some(place + 1).filter(|_| told.0.is_some());
+        Ok(())
+    }
+
+    /// Where in the log a change is that was told.
+    fn find(
+        &self,
+        note: &Note,
+        (value, version): (Option<&[u8]>, Option<&Version>),
+    ) -> Option<usize> {
+        let version = version?.hlc();
+        self.log.iter().position(|change| {
+            let same = match (&change.effect, value) {
+                (Effect::Set(set), Some(value)) => set == value,
+                (Effect::Deleted | Effect::Expired, None) => true,
+                _ => false,
+            };
+            same && change.version == *version && change.at <= note.moment.at
+        })
+    }
+
+    /// What was told must be current, or have been when the answer to the read was on its way.
+    fn go_live(&mut self, note: &Note) -> Result<(), String> {
+        if self.live.is_some() {
+            return Err("live twice".into());
+        }
+        let earliest = note.after.saturating_sub(self.transit_max);
+        let places: Vec<usize> = (0..=self.log.len())
+            .filter(|place| self.told.map_or_else(|| self.is_absent(*place), |told| told == *place))
+            .filter(|place| {
+                let began = place.checked_sub(1).and_then(|before| self.log.get(before));
+                began.is_none_or(|change| change.at <= note.moment.at)
+                    && self.log.get(*place).is_none_or(|change| change.at >= earliest)
+            })
+            .collect();
+        if places.is_empty() {
+            return Err("live with what was out of date".into());
+        }
+        self.live = Some(places);
+        self.may_be_late = self.told.is_none();
+        Ok(())
+    }
+
+    fn is_absent(&self, place: usize) -> bool {
+        let last = place.checked_sub(1).and_then(|before| self.log.get(before));
+        last.is_none_or(|change| !matches!(change.effect, Effect::Set(_)))
+    }
+
+    /// Every change was told that had the time to arrive before `until`.
+    fn nothing_missing(&self, until: u64) -> Result<(), String> {
+        if self.delivery == Delivery::Broken {
+            return Ok(());
+        }
+        let next = self.live.as_ref().and_then(|places| self.log.get(*places.last()?));
+        match next {
+            Some(change) if change.at + self.transit_max < until => {
+                Err(format!("never told {change:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;

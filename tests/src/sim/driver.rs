@@ -1,0 +1,335 @@
+//! Lets a world live: what the clients do in each step, and the taps that record it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use statestore_loopback::{ClientIndex, Faults, World};
+use statestore_proto::client::{ClientConfig, Event, Outcome, RequestId, WatchEvent, WatchId};
+use statestore_proto::hlc::FencingToken;
+use statestore_proto::limits::{ClientLimits, StoreLimits};
+use statestore_proto::message::{Command, Reply};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Instant;
+use statestore_proto::topic;
+
+use super::history::{History, Moment, Note, Op, Watched, What};
+use super::scenario::{self, Mix, Scenario};
+use super::truth::Truth;
+use super::twin::Twin;
+use super::wire::{Digest, RequestName, Wire};
+use super::{Check, Violation, commands};
+
+/// A step of waiting moves time by this at most.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// How long the store has to subscribe to requests. See [`Mix::StoreLink`] for why nobody asks before.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How long the world is left alone at the end: longer than every time-out and delay together.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// One client and what its application knows.
+pub(super) struct Actor {
+    pub(super) index: ClientIndex,
+    /// The value that this client last tried to take the lock with.
+    pub(super) holder: Option<Bytes>,
+    /// Versions of the lock while it was held here, the latest last.
+    pub(super) tokens: Vec<FencingToken>,
+    requests: BTreeMap<RequestId, usize>,
+    watches: BTreeMap<WatchId, usize>,
+    sleepy: bool,
+    last_poll: u64,
+}
+
+/// A run under way.
+pub(super) struct Run {
+    pub(super) rng: Rng,
+    pub(super) keys: Vec<Bytes>,
+    pub(super) actors: Vec<Actor>,
+    pub(super) history: History,
+    pub(super) truth: Truth,
+    pub(super) wire: Wire,
+    pub(super) violations: Vec<Violation>,
+    pub(super) digest: Digest,
+    scenario: Scenario,
+    world: World,
+    order: u64,
+}
+
+impl Run {
+    pub(super) fn new(scenario: Scenario, twin: Twin) -> Self {
+        let mut rng = Rng::with_seed(scenario.seed);
+        let mut limits = StoreLimits::default();
+        twin.limit(&mut limits);
+        let config = StoreConfig::new(rng.u64(..)).limits(limits);
+        let mut world = World::new(rng.u64(..), scenario.faults, config);
+        world.set_tracing(true);
+        world.set_reconnect_after(scenario.reconnect_after);
+        world.set_store_clock(scenario.store_clock);
+        if let Some(tamper) = twin.tamper() {
+            world.set_tamper(tamper);
+        }
+        let mut actors = Vec::new();
+        for (number, setup) in scenario.clients.iter().enumerate() {
+            let events_max = if setup.sleepy { 2 } else { 4_096 };
+            let pending_max = if setup.sleepy { 4 } else { 1_024 };
+            let limits = ClientLimits { events_max, pending_max, ..ClientLimits::default() };
+            let config = ClientConfig::new(&format!("c{number}"), RequestName::nonce(number))
+                .map(|config| config.timeout(setup.timeout).limits(limits));
+            let index =
+                config.ok().and_then(|config| world.add_configured(config, setup.clock).ok());
+            actors.extend(index.map(|index| Actor {
+                index,
+                holder: None,
+                tokens: Vec::new(),
+                requests: BTreeMap::new(),
+                watches: BTreeMap::new(),
+                sleepy: setup.sleepy,
+                last_poll: 0,
+            }));
+        }
+        Self {
+            rng,
+            keys: commands::keys(scenario.plain_keys),
+            actors,
+            history: History::default(),
+            truth: Truth::default(),
+            wire: Wire::default(),
+            violations: Vec::new(),
+            digest: Digest::default(),
+            scenario,
+            world,
+            order: 0,
+        }
+    }
+
+    /// Everybody connects, the store is there, and some clients observe some keys.
+    pub(super) fn begin(&mut self) {
+        self.wait(WARM_UP);
+        for actor in 0..self.actors.len() {
+            for key in self.keys.clone() {
+                if self.rng.bool() {
+                    self.observe(actor, key);
+                }
+            }
+        }
+    }
+
+    /// One step: an application does something, something goes wrong, or the world goes on by one event.
+    pub(super) fn step(&mut self) {
+        let actor = self.rng.usize(0..self.actors.len());
+        let things_go_wrong = self.scenario.mix != Mix::Faultless;
+        let churn = self.scenario.churn;
+        match self.rng.u16(0..1_000) {
+            0..350 => {
+                let (command, token) = commands::choose(self, actor);
+                self.submit(actor, command, token);
+            }
+            350..360 => self.cancel(actor),
+            360..370 => {
+                let duration = Duration::from_millis(self.rng.u64(1..=1_500));
+                self.wait(duration);
+            }
+            370..375 if things_go_wrong => self.jump(actor),
+            400.. if self.rng.u16(0..1_000) < churn => match self.rng.u8(0..3) {
+                0 => self.observe_any(actor),
+                1 => self.unobserve(actor),
+                _ if things_go_wrong => self.disconnect(actor),
+                _ => {}
+            },
+            _ => {
+                let limit = self.world.now() + WAIT_MAX;
+                self.world.step(limit);
+                self.tap();
+            }
+        }
+    }
+
+    /// Nothing is done and nothing goes wrong any more, and everybody listens, until all is said.
+    pub(super) fn end(&mut self) {
+        self.world.set_faults(Faults::default());
+        self.actors.iter_mut().for_each(|actor| actor.sleepy = false);
+        // First of all: a watch that found no room catches up only once it was polled.
+        self.tap();
+        self.wait(QUIET);
+    }
+
+    pub(super) const fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.world.now().as_millis()
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        let limit: Instant = self.world.now() + duration;
+        while self.world.step(limit) {
+            self.tap();
+        }
+        self.tap();
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.order += 1;
+        Moment { order: self.order, at: self.now() }
+    }
+
+    fn submit(&mut self, actor: usize, command: Command<Bytes>, token: Option<FencingToken>) {
+        let index = self.actors[actor].index;
+        let Some((client, now)) = self.world.client(index) else { return };
+        let mut request = statestore_proto::client::Request::new(command.clone());
+        if let Some(token) = &token {
+            request = request.fencing_token(token.clone());
+        }
+        if self.rng.u8(0..8) == 0 {
+            request = request.timeout(Duration::from_millis(self.rng.u64(1..=200)));
+        }
+        // A full queue and a clock that is too far behind are legal answers.
+        let Ok(id) = client.submit(now, request) else { return };
+        let invoked = self.moment();
+        let token = token.filter(|_| command.kind().is_write());
+        self.actors[actor].requests.insert(id, self.history.ops.len());
+        self.history.ops.push(Op {
+            name: RequestName::new(actor, id),
+            command,
+            token,
+            invoked,
+            completed: None,
+            completions: 0,
+        });
+    }
+
+    fn observe(&mut self, actor: usize, key: Bytes) {
+        let Some((client, now)) = self.world.client(self.actors[actor].index) else { return };
+        if let Ok(id) = client.observe(now, key.clone()) {
+            self.actors[actor].watches.insert(id, self.history.watches.len());
+            self.history.watches.push(Watched { client: actor, key, notes: Vec::new() });
+        }
+    }
+
+    fn observe_any(&mut self, actor: usize) {
+        let key = self.keys[self.rng.usize(0..self.keys.len())].clone();
+        self.observe(actor, key);
+    }
+
+    fn unobserve(&mut self, actor: usize) {
+        let open: Vec<(WatchId, usize)> =
+            self.actors[actor].watches.iter().map(|(id, watch)| (*id, *watch)).collect();
+        let Some((id, watch)) = self.rng.choice(open) else { return };
+        let Some((client, now)) = self.world.client(self.actors[actor].index) else { return };
+        if client.unobserve(now, id) {
+            let (moment, after) = (self.moment(), self.actors[actor].last_poll);
+            let what = What::Unobserved;
+            self.history.watches[watch].notes.push(Note { moment, after, what });
+        }
+    }
+
+    fn cancel(&mut self, actor: usize) {
+        let open: Vec<RequestId> = self.actors[actor].requests.keys().copied().collect();
+        let Some(id) = self.rng.choice(open) else { return };
+        if let Some((client, _)) = self.world.client(self.actors[actor].index) {
+            client.cancel(id);
+        }
+    }
+
+    fn disconnect(&mut self, actor: usize) {
+        // What was said so far was said before, so that whatever follows is known to be about the loss.
+        if !self.actors[actor].sleepy {
+            self.poll(actor);
+        }
+        self.world.disconnect(self.actors[actor].index);
+        self.tap();
+    }
+
+    /// Sets a clock to another time, forward or back.
+    fn jump(&mut self, actor: usize) {
+        let clock = scenario::clock(&mut self.rng, true);
+        if self.rng.u8(0..4) == 0 {
+            self.world.set_store_clock(clock);
+        } else {
+            self.world.set_client_clock(self.actors[actor].index, clock);
+        }
+    }
+
+    /// Records what was delivered in the last step, and holds the store to what it must hold.
+    fn tap(&mut self) {
+        let at = self.now();
+        self.truth.expire(at);
+        let trace = self.world.take_trace();
+        let (store, now) = self.world.store();
+        for message in &trace {
+            self.digest.message(at, message);
+            if *message.topic == *topic::REQUEST {
+                let answer = self.truth.take(now, message);
+                self.wire.request(message, answer);
+            } else if message.correlation_data.is_some() {
+                self.wire.reply(message);
+            }
+        }
+        if self.violations.is_empty() {
+            let differs = |key: &Bytes| Some((key.clone(), self.truth.differs(store, now, key)?));
+            let wrong = self.keys.iter().find_map(differs);
+            self.violations.extend(wrong.map(|(key, text)| Violation {
+                check: Check::Store,
+                text: format!("at {at} ms, key {key:?}: {text}"),
+            }));
+        }
+        for actor in 0..self.actors.len() {
+            if !self.actors[actor].sleepy || self.rng.u8(0..8) == 0 {
+                self.poll(actor);
+            }
+        }
+    }
+
+    /// Takes every event of a client.
+    fn poll(&mut self, actor: usize) {
+        let after = self.actors[actor].last_poll;
+        while let Some(event) = self.world.poll_event(self.actors[actor].index) {
+            let at = self.now();
+            self.digest.event(at, actor, &event);
+            let moment = self.moment();
+            match event {
+                Event::Completed { id, outcome } => self.completed(actor, id, moment, outcome),
+                Event::Watch { id, event } => {
+                    let Some(watch) = self.actors[actor].watches.get(&id).copied() else {
+                        self.history.strays += 1;
+                        continue;
+                    };
+                    if matches!(event, WatchEvent::Ended(_)) {
+                        self.actors[actor].watches.remove(&id);
+                    }
+                    let what = What::Told(event);
+                    self.history.watches[watch].notes.push(Note { moment, after, what });
+                }
+                Event::Ready => {
+                    for watch in self.actors[actor].watches.values() {
+                        let what = What::Ready;
+                        self.history.watches[*watch].notes.push(Note { moment, after, what });
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.actors[actor].last_poll = self.now();
+    }
+
+    fn completed(&mut self, actor: usize, id: RequestId, moment: Moment, outcome: Outcome) {
+        let name = RequestName::new(actor, id);
+        let number = self.actors[actor].requests.remove(&id);
+        let number = number.or_else(|| self.history.ops.iter().position(|op| op.name == name));
+        let Some(op) = number.and_then(|number| self.history.ops.get_mut(number)) else {
+            self.history.strays += 1;
+            return;
+        };
+        op.completions += 1;
+        if let Outcome::Replied { reply: Reply::Done, version: Some(version) } = &outcome
+            && *op.key() == commands::LOCK
+        {
+            self.actors[actor].tokens.push(version.to_fencing_token());
+        }
+        op.completed = Some((moment, outcome));
+    }
+}

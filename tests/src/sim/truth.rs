@@ -1,0 +1,260 @@
+//! What the store must do: a second, naive store, fed with the requests that reach the real one.
+//!
+//! It shares the codec and the clock values with the crate under test and nothing else. Its log is the true order of
+//! changes, and [`Truth::differs`] holds the real store to it after every step.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use statestore_loopback::Message;
+use statestore_proto::hlc::{Hlc, NodeId};
+use statestore_proto::message::{
+    Command, CommandKind, Condition, Dialect, Refusal, Reply, ServiceError, property,
+};
+use statestore_proto::store::Store;
+use statestore_proto::time::{Now, UnixTime};
+
+use super::wire::{Answer, RequestName, name_of, user_property};
+
+/// How far ahead of the store a timestamp may be.
+const DRIFT_MAX: u64 = 60_000;
+
+/// One applied change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// True time.
+    pub at: u64,
+    /// Of which key.
+    pub key: Bytes,
+    /// What became of it.
+    pub effect: Effect,
+    /// The version of the value set, or of the one that is gone.
+    pub version: Hlc,
+    /// Which request did it; an expiry is nobody's.
+    pub by: Option<RequestName>,
+}
+
+/// What became of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It has this value.
+    Set(Bytes),
+    /// It was deleted.
+    Deleted,
+    /// Its time had come.
+    Expired,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    value: Bytes,
+    version: Hlc,
+    fence: Option<Hlc>,
+    expires: Option<u64>,
+}
+
+/// The naive store.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    held: BTreeMap<Bytes, Held>,
+    clock: (u64, u64),
+    answers: BTreeMap<RequestName, (Answer, u64)>,
+    log: Vec<Change>,
+}
+
+/// The timestamps of a request.
+struct Stamps {
+    timestamp: Option<Hlc>,
+    token: Option<Hlc>,
+}
+
+impl Truth {
+    /// Every change so far, in order.
+    #[must_use]
+    pub fn log(&self) -> &[Change] {
+        &self.log
+    }
+
+    /// The value and version of a key.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<(&Bytes, &Hlc)> {
+        self.held.get(key).map(|held| (&held.value, &held.version))
+    }
+
+    /// Lets everything expire that is due.
+    pub fn expire(&mut self, at: u64) {
+        let due = |held: &Held| held.expires.is_some_and(|expires| expires <= at);
+        if !self.held.values().any(due) {
+            return;
+        }
+        let keys: Vec<Bytes> =
+            self.held.iter().filter(|(_, held)| due(held)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.remove(at, &key, Effect::Expired, None);
+        }
+    }
+
+    /// Takes a request; what the answer must be, where this store knows.
+    pub fn take(&mut self, now: Now, message: &Message) -> Option<Answer> {
+        let name = name_of(message)?;
+        let command = Command::decode(&message.payload).ok()?;
+        if matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve) {
+            return None;
+        }
+        let at = now.instant.as_millis();
+        let reads = command.kind() == CommandKind::Get;
+        if let Some((first, until)) = self.answers.get(&name)
+            && at < *until
+            && !reads
+        {
+            return Some(first.clone());
+        }
+        let (reply, version) = self.execute(now, message, &command, name);
+        let answer = Answer { payload: reply.to_bytes(Dialect::Deployed), version };
+        if !reads {
+            let kept = u64::from(message.message_expiry.unwrap_or(60)) * 1_000;
+            self.answers.insert(name, (answer.clone(), at + kept));
+        }
+        Some(answer)
+    }
+
+    /// In what way the real store differs from this one for a key.
+    #[must_use]
+    pub fn differs(&self, store: &Store, now: Now, key: &[u8]) -> Option<String> {
+        let (own, real) = (self.held.get(key), store.get(now, key));
+        let same = match (own, &real) {
+            (None, None) => true,
+            (Some(own), Some(real)) => {
+                own.value == real.value
+                    && own.version == *real.version.hlc()
+                    && own.fence.as_ref() == real.fencing_token.map(|token| token.hlc())
+                    && own.expires == real.expires.map(|at| at.as_millis())
+            }
+            _ => false,
+        };
+        (!same).then(|| format!("the store holds {real:?} where {own:?} was expected"))
+    }
+
+    fn execute(
+        &mut self,
+        now: Now,
+        message: &Message,
+        command: &Command<&[u8]>,
+        name: RequestName,
+    ) -> (Reply<Bytes>, Option<Hlc>) {
+        let at = now.instant.as_millis();
+        let stamps = match stamps(message, command.kind(), now.unix.as_millis()) {
+            Ok(stamps) => stamps,
+            Err(refusal) => return refused(refusal),
+        };
+        let held = self.held.get(*command.key());
+        let fence = held.and_then(|held| held.fence.as_ref());
+        let version = held.map(|held| held.version.clone());
+        let found = held.map(|held| held.value.clone());
+        if command.kind().is_write() {
+            match (fence, &stamps.token) {
+                (Some(_), None) => return refused(Refusal::FencingTokenRequired),
+                (Some(fence), Some(token)) if token < fence => {
+                    return refused(Refusal::FencingTokenLower);
+                }
+                _ => {}
+            }
+        }
+        match command {
+            Command::Get { .. } => (found.map_or(Reply::Absent, Reply::Value), version),
+            Command::Set { value, condition, .. }
+                if found.as_ref().is_some_and(|found| !allows(condition, found, value)) =>
+            {
+                (Reply::NotApplied, version)
+            }
+            Command::Set { .. } => self.set(now, command, stamps, name),
+            _ if found.is_none() => (Reply::NothingRemoved, None),
+            Command::VDel { value, .. } if found.as_ref().is_some_and(|found| found != value) => {
+                (Reply::NotApplied, version)
+            }
+            _ => {
+                self.remove(at, command.key(), Effect::Deleted, Some(name));
+                (Reply::Removed, version)
+            }
+        }
+    }
+
+    fn set(
+        &mut self,
+        now: Now,
+        command: &Command<&[u8]>,
+        stamps: Stamps,
+        name: RequestName,
+    ) -> (Reply<Bytes>, Option<Hlc>) {
+        let Command::Set { key, value, expiry, .. } = command else {
+            return refused(Refusal::Syntax);
+        };
+        let Some(version) = self.issue(now.unix.as_millis(), &stamps) else {
+            return refused(Refusal::TimestampSkew);
+        };
+        let at = now.instant.as_millis();
+        let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+        self.log.push(Change {
+            at,
+            key: key.clone(),
+            effect: Effect::Set(value.clone()),
+            version: version.clone(),
+            by: Some(name),
+        });
+        let expires = expiry.map(|expiry| at + expiry.as_millis());
+        self.held
+            .insert(key, Held { value, version: version.clone(), fence: stamps.token, expires });
+        (Reply::Done, Some(version))
+    }
+
+    /// The version of a write: past the clock, the request's timestamp and its token.
+    fn issue(&mut self, now: u64, stamps: &Stamps) -> Option<Hlc> {
+        let latest = stamps.timestamp.as_ref().max(stamps.token.as_ref())?;
+        let past = self.clock.max((latest.wall().as_millis(), latest.counter()));
+        let next = if now > past.0 { (now, 0) } else { (past.0, past.1 + 1) };
+        if next.0 > now + DRIFT_MAX {
+            return None;
+        }
+        self.clock = next;
+        let node = NodeId::new("StateStore").ok()?;
+        Some(Hlc::new(UnixTime::from_millis(next.0), next.1, node))
+    }
+
+    fn remove(&mut self, at: u64, key: &[u8], effect: Effect, by: Option<RequestName>) {
+        if let Some((key, held)) = self.held.remove_entry(key) {
+            self.log.push(Change { at, key, effect, version: held.version, by });
+        }
+    }
+}
+
+fn stamps(message: &Message, kind: CommandKind, now: u64) -> Result<Stamps, Refusal> {
+    let read = |name, skew| {
+        let Some(text) = user_property(message, name) else { return Ok(None) };
+        let hlc: Hlc = text.parse().map_err(|_| Refusal::MalformedTimestamp)?;
+        if hlc.wall().as_millis() > now + DRIFT_MAX { Err(skew) } else { Ok(Some(hlc)) }
+    };
+    let mut stamps = Stamps { timestamp: None, token: None };
+    if kind == CommandKind::Set {
+        stamps.timestamp = read(property::TIMESTAMP, Refusal::TimestampSkew)?;
+        if stamps.timestamp.is_none() {
+            return Err(Refusal::MissingTimestamp);
+        }
+    }
+    if kind.is_write() {
+        stamps.token = read(property::FENCING_TOKEN, Refusal::FencingTokenSkew)?;
+    }
+    Ok(stamps)
+}
+
+fn allows(condition: &Condition<&[u8]>, found: &[u8], value: &[u8]) -> bool {
+    match condition {
+        Condition::Always => true,
+        Condition::IfAbsent => false,
+        Condition::IfAbsentOrEqual => found == value,
+        Condition::IfAbsentOrEqualTo(operand) => found == operand.as_bytes(),
+    }
+}
+
+fn refused(refusal: Refusal) -> (Reply<Bytes>, Option<Hlc>) {
+    (Reply::Error(ServiceError::Known(refusal)), None)
+}

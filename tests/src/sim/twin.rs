@@ -1,0 +1,109 @@
+//! Worlds that are broken on purpose: a checker that says nothing about its twin proves nothing.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use statestore_loopback::{Message, Tamper};
+use statestore_proto::hlc::{Hlc, HlcRef};
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Command, property};
+use statestore_proto::mqtt::Correlation;
+use statestore_proto::topic;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Twin {
+    /// Nothing.
+    #[default]
+    Sound,
+    /// Every token becomes the greatest one seen so far, so that none is ever too old: as if the fence were open.
+    OpenFence,
+    /// The store remembers no answers.
+    NoReplyCache,
+    /// A client's second and later KEYNOTIFY for a key goes to a key that nobody writes: as if it never registered
+    /// again.
+    NoReregistration,
+    /// A read is answered with what the same key was read as before.
+    StaleReads,
+}
+
+/// A key that nobody writes.
+const ELSEWHERE: &[u8] = b"elsewhere";
+
+impl Twin {
+    pub(super) const fn limit(self, limits: &mut StoreLimits) {
+        if matches!(self, Self::NoReplyCache) {
+            limits.replies_max = 0;
+        }
+    }
+
+    pub(super) fn tamper(self) -> Option<Tamper> {
+        match self {
+            Self::Sound | Self::NoReplyCache => None,
+            Self::OpenFence => Some(open_fence()),
+            Self::NoReregistration => Some(no_reregistration()),
+            Self::StaleReads => Some(stale_reads()),
+        }
+    }
+}
+
+fn open_fence() -> Tamper {
+    let mut greatest: Option<Hlc> = None;
+    Box::new(move |message| {
+        let tokens =
+            message.user_properties.iter_mut().filter(|(name, _)| *name == property::FENCING_TOKEN);
+        for (_, text) in tokens {
+            let token = HlcRef::parse(text).ok().map(Hlc::from);
+            greatest = greatest.take().max(token);
+            if let Some(greatest) = &greatest {
+                *text = greatest.to_string();
+            }
+        }
+    })
+}
+
+fn no_reregistration() -> Tamper {
+    let mut first: BTreeMap<(Arc<str>, Vec<u8>), Vec<u8>> = BTreeMap::new();
+    Box::new(move |message| {
+        if let Ok(Command::Observe { key }) = Command::decode(&message.payload) {
+            // The copy of a doubled request is the same request.
+            let name = correlation(message);
+            let known = first.entry((Arc::clone(&message.sender), key.to_vec()));
+            if known.or_insert_with(|| name.clone()) != &name {
+                message.payload = Command::Observe { key: ELSEWHERE }.encode().into();
+            }
+        }
+    })
+}
+
+/// Payload and user properties.
+type Answer = (Bytes, Vec<(&'static str, String)>);
+
+fn stale_reads() -> Tamper {
+    let mut asked: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut answers: BTreeMap<Vec<u8>, Answer> = BTreeMap::new();
+    Box::new(move |message| {
+        let name = correlation(message);
+        if *message.topic == *topic::REQUEST {
+            if let Ok(Command::Get { key }) = Command::decode(&message.payload) {
+                asked.insert(name, key.to_vec());
+            }
+        } else if let Some(key) = asked.remove(&name) {
+            let answer = (message.payload.clone(), message.user_properties.clone());
+            match answers.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(answer);
+                }
+                Entry::Occupied(mut entry) => {
+                    (message.payload, message.user_properties) = entry.insert(answer);
+                }
+            }
+        }
+    })
+}
+
+fn correlation(message: &Message) -> Vec<u8> {
+    message.correlation_data.as_ref().map(Correlation::as_bytes).unwrap_or_default().to_vec()
+}

@@ -1,0 +1,194 @@
+//! What was delivered: requests to the store and replies from it, put together by their correlation data.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use bytes::Bytes;
+use statestore_loopback::Message;
+use statestore_proto::client::{Event, RequestId};
+use statestore_proto::hlc::Hlc;
+use statestore_proto::message::{Command, CommandKind, property};
+use statestore_proto::mqtt::Correlation;
+
+/// A request by its correlation data: which client, and which of its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestName {
+    /// The index of the client.
+    pub client: usize,
+    /// The number of the request.
+    pub number: u64,
+}
+
+impl RequestName {
+    /// How a request of a client is named on the wire.
+    #[must_use]
+    pub fn new(client: usize, id: RequestId) -> Self {
+        let mut number = Number(0);
+        id.hash(&mut number);
+        Self { client, number: number.0 }
+    }
+
+    /// The nonce that a client with this index is configured with.
+    #[must_use]
+    pub fn nonce(client: usize) -> [u8; 8] {
+        (client as u64 + 1).to_be_bytes()
+    }
+}
+
+/// Hands out the number inside an id, which has no other way out.
+struct Number(u64);
+
+impl Hasher for Number {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// The request that a request or reply belongs to.
+pub(super) fn name_of(message: &Message) -> Option<RequestName> {
+    let data: [u8; 16] =
+        message.correlation_data.as_ref().map(Correlation::as_bytes)?.try_into().ok()?;
+    let (nonce, number) = data.split_at(8);
+    let nonce = u64::from_be_bytes(nonce.try_into().ok()?);
+    let number = u64::from_be_bytes(number.try_into().ok()?);
+    Some(RequestName { client: usize::try_from(nonce.checked_sub(1)?).ok()?, number })
+}
+
+/// A user property by its name.
+pub(super) fn user_property<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    message
+        .user_properties
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map(|(_, value)| value.as_str())
+}
+
+/// An answer: its payload, and the version that came with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The payload.
+    pub payload: Bytes,
+    /// `__ts`.
+    pub version: Option<Hlc>,
+}
+
+/// One request and everything delivered about it.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// When it first reached the store, among all requests.
+    pub first: u64,
+    /// How often it reached the store.
+    pub deliveries: u32,
+    /// What it asks.
+    pub kind: CommandKind,
+    /// Its own `__ts`.
+    pub timestamp: Option<Hlc>,
+    /// What the store had to answer, each time; empty where that is not known.
+    pub expected: Vec<Answer>,
+    /// What was delivered to the client.
+    pub replies: Vec<Answer>,
+}
+
+/// All requests that reached the store.
+#[derive(Clone, Debug, Default)]
+pub struct Wire {
+    /// By name.
+    pub exchanges: BTreeMap<RequestName, Exchange>,
+    requests: u64,
+}
+
+impl Wire {
+    /// Takes a request that reached the store, and what it must answer.
+    pub fn request(&mut self, message: &Message, expected: Option<Answer>) {
+        let Some(name) = name_of(message) else { return };
+        let Ok(command) = Command::decode(&message.payload) else { return };
+        self.requests += 1;
+        let exchange = self.exchanges.entry(name).or_insert_with(|| Exchange {
+            first: self.requests,
+            deliveries: 0,
+            kind: command.kind(),
+            timestamp: stamp(message),
+            expected: Vec::new(),
+            replies: Vec::new(),
+        });
+        exchange.deliveries += 1;
+        exchange.expected.extend(expected);
+    }
+
+    /// Takes a reply that reached a client.
+    pub fn reply(&mut self, message: &Message) {
+        let exchange = name_of(message).and_then(|name| self.exchanges.get_mut(&name));
+        if let Some(exchange) = exchange {
+            let payload = message.payload.clone();
+            exchange.replies.push(Answer { payload, version: stamp(message) });
+        }
+    }
+}
+
+fn stamp(message: &Message) -> Option<Hlc> {
+    user_property(message, property::TIMESTAMP)?.parse().ok()
+}
+
+/// A running hash (FNV-1a) of everything delivered and told: equal runs have equal digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    /// The hash so far.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+
+    /// Takes a delivered message.
+    pub fn message(&mut self, at: u64, message: &Message) {
+        self.bytes(&at.to_le_bytes());
+        self.bytes(message.sender.as_bytes());
+        self.bytes(message.topic.as_bytes());
+        self.bytes(&message.payload);
+        let topic = message.response_topic.as_deref().unwrap_or_default();
+        self.bytes(topic.as_bytes());
+        let correlation = message.correlation_data.as_ref().map(Correlation::as_bytes);
+        self.bytes(correlation.unwrap_or_default());
+        self.bytes(&message.message_expiry.unwrap_or_default().to_le_bytes());
+        for (name, value) in &message.user_properties {
+            self.bytes(name.as_bytes());
+            self.bytes(value.as_bytes());
+        }
+    }
+
+    /// Takes an event.
+    pub fn event(&mut self, at: u64, client: usize, event: &Event) {
+        self.bytes(&at.to_le_bytes());
+        self.bytes(&client.to_le_bytes());
+        // Writing to a hash cannot fail.
+        let _ = fmt::Write::write_fmt(self, format_args!("{event:?}"));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        // The length keeps neighbours apart.
+        for byte in bytes.len().to_le_bytes().iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.bytes(text.as_bytes());
+        Ok(())
+    }
+}
