@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -146,8 +147,10 @@ impl Client {
             }
             // It took its time already.
             Outcome::TimedOut { .. } => self.register(id),
-            // Once more, but not at once: nobody listens there, or nobody who makes sense.
-            _ => self.retry_later(id),
+            // Nobody listens there yet, as when this client was faster than a store that starts.
+            Outcome::Rejected(_) => self.retry_after(id, self.config.timeout / 10),
+            // Nobody who makes sense.
+            _ => self.retry_after(id, self.config.timeout),
         }
     }
 
@@ -236,9 +239,9 @@ impl Client {
         }
     }
 
-    fn retry_later(&mut self, id: WatchId) {
+    fn retry_after(&mut self, id: WatchId, pause: Duration) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
-        let at = self.now.instant + self.config.timeout;
+        let at = self.now.instant + pause;
         watch.phase = Phase::Waiting;
         watch.retry_at = Some(at);
         self.deadlines.insert(at, Timer::Retry(id));

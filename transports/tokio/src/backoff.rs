@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// How long to wait between tries.
 ///
-/// The pause doubles from `first` to `longest`; each is shortened by a random part of up to a half.
+/// The pause doubles from `first` to `longest`; each is shortened by a random part of up to a half. A connection that
+/// lasted for longer than `longest` starts it anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The pause after the first failure.
@@ -38,6 +39,11 @@ impl Pauses {
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         let full = self.backoff.first.saturating_mul(factor).min(self.backoff.longest);
         full.mul_f64(1.0 - self.rng.f64() / 2.0)
+    }
+
+    /// The longest pause.
+    pub(crate) const fn longest(&self) -> Duration {
+        self.backoff.longest
     }
 
     pub(crate) const fn failed(&mut self) {

@@ -56,7 +56,12 @@ impl<M: Machine, L: Link> Driver<M, L> {
                     continue;
                 }
             }
+            let since = tokio::time::Instant::now();
             let end = self.online().await;
+            // One that is thrown out at once, by another with its client id say, is to pause longer and longer.
+            if since.elapsed() > self.pauses.longest() {
+                self.pauses.succeeded();
+            }
             self.machine.disconnected(self.clock.now());
             self.machine.settle(self.clock.now());
             match end {
@@ -108,7 +113,6 @@ impl<M: Machine, L: Link> Driver<M, L> {
             }
         };
         let connected = connected.map_err(End::Failed)?;
-        pauses.succeeded();
         info!(session_present = connected.session_present, "connected");
         machine.connected(clock.now(), connected.session_present);
         Ok(())
