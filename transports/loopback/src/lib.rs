@@ -35,7 +35,3 @@ pub use hub::{Hub, HubLink};
 pub use message::Message;
 pub use session::{Error, Found, Session};
 pub use world::{ClientIndex, Clock, World};
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

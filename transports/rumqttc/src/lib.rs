@@ -94,3 +94,8 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(RumqttcLink::for_store(options))
 }
+
+/// The programs in the README of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
