@@ -61,6 +61,8 @@ pub struct Incoming<'a> {
     pub message_expiry: Option<u32>,
     /// When it arrived, if it had to wait since: what is past its expiry by then is dropped.
     pub arrived: Option<Instant>,
+    /// The client id of the sender, where the broker vouches for it; ordinary brokers do not.
+    pub verified_sender: Option<&'a str>,
     /// Handed back in [`Transmit::Acknowledge`] when the message may be acknowledged.
     pub delivery: Option<Delivery>,
     pub(crate) properties: Properties<'a>,
@@ -92,6 +94,7 @@ impl<'a> Incoming<'a> {
             content_type: None,
             message_expiry: None,
             arrived: None,
+            verified_sender: None,
             delivery: None,
             properties: Properties::default(),
         }

@@ -16,8 +16,8 @@ pub(super) struct Watch {
     pub(super) phase: Phase,
     /// The newest state known: what is not newer is no news.
     known: State,
-    /// What the application was told last.
-    told: State,
+    /// What the application was told last; `None` when that is lost.
+    told: Option<State>,
     /// The newest state heard of since registering, not told yet.
     heard: Option<(State, Option<Bytes>)>,
     /// Whether that was heard after the read was sent.
@@ -100,7 +100,7 @@ impl Watch {
             key,
             phase: Phase::Waiting,
             known: State::Absent(None),
-            told: State::Absent(None),
+            told: Some(State::Absent(None)),
             heard: None,
             heard_since_read: false,
             gap: true,
@@ -168,7 +168,7 @@ impl Watch {
             Some(_) => (read, value),
         };
         self.phase = Phase::Live;
-        let is_news = !state.is_same(&self.told);
+        let is_news = !self.told.as_ref().is_some_and(|told| state.is_same(told));
         let version = state.version().cloned();
         self.known = match state {
             State::Absent(deleted) => State::Absent(deleted.max(floor)),
@@ -179,7 +179,12 @@ impl Watch {
 
     /// Notes that the application was told what is known.
     pub(super) fn told(&mut self) {
-        self.told = self.known.clone();
+        self.told = Some(self.known.clone());
+    }
+
+    /// Notes that nobody knows any more what the application was told.
+    pub(super) fn forget_told(&mut self) {
+        self.told = None;
     }
 }
 

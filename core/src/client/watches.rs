@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -92,6 +93,23 @@ impl Client {
         true
     }
 
+    /// Tells a gap, reads the key again and tells its state whatever it is: for an application that lost events of this
+    /// watch. `false` when the watch is over.
+    pub fn refresh(&mut self, now: Now, id: WatchId) -> bool {
+        self.now = now;
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
+        if matches!(watch.phase, Phase::Stopping | Phase::Ended(_)) {
+            return false;
+        }
+        watch.forget_told();
+        let read_again = watch.phase == Phase::Live;
+        self.tell_gap(id);
+        if read_again {
+            self.request(id, Phase::Reading);
+        }
+        true
+    }
+
     /// Takes a notification that was read.
     pub(super) fn hear(
         &mut self,
@@ -129,8 +147,10 @@ impl Client {
             }
             // It took its time already.
             Outcome::TimedOut { .. } => self.register(id),
-            // Once more, but not at once: nobody listens there, or nobody who makes sense.
-            _ => self.retry_later(id),
+            // Nobody listens there yet, as when this client was faster than a store that starts.
+            Outcome::Rejected(_) => self.retry_after(id, self.config.timeout / 10),
+            // Nobody who makes sense.
+            _ => self.retry_after(id, self.config.timeout),
         }
     }
 
@@ -219,9 +239,9 @@ impl Client {
         }
     }
 
-    fn retry_later(&mut self, id: WatchId) {
+    fn retry_after(&mut self, id: WatchId, pause: Duration) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
-        let at = self.now.instant + self.config.timeout;
+        let at = self.now.instant + pause;
         watch.phase = Phase::Waiting;
         watch.retry_at = Some(at);
         self.deadlines.insert(at, Timer::Retry(id));

@@ -170,7 +170,7 @@ fn errors_of_grammar_have_their_texts() {
 }
 
 #[test]
-fn a_verified_sender_cannot_speak_in_anothers_name() {
+fn a_verified_sender_speaks_in_no_other_name() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("mallory", &set("k", "v"));
     ask.source = Some("alice".into());

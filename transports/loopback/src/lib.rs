@@ -8,6 +8,8 @@
 //! * [`Broker`]: the network, itself a state machine without I/O, with a seed and rates for delay, loss, duplication,
 //!   reordering and disconnects. Equal seeds and equal calls give equal results.
 //!
+//! With the feature `tokio`, `Hub` is the broker as a link for the async handles of `statestore-tokio`.
+//!
 //! ```
 //! use statestore_loopback::Session;
 //!
@@ -21,15 +23,15 @@
 
 mod broker;
 mod filter;
+#[cfg(feature = "tokio")]
+mod hub;
 mod message;
 mod session;
 mod world;
 
 pub use broker::{Broker, Faults, Output, Tamper};
+#[cfg(feature = "tokio")]
+pub use hub::{Hub, HubLink};
 pub use message::Message;
 pub use session::{Error, Found, Session};
 pub use world::{ClientIndex, Clock, World};
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -57,6 +57,7 @@ impl Message {
         incoming.content_type = self.content_type;
         incoming.message_expiry = self.message_expiry;
         incoming.dup = self.dup;
+        incoming.verified_sender = Some(&self.sender);
         incoming.delivery = self.delivery;
         for (name, value) in &self.user_properties {
             incoming.user_property(name, value);

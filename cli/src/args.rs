@@ -1,0 +1,267 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A state store beside any MQTT 5 broker, and a client for it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "statestore",
+    version,
+    about,
+    after_help = "\
+Examples:
+  statestore serve --broker mqtt://127.0.0.1:1883
+  statestore set thermostat 21
+  statestore get thermostat
+  statestore set lock me --nex --px 10s      # take or renew a lock for ten seconds
+  statestore watch thermostat
+
+Exit codes: 0 done, 1 absent or not applied, 2 refused or bad input, 3 unreachable.
+Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Hosts a state store beside a broker until it is told to stop
+    Serve(Serve),
+    /// Prints the value of a key
+    Get(Get),
+    /// Stores a value
+    Set(Set),
+    /// Deletes a key
+    Del(Del),
+    /// Deletes a key if it has this value
+    Vdel(Vdel),
+    /// Prints every change of a key
+    Watch(Watch),
+    /// Measures a store: requests a second and how long they take
+    Bench(Bench),
+    /// Prints a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page
+    Man,
+}
+
+/// Where the broker is, and who connects.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Connection {
+    /// The broker: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
+    #[arg(
+        long,
+        env = "STATESTORE_BROKER",
+        default_value = "mqtt://127.0.0.1:1883",
+        value_name = "URL"
+    )]
+    pub(crate) broker: String,
+    /// MQTT client id; a new one for each run unless given
+    #[arg(long, env = "STATESTORE_CLIENT_ID", value_name = "ID")]
+    pub(crate) client_id: Option<String>,
+    /// User name for the broker
+    #[arg(long, env = "STATESTORE_USER", value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// Password for the broker; better by its environment variable, since command lines can be read by others
+    #[arg(long, env = "STATESTORE_PASSWORD", hide_env_values = true, requires = "user")]
+    pub(crate) password: Option<String>,
+    /// Certificates of the authorities to trust, a PEM file; needed for mqtts://
+    #[arg(long, env = "STATESTORE_CA", value_name = "PATH")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate chain of this client, a PEM file
+    #[arg(long, env = "STATESTORE_CERT", value_name = "PATH", requires_all = ["key_file", "ca"])]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of this client, a PEM file
+    #[arg(long, env = "STATESTORE_KEY_FILE", value_name = "PATH", requires = "cert")]
+    pub(crate) key_file: Option<PathBuf>,
+}
+
+/// What every request has.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// How long to wait for an answer, such as 500ms or 3s
+    #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// How to print what comes back
+    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Values as they are, and nothing else
+    #[default]
+    Raw,
+    /// One JSON object for each thing, with the version
+    Json,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Node id in the versions that the store issues
+    #[arg(long, default_value = "StateStore", value_name = "ID")]
+    pub(crate) node_id: String,
+    /// Keys stored at most
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub(crate) max_keys: usize,
+    /// The wire forms to answer in; auto answers each requester in its own
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) dialect: Dialect,
+    /// Refuse verbs and options in lower case
+    #[arg(long)]
+    pub(crate) strict_verbs: bool,
+    /// Learn from mosquitto's log topic which clients have gone
+    #[arg(long)]
+    pub(crate) presence: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    #[default]
+    Auto,
+    /// The forms of the public protocol page
+    Page,
+    /// The forms of the deployed clients
+    Deployed,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Get {
+    /// The key
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Set {
+    /// The key
+    pub(crate) key: String,
+    /// The value
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) value: Option<String>,
+    /// Take the value from this file, or from standard input for -
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// Only if the key does not exist
+    #[arg(long, conflicts_with = "nex")]
+    pub(crate) nx: bool,
+    /// Only if the key does not exist or has this very value: takes and renews a lock
+    #[arg(long)]
+    pub(crate) nex: bool,
+    /// Let the value expire after this time, such as 500ms or 10s
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) px: Option<Duration>,
+    /// Ask the store to keep the key on disk
+    #[arg(long)]
+    pub(crate) persist: bool,
+    /// Fencing token of the write: the version that took the lock
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) fencing_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Del {
+    /// The key
+    pub(crate) key: String,
+    /// Fencing token of the write: the version that took the lock
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) fencing_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Vdel {
+    /// The key
+    pub(crate) key: String,
+    /// The value it must have
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    pub(crate) value: Option<String>,
+    /// Take the value from this file, or from standard input for -
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// Fencing token of the write: the version that took the lock
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) fencing_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// The key
+    pub(crate) key: String,
+    /// End after so many changes
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// Requests to send
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    pub(crate) requests: u64,
+    /// Requests outstanding at a time
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub(crate) in_flight: u64,
+    /// Bytes of each value
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    pub(crate) value_size: usize,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        Ok(_) => Err("must be more than nothing".to_owned()),
+        Err(error) => Err(format!("{error}; write it like 500ms or 3s")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_units_and_are_not_nothing() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("3s"), Ok(Duration::from_secs(3)));
+        assert!(duration("3").unwrap_err().contains("3s"));
+        assert!(duration("0s").is_err());
+        assert!(duration("-1s").is_err());
+    }
+
+    #[test]
+    fn a_value_comes_from_one_place() {
+        let parse = |line: &str| Args::try_parse_from(line.split(' '));
+        assert!(parse("statestore set k v").is_ok());
+        assert!(parse("statestore set k --file -").is_ok());
+        assert!(parse("statestore set k").is_err());
+        assert!(parse("statestore set k v --file f").is_err());
+        assert!(parse("statestore set k v --nx --nex").is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! From the options of a connection to a link.
+
+use std::path::Path;
+use std::time::Duration;
+
+use statestore_rumqttc::{Options, RumqttcLink, tls_config};
+use statestore_tokio::{Backoff, StateStore};
+
+use crate::args::{Common, Connection};
+use crate::failure::Failure;
+
+/// Where a broker is.
+#[derive(Debug, PartialEq, Eq)]
+struct Address<'a> {
+    host: &'a str,
+    port: u16,
+    tls: bool,
+}
+
+/// What rumqttc needs for this connection, with a client id of its own unless one is given.
+pub(crate) fn options(connection: &Connection, default_id: &str) -> Result<Options, Failure> {
+    let Address { host, port, tls } = address(&connection.broker)?;
+    let client_id = connection.client_id.clone().unwrap_or_else(|| default_id.to_owned());
+    let mut options = Options::new(client_id, host, port);
+    if let Some(user) = &connection.user {
+        options = options.credentials(user, connection.password.as_deref().unwrap_or_default());
+    }
+    if tls {
+        let Some(ca) = &connection.ca else {
+            return Err(Failure::bad_input("mqtts:// needs --ca with the certificates to trust"));
+        };
+        let identity = match (&connection.cert, &connection.key_file) {
+            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+            _ => None,
+        };
+        let identity = identity.as_ref().map(|(cert, key)| (cert.as_slice(), key.as_slice()));
+        options = options.tls(tls_config(&read(ca)?, identity).map_err(Failure::bad_input)?);
+    } else if connection.ca.is_some() {
+        return Err(Failure::bad_input("--ca is for TLS: write the broker as mqtts://HOST:PORT"));
+    }
+    Ok(options)
+}
+
+/// A handle on the store beside this broker.
+pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
+    let options = options(&common.connection, &unique_id("cli"))?;
+    let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
+    StateStore::builder(options.client_id())
+        .timeout(common.timeout)
+        .backoff(pauses)
+        .spawn(RumqttcLink::for_client(options))
+        .map_err(Failure::bad_input)
+}
+
+/// A client id that no other run has.
+pub(crate) fn unique_id(role: &str) -> String {
+    format!("statestore-{role}-{:08x}", fastrand::u32(..))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
+}
+
+fn address(url: &str) -> Result<Address<'_>, Failure> {
+    let bad = || {
+        Failure::bad_input(format_args!(
+            "{url}: write the broker as mqtt://HOST:PORT or mqtts://HOST:PORT"
+        ))
+    };
+    let (tls, rest) = match url.split_once("://") {
+        Some(("mqtt", rest)) => (false, rest),
+        Some(("mqtts", rest)) => (true, rest),
+        _ => return Err(bad()),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| bad())?),
+        _ => (rest, if tls { 8883 } else { 1883 }),
+    };
+    if host.is_empty() || host.contains(['/', '@']) || port == 0 {
+        return Err(bad());
+    }
+    Ok(Address { host, port, tls })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_are_named_by_scheme_host_and_port() {
+        for (url, host, port, tls) in [
+            ("mqtt://127.0.0.1:1883", "127.0.0.1", 1883, false),
+            ("mqtt://broker.example", "broker.example", 1883, false),
+            ("mqtts://broker.example/", "broker.example", 8883, true),
+            ("mqtt://[::1]:1884", "[::1]", 1884, false),
+            ("mqtt://[::1]", "[::1]", 1883, false),
+        ] {
+            assert_eq!(address(url).unwrap(), Address { host, port, tls }, "{url}");
+        }
+        for url in [
+            "127.0.0.1:1883",
+            "http://h",
+            "mqtt://",
+            "mqtt://h:0",
+            "mqtt://h:x",
+            "mqtt://u@h",
+            "mqtt://h/x",
+        ] {
+            assert!(matches!(address(url), Err(Failure::Refused(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn every_run_has_a_client_id_of_its_own() {
+        assert_ne!(unique_id("cli"), unique_id("cli"));
+    }
+}

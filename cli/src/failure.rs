@@ -1,0 +1,65 @@
+//! What went wrong, what to do next, and the exit code for it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use statestore_tokio::{Error, StoreClosed};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input cannot be used, or the store refused it.
+    Refused(String),
+    /// There was no answer.
+    Unreachable(String),
+}
+
+impl Failure {
+    pub(crate) fn bad_input(what: impl fmt::Display) -> Self {
+        Self::Refused(what.to_string())
+    }
+
+    pub(crate) fn output(error: impl fmt::Display) -> Self {
+        Self::Refused(format!("cannot go on: {error}"))
+    }
+
+    pub(crate) fn closed(closed: &StoreClosed) -> Self {
+        let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
+        Self::Unreachable(format!("{reason}; check --broker, --user and --ca"))
+    }
+
+    /// A failed request; `last_failure` is what the link says.
+    pub(crate) fn request(error: Error, last_failure: Option<&str>) -> Self {
+        match error {
+            Error::Invalid(_) | Error::Refused(_) => Self::Refused(error.to_string()),
+            Error::Closed(closed) => Self::closed(&closed),
+            Error::NotSent => Self::Unreachable(match last_failure {
+                Some(reason) => format!("no connection to the broker: {reason}; check --broker"),
+                None => "no connection to the broker in time; check --broker and --timeout".to_owned(),
+            }),
+            Error::Undelivered(reason) if reason.0 == 0x10 => Self::Unreachable(
+                "no store is listening on this broker; start one with `statestore serve`".to_owned(),
+            ),
+            Error::TimedOut => Self::Unreachable(
+                "no answer in time, so the request may have been applied; is a store running on this broker, and may \
+                 this client write the request topic and read its response topic?"
+                    .to_owned(),
+            ),
+            other => Self::Unreachable(other.to_string()),
+        }
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Self::Refused(_) => ExitCode::from(2),
+            Self::Unreachable(_) => ExitCode::from(3),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Refused(text) | Self::Unreachable(text)) = self;
+        f.write_str(text)
+    }
+}

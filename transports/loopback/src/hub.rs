@@ -1,0 +1,226 @@
+//! The broker as a link: async clients and services in one process, in real time, with nothing between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use statestore_proto::mqtt::{Incoming, Transmit};
+use statestore_proto::time::Instant;
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+use tokio::sync::Notify;
+
+use crate::broker::{Broker, Faults, Output};
+use crate::message::Message;
+
+/// A broker in this process. Clones are the same broker.
+#[derive(Clone)]
+pub struct Hub {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    broker: Broker,
+    mailboxes: BTreeMap<Arc<str>, Arc<Mailbox>>,
+    refusing: bool,
+}
+
+/// What waits for one connection.
+#[derive(Default)]
+struct Mailbox {
+    queue: Mutex<VecDeque<Delivery>>,
+    arrived: Notify,
+    hears_of_others: bool,
+}
+
+enum Delivery {
+    Output(Output),
+    ClientGone(Arc<str>),
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hub {
+    /// A broker without clients.
+    #[must_use]
+    pub fn new() -> Self {
+        let broker = Broker::new(0, Faults::default());
+        let state = State { broker, mailboxes: BTreeMap::new(), refusing: false };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// A link for the client with this id.
+    #[must_use]
+    pub fn link(&self, client_id: &str) -> HubLink {
+        HubLink { hub: self.clone(), client_id: client_id.into(), is_store: false, mailbox: None }
+    }
+
+    /// A link for a store: as a broker that hosts it would, it says who sent a request, and which clients have gone.
+    #[must_use]
+    pub fn store_link(&self, client_id: &str) -> HubLink {
+        let mut link = self.link(client_id);
+        link.is_store = true;
+        link
+    }
+
+    /// Ends the connection of a client.
+    pub fn disconnect(&self, client_id: &str) {
+        let mut state = self.state();
+        state.broker.handle_disconnect(client_id);
+        state.settle();
+    }
+
+    /// Ends every connection and takes no new one until [`restart`](Self::restart): a broker that is down.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        state.refusing = true;
+        let clients: Vec<Arc<str>> = state.mailboxes.keys().cloned().collect();
+        for client_id in clients {
+            state.broker.handle_disconnect(&client_id);
+        }
+        state.settle();
+    }
+
+    /// Takes connections again.
+    pub fn restart(&self) {
+        self.state().refusing = false;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Delivers everything at once: in this broker no time passes.
+    fn settle(&mut self) {
+        self.broker.handle_timeout(Instant::default());
+        while let Some(output) = self.broker.poll_output() {
+            if let Output::Disconnected { client_id } = &output {
+                let others = self.mailboxes.values().filter(|mailbox| mailbox.hears_of_others);
+                others
+                    .for_each(|mailbox| mailbox.push(Delivery::ClientGone(Arc::clone(client_id))));
+            }
+            let mailbox = match &output {
+                Output::Disconnected { client_id } => self.mailboxes.remove(client_id),
+                other => self.mailboxes.get(other.client_id()).cloned(),
+            };
+            if let Some(mailbox) = mailbox {
+                mailbox.push(Delivery::Output(output));
+            }
+        }
+    }
+}
+
+impl Mailbox {
+    fn push(&self, delivery: Delivery) {
+        self.queue().push_back(delivery);
+        self.arrived.notify_one();
+    }
+
+    /// The first thing there is, or the first that is no message.
+    fn pop(&self, messages: bool) -> Option<Delivery> {
+        let mut queue = self.queue();
+        let is_wanted = |delivery: &Delivery| {
+            messages || !matches!(delivery, Delivery::Output(Output::Message { .. }))
+        };
+        let at = queue.iter().position(is_wanted)?;
+        queue.remove(at)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`Link`] to a [`Hub`].
+pub struct HubLink {
+    hub: Hub,
+    client_id: Arc<str>,
+    is_store: bool,
+    mailbox: Option<Arc<Mailbox>>,
+}
+
+impl fmt::Debug for HubLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubLink").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
+}
+
+impl Link for HubLink {
+    type Message = Message;
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        let mut state = self.hub.state();
+        if state.refusing {
+            return Err(LinkError::transient("the broker is down"));
+        }
+        state.broker.handle_connect(&self.client_id);
+        // Whoever had this client id before is told so.
+        state.settle();
+        let mailbox = Arc::new(Mailbox { hears_of_others: self.is_store, ..Mailbox::default() });
+        state.mailboxes.insert(Arc::clone(&self.client_id), Arc::clone(&mailbox));
+        self.mailbox = Some(mailbox);
+        Ok(Connected { session_present: false })
+    }
+
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        let mut state = self.hub.state();
+        state.broker.handle_transmit(Instant::default(), &self.client_id, transmit);
+        state.settle();
+        Ok(())
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        let Some(mailbox) = &self.mailbox else {
+            return Err(LinkError::transient("not connected"));
+        };
+        let delivery = loop {
+            if let Some(delivery) = mailbox.pop(messages) {
+                break delivery;
+            }
+            mailbox.arrived.notified().await;
+        };
+        match delivery {
+            Delivery::ClientGone(client_id) => Ok(LinkEvent::ClientGone(client_id)),
+            Delivery::Output(Output::Subscribed { token, reason, .. }) => {
+                Ok(LinkEvent::Subscribed(token, reason))
+            }
+            Delivery::Output(Output::Published { token, reason, .. }) => {
+                Ok(LinkEvent::Published(token, reason))
+            }
+            Delivery::Output(Output::Message { message, .. }) => Ok(LinkEvent::Message(message)),
+            Delivery::Output(Output::Disconnected { .. }) => {
+                Err(LinkError::transient("disconnected by the broker"))
+            }
+        }
+    }
+
+    async fn disconnect(&mut self) {
+        self.mailbox = None;
+        self.hub.disconnect(&self.client_id);
+    }
+}
+
+impl Drop for HubLink {
+    fn drop(&mut self) {
+        if self.mailbox.is_some() {
+            self.hub.disconnect(&self.client_id);
+        }
+    }
+}
+
+impl AsIncoming for Message {
+    fn as_incoming(&self) -> Option<Incoming<'_>> {
+        Some(Self::as_incoming(self))
+    }
+}

@@ -1,0 +1,101 @@
+//! The state store protocol over rumqttc: a [`Link`](statestore_tokio::Link) for the handles of `statestore-tokio`.
+//!
+//! ```no_run
+//! use statestore_rumqttc::{Options, connect};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = connect(Options::new("thermostat-7", "localhost", 1883))?;
+//! let version = store.set("setpoint", "21").await?;
+//! let found = store.get("setpoint").await?.expect("it was just set");
+//! assert_eq!(found.version, Some(version));
+//! store.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where the broker has no store, [`serve`] hosts one:
+//!
+//! ```no_run
+//! use statestore_rumqttc::{Options, serve};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut service = serve(Options::new("statestore", "localhost", 1883).presence(true));
+//! service.connected().await?;
+//! println!("stopped: {}", service.stopped().await);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For other time-outs, limits or stores make a [`RumqttcLink`] and give it to
+//! [`StateStore::builder`](statestore_tokio::StateStore::builder) or
+//! [`StoreService::builder`](statestore_tokio::StoreService::builder).
+//!
+//! # The broker
+//!
+//! Any MQTT 5 broker. For mosquitto, in its file:
+//!
+//! ```text
+//! set_tcp_nodelay true         # or one request at a time takes 44 ms instead of 0.1
+//! max_queued_messages 100000   # or a burst of more than 1,000 requests loses some without a word
+//! ```
+//!
+//! An ordinary client has two limits as a store. It cannot know who sent a request: whatever a request says of its
+//! sender is a claim, so let the broker's access rules decide who may write to the request topic, and who may read which
+//! replies. And it cannot disconnect another client: offenders are logged and stay connected.
+//!
+//! # What is bounded by what
+//!
+//! * Requests: [`Options::queue`] wait for rumqttc, [`Options::in_flight`] for the broker; the rest stays with the
+//!   machine, which has limits of its own.
+//! * Messages: [`Options::receive_maximum`]. With [`Options::manual_acks`] the broker holds back the rest; otherwise
+//!   this side stops reading until there is room. Messages at QoS 0 beyond that are dropped.
+//! * Packets: what is larger than the broker allows is not sent, and reported as
+//!   [`PACKET_TOO_LARGE`](statestore_proto::mqtt::ReasonCode::PACKET_TOO_LARGE). What is larger than
+//!   [`Options::max_packet_size`] the broker does not deliver.
+//!
+//! # A lost connection
+//!
+//! Every connection has an event loop of its own. rumqttc's own way to reconnect loses requests, and can get stuck; here
+//! the machines decide what is sent again. A refusal of the credentials or the client id, and another client that takes
+//! over the client id, end the handle instead of being tried again.
+//!
+//! # Features
+//!
+//! * `tls`: `Options::tls` with rustls and ring.
+
+mod convert;
+mod link;
+mod mailbox;
+mod options;
+pub mod presence;
+mod pump;
+#[cfg(feature = "tls")]
+mod tls;
+
+use statestore_proto::client::ConfigError;
+use statestore_tokio::{StateStore, StoreService};
+
+pub use convert::Message;
+pub use link::RumqttcLink;
+pub use options::Options;
+pub use rumqttc;
+#[cfg(feature = "tls")]
+pub use tls::{TlsError, tls_config};
+
+/// A handle for an application, with the client id of `options`. It connects at once, on this runtime.
+///
+/// # Errors
+/// [`ConfigError`] when the client id cannot be one.
+pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
+    StateStore::builder(options.client_id()).spawn(RumqttcLink::for_client(options))
+}
+
+/// A store with default limits. It connects at once, on this runtime.
+pub fn serve(options: Options) -> StoreService {
+    StoreService::builder().spawn(RumqttcLink::for_store(options))
+}
+
+/// The programs in the README of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,62 @@
+//! Requests as packets, for those who speak without a handle.
+
+use bytes::Bytes;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Publish, PublishProperties};
+use statestore_proto::client::{Client, ClientConfig, Request};
+use statestore_proto::message::{Command, Condition};
+use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_rumqttc::rumqttc;
+
+/// What to send to set a key if it is absent, in the name of `client_id`.
+pub(crate) fn set_if_absent(client_id: &str, key: &'static str) -> Publish {
+    command(
+        client_id,
+        Command::Set {
+            key: Bytes::from_static(key.as_bytes()),
+            value: Bytes::from_static(b"value"),
+            condition: Condition::IfAbsent,
+            expiry: None,
+        },
+    )
+}
+
+/// What to send to delete a key.
+pub(crate) fn del(client_id: &str, key: &'static str) -> Publish {
+    command(client_id, Command::Del { key: Bytes::from_static(key.as_bytes()) })
+}
+
+fn command(client_id: &str, command: Command<Bytes>) -> Publish {
+    let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
+    let nonce = command.kind() as u64;
+    let config = ClientConfig::new(client_id, nonce.to_be_bytes()).expect("a client id");
+    let mut client = Client::new(config);
+    client.handle_connected(now, false);
+    client.submit(now, Request::new(command)).expect("room");
+    loop {
+        match client.poll_transmit().expect("a request") {
+            Transmit::Subscribe { token, .. } => {
+                client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
+            }
+            Transmit::Publish(request) => {
+                let properties = PublishProperties {
+                    response_topic: request.response_topic.as_deref().map(Into::into),
+                    correlation_data: request
+                        .correlation_data
+                        .as_ref()
+                        .map(|data| Bytes::copy_from_slice(data.as_bytes())),
+                    message_expiry_interval: request.message_expiry,
+                    user_properties: request
+                        .user_properties()
+                        .map(|(name, value)| (name.into(), value.to_string()))
+                        .collect(),
+                    ..PublishProperties::default()
+                };
+                let (topic, qos) = (&*request.topic, QoS::AtLeastOnce);
+                return Publish::new(topic, qos, request.payload, Some(properties));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The drive loop: one machine, one link, one source of commands. There is no other loop.
+
+use std::time::Duration;
+
+use statestore_proto::mqtt::Transmit;
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, warn};
+
+use crate::backoff::Pauses;
+use crate::clock::Clock;
+use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
+use crate::machine::Machine;
+
+/// How long a link that has no room may hold up the end.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+
+/// How a link stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Not connected, and why if it was tried.
+    Offline(Option<String>),
+    /// Connected, and what is needed is subscribed.
+    Online,
+    /// Given up: another try would not mend it.
+    Failed(String),
+}
+
+/// Everything that the loop needs.
+pub(crate) struct Driver<M: Machine, L: Link> {
+    pub(crate) machine: M,
+    pub(crate) link: L,
+    pub(crate) commands: mpsc::Receiver<M::Command>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) pauses: Pauses,
+    pub(crate) clock: Clock,
+}
+
+/// Why a phase of the loop ended.
+enum End {
+    Stopped,
+    Failed(LinkError),
+}
+
+impl<M: Machine, L: Link> Driver<M, L> {
+    /// Runs until it is stopped, or until the link cannot be mended.
+    pub(crate) async fn run(mut self) {
+        loop {
+            match self.offline().await {
+                Ok(()) => {}
+                Err(End::Stopped) => return,
+                Err(End::Failed(error)) => {
+                    if self.failed(&error) {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            let since = tokio::time::Instant::now();
+            let end = self.online().await;
+            // One that is thrown out at once, by another with its client id say, is to pause longer and longer.
+            if since.elapsed() > self.pauses.longest() {
+                self.pauses.succeeded();
+            }
+            self.machine.disconnected(self.clock.now());
+            self.machine.settle(self.clock.now());
+            match end {
+                End::Stopped => {
+                    self.link.disconnect().await;
+                    return;
+                }
+                End::Failed(error) => {
+                    if self.failed(&error) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes a failure; whether it is final.
+    fn failed(&mut self, error: &LinkError) -> bool {
+        self.pauses.failed();
+        if error.is_transient() {
+            warn!(%error, "no connection, trying again");
+            let _ = self.status.send(Status::Offline(Some(error.to_string())));
+        } else {
+            warn!(%error, "no connection, giving up");
+            let _ = self.status.send(Status::Failed(error.to_string()));
+        }
+        !error.is_transient()
+    }
+
+    /// Serves commands and deadlines while a connection is made.
+    async fn offline(&mut self) -> Result<(), End> {
+        let Self { machine, link, commands, stop, pauses, clock, .. } = self;
+        let pause = pauses.next();
+        let attempt = async {
+            tokio::time::sleep(pause).await;
+            link.connect().await
+        };
+        tokio::pin!(attempt);
+        let connected = loop {
+            machine.settle(clock.now());
+            tokio::select! {
+                result = &mut attempt => break result,
+                command = commands.recv(), if machine.wants_commands() => match command {
+                    Some(command) => machine.command(clock.now(), command),
+                    None => return Err(End::Stopped),
+                },
+                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                _ = stop.wait_for(|stop| *stop) => return Err(End::Stopped),
+            }
+        };
+        let connected = connected.map_err(End::Failed)?;
+        info!(session_present = connected.session_present, "connected");
+        machine.connected(clock.now(), connected.session_present);
+        Ok(())
+    }
+
+    /// Moves packets until the connection is lost.
+    async fn online(&mut self) -> End {
+        let Self { machine, link, commands, stop, status, clock, .. } = self;
+        // The one packet that the link had no room for.
+        let mut refused: Option<Transmit> = None;
+        // Until when it may take to send the rest, once this is to stop.
+        let mut stopping: Option<tokio::time::Instant> = None;
+        let goodbye = || Some(tokio::time::Instant::now() + GOODBYE_MAX);
+        loop {
+            machine.settle(clock.now());
+            if machine.is_ready() {
+                status.send_if_modified(|status| {
+                    core::mem::replace(status, Status::Online) != Status::Online
+                });
+            }
+            while let Some(transmit) = refused.take().or_else(|| machine.poll_transmit()) {
+                if let Err(transmit) = link.offer(transmit) {
+                    refused = Some(transmit);
+                    break;
+                }
+            }
+            if stopping.is_some() && refused.is_none() {
+                return End::Stopped;
+            }
+            tokio::select! {
+                event = link.next(machine.wants_messages()) => match event {
+                    Ok(event) => take(machine, clock, event),
+                    Err(error) => return End::Failed(error),
+                },
+                command = commands.recv(), if machine.wants_commands() && stopping.is_none() => match command {
+                    Some(command) => machine.command(clock.now(), command),
+                    None => stopping = goodbye(),
+                },
+                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = goodbye(),
+                () = late(stopping) => return End::Stopped,
+            }
+        }
+    }
+}
+
+/// Waits until then; for ever when there is no then.
+async fn late(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn take<M: Machine, T: AsIncoming>(machine: &mut M, clock: &Clock, event: LinkEvent<T>) {
+    let now = clock.now();
+    match event {
+        LinkEvent::Subscribed(token, reason) => machine.subscribed(now, token, reason),
+        LinkEvent::Published(token, reason) => machine.published(now, token, reason),
+        LinkEvent::Message(message) => match message.as_incoming() {
+            Some(incoming) => machine.message(now, &incoming),
+            None => debug!("a message that cannot be read was dropped"),
+        },
+        LinkEvent::ClientGone(client_id) => machine.client_gone(&client_id),
+        LinkEvent::Room => {}
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a call failed, by who must act.
+
+use bytes::Bytes;
+use statestore_proto::client::{Outcome, SubmitError};
+use statestore_proto::message::{PeerError, Reply, ServiceError};
+use statestore_proto::mqtt::ReasonCode;
+
+/// Why a request failed. The handle is usable after each of them but [`Closed`](Self::Closed).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request cannot be sent as it is. Nothing was sent.
+    #[error("the request cannot be sent: {0}")]
+    Invalid(SubmitError),
+    /// The store refused. Nothing has changed.
+    #[error("the store refused: {0}")]
+    Refused(ServiceError<Bytes>),
+    /// The broker did not pass the request on. Nothing has changed.
+    #[error("the broker did not deliver the request: {0}")]
+    Undelivered(ReasonCode),
+    /// No answer came in time and the request was never sent. Nothing has changed.
+    #[error("there was no connection to send the request in time")]
+    NotSent,
+    /// No answer came in time. The write may have been applied, or may still be.
+    #[error("no answer in time; the request may have been applied")]
+    TimedOut,
+    /// The connection was lost before the answer came. The write may have been applied, or may still be.
+    #[error("the connection was lost before the answer; the request may have been applied")]
+    Unknown,
+    /// An answer came that cannot be read. The store did something.
+    #[error("the answer cannot be read: {0}")]
+    Malformed(PeerError),
+    /// The handle was shut down, or its link failed for good.
+    #[error(transparent)]
+    Closed(StoreClosed),
+}
+
+/// The drive loop has ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client is closed{}{}", if .reason.is_some() { ": " } else { "" }, .reason.as_deref().unwrap_or_default())]
+pub struct StoreClosed {
+    /// Why, when it was not asked for.
+    pub reason: Option<String>,
+}
+
+impl Error {
+    /// Whether a write that failed so may have been applied, now or later.
+    #[must_use]
+    pub const fn may_be_applied(&self) -> bool {
+        match self {
+            Self::Invalid(_) | Self::Refused(_) | Self::Undelivered(_) | Self::NotSent => false,
+            Self::TimedOut | Self::Unknown | Self::Malformed(_) | Self::Closed(_) => true,
+        }
+    }
+
+    /// The error in an outcome that is not the answer that was hoped for.
+    pub(crate) fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Replied { reply: Reply::Error(error), .. } => Self::Refused(error),
+            Outcome::Rejected(reason) => Self::Undelivered(reason),
+            Outcome::TimedOut { sent: false } | Outcome::Cancelled { sent: false } => Self::NotSent,
+            Outcome::TimedOut { sent: true } | Outcome::Cancelled { sent: true } => Self::TimedOut,
+            Outcome::Malformed(error) => Self::Malformed(error),
+            // The machine reads a reply in the light of its command, so no other reply arrives here.
+            _ => Self::Unknown,
+        }
+    }
+}

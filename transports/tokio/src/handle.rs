@@ -1,0 +1,247 @@
+//! The handle of an application: cloneable, one method for each command.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_proto::client::{Client, ClientConfig, ConfigError, Outcome, Request};
+use statestore_proto::hlc::Version;
+use statestore_proto::limits::ClientLimits;
+use statestore_proto::message::Command;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::application::{Application, Ask};
+use crate::backoff::{Backoff, Pauses};
+use crate::call::{self, Call, Found, Removal, Set};
+use crate::clock::Clock;
+use crate::drive::{Driver, Status};
+use crate::error::{Error, StoreClosed};
+use crate::link::Link;
+use crate::observation::Observation;
+
+/// Commands that wait for the drive loop; past that, callers wait.
+const COMMANDS_MAX: usize = 256;
+
+/// A state store, as an application sees it. Clones share one connection.
+///
+/// When the last clone and the last [`Observation`] are gone the connection is closed.
+#[derive(Clone)]
+pub struct StateStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What clones of a handle share.
+pub(crate) struct Shared {
+    pub(crate) commands: mpsc::Sender<Ask>,
+    stop: watch::Sender<bool>,
+    status: watch::Receiver<Status>,
+    last_key: AtomicU64,
+    client_id: Arc<str>,
+}
+
+/// Makes a [`StateStore`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    client_id: String,
+    config: Option<ClientConfig>,
+    timeout: Option<Duration>,
+    limits: Option<ClientLimits>,
+    backoff: Backoff,
+}
+
+impl Builder {
+    /// How long a request may take unless it says otherwise; ten seconds by default.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Other limits.
+    #[must_use]
+    pub const fn limits(mut self, limits: ClientLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Other pauses between tries to connect.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Another configuration of the client machine; timeout and limits given here still count.
+    #[must_use]
+    pub fn config(mut self, config: ClientConfig) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// Starts the drive loop on this runtime. It connects at once, and again whenever the connection is lost.
+    ///
+    /// The link must use the client id that this was built for.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the client id cannot be one.
+    pub fn spawn(self, link: impl Link) -> Result<StateStore, ConfigError> {
+        let mut rng = fastrand::Rng::new();
+        let mut config = match self.config {
+            Some(config) => config,
+            None => ClientConfig::new(&self.client_id, rng.u64(..).to_be_bytes())?,
+        };
+        if let Some(timeout) = self.timeout {
+            config = config.timeout(timeout);
+        }
+        let limits = self.limits.unwrap_or_default();
+        config = config.limits(limits);
+        let client_id = Arc::clone(config.client_id());
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (stop, stopped) = watch::channel(false);
+        let (status, status_of) = watch::channel(Status::Offline(None));
+        let driver = Driver {
+            machine: Application::new(Client::new(config), limits),
+            link,
+            commands: receiver,
+            stop: stopped,
+            status,
+            pauses: Pauses::new(self.backoff, rng),
+            clock: Clock::new(),
+        };
+        // It ends when it is told to, or when the last handle is gone.
+        drop(tokio::spawn(driver.run()));
+        let shared =
+            Shared { commands, stop, status: status_of, last_key: AtomicU64::new(0), client_id };
+        Ok(StateStore { shared: Arc::new(shared) })
+    }
+}
+
+impl StateStore {
+    /// A handle for the client with this MQTT client id.
+    #[must_use]
+    pub fn builder(client_id: impl Into<String>) -> Builder {
+        Builder {
+            client_id: client_id.into(),
+            config: None,
+            timeout: None,
+            limits: None,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// The MQTT client id.
+    #[must_use]
+    pub fn client_id(&self) -> &str {
+        &self.shared.client_id
+    }
+
+    /// Reads a value; `None` when there is none.
+    pub fn get(&self, key: impl Into<Bytes>) -> Call<Option<Found>> {
+        Call::new(self, Command::Get { key: key.into() }, call::found)
+    }
+
+    /// Stores a value, whatever is stored, and gives its version. The options of the call make it conditional, or let
+    /// the value expire.
+    pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Set<Version> {
+        Set::new(self, key.into(), value.into())
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn del(&self, key: impl Into<Bytes>) -> Call<bool> {
+        Call::new(self, Command::Del { key: key.into() }, call::was_removed)
+    }
+
+    /// Removes a key if its value is `value`.
+    pub fn vdel(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Call<Removal> {
+        Call::new(self, Command::VDel { key: key.into(), value: value.into() }, call::removal)
+    }
+
+    /// Observes a key: its value now, and every change from then on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the key cannot be observed, [`Error::Closed`].
+    pub async fn observe(&self, key: impl Into<Bytes>) -> Result<Observation, Error> {
+        let (answer, started) = oneshot::channel();
+        self.ask(Ask::Observe { key: key.into(), answer }).await?;
+        let (id, updates, lagged) =
+            started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
+        Ok(Observation::new(id, updates, lagged, self.clone()))
+    }
+
+    /// Waits until the store is reachable: connected, and the response topic subscribed by the broker.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when that will never be.
+    pub async fn connected(&self) -> Result<(), Error> {
+        let mut status = self.shared.status.clone();
+        let reached =
+            status.wait_for(|status| matches!(status, Status::Online | Status::Failed(_))).await;
+        match reached.as_deref() {
+            Ok(Status::Online) => Ok(()),
+            _ => Err(self.closed()),
+        }
+    }
+
+    /// Why there is no connection, if a try has failed.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<String> {
+        match &*self.shared.status.borrow() {
+            Status::Offline(reason) => reason.clone(),
+            Status::Failed(reason) => Some(reason.clone()),
+            Status::Online => None,
+        }
+    }
+
+    /// Ends the connection; requests without an answer fail. Returns when the drive loop has ended.
+    pub async fn shutdown(self) {
+        let _ = self.shared.stop.send(true);
+        self.shared.commands.closed().await;
+    }
+
+    pub(crate) async fn outcome(&self, request: Request) -> Result<Outcome, Error> {
+        let key = self.shared.last_key.fetch_add(1, Ordering::Relaxed);
+        let (answer, outcome) = oneshot::channel();
+        self.ask(Ask::Submit { key, request, answer }).await?;
+        let mut given_up = GiveUp { store: self, key: Some(key) };
+        let outcome = outcome.await;
+        given_up.key = None;
+        outcome.map_err(|_| self.closed())?.map_err(Error::Invalid)
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<(), Error> {
+        self.shared.commands.send(ask).await.map_err(|_| self.closed())
+    }
+
+    fn closed(&self) -> Error {
+        let reason = match &*self.shared.status.borrow() {
+            Status::Failed(reason) => Some(reason.clone()),
+            Status::Online | Status::Offline(_) => None,
+        };
+        Error::Closed(StoreClosed { reason })
+    }
+}
+
+impl fmt::Debug for StateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateStore")
+            .field("client_id", &self.shared.client_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells the drive loop when the future of a request is dropped.
+struct GiveUp<'a> {
+    store: &'a StateStore,
+    key: Option<u64>,
+}
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            // When there is no room the request ends by its time-out.
+            let _ = self.store.shared.commands.try_send(Ask::Cancel { key });
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The state store protocol for tokio, over any MQTT 5 stack.
+//!
+//! * [`StateStore`] is a cloneable handle: `store.set(key, value).await?`. [`Observation`] is a stream of changes of a
+//!   key that goes on over reconnects and says when it may have missed something.
+//! * [`StoreService`] hosts a [`Store`](statestore_proto::store::Store) behind a broker.
+//! * [`Link`] is what an MQTT stack has to offer for that. One drive loop serves both ends over any link: it connects,
+//!   connects again with growing pauses, keeps time, and moves packets. The adapter crates implement it; so does
+//!   `statestore-loopback`, which needs no broker at all, so that an application can test itself in one process.
+//!
+//! ```
+//! use statestore_loopback::Hub;
+//! use statestore_tokio::{StateStore, StoreService};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let broker = Hub::new();
+//! let service = StoreService::builder().spawn(broker.store_link("statestore"));
+//! service.connected().await?;
+//! let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+//!
+//! let version = store.set("setpoint", "21").await?;
+//! let found = store.get("setpoint").await?.expect("it was just set");
+//! assert_eq!((&found.value[..], found.version), (b"21".as_slice(), Some(version)));
+//!
+//! store.shutdown().await;
+//! service.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Cancellation
+//!
+//! Dropping the future of a request gives the request up: it may have been applied, or may still be. Dropping an
+//! [`Observation`] ends it.
+
+mod application;
+mod backoff;
+mod call;
+mod clock;
+mod drive;
+mod error;
+mod handle;
+mod link;
+mod machine;
+mod observation;
+mod service;
+
+pub use backoff::Backoff;
+pub use call::{Call, Found, Removal, Set};
+pub use error::{Error, StoreClosed};
+pub use handle::{Builder, StateStore};
+pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+pub use observation::Observation;
+pub use service::{Figures, ServiceBuilder, StoreService};

@@ -1,0 +1,92 @@
+//! What an MQTT stack has to offer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
+
+/// One MQTT 5 connection after the other, to one broker.
+///
+/// A link sends and receives; it decides nothing. The drive loop calls [`connect`](Self::connect), then
+/// [`offer`](Self::offer) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
+/// again. Nothing of a lost connection may be reported after the next `connect`.
+pub trait Link: Send + 'static {
+    /// A received PUBLISH in whatever form the stack has it.
+    type Message: AsIncoming + Send + 'static;
+
+    /// Opens a fresh connection; what was on its way on the one before is forgotten. May be dropped at any await.
+    fn connect(&mut self) -> impl Future<Output = Result<Connected, LinkError>> + Send;
+
+    /// Takes one packet to send, without waiting.
+    ///
+    /// # Errors
+    /// The packet itself when there is no room for it now; [`LinkEvent::Room`] follows when there is.
+    #[expect(clippy::result_large_err, reason = "the packet comes back to be offered again")]
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit>;
+
+    /// What happens next. May be dropped at any await without losing anything. While `messages` is false no message is
+    /// taken from the broker, and everything else goes on.
+    fn next(
+        &mut self,
+        messages: bool,
+    ) -> impl Future<Output = Result<LinkEvent<Self::Message>, LinkError>> + Send;
+
+    /// Says goodbye after everything that was offered, waiting a moment for that at most.
+    fn disconnect(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// A message that a machine can read.
+pub trait AsIncoming {
+    /// The message as a machine takes it; `None` when it cannot be one, as with a topic that is not UTF-8.
+    fn as_incoming(&self) -> Option<Incoming<'_>>;
+}
+
+/// What is known of a new connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connected {
+    /// Whether the broker kept the session.
+    pub session_present: bool,
+}
+
+/// What happens on a connection.
+#[derive(Debug)]
+pub enum LinkEvent<M> {
+    /// A SUBACK.
+    Subscribed(SubscribeToken, ReasonCode),
+    /// A PUBACK, or what the link says in its place when it cannot send the packet at all.
+    Published(PublishToken, ReasonCode),
+    /// A message.
+    Message(M),
+    /// Another client has gone, as far as the broker tells.
+    ClientGone(Arc<str>),
+    /// There may be room again for what [`Link::offer`] gave back.
+    Room,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct LinkError {
+    message: Box<str>,
+    retry: bool,
+}
+
+impl LinkError {
+    /// A failure that may pass: try again after a while.
+    #[must_use]
+    pub fn transient(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string().into(), retry: true }
+    }
+
+    /// A failure that another try does not mend: wrong credentials, another client with the same id.
+    #[must_use]
+    pub fn fatal(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string().into(), retry: false }
+    }
+
+    /// Whether another try may succeed.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        self.retry
+    }
+}
