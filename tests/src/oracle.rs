@@ -115,7 +115,8 @@ impl Oracle {
         let reserved = response == REQUEST || response.starts_with(RESERVED);
         if reserved || response.is_empty() || response.contains(['+', '#', '\0']) {
             self.counters.forbidden += 1;
-            out.extend(client.map(|client| (Told::Disconnect(client), 0)));
+            let verified = client.filter(|_| ask.verified.is_some());
+            out.extend(verified.map(|client| (Told::Disconnect(client), 0)));
             return;
         }
         let waited = ask.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));

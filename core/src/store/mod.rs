@@ -104,7 +104,7 @@ pub struct Counters {
     pub expired_requests: u64,
     /// Requests handed over although the store was not ready; neither answered nor acknowledged.
     pub overloaded: u64,
-    /// Messages that are no requests.
+    /// Messages that are no requests, or retained ones.
     pub strangers: u64,
     /// Notifications caused.
     pub notifications: u64,
@@ -215,7 +215,8 @@ impl Store {
 
     /// Sorts out what is no request that can be answered.
     fn process(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) {
-        if incoming.topic != topic::REQUEST {
+        // A retained request was asked long ago, and would be again at each connection of this store.
+        if incoming.topic != topic::REQUEST || incoming.retain {
             self.counters.strangers += 1;
             return;
         }
@@ -225,7 +226,8 @@ impl Store {
         };
         if topic::check_response(response_topic).is_err() {
             self.counters.forbidden += 1;
-            if let Some(client_id) = from.client_id() {
+            // A name that is only claimed may be the name of a victim.
+            if let Some(client_id) = from.client_id().filter(|_| from.is_verified()) {
                 self.outbox.push(Transmit::Disconnect { client_id: client_id.into() });
             }
             return;

@@ -1,8 +1,9 @@
 //! Sections 1, 2, 4 and 10: how a request must come, who sent it, and in which words it is answered.
 
+use bytes::Bytes;
 use statestore_proto::message::{Dialect, WordCase};
-use statestore_proto::mqtt::Qos;
-use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
+use statestore_proto::mqtt::{Incoming, Qos};
+use statestore_proto::store::{Access, DialectPolicy, Principal, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_tests::ask::Told;
@@ -25,10 +26,34 @@ fn a_forbidden_response_topic_costs_the_connection() {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.response_topic = Some(topic.into());
+        (ask.verified, ask.source) = (Some("c".into()), None);
         let expected = [Told::Disconnect("c".into()), Told::Acknowledge(1)];
         assert_eq!(rig.hand(&ask), expected, "{topic:?}");
         assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
     }
+}
+
+#[test]
+fn nobody_is_disconnected_for_what_another_says_in_its_name() {
+    let mut rig = Rig::new();
+    let mut ask = rig.ask("victim", &set("k", "v"));
+    ask.response_topic = Some(REQUEST.into());
+    (ask.verified, ask.source) = (None, Some("victim".into()));
+    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
+}
+
+#[test]
+fn a_retained_request_is_no_request() {
+    let mut rig = Rig::new();
+    let payload = Bytes::from_static(b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
+    let mut incoming = Incoming::new(REQUEST, &payload);
+    incoming.response_topic = Some("reply");
+    incoming.correlation_data = Some(b"0123456789abcdef");
+    incoming.retain = true;
+    let now = rig.now();
+    rig.store.handle_publish(now, Principal::verified("c"), &incoming);
+    assert_eq!((rig.store.poll_transmit(), rig.store.counters().strangers), (None, 1));
 }
 
 #[test]
