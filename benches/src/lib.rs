@@ -8,7 +8,9 @@
 //! implementations; [`race`] the stopwatch; [`suites`] the comparisons, one module and one table entry each. Nothing is
 //! timed before it was asserted that every side gives the expected result.
 
+pub mod bare;
 pub mod cases;
+pub mod mosquitto;
 pub mod peers;
 pub mod race;
 pub mod report;

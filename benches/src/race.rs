@@ -94,15 +94,33 @@ fn timed(times: u32, mut work: impl FnMut()) -> Duration {
 
 /// Does `work` once, and says how long it took.
 pub fn stopwatch<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    #[expect(clippy::disallowed_methods, reason = "a stopwatch reads a clock")]
-    let now = Instant::now;
-    let start = now();
+    let lap = Lap::start();
     let result = work();
-    (result, now().duration_since(start))
+    (result, lap.time())
+}
+
+/// Time since a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Lap(Instant);
+
+#[expect(clippy::disallowed_methods, reason = "a stopwatch reads a clock")]
+impl Lap {
+    /// Begins now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long ago that was.
+    #[must_use]
+    pub fn time(self) -> Duration {
+        Instant::now().duration_since(self.0)
+    }
 }
 
 /// The middle one, which a disturbed batch does not move; zero when there are none.
-fn median(mut samples: Vec<f64>) -> f64 {
+#[must_use]
+pub fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied().unwrap_or_default()
 }

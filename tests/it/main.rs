@@ -2,6 +2,7 @@
 
 mod alloc;
 mod client;
+mod conformance;
 mod contract_client;
 mod contract_store;
 mod corpus;

@@ -1,6 +1,7 @@
 //! The comparisons. A suite is one module and one entry of [`SUITES`].
 
 mod codec;
+mod e2e;
 mod hlc;
 mod sim;
 mod store;
@@ -20,7 +21,7 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE, store::SUITE, sim::SUITE];
+pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE, store::SUITE, sim::SUITE, e2e::SUITE];
 
 /// The suite of that name.
 #[must_use]

@@ -1,6 +1,7 @@
 //! The link against a scripted broker, and against mosquitto where it is installed.
 
 mod acks;
+mod conformance;
 mod faults;
 mod mosquitto;
 mod real;

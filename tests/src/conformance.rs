@@ -1,0 +1,195 @@
+//! What every transport must do, as one list of cases: each takes a broker of its own and links to it.
+//!
+//! A case asserts what the handles promise and nothing that depends on the transport, so that an application can change
+//! its MQTT library by changing one constructor.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use statestore_proto::client::WatchEvent;
+use statestore_proto::hlc::Version;
+use statestore_proto::message::{Refusal, ServiceError};
+use statestore_tokio::{Error, Link, Observation, Removal, StateStore, StoreService};
+
+/// Longer than anything takes that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A broker and links to it.
+pub trait Stage {
+    /// The links.
+    type Link: Link;
+
+    /// A link for a client.
+    fn link(&self, client_id: &str) -> Self::Link;
+    /// A link for a store.
+    fn store_link(&self, client_id: &str) -> Self::Link;
+    /// Ends every connection as a crash of the broker would, and takes new ones.
+    fn restart(&mut self);
+}
+
+/// What a case does with its stage.
+type Case<S> = for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Every case and its name.
+#[must_use]
+pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
+    vec![
+        ("every_command", |stage| Box::pin(every_command(stage))),
+        ("fencing", |stage| Box::pin(fencing(stage))),
+        ("large_values_and_binary_keys", |stage| Box::pin(large_values_and_binary_keys(stage))),
+        ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
+        ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
+        ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
+        ("no_store", |stage| Box::pin(no_store(stage))),
+        ("shutdown", |stage| Box::pin(shutdown(stage))),
+    ]
+}
+
+/// Runs one case; one that is stuck fails.
+///
+/// # Panics
+/// When the case does, or is stuck.
+pub async fn run<S: Stage>(name: &str, case: Case<S>, stage: &mut S) {
+    let done = tokio::time::timeout(PATIENCE, case(stage)).await;
+    assert!(done.is_ok(), "{name} is stuck");
+}
+
+async fn service<S: Stage>(stage: &S) -> StoreService {
+    let service = StoreService::builder().spawn(stage.store_link("statestore"));
+    service.connected().await.expect("the store connects");
+    service
+}
+
+async fn client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
+    let store = StateStore::builder(client_id).spawn(stage.link(client_id)).expect("a client id");
+    store.connected().await.expect("the client connects");
+    store
+}
+
+async fn every_command<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    assert_eq!(store.get("k").await, Ok(None));
+    let first = store.set("k", "1").await.expect("set");
+    let found = store.get("k").await.expect("get").expect("it was set");
+    assert_eq!((&found.value[..], found.version), (&b"1"[..], Some(first.clone())));
+    assert_eq!(store.set("k", "2").if_absent().await, Ok(None));
+    assert_eq!(store.set("k", "2").if_absent_or_equal().await, Ok(None));
+    let second = store.set("k", "1").if_absent_or_equal().await.expect("set").expect("equal");
+    assert!(second > first, "{second} after {first}");
+    assert_eq!(store.vdel("k", "2").await, Ok(Removal::Different));
+    assert_eq!(store.vdel("k", "1").await, Ok(Removal::Removed));
+    assert_eq!(store.vdel("k", "1").await, Ok(Removal::Absent));
+    assert_eq!(store.del("k").await, Ok(false));
+    store.set("k", "3").await.expect("set");
+    assert_eq!(store.del("k").await, Ok(true));
+    assert_eq!(service.figures().keys, 0);
+}
+
+async fn fencing<S: Stage>(stage: &S) {
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let lock = |lease| store.set("lock", "a").if_absent_or_equal().expires_after(lease);
+    let old = lock(PATIENCE).await.expect("set").expect("free").to_fencing_token();
+    let new = lock(PATIENCE).await.expect("set").expect("renewed").to_fencing_token();
+    store.set("valve", "open").fencing_token(new.clone()).await.expect("the newer token");
+    let stale: Result<Version, Error> = store.set("valve", "shut").fencing_token(old).await;
+    assert_eq!(stale, Err(Error::Refused(ServiceError::Known(Refusal::FencingTokenLower))));
+    assert_eq!(
+        store.del("valve").await,
+        Err(Error::Refused(ServiceError::Known(Refusal::FencingTokenRequired)))
+    );
+    assert_eq!(store.del("valve").fencing_token(new).await, Ok(true));
+}
+
+async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let value: Vec<u8> = (0..=255).cycle().take(65_000).collect();
+    let key: Vec<u8> = (0..=255).rev().cycle().take(6_500).collect();
+    store.set(key.clone(), value.clone()).await.expect("set");
+    assert_eq!(store.get(key.clone()).await.expect("get").expect("it was set").value, value);
+    let mut changes = store.observe(key.clone()).await.expect("observe");
+    assert_eq!(change(&mut changes).await, Some(value));
+    assert_eq!(store.del(key).await, Ok(true));
+    assert_eq!(change(&mut changes).await, None, "deleted");
+}
+
+/// What the next change says of the value.
+async fn change(changes: &mut Observation) -> Option<Vec<u8>> {
+    loop {
+        match changes.next().await.expect("the watch goes on") {
+            WatchEvent::Changed { value, .. } => return value.map(|value| value.to_vec()),
+            WatchEvent::Live | WatchEvent::Gap => {}
+            WatchEvent::Ended(end) => panic!("ended: {end:?}"),
+        }
+    }
+}
+
+async fn many_in_flight<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    let sets = (0..512).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move { store.set(format!("k{number}"), "v").await })
+    });
+    let sets: Vec<_> = sets.collect();
+    let mut versions = Vec::new();
+    for set in sets {
+        versions.push(set.await.expect("no panic").expect("set"));
+    }
+    versions.sort();
+    versions.dedup();
+    assert_eq!((versions.len(), service.figures().keys), (512, 512), "each its own version");
+}
+
+async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
+    let (service, watcher) = (service(stage).await, client(stage, "a").await);
+    watcher.set("k", "before").await.expect("set");
+    let mut changes = watcher.observe("k").await.expect("observe");
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"before"[..]));
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    stage.restart();
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap));
+    service.connected().await.expect("again");
+    let writer = client(stage, "b").await;
+    while writer.set("k", "after").await.is_err() {}
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"after"[..]));
+    writer.del("k").await.expect("del");
+    assert_eq!(change(&mut changes).await, None);
+}
+
+async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let sets: Vec<_> = (0..256)
+        .map(|number| {
+            let set = store.set(format!("k{number}"), "v").timeout(Duration::from_secs(5));
+            tokio::spawn(async move { set.await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    stage.restart();
+    for set in sets {
+        // Done, or a failure that says what may have happened; and none hangs.
+        if let Err(error) = set.await.expect("no panic") {
+            assert!(
+                !matches!(error, Error::Refused(_) | Error::Invalid(_) | Error::Malformed(_)),
+                "{error}"
+            );
+        }
+    }
+    while store.set("again", "v").await.is_err() {}
+}
+
+async fn no_store<S: Stage>(stage: &S) {
+    let store = client(stage, "a").await;
+    let answer = store.get("k").timeout(Duration::from_millis(300)).await;
+    assert!(matches!(answer, Err(Error::Undelivered(_) | Error::TimedOut)), "{answer:?}");
+}
+
+async fn shutdown<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    let mut changes = store.observe("k").await.expect("observe");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    store.clone().shutdown().await;
+    assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap), "nothing is heard any more");
+    assert_eq!(changes.next().await, None, "the stream ends");
+    service.shutdown().await;
+}

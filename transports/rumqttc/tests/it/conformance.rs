@@ -1,0 +1,31 @@
+//! rumqttc over a real broker as a transport.
+
+use statestore_rumqttc::RumqttcLink;
+use statestore_tests::conformance::{Stage, cases, run};
+
+use crate::mosquitto::Mosquitto;
+
+impl Stage for Mosquitto {
+    type Link = RumqttcLink;
+
+    fn link(&self, client_id: &str) -> RumqttcLink {
+        RumqttcLink::for_client(self.options(client_id))
+    }
+
+    fn store_link(&self, client_id: &str) -> RumqttcLink {
+        RumqttcLink::for_store(self.options(client_id).presence(true))
+    }
+
+    fn restart(&mut self) {
+        assert!(self.restart(), "the broker starts again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rumqttc_conforms() {
+    for (name, case) in cases::<Mosquitto>() {
+        let presence = "log_dest topic\nlog_type notice\nlog_type error";
+        let Some(mut broker) = Mosquitto::start_with(name, presence) else { return };
+        run(name, case, &mut broker).await;
+    }
+}
