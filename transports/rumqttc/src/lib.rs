@@ -35,8 +35,10 @@
 //! Any MQTT 5 broker. For mosquitto, in its file:
 //!
 //! ```text
-//! set_tcp_nodelay true         # or one request at a time takes 44 ms instead of 0.1
-//! max_queued_messages 100000   # or a burst of more than 1,000 requests loses some without a word
+//! # or one request at a time takes 44 ms instead of 0.1
+//! set_tcp_nodelay true
+//! # or a burst of more than 1,000 requests loses some without a word
+//! max_queued_messages 100000
 //! ```
 //!
 //! An ordinary client has two limits as a store. It cannot know who sent a request: whatever a request says of its
