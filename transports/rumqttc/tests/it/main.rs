@@ -2,6 +2,7 @@
 
 mod acks;
 mod conformance;
+mod deployed;
 mod faults;
 mod mosquitto;
 mod real;

@@ -227,13 +227,13 @@ async fn without_a_store_the_broker_says_so() {
 }
 
 /// A client without a handle, which sees the bytes of answers.
-struct Raw {
+pub(crate) struct Raw {
     client: AsyncClient,
     event_loop: EventLoop,
 }
 
 impl Raw {
-    async fn connect(broker: &Mosquitto, client_id: &str) -> Self {
+    pub(crate) async fn connect(broker: &Mosquitto, client_id: &str) -> Self {
         let options = rumqttc::v5::MqttOptions::new(client_id, "127.0.0.1", broker.port());
         let (client, event_loop) = AsyncClient::new(options, 16);
         let mut raw = Self { client, event_loop };
@@ -257,7 +257,7 @@ impl Raw {
         [first, second]
     }
 
-    async fn answer(&mut self, request: Publish) -> Publish {
+    pub(crate) async fn answer(&mut self, request: Publish) -> Publish {
         let topic = String::from_utf8(request.topic.to_vec()).expect("a topic");
         let (properties, payload) = (request.properties.expect("properties"), request.payload);
         let sent = self.client.try_publish_with_properties(
