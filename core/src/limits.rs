@@ -29,7 +29,7 @@ pub const COMMAND_ELEMENTS_MAX: usize = 7;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys stored. A million take about 200 MB with short values.
+    /// Keys stored. A million of 16 bytes with values of 64 take some 160 MB.
     pub keys_max: usize,
     /// Bytes of all keys and values together: what a machine at the edge can spare.
     pub bytes_max: usize,
@@ -79,8 +79,8 @@ pub struct ClientLimits {
     pub pending_max: usize,
     /// Keys observed.
     pub watches_max: usize,
-    /// Events of watches, and reports of stale messages and clock drift, waiting to be polled. A watch whose change
-    /// finds no room loses it, says so by a gap, and reads the key again.
+    /// Events of watches, and reports of stale messages and clock drift, waiting to be polled, beside one for each
+    /// request of `pending_max`. A watch whose change finds no room loses it, says so by a gap, and reads the key again.
     pub events_max: usize,
 }
 

@@ -170,7 +170,7 @@ impl Client {
             return Err(SubmitError::NotARequest);
         }
         self.check_key(request.command.key())?;
-        if self.accepted >= self.config.limits.pending_max {
+        if !self.has_room() {
             return Err(SubmitError::Full);
         }
         let timestamp = match self.clock.tick(now.unix) {
@@ -318,6 +318,12 @@ impl Client {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.connected && self.responses == Subscription::Granted
+    }
+
+    /// Whether another request would be accepted now, as far as their number goes.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
+        self.accepted < self.config.limits.pending_max
     }
 
     /// Requests accepted whose completion was not polled yet.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
-use super::{Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store, shared};
+use super::{Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store};
 use crate::hlc::{FencingToken, Hlc, Version};
 use crate::message::{Command, CommandKind, Dialect, Notification, Refusal, Reply};
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
@@ -34,7 +34,7 @@ impl Store {
         response_topic: &str,
     ) {
         let dialect = self.config.dialect.of_request(incoming.properties.has_protocol_version);
-        let topic = shared(response_topic);
+        let topic: Arc<str> = response_topic.into();
         let correlation = incoming.correlation_data.map(Correlation::new);
         let Some(correlation) = correlation.filter(|_| incoming.qos == Qos::AtLeastOnce) else {
             let refusal = if incoming.correlation_data.is_none() {

@@ -53,7 +53,6 @@ mod replies;
 mod table;
 mod watches;
 
-use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
@@ -397,9 +396,4 @@ impl fmt::Debug for Store {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
-}
-
-/// A shared copy of the topic that a reply goes to.
-fn shared(topic: &str) -> Arc<str> {
-    topic.into()
 }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use statestore_proto::client::{
     Client, Event, Outcome, Request, RequestId, SubmitError, WatchEvent, WatchId,
 };
-use statestore_proto::limits::ClientLimits;
 use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use statestore_proto::time::{Instant, Now};
 use tokio::sync::mpsc::error::TrySendError;
@@ -47,17 +46,15 @@ struct Observer {
 /// A client and those who wait for it.
 pub(crate) struct Application {
     client: Client,
-    limits: ClientLimits,
     waiters: BTreeMap<RequestId, Waiter>,
     by_key: BTreeMap<u64, RequestId>,
     observers: BTreeMap<WatchId, Observer>,
 }
 
 impl Application {
-    pub(crate) const fn new(client: Client, limits: ClientLimits) -> Self {
+    pub(crate) const fn new(client: Client) -> Self {
         Self {
             client,
-            limits,
             waiters: BTreeMap::new(),
             by_key: BTreeMap::new(),
             observers: BTreeMap::new(),
@@ -173,7 +170,7 @@ impl Machine for Application {
     }
 
     fn wants_commands(&self) -> bool {
-        self.client.outstanding() < self.limits.pending_max
+        self.client.has_room()
     }
 
     fn settle(&mut self, now: Now) {

@@ -95,14 +95,15 @@ impl Builder {
         if let Some(timeout) = self.timeout {
             config = config.timeout(timeout);
         }
-        let limits = self.limits.unwrap_or_default();
-        config = config.limits(limits);
+        if let Some(limits) = self.limits {
+            config = config.limits(limits);
+        }
         let client_id = Arc::clone(config.client_id());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline(None));
         let driver = Driver {
-            machine: Application::new(Client::new(config), limits),
+            machine: Application::new(Client::new(config)),
             link,
             commands: receiver,
             stop: stopped,
