@@ -10,7 +10,6 @@
 
 pub mod bare;
 pub mod cases;
-pub mod mosquitto;
 pub mod peers;
 pub mod race;
 pub mod report;

@@ -1,13 +1,9 @@
 //! The command itself, over a real broker: what a person types, what comes back, how it exits.
 
-#[expect(dead_code, reason = "shared with the tests of the adapter, which use all of it")]
-#[path = "../../transports/rumqttc/tests/it/mosquitto.rs"]
-mod mosquitto;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use mosquitto::Mosquitto;
+use statestore_tests::mosquitto::Mosquitto;
 
 /// A broker and a store beside it.
 struct Beside {

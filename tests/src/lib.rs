@@ -8,6 +8,7 @@ pub mod fuzz;
 pub mod generators;
 pub mod machine_ops;
 pub mod model;
+pub mod mosquitto;
 pub mod oracle;
 pub mod sim;
 pub mod vectors;

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use statestore_rumqttc::{Options, connect, serve};
+use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::StateStore;
 use tokio::task::JoinSet;
 
 use super::Suite;
 use crate::bare;
-use crate::mosquitto::Mosquitto;
 use crate::race::{Lap, median};
 use crate::report::Report;
 
@@ -20,13 +20,13 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
-    let Some(broker) = Mosquitto::start() else {
+    let Some(broker) = Mosquitto::start_with("e2e", "max_inflight_messages 0") else {
         eprintln!("e2e: skipped, there is no mosquitto here (apt-get install mosquitto)");
         return Ok(());
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(over_rumqttc(broker.port, report))
+    runtime.block_on(over_rumqttc(broker.port(), report))
 }
 
 async fn over_rumqttc(port: u16, report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {

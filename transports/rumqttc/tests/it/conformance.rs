@@ -3,29 +3,33 @@
 use statestore_rumqttc::RumqttcLink;
 use statestore_tests::conformance::{Stage, cases, run};
 
-use crate::mosquitto::Mosquitto;
+use statestore_tests::mosquitto::Mosquitto;
 
-impl Stage for Mosquitto {
+use crate::Connects;
+
+struct Rumqttc(Mosquitto);
+
+impl Stage for Rumqttc {
     type Link = RumqttcLink;
 
     fn link(&self, client_id: &str) -> RumqttcLink {
-        RumqttcLink::for_client(self.options(client_id))
+        RumqttcLink::for_client(self.0.options(client_id))
     }
 
     fn store_link(&self, client_id: &str) -> RumqttcLink {
-        RumqttcLink::for_store(self.options(client_id).presence(true))
+        RumqttcLink::for_store(self.0.options(client_id).presence(true))
     }
 
     fn restart(&mut self) {
-        assert!(self.restart(), "the broker starts again");
+        assert!(self.0.restart(), "the broker starts again");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rumqttc_conforms() {
-    for (name, case) in cases::<Mosquitto>() {
+    for (name, case) in cases::<Rumqttc>() {
         let presence = "log_dest topic\nlog_type notice\nlog_type error";
-        let Some(mut broker) = Mosquitto::start_with(name, presence) else { return };
-        run(name, case, &mut broker).await;
+        let Some(broker) = Mosquitto::start_with(name, presence) else { return };
+        run(name, case, &mut Rumqttc(broker)).await;
     }
 }

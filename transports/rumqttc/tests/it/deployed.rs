@@ -7,9 +7,9 @@ use rumqttc::v5::mqttbytes::v5::{Publish, PublishProperties};
 use statestore_proto::topic::REQUEST;
 use statestore_rumqttc::{Options, rumqttc, serve};
 
-use crate::mosquitto::Mosquitto;
 use crate::real::Raw;
 use crate::timely;
+use statestore_tests::mosquitto::Mosquitto;
 
 const RESPONSE_TOPICS: [&str; 3] = [
     "clients/device/services/statestore/_any_/command/invoke/response",

@@ -4,7 +4,6 @@ mod acks;
 mod conformance;
 mod deployed;
 mod faults;
-mod mosquitto;
 mod real;
 mod requests;
 mod scripted;
@@ -13,10 +12,24 @@ mod tls;
 
 use std::time::Duration;
 
+use statestore_rumqttc::Options;
+use statestore_tests::mosquitto::Mosquitto;
+
 /// Nothing here waits that long unless it hangs.
 const HANGS: Duration = Duration::from_secs(20);
 
 /// Runs a test, and ends it when it hangs.
 async fn timely<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(HANGS, test).await.expect("something hangs")
+}
+
+/// Options for a client of a real broker.
+trait Connects {
+    fn options(&self, client_id: &str) -> Options;
+}
+
+impl Connects for Mosquitto {
+    fn options(&self, client_id: &str) -> Options {
+        Options::new(client_id, "127.0.0.1", self.port())
+    }
 }

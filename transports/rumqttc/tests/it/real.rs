@@ -14,7 +14,9 @@ use statestore_tokio::{
 };
 use tokio::task::JoinSet;
 
-use crate::mosquitto::Mosquitto;
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::Connects;
 use crate::requests::{del, set_if_absent};
 use crate::timely;
 

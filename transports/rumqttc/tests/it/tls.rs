@@ -7,8 +7,8 @@ use std::{env, fs, process};
 use statestore_rumqttc::{Options, connect, serve, tls_config};
 use statestore_tokio::StateStore;
 
-use crate::mosquitto::Mosquitto;
 use crate::timely;
+use statestore_tests::mosquitto::Mosquitto;
 
 /// An authority, a broker and a client, as PEM files; gone with the test.
 struct Certificates(PathBuf);

@@ -1,4 +1,4 @@
-//! A mosquitto of our own, on a free port, gone with the test.
+//! A mosquitto of our own, on a free port, gone with the test or the benchmark that started it.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-
-use statestore_rumqttc::Options;
 
 /// Debian puts daemons where ordinary users do not look.
 const PLACES: [&str; 4] = [
@@ -17,7 +15,9 @@ const PLACES: [&str; 4] = [
     "/opt/homebrew/sbin/mosquitto",
 ];
 
-pub(crate) struct Mosquitto {
+/// A broker process; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Mosquitto {
     binary: &'static str,
     directory: PathBuf,
     port: u16,
@@ -26,19 +26,24 @@ pub(crate) struct Mosquitto {
 
 impl Mosquitto {
     /// A running broker; `None`, and a line that says so, where there is no mosquitto.
-    pub(crate) fn start(test: &str) -> Option<Self> {
+    #[must_use]
+    pub fn start(test: &str) -> Option<Self> {
         Self::start_with(test, "")
     }
 
     /// The same with more lines in its file.
-    pub(crate) fn start_with(test: &str, lines: &str) -> Option<Self> {
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start_with(test: &str, lines: &str) -> Option<Self> {
         let Some(binary) = PLACES.into_iter().find(|binary| runs(binary)) else {
             println!("{test}: skipped, there is no mosquitto here (apt-get install mosquitto)");
             return None;
         };
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let name = format!("statestore-rumqttc-{}-{number}", std::process::id());
+        let name = format!("statestore-mosquitto-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         // Another process may take the port between here and the start; then it is tried again with another.
         for _ in 0..10 {
@@ -58,17 +63,14 @@ impl Mosquitto {
         panic!("{test}: mosquitto does not start");
     }
 
-    /// Options for a client of this broker.
-    pub(crate) fn options(&self, client_id: &str) -> Options {
-        Options::new(client_id, "127.0.0.1", self.port)
-    }
-
-    pub(crate) const fn port(&self) -> u16 {
+    /// Where it listens, on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// Ends the broker as a crash would; sessions are lost.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -76,7 +78,10 @@ impl Mosquitto {
     }
 
     /// Starts it, again, on the same port; whether it listens.
-    pub(crate) fn restart(&mut self) -> bool {
+    ///
+    /// # Panics
+    /// When it cannot be run at all.
+    pub fn restart(&mut self) -> bool {
         self.kill();
         let log = fs::File::create(self.directory.join("log")).expect("its log");
         let child = Command::new(self.binary)
