@@ -1,5 +1,6 @@
 //! The rules of the client, one by one.
 
+mod renewal;
 mod requests;
 mod watches;
 

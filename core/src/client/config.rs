@@ -33,6 +33,7 @@ pub struct ClientConfig {
     pub(super) notification_filter: Arc<str>,
     pub(super) timeout: Duration,
     pub(super) keeps_session: bool,
+    pub(super) renewal: Option<Duration>,
     pub(super) limits: ClientLimits,
 }
 
@@ -77,6 +78,7 @@ impl ClientConfig {
             notification_filter: filter.to_string().into(),
             timeout: TIMEOUT,
             keeps_session: false,
+            renewal: None,
             limits: ClientLimits::default(),
         })
     }
@@ -109,6 +111,17 @@ impl ClientConfig {
     #[must_use]
     pub const fn keeps_session(mut self, keeps_session: bool) -> Self {
         self.keeps_session = keeps_session;
+        self
+    }
+
+    /// Registers each watch again after this time and compares what the store has with what was told; at least a
+    /// millisecond, and up to a quarter earlier so that watches do not all renew at once. `None`, the default, never does.
+    ///
+    /// Nobody tells a client that a store behind another party's broker was started anew: without this its watches hear
+    /// nothing more. Where the comparison shows that something was missed, the watch tells a gap.
+    #[must_use]
+    pub fn renew_watches(mut self, interval: Option<Duration>) -> Self {
+        self.renewal = interval.map(|interval| interval.max(Duration::from_millis(1)));
         self
     }
 

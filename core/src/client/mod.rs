@@ -131,7 +131,7 @@ enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Request(u64),
-    Retry(WatchId),
+    Register(WatchId),
 }
 
 impl Client {
@@ -269,7 +269,7 @@ impl Client {
                     let sent = self.pending.get(&id).is_some_and(|pending| pending.sent);
                     self.finish(id, Outcome::TimedOut { sent });
                 }
-                Timer::Retry(id) => self.retry_watch(id),
+                Timer::Register(id) => self.register_due(id),
             }
         }
     }

@@ -28,8 +28,8 @@ pub(super) struct Watch {
     pub(super) lagging: bool,
     /// The request outstanding.
     pub(super) request: Option<u64>,
-    /// When to register again after a refusal that may pass.
-    pub(super) retry_at: Option<Instant>,
+    /// When to register again: after a refusal that may pass, or to renew.
+    pub(super) register_at: Option<Instant>,
 }
 
 /// Where a watch stands.
@@ -106,8 +106,19 @@ impl Watch {
             gap: true,
             lagging: false,
             request: None,
-            retry_at: None,
+            register_at: None,
         }
+    }
+
+    /// Notes that a read is sent while changes go on being reported.
+    pub(super) const fn compare(&mut self) {
+        self.heard_since_read = false;
+    }
+
+    /// Whether a read that was sent while changes were reported shows that some were not.
+    pub(super) fn missed(&self, read: &State) -> bool {
+        // What was heard meanwhile may be newer than the read.
+        !self.heard_since_read && !read.is_same(&self.known)
     }
 
     /// Enters a phase that has a request.
@@ -129,6 +140,7 @@ impl Watch {
             Phase::Live if state.follows(&self.known) => {
                 let version = state.version().cloned();
                 self.known = state;
+                self.heard_since_read = true;
                 Ok(Some((value, version)))
             }
             Phase::Registering | Phase::Reading

@@ -11,7 +11,7 @@ use super::{
     Client, Event, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer, WatchEnd,
     WatchEvent, WatchId, watch_command,
 };
-use crate::message::{CommandKind, Reply};
+use crate::message::{Command, CommandKind, Reply};
 use crate::time::Now;
 
 /// All watches of a client.
@@ -105,7 +105,7 @@ impl Client {
         let read_again = watch.phase == Phase::Live;
         self.tell_gap(id);
         if read_again {
-            self.request(id, Phase::Reading);
+            self.read_again(id);
         }
         true
     }
@@ -134,6 +134,9 @@ impl Client {
             // Whatever the store says: nothing is observed here any more.
             return self.end(id, WatchEnd::Stopped);
         }
+        if self.watches.by_id.get(&id).is_some_and(|watch| watch.phase == Phase::Live) {
+            return self.finish_renewal(id, outcome);
+        }
         match outcome {
             Outcome::Replied { reply: Reply::Error(error), .. } => {
                 self.end(id, WatchEnd::Refused(error));
@@ -154,9 +157,42 @@ impl Client {
         }
     }
 
-    pub(super) fn retry_watch(&mut self, id: WatchId) {
-        if let Some(watch) = self.watches.by_id.get_mut(&id) {
-            watch.retry_at = None;
+    /// Takes the outcome of a request that a watch made while it reported changes.
+    fn finish_renewal(&mut self, id: WatchId, outcome: Outcome) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        let read = match outcome {
+            Outcome::Replied { reply: Reply::Error(error), .. } => {
+                return self.end(id, WatchEnd::Refused(error));
+            }
+            Outcome::Replied { reply: Reply::Done, .. } => {
+                watch.compare();
+                let get = Command::Get { key: watch.key.clone() };
+                return self.ask(id, &get);
+            }
+            Outcome::Replied { reply: Reply::Value(_), version: Some(version) } => {
+                State::Present(version)
+            }
+            Outcome::Replied { reply: Reply::Absent, .. } => State::Absent(None),
+            // A store that is started anew is not there yet.
+            Outcome::Rejected(_) => return self.register_in(id, self.config.timeout / 10),
+            _ => return self.register_in(id, self.config.timeout),
+        };
+        if watch.missed(&read) {
+            self.tell_gap(id);
+            self.request(id, Phase::Reading);
+        } else {
+            self.renew_later(id);
+        }
+    }
+
+    /// A watch that waited to register does so, and one that is live renews its registration.
+    pub(super) fn register_due(&mut self, id: WatchId) {
+        let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
+        watch.register_at = None;
+        if watch.phase == Phase::Live {
+            let observe = Command::Observe { key: watch.key.clone() };
+            self.ask(id, &observe);
+        } else {
             self.register(id);
         }
     }
@@ -204,7 +240,7 @@ impl Client {
             }
             let told_already = core::mem::replace(&mut watch.gap, true);
             if watch.phase == Phase::Live {
-                self.request(id, Phase::Reading);
+                self.read_again(id);
             }
             if !told_already {
                 return Some(Event::Watch { id, event: WatchEvent::Gap });
@@ -217,11 +253,22 @@ impl Client {
         self.request(id, Phase::Registering);
     }
 
+    /// Reads the key of a live watch, whatever it is about.
+    fn read_again(&mut self, id: WatchId) {
+        self.drop_request(id);
+        self.request(id, Phase::Reading);
+    }
+
     /// Enters a phase and sends its request.
     fn request(&mut self, id: WatchId, phase: Phase) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         let Some(command) = watch_command(&phase, &watch.key) else { return };
         watch.enter(phase);
+        self.ask(id, &command);
+    }
+
+    /// Sends a request of a watch.
+    fn ask(&mut self, id: WatchId, command: &Command<Bytes>) {
         let timestamp = self.clock.tick(self.now.unix).ok();
         let request = self.enqueue(Pending {
             owner: Owner::Watch(id),
@@ -240,18 +287,31 @@ impl Client {
     }
 
     fn retry_after(&mut self, id: WatchId, pause: Duration) {
+        if let Some(watch) = self.watches.by_id.get_mut(&id) {
+            watch.phase = Phase::Waiting;
+            self.register_in(id, pause);
+        }
+    }
+
+    /// Sets the time of the next renewal of a watch that has become live, or was compared.
+    fn renew_later(&mut self, id: WatchId) {
+        let Some(interval) = self.config.renewal else { return };
+        let share = u32::try_from(id.0 % 64).unwrap_or_default();
+        self.register_in(id, interval - interval / 256 * share);
+    }
+
+    fn register_in(&mut self, id: WatchId, pause: Duration) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         let at = self.now.instant + pause;
-        watch.phase = Phase::Waiting;
-        watch.retry_at = Some(at);
-        self.deadlines.insert(at, Timer::Retry(id));
+        watch.register_at = Some(at);
+        self.deadlines.insert(at, Timer::Register(id));
     }
 
     /// Forgets what a watch has outstanding.
     fn drop_request(&mut self, id: WatchId) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
-        if let Some(at) = watch.retry_at.take() {
-            self.deadlines.remove(at, Timer::Retry(id));
+        if let Some(at) = watch.register_at.take() {
+            self.deadlines.remove(at, Timer::Register(id));
         }
         if let Some(request) = watch.request.take() {
             self.take_pending(request);
@@ -264,6 +324,7 @@ impl Client {
             Settled::ReadAgain => self.request(id, Phase::Reading),
             Settled::Live(change) => {
                 let lagging = watch.lagging;
+                self.renew_later(id);
                 if let Some(change) = change {
                     self.tell_change(id, change);
                 }

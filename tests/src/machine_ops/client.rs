@@ -62,7 +62,8 @@ pub struct ClientRig {
 }
 
 impl ClientRig {
-    /// A client of this configuration; bit 0 of `flags` gives it a store, bit 1 small limits, bit 2 a kept session.
+    /// A client of this configuration; bit 0 of `flags` gives it a store, bit 1 small limits, bit 2 a kept session, bit
+    /// 3 watches that renew.
     ///
     /// # Panics
     /// Never: the configuration is valid.
@@ -76,8 +77,12 @@ impl ClientRig {
         };
         let keeps_session = !honest && flags & 4 != 0;
         let config = ClientConfig::new(ID, *b"noncenon").expect("a plain id");
-        let config =
-            config.limits(limits).keeps_session(keeps_session).timeout(Duration::from_secs(2));
+        let renewal = (flags & 8 != 0).then_some(Duration::from_millis(300));
+        let config = config
+            .limits(limits)
+            .keeps_session(keeps_session)
+            .timeout(Duration::from_secs(2))
+            .renew_watches(renewal);
         Self {
             client: Client::new(config),
             now: Now::new(Instant::from_millis(1_000), UnixTime::from_millis(EPOCH)),

@@ -77,7 +77,8 @@ impl Run {
             let pending_max = if setup.sleepy { 4 } else { 1_024 };
             let limits = ClientLimits { events_max, pending_max, ..ClientLimits::default() };
             let config = ClientConfig::new(&format!("c{number}"), RequestName::nonce(number))
-                .map(|config| config.timeout(setup.timeout).limits(limits));
+                .map(|config| config.timeout(setup.timeout).limits(limits))
+                .map(|config| config.renew_watches(setup.renewal));
             let index =
                 config.ok().and_then(|config| world.add_configured(config, setup.clock).ok());
             actors.extend(index.map(|index| Actor {

@@ -70,6 +70,8 @@ pub struct ClientSetup {
     pub clock: Clock,
     /// How long its requests may take.
     pub timeout: Duration,
+    /// How often watches renew, if they do.
+    pub renewal: Option<Duration>,
     /// Whether it polls its events seldom and has little room for them.
     pub sleepy: bool,
 }
@@ -107,6 +109,7 @@ impl Scenario {
             .map(|_| ClientSetup {
                 clock: clock(&mut rng, wrong_clocks),
                 timeout: Duration::from_millis(rng.u64(300..=3_000)),
+                renewal: rng.bool().then(|| Duration::from_millis(rng.u64(50..=1_000))),
                 sleepy: mix != Mix::Faultless && rng.u8(0..6) == 0,
             })
             .collect();

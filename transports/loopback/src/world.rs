@@ -174,6 +174,14 @@ impl World {
         self.broker.set_tamper(tamper);
     }
 
+    /// Ends the store as a crash would and starts another, empty one in its place, which connects after a while.
+    pub fn replace_store(&mut self, store: StoreConfig) {
+        self.broker.handle_disconnect(&self.store.id);
+        self.settle();
+        self.store.store = Store::new(store);
+        self.store.reconnect_at = Some(self.now + self.reconnect_after);
+    }
+
     /// Ends the connection of a client; it connects again after a while.
     pub fn disconnect(&mut self, index: ClientIndex) {
         if let Some(node) = self.clients.get(index.0) {

@@ -21,6 +21,10 @@ use crate::error::{Error, StoreClosed};
 use crate::link::Link;
 use crate::observation::Observation;
 
+/// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
+/// the news that a store was started anew.
+const RENEWAL: Duration = Duration::from_secs(30);
+
 /// Commands that wait for the drive loop; past that, callers wait.
 const COMMANDS_MAX: usize = 256;
 
@@ -73,7 +77,8 @@ impl Builder {
         self
     }
 
-    /// Another configuration of the client machine; timeout and limits given here still count.
+    /// Another configuration of the client machine; timeout and limits given here still count. Its watches renew their
+    /// registration only if it says so; without one they do every 30 seconds.
     #[must_use]
     pub fn config(mut self, config: ClientConfig) -> Self {
         self.config = Some(config);
@@ -90,7 +95,8 @@ impl Builder {
         let mut rng = fastrand::Rng::new();
         let mut config = match self.config {
             Some(config) => config,
-            None => ClientConfig::new(&self.client_id, rng.u64(..).to_be_bytes())?,
+            None => ClientConfig::new(&self.client_id, rng.u64(..).to_be_bytes())?
+                .renew_watches(Some(RENEWAL)),
         };
         if let Some(timeout) = self.timeout {
             config = config.timeout(timeout);

@@ -1,0 +1,219 @@
+//! Watches that renew their registration: what a store forgot is registered again, and what was missed is told.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_loopback::{Clock, Faults, World};
+use statestore_proto::client::{ClientConfig, Event, Request, WatchEnd, WatchEvent, WatchId};
+use statestore_proto::message::{Command, Condition, Refusal, ServiceError};
+use statestore_proto::mqtt::{Publish, ReasonCode};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Instant;
+
+use super::{Rig, config};
+
+const K: Bytes = Bytes::from_static(b"k");
+
+/// Each watch renews after so many milliseconds less its share of a quarter.
+const INTERVAL: u64 = 25_600;
+
+/// The first watch is due so much earlier.
+const SHARE: u64 = INTERVAL / 256;
+
+/// The next request is this one.
+fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
+    let (publish, sent) = rig.sent();
+    assert_eq!(sent, *command);
+    publish
+}
+
+fn observe(rig: &mut Rig) -> Publish {
+    expect(rig, &Command::Observe { key: K })
+}
+
+fn get(rig: &mut Rig) -> Publish {
+    expect(rig, &Command::Get { key: K })
+}
+
+fn told(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
+    let of_watch = |event| match event {
+        Event::Watch { id: other, event } if other == id => event,
+        other => panic!("{other:?} is not of the watch"),
+    };
+    rig.events().into_iter().map(of_watch).collect()
+}
+
+fn changed(value: Option<&'static str>, version: Option<&str>) -> WatchEvent {
+    let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+    WatchEvent::Changed { value, version: version.map(super::version) }
+}
+
+/// A live watch of a key with the value `v` and the version 5:0:s, a millisecond before it is to renew.
+fn almost_due() -> (Rig, WatchId) {
+    let interval = Some(Duration::from_millis(INTERVAL));
+    let mut rig = Rig::with(config().renew_watches(interval));
+    let id = rig.client.observe(rig.now(), K).unwrap();
+    rig.connect();
+    let registration = observe(&mut rig);
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("v"), Some("5:0:s")), WatchEvent::Live]);
+    assert_eq!(rig.client.poll_timeout(), Some(Instant::from_millis(INTERVAL - SHARE)));
+    rig.pass(INTERVAL - SHARE - 1);
+    assert_eq!(rig.client.poll_transmit(), None);
+    (rig, id)
+}
+
+/// The same after KEYNOTIFY was answered; gives the GET.
+fn renewed() -> (Rig, WatchId, Publish) {
+    let (mut rig, id) = almost_due();
+    rig.pass(1);
+    let registration = observe(&mut rig);
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    (rig, id, read)
+}
+
+#[test]
+fn nothing_missed_is_nothing_told() {
+    let (mut rig, id, read) = renewed();
+    rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), []);
+    rig.pass(INTERVAL - SHARE);
+    observe(&mut rig);
+}
+
+#[test]
+fn changes_are_told_while_it_renews() {
+    let (mut rig, id) = almost_due();
+    rig.pass(1);
+    let registration = observe(&mut rig);
+    rig.notify("k", Some("w"), Some("6:0:s"));
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    rig.notify("k", None, Some("6:0:s"));
+    // It was answered before the key was deleted.
+    rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
+    let expected = [changed(Some("w"), Some("6:0:s")), changed(None, Some("6:0:s"))];
+    assert_eq!(told(&mut rig, id), expected);
+}
+
+#[test]
+fn what_was_missed_is_told_after_a_gap() {
+    for (payload, version, event) in [
+        ("$1\r\nw\r\n", Some("6:0:s"), changed(Some("w"), Some("6:0:s"))),
+        ("$-1\r\n", None, changed(None, None)),
+        // Another store, with a clock that is behind.
+        ("$1\r\nw\r\n", Some("4:0:s"), changed(Some("w"), Some("4:0:s"))),
+    ] {
+        let (mut rig, id, read) = renewed();
+        rig.reply(&read, payload, version);
+        assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+        let read = get(&mut rig);
+        rig.reply(&read, payload, version);
+        assert_eq!(told(&mut rig, id), [event, WatchEvent::Live]);
+        rig.pass(INTERVAL - SHARE);
+        observe(&mut rig);
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_asked_again() {
+    let (mut rig, id) = almost_due();
+    rig.pass(1);
+    let registration = observe(&mut rig);
+    let token = registration.token.unwrap();
+    rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.pass(999);
+    assert_eq!(rig.client.poll_transmit(), None);
+    rig.pass(1);
+    observe(&mut rig);
+    rig.pass(10_000);
+    assert_eq!(rig.client.poll_transmit(), None, "it timed out");
+    rig.pass(10_000);
+    observe(&mut rig);
+    assert_eq!(told(&mut rig, id), [], "what was told is not known to be wrong");
+}
+
+#[test]
+fn a_refusal_ends_the_watch() {
+    let (mut rig, id) = almost_due();
+    rig.pass(1);
+    let registration = observe(&mut rig);
+    rig.reply(&registration, "-ERR not authorized\r\n", None);
+    let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
+    assert_eq!(rig.client.poll_timeout(), None);
+}
+
+#[test]
+fn the_end_of_a_watch_or_of_a_connection_ends_its_renewal() {
+    let (mut rig, id, _) = renewed();
+    rig.disconnect();
+    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(rig.client.poll_timeout(), None);
+    let (mut rig, id) = almost_due();
+    assert!(rig.client.unobserve(rig.now(), id));
+    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    rig.reply(&stop, "+OK\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    assert_eq!(rig.client.poll_timeout(), None);
+}
+
+#[test]
+fn an_application_that_lost_events_is_read_to_in_the_middle_of_a_renewal() {
+    let (mut rig, id, _) = renewed();
+    assert!(rig.client.refresh(rig.now(), id));
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
+    let expected = [WatchEvent::Gap, changed(Some("v"), Some("5:0:s")), WatchEvent::Live];
+    assert_eq!(told(&mut rig, id), expected);
+    rig.pass(10_000);
+    assert_eq!(rig.client.poll_transmit(), None, "nothing is left of the renewal");
+}
+
+/// What a watch tells of a key that is written before and after the store is started anew.
+fn over_a_new_store(renewal: Option<Duration>) -> Vec<WatchEvent> {
+    let mut world = World::new(7, Faults::default(), StoreConfig::new(7));
+    let config = ClientConfig::new("w", *b"noncenon").unwrap().renew_watches(renewal);
+    let watcher = world.add_configured(config, Clock::default()).unwrap();
+    let writer = world.add_client("b", Clock::default()).unwrap();
+    let set = |world: &mut World, value: &'static str| {
+        world.run_for(Duration::from_secs(5));
+        let (key, value) = (K, Bytes::from_static(value.as_bytes()));
+        let (condition, expiry) = (Condition::Always, None);
+        let (client, now) = world.client(writer).unwrap();
+        let command = Command::Set { key, value, condition, expiry };
+        client.submit(now, Request::new(command)).unwrap();
+        world.run_for(Duration::from_secs(5));
+    };
+    set(&mut world, "before");
+    let (client, now) = world.client(watcher).unwrap();
+    client.observe(now, K).unwrap();
+    set(&mut world, "again");
+    world.replace_store(StoreConfig::new(8));
+    set(&mut world, "after");
+    set(&mut world, "and on");
+    let told = std::iter::from_fn(|| world.poll_event(watcher));
+    told.filter_map(|event| match event {
+        Event::Watch { event, .. } => Some(event),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn a_store_that_is_started_anew_is_noticed() {
+    let value = |event: &WatchEvent| match event {
+        WatchEvent::Changed { value, .. } => format!("{:?}", value.as_deref().map(str::from_utf8)),
+        other => format!("{other:?}"),
+    };
+    let told = |renewal| over_a_new_store(renewal).iter().map(value).collect::<Vec<_>>().join(" ");
+    let before = "Some(Ok(\"before\")) Live Some(Ok(\"again\"))";
+    assert_eq!(told(None), before, "the new store knows of no watch");
+    assert_eq!(
+        told(Some(Duration::from_secs(1))),
+        format!("{before} Gap None Live Some(Ok(\"after\")) Some(Ok(\"and on\"))")
+    );
+}
