@@ -1,0 +1,212 @@
+//! The SDK's own clients of the state store and of its locks, against a store beside mosquitto.
+
+use std::time::Duration;
+
+use azure_iot_operations_protocol::common::hybrid_logical_clock::HybridLogicalClock;
+use azure_iot_operations_services::leased_lock::{lease, lock};
+use azure_iot_operations_services::state_store::{
+    Client, ErrorKind, KeyObservation, Operation, ServiceError, SetCondition, SetOptions,
+};
+use statestore_proto::hlc::Hlc;
+use statestore_rumqttc::{Options, serve};
+use statestore_sdk_tests::{Application, TIMEOUT};
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tokio::StoreService;
+
+/// Nothing here waits that long unless it hangs.
+const HANGS: Duration = Duration::from_secs(30);
+
+/// A broker and a store beside it.
+async fn place(test: &str) -> Option<(Mosquitto, StoreService)> {
+    let broker = Mosquitto::start(test)?;
+    let service = serve(Options::new("statestore", "127.0.0.1", broker.port()));
+    service.connected().await.expect("the store connects");
+    Some((broker, service))
+}
+
+/// Runs a test with a store, and ends it when it hangs.
+macro_rules! over_a_store {
+    ($($name:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let Some((broker, service)) = place(stringify!($name)).await else { return };
+                let done = tokio::time::timeout(HANGS, cases::$name(broker.port())).await;
+                done.expect("something hangs");
+                service.shutdown().await;
+            }
+        )*
+    };
+}
+
+over_a_store! {
+    every_command_is_answered
+    conditions_and_expiry_hold
+    fenced_writes_are_fenced
+    notifications_arrive
+    binary_and_large_values_come_back
+    a_lease_is_one_holder_at_a_time
+    a_lock_waits_for_its_release
+}
+
+/// The SDK compares no clocks; its text form is read by ours.
+fn order(clock: &HybridLogicalClock) -> Hlc {
+    clock.to_string().parse().expect("a clock")
+}
+
+async fn set(client: &Client, key: &str, value: &str) -> HybridLogicalClock {
+    let options = SetOptions::default();
+    let set = client.set(key.into(), value.into(), TIMEOUT, None, options).await.expect("set");
+    assert!(set.response, "applied");
+    set.version.expect("a version")
+}
+
+async fn get(client: &Client, key: &str) -> Option<Vec<u8>> {
+    let get = client.get(key.into(), TIMEOUT).await.expect("get");
+    assert_eq!(get.response.is_some(), get.version.is_some(), "a value has a version");
+    get.response
+}
+
+/// What the next notification tells.
+async fn heard(observation: &mut KeyObservation) -> (Operation, HybridLogicalClock) {
+    let (notification, _) = observation.recv_notification().await.expect("it goes on");
+    assert_eq!(notification.key, b"k");
+    (notification.operation, notification.version)
+}
+
+mod cases {
+    use super::*;
+
+    pub(super) async fn every_command_is_answered(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let client = &application.client;
+        assert_eq!(get(client, "k").await, None);
+        let first = set(client, "k", "1").await;
+        assert_eq!(get(client, "k").await, Some(b"1".to_vec()));
+        assert!(order(&set(client, "k", "2").await) > order(&first), "versions grow");
+        let vdel = |value: &str| client.vdel(b"k".into(), value.into(), None, TIMEOUT);
+        assert_eq!(vdel("1").await.expect("vdel").response, -1, "another value");
+        assert_eq!(vdel("2").await.expect("vdel").response, 1);
+        assert_eq!(vdel("2").await.expect("vdel").response, 0, "nothing there");
+        set(client, "k", "3").await;
+        let del = || client.del(b"k".into(), None, TIMEOUT);
+        assert_eq!(del().await.expect("del").response, 1);
+        assert_eq!(del().await.expect("del").response, 0);
+        application.close().await;
+    }
+
+    pub(super) async fn conditions_and_expiry_hold(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let client = &application.client;
+        let set_if = async |value: &str, set_condition: SetCondition| {
+            let expires = Some(Duration::from_millis(600));
+            let options = SetOptions { set_condition, expires, persist: true };
+            let set = client.set(b"k".into(), value.into(), TIMEOUT, None, options).await;
+            set.expect("set").response
+        };
+        assert!(set_if("1", SetCondition::OnlyIfDoesNotExist).await);
+        assert!(!set_if("2", SetCondition::OnlyIfDoesNotExist).await);
+        assert!(!set_if("2", SetCondition::OnlyIfEqualOrDoesNotExist).await);
+        assert!(set_if("1", SetCondition::OnlyIfEqualOrDoesNotExist).await);
+        while get(client, "k").await.is_some() {}
+        assert!(set_if("2", SetCondition::OnlyIfDoesNotExist).await, "it has expired");
+        application.close().await;
+    }
+
+    pub(super) async fn fenced_writes_are_fenced(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let client = &application.client;
+        let old = set(client, "lock", "1").await;
+        let new = set(client, "lock", "2").await;
+        let fenced =
+            |token| client.set(b"k".into(), b"v".into(), TIMEOUT, token, SetOptions::default());
+        assert!(fenced(Some(new)).await.expect("set").response);
+        let refused = |error: &ErrorKind| match error {
+            ErrorKind::ServiceError(error) => format!("{error:?}"),
+            other => format!("{other}"),
+        };
+        let stale = fenced(Some(old)).await.expect_err("an old token");
+        assert_eq!(refused(stale.kind()), format!("{:?}", ServiceError::FencingTokenLowerVersion));
+        let bare = fenced(None).await.expect_err("no token");
+        assert_eq!(refused(bare.kind()), format!("{:?}", ServiceError::MissingFencingToken));
+        application.close().await;
+    }
+
+    pub(super) async fn notifications_arrive(port: u16) {
+        let (watching, writing) =
+            (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
+        let mut observation =
+            watching.client.observe(b"k".to_vec(), TIMEOUT).await.expect("observe").response;
+        let version = set(&writing.client, "k", "1").await;
+        assert_eq!(heard(&mut observation).await, (Operation::Set(b"1".to_vec()), version));
+        let options =
+            SetOptions { expires: Some(Duration::from_millis(50)), ..SetOptions::default() };
+        let set = writing.client.set(b"k".into(), b"2".into(), TIMEOUT, None, options).await;
+        let version = set.expect("set").version.expect("a version");
+        assert_eq!(heard(&mut observation).await.0, Operation::Set(b"2".to_vec()));
+        let (operation, of) = heard(&mut observation).await;
+        assert_eq!((operation, of), (Operation::Del, version), "it expires");
+        let stop = || watching.client.unobserve(b"k".to_vec(), TIMEOUT);
+        assert!(stop().await.expect("unobserve").response);
+        assert!(!stop().await.expect("unobserve").response, "it is not observed any more");
+        watching.close().await;
+        writing.close().await;
+    }
+
+    pub(super) async fn binary_and_large_values_come_back(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let key: Vec<u8> = (0..=255).cycle().take(6_500).collect();
+        for size in [0, 1, 65_000] {
+            let value: Vec<u8> = (0..=255).rev().cycle().take(size).collect();
+            let client = &application.client;
+            let options = SetOptions::default();
+            let set = client.set(key.clone(), value.clone(), TIMEOUT, None, options).await;
+            assert!(set.expect("set").response);
+            let found = client.get(key.clone(), TIMEOUT).await.expect("get").response;
+            assert_eq!(found, Some(value));
+        }
+        application.close().await;
+    }
+
+    fn lease_of(application: &Application, holder: &str) -> lease::Client {
+        lease::Client::new(application.client.clone(), b"lock".into(), holder.into())
+            .expect("a lease")
+    }
+
+    pub(super) async fn a_lease_is_one_holder_at_a_time(port: u16) {
+        let (one, two) = (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
+        let (first, second) = (lease_of(&one, "sdk-1"), lease_of(&two, "sdk-2"));
+        let term = Duration::from_secs(20);
+        let token = first.acquire(term, TIMEOUT, None).await.expect("free");
+        assert!(second.acquire(term, TIMEOUT, None).await.is_err(), "held");
+        let holder = second.get_holder(TIMEOUT).await.expect("a query");
+        assert_eq!(holder.as_deref(), Some(&b"sdk-1"[..]));
+        let renewed = first.acquire(term, TIMEOUT, None).await.expect("renewed");
+        assert!(order(&renewed) > order(&token), "a renewal has a newer token");
+        first.release(TIMEOUT).await.expect("release");
+        let token = second.acquire(term, TIMEOUT, None).await.expect("free again");
+        assert!(order(&token) > order(&renewed), "a new holder has a newer token");
+        second.release(TIMEOUT).await.expect("release");
+        one.close().await;
+        two.close().await;
+    }
+
+    pub(super) async fn a_lock_waits_for_its_release(port: u16) {
+        let (one, two) = (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
+        let lock_of = |application: &Application, holder: &str| {
+            lock::Client::new(application.client.clone(), b"lock".into(), holder.into())
+                .expect("a lock")
+        };
+        let (first, second) = (lock_of(&one, "sdk-1"), lock_of(&two, "sdk-2"));
+        let term = Duration::from_secs(20);
+        let token = first.lock(term, TIMEOUT, Some(Duration::from_secs(1))).await.expect("free");
+        let waiting = tokio::spawn(async move { second.lock(term, TIMEOUT, None).await });
+        // The other one observes the lock before it tries, and tries before it waits.
+        while lease_of(&one, "sdk-1").get_holder(TIMEOUT).await.expect("a query").is_none() {}
+        first.unlock(TIMEOUT).await.expect("unlock");
+        let next = waiting.await.expect("no panic").expect("free after the release");
+        assert!(order(&next) > order(&token), "a new holder has a newer token");
+        one.close().await;
+        two.close().await;
+    }
+}
