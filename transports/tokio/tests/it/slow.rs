@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use statestore_loopback::Hub;
+use statestore_tests::log::Log;
 use statestore_tokio::StateStore;
 
 use crate::late::Late;
-use crate::log::Log;
 use crate::{client, service};
 
 const WARNING: [&str; 2] = ["WARN", "set_tcp_nodelay true"];
