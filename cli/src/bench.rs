@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use statestore_tokio::{Error, StateStore};
+use statestore_tokio::{Error, NAGLE_REMEDY, StateStore, is_nagle_delay};
 use tokio::task::JoinSet;
 
 use crate::args::{Bench, Output};
@@ -83,10 +83,8 @@ fn table(times: &mut [Duration], spent: Duration, output: Output) -> String {
     for (name, value) in [("p50", p50), ("p90", p90), ("p99", p99), ("max", max)] {
         text.push_str(&format!("{name:>5} {value:>9.3} ms\n"));
     }
-    if times.len() > 10 && (35.0..100.0).contains(&p50) {
-        text.push_str(
-            "Some 40 ms each: let the broker send at once. For mosquitto: set_tcp_nodelay true\n",
-        );
+    if times.len() > 10 && is_nagle_delay(Duration::from_secs_f64(p50 / 1e3)) {
+        text.push_str(&format!("Some {p50:.0} ms each: {NAGLE_REMEDY}\n"));
     }
     text
 }

@@ -41,10 +41,14 @@ impl Failure {
                 "no store is listening on this broker; start one with `statestore serve`".to_owned(),
             ),
             Error::TimedOut => Self::Unreachable(
-                "no answer in time, so the request may have been applied; is a store running on this broker, and may \
-                 this client write the request topic and read its response topic?"
+                "no answer in time, so the request may have been applied; earlier ones were answered, so try a longer \
+                 --timeout"
                     .to_owned(),
             ),
+            Error::Unanswered { response_topic } => Self::Unreachable(format!(
+                "no answer in time, so the request may have been applied; is a store running on this broker \
+                 (`statestore serve`), and may this client read {response_topic}?"
+            )),
             other => Self::Unreachable(other.to_string()),
         }
     }

@@ -5,8 +5,16 @@ use core::fmt;
 /// Bytes of a key shown before the rest is cut.
 const KEY_PREVIEW: usize = 32;
 
-/// The first bytes of a key, escaped, and its length when it was cut.
-pub(crate) struct Key<'a>(pub(crate) &'a [u8]);
+/// The first bytes of a key, escaped, and its length when it was cut: how a key may stand in a log.
+///
+/// ```
+/// use statestore_proto::message::KeyPreview;
+///
+/// assert_eq!(format!("{:?}", KeyPreview(b"k\n")), r#""k\n""#);
+/// assert!(format!("{:?}", KeyPreview(&[b'k'; 99])).ends_with(r#""... (99 bytes)"#));
+/// ```
+#[derive(Clone, Copy)]
+pub struct Key<'a>(pub &'a [u8]);
 
 impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

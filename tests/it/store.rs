@@ -1,5 +1,6 @@
 //! The rules of the protocol that can be seen at a store, one by one.
 
+mod counters;
 mod duplicates;
 mod durability;
 mod transport;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use statestore_loopback::Message;
 use statestore_proto::message::{Command, property};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Qos, Transmit};
-use statestore_proto::store::{Principal, Store};
+use statestore_proto::store::{Handled, Principal, Store};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic;
 
@@ -89,7 +89,7 @@ impl Ask {
     }
 
     /// Hands it to a store.
-    pub fn hand_to(&self, now: Now, store: &mut Store) {
+    pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation.as_deref();
@@ -117,7 +117,7 @@ impl Ask {
             Some(client) => Principal::verified(client),
             None => Principal::claimed(&incoming),
         };
-        store.handle_publish(now, from, &incoming);
+        store.handle_publish(now, from, &incoming)
     }
 }
 

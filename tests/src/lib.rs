@@ -6,6 +6,7 @@ pub mod conformance;
 pub mod counting;
 pub mod fuzz;
 pub mod generators;
+pub mod log;
 pub mod machine_ops;
 pub mod model;
 pub mod mosquitto;

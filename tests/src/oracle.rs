@@ -4,6 +4,7 @@
 mod texts;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
@@ -15,7 +16,7 @@ use statestore_proto::time::Now;
 use statestore_proto::topic::{REQUEST, RESERVED};
 
 pub use texts::{Stamp, text};
-use texts::{identity, notification_topic, stamp};
+use texts::{identity, notification_topic, stamp, wall};
 
 use crate::ask::{Ask, Told};
 
@@ -159,22 +160,24 @@ impl Oracle {
                 .map_err(|error| error.kind.refusal()),
         };
         let (Ok(command), Some(correlation)) = (&command, ask.correlation.clone()) else {
-            self.counters.refused += 1;
-            return error(command.err().unwrap_or(Refusal::Syntax));
+            let refusal = command.err().unwrap_or(Refusal::Syntax);
+            self.counters.unreadable.refused[refusal as usize] += 1;
+            return error(refusal);
         };
         let name = (client.to_owned(), response.to_owned(), correlation);
         let is_get = matches!(command, Command::Get { .. });
         let same = |answer: &&Answered| answer.name == name && ms < answer.until && !is_get;
         if let Some(first) = self.answers.iter().rev().find(same) {
-            self.counters.duplicates += 1;
+            self.counters.by_verb[command.kind() as usize].repeated += 1;
             return (first.payload.clone(), first.version.clone());
         }
         let answer = self.execute(now, ask, client, dialect, command, out);
-        let counters = &mut self.counters;
-        *(if answer.is_ok() {
-            &mut counters.executed[command.kind() as usize]
-        } else {
-            &mut counters.refused
+        let row = &mut self.counters.by_verb[command.kind() as usize];
+        *(match &answer {
+            Ok((Reply::NotApplied, _)) => &mut row.not_applied,
+            Ok((Reply::Absent | Reply::NothingRemoved | Reply::NotObserved, _)) => &mut row.absent,
+            Ok(_) => &mut row.applied,
+            Err(refusal) => &mut row.refused[*refusal as usize],
         }) += 1;
         let (payload, version) = match answer {
             Ok((reply, version)) => (reply.encode(dialect), version),
@@ -217,6 +220,10 @@ impl Oracle {
         let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
         if !(self.allows)(writes, &key) || spoofed || (observes && client.is_empty()) {
             return Err(Refusal::NotAuthorized);
+        }
+        for (text, is_token) in [(&ask.timestamp, false), (&ask.token, true)] {
+            let looked_at = if is_token { writes } else { is_set };
+            self.clock_seen(text.as_deref().filter(|_| looked_at), unix, is_token);
         }
         let mut timestamp = None;
         if is_set {
@@ -293,6 +300,16 @@ impl Oracle {
                 (if gone { Reply::Done } else { Reply::NotObserved }, None)
             }
         })
+    }
+
+    /// How far the clocks of requests were off, in milliseconds; tokens are old by right.
+    fn clock_seen(&mut self, text: Option<&str>, unix: u64, is_token: bool) {
+        let Some(wall) = text.and_then(wall) else { return };
+        let counters = &mut self.counters;
+        let most = if wall > unix { &mut counters.ahead_max } else { &mut counters.behind_max };
+        if wall > unix || !is_token {
+            *most = Duration::from_millis(wall.abs_diff(unix)).max(*most);
+        }
     }
 
     /// Section 5: the quota, as the limits describe it.

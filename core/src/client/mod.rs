@@ -314,6 +314,12 @@ impl Client {
         self.deadlines.next()
     }
 
+    /// Where answers are to be published: what this client must be able to read.
+    #[must_use]
+    pub const fn response_topic(&self) -> &Arc<str> {
+        &self.config.response_topic
+    }
+
     /// Whether requests go out now.
     #[must_use]
     pub fn is_ready(&self) -> bool {

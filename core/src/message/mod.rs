@@ -26,6 +26,7 @@ pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use notification::Notification;
 pub use reply::Reply;
 
+pub use crate::debug::Key as KeyPreview;
 use crate::resp::{Length, Sink};
 
 /// Which of two wire forms a message is written in. Every decoder reads both.

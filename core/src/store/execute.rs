@@ -6,10 +6,11 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use super::counters::{Handled, Verdict};
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
 use super::{Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store};
-use crate::hlc::{FencingToken, Hlc, Version};
+use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
 use crate::message::{Command, CommandKind, Dialect, Notification, Refusal, Reply};
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
@@ -32,7 +33,7 @@ impl Store {
         from: Principal<'_>,
         incoming: &Incoming<'_>,
         response_topic: &str,
-    ) {
+    ) -> Handled {
         let dialect = self.config.dialect.of_request(incoming.properties.has_protocol_version);
         let topic: Arc<str> = response_topic.into();
         let correlation = incoming.correlation_data.map(Correlation::new);
@@ -42,31 +43,34 @@ impl Store {
             } else {
                 Refusal::NotQos1
             };
-            let answer = self.refuse(refusal, dialect);
             let correlation = incoming.correlation_data.map(Correlation::new);
-            return self.send_reply(topic, correlation, answer);
+            self.send_reply(topic, correlation, refuse(refusal, dialect));
+            return Handled { verb: None, verdict: Verdict::Refused(refusal) };
         };
         // 1. Grammar.
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
             Ok(command) => command,
             Err(error) => {
-                let answer = self.refuse(error.kind.refusal(), dialect);
-                return self.send_reply(topic, Some(correlation), answer);
+                let refusal = error.kind.refusal();
+                self.send_reply(topic, Some(correlation), refuse(refusal, dialect));
+                return Handled { verb: None, verdict: Verdict::Refused(refusal) };
             }
         };
+        let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
-            let answer = self.execute(now, from, incoming, dialect, &command);
-            return self.send_reply(topic, Some(correlation), answer);
+            let (answer, verdict) = self.execute(now, from, incoming, dialect, &command);
+            self.send_reply(topic, Some(correlation), answer);
+            return Handled { verb, verdict };
         }
         let client_id = from.client_id().unwrap_or_default();
         let key = RequestKey { correlation: correlation.as_bytes(), client_id, response_topic };
         let hash = self.replies.hash_of(key);
         if let Some(first) = self.replies.find(now.instant, hash, key) {
             let first = first.clone();
-            self.counters.duplicates += 1;
-            return self.send_reply(topic, Some(correlation), first);
+            self.send_reply(topic, Some(correlation), first);
+            return Handled { verb, verdict: Verdict::Repeated };
         }
-        let answer = self.execute(now, from, incoming, dialect, &command);
+        let (answer, verdict) = self.execute(now, from, incoming, dialect, &command);
         let kept = incoming
             .message_expiry
             .map_or(REPLY_KEPT, |seconds| Duration::from_secs(seconds.into()));
@@ -79,6 +83,7 @@ impl Store {
             hash,
         });
         self.send_reply(topic, Some(correlation), answer);
+        Handled { verb, verdict }
     }
 
     fn send_reply(
@@ -100,12 +105,7 @@ impl Store {
         }));
     }
 
-    fn refuse(&mut self, refusal: Refusal, dialect: Dialect) -> Answer {
-        self.counters.refused += 1;
-        Answer { payload: Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect), timestamp: None }
-    }
-
-    /// Steps 2 to 7.
+    /// Steps 2 to 7: the answer, and what it says.
     fn execute(
         &mut self,
         now: Now,
@@ -113,10 +113,11 @@ impl Store {
         incoming: &Incoming<'_>,
         dialect: Dialect,
         command: &Command<&[u8]>,
-    ) -> Answer {
+    ) -> (Answer, Verdict) {
+        let refused = |refusal| (refuse(refusal, dialect), Verdict::Refused(refusal));
         // 2. Authorization.
         if !self.is_authorized(from, incoming, command) {
-            return self.refuse(Refusal::NotAuthorized, dialect);
+            return refused(Refusal::NotAuthorized);
         }
         // 3. Timestamps.
         let properties = &incoming.properties;
@@ -126,9 +127,10 @@ impl Store {
             properties.fencing_token,
             now.unix,
         );
+        self.clocks_seen(now.unix, command.kind(), incoming, stamps.as_ref().ok());
         let stamps = match stamps {
             Ok(stamps) => stamps,
-            Err(refusal) => return self.refuse(refusal, dialect),
+            Err(refusal) => return refused(refusal),
         };
         // 4. to 6. Fence, condition, quota.
         let slot = self.live_slot(now, command.key());
@@ -150,7 +152,7 @@ impl Store {
             full,
         };
         let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
-        let refused = matches!(reply, Reply::Error(_));
+        let verdict = Verdict::of_reply(&reply);
         let payload = reply.to_bytes(dialect);
         let stored = || entry.map(|entry| self.table.version_of(entry).hlc().clone());
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
@@ -159,17 +161,42 @@ impl Store {
         match change {
             Change::Put => match self.apply_put(now, &request, slot, command) {
                 Some(version) => timestamp = Some(version),
-                None => return self.refuse(Refusal::TimestampSkew, dialect),
+                None => return refused(Refusal::TimestampSkew),
             },
-            Change::None if refused => self.counters.refused += 1,
             _ => self.apply(&request, slot, command, change),
         }
-        if !refused {
-            if let Some(count) = self.counters.executed.get_mut(command.kind() as usize) {
-                *count += 1;
+        (Answer { payload, timestamp }, verdict)
+    }
+
+    /// Notes how far the clocks of a request's stamps are from the one here, also of those that were refused.
+    #[inline]
+    fn clocks_seen(
+        &mut self,
+        now: UnixTime,
+        kind: CommandKind,
+        incoming: &Incoming<'_>,
+        stamps: Option<&Stamps<'_>>,
+    ) {
+        let (timestamp, token) = match stamps {
+            Some(stamps) => (
+                stamps.timestamp.map(|timestamp| *timestamp.hlc()),
+                stamps.fencing_token.map(|token| *token.hlc()),
+            ),
+            None => {
+                let parse = |text: Option<_>| text.and_then(|text| HlcRef::parse(text).ok());
+                let properties = &incoming.properties;
+                (
+                    parse(properties.timestamp.filter(|_| kind == CommandKind::Set)),
+                    parse(properties.fencing_token.filter(|_| kind.is_write())),
+                )
             }
+        };
+        if let Some(timestamp) = timestamp {
+            self.counters.clock_seen(now, timestamp.wall(), false);
         }
-        Answer { payload, timestamp }
+        if let Some(token) = token {
+            self.counters.clock_seen(now, token.wall(), true);
+        }
     }
 
     fn is_authorized(
@@ -362,4 +389,8 @@ impl Store {
             }));
         }
     }
+}
+
+fn refuse(refusal: Refusal, dialect: Dialect) -> Answer {
+    Answer { payload: Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect), timestamp: None }
 }

@@ -46,6 +46,7 @@
 //! cache of answers and the registrations are not kept.
 
 mod config;
+mod counters;
 mod execute;
 mod outbox;
 mod record;
@@ -57,6 +58,7 @@ use core::fmt;
 use core::time::Duration;
 
 pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
+pub use counters::{Counters, DropReason, Handled, Verdict, Verdicts};
 pub use record::{Batch, BatchId, Record, RecordChange};
 
 use crate::deadlines::Deadlines;
@@ -83,36 +85,6 @@ pub struct Store {
     outbox: Outbox,
     connections: u64,
     counters: Counters,
-}
-
-/// What a store has seen and done since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Requests executed, by [`CommandKind`](crate::message::CommandKind) in its order.
-    pub executed: [u64; 6],
-    /// Requests refused with an error.
-    pub refused: u64,
-    /// Requests answered again from the cache.
-    pub duplicates: u64,
-    /// Requests without response topic, which cannot be answered.
-    pub unanswerable: u64,
-    /// Requests with a forbidden response topic.
-    pub forbidden: u64,
-    /// Requests that had waited past their message expiry.
-    pub expired_requests: u64,
-    /// Requests handed over although the store was not ready; neither answered nor acknowledged.
-    pub overloaded: u64,
-    /// Messages that are no requests, or retained ones.
-    pub strangers: u64,
-    /// Notifications caused.
-    pub notifications: u64,
-    /// Registrations ended because their client was gone.
-    pub watches_lost: u64,
-    /// Values that expired.
-    pub expired_values: u64,
-    /// Requests whose timestamp could not be followed because the wall clock here is too far behind.
-    pub clock_errors: u64,
 }
 
 /// A stored value, for the embedder.
@@ -199,43 +171,47 @@ impl Store {
     ///
     /// Whatever the message is, it affects at most the request it is: bad input is answered with an error or counted.
     /// Call it only while [`is_ready`](Self::is_ready); a request handed over at another time is counted and forgotten,
-    /// unacknowledged.
-    pub fn handle_publish(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) {
-        if !self.is_ready() {
-            self.counters.overloaded += 1;
-            return;
-        }
-        self.replies.expire(now.instant);
-        self.process(now, from, incoming);
-        if let Some(delivery) = incoming.delivery {
-            self.outbox.push(Transmit::Acknowledge(delivery));
-        }
+    /// unacknowledged. What became of it is counted, and returned for those who keep a log.
+    pub fn handle_publish(
+        &mut self,
+        now: Now,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+    ) -> Handled {
+        let handled = if self.is_ready() {
+            self.replies.expire(now.instant);
+            let handled = self.process(now, from, incoming);
+            if let Some(delivery) = incoming.delivery {
+                self.outbox.push(Transmit::Acknowledge(delivery));
+            }
+            handled
+        } else {
+            Handled::dropped(DropReason::Overloaded)
+        };
+        self.counters.count(handled);
+        handled
     }
 
     /// Sorts out what is no request that can be answered.
-    fn process(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) {
+    fn process(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) -> Handled {
         // A retained request was asked long ago, and would be again at each connection of this store.
         if incoming.topic != topic::REQUEST || incoming.retain {
-            self.counters.strangers += 1;
-            return;
+            return Handled::dropped(DropReason::Stranger);
         }
         let Some(response_topic) = incoming.response_topic else {
-            self.counters.unanswerable += 1;
-            return;
+            return Handled::dropped(DropReason::Unanswerable);
         };
         if topic::check_response(response_topic).is_err() {
-            self.counters.forbidden += 1;
             // A name that is only claimed may be the name of a victim.
             if let Some(client_id) = from.client_id().filter(|_| from.is_verified()) {
                 self.outbox.push(Transmit::Disconnect { client_id: client_id.into() });
             }
-            return;
+            return Handled::dropped(DropReason::Forbidden);
         }
         if incoming.is_expired(now.instant) {
-            self.counters.expired_requests += 1;
-            return;
+            return Handled::dropped(DropReason::Expired);
         }
-        self.answer(now, from, incoming, response_topic);
+        self.answer(now, from, incoming, response_topic)
     }
 
     /// Ends every registration of a client that has disconnected, whether or not its MQTT session lives on.

@@ -21,7 +21,7 @@ fn a_duplicate_gets_the_first_answer_and_has_no_effect() {
     rig.notified(&set("k", "x"));
     assert_eq!(rig.reply(&remove), first);
     assert_eq!(rig.answer("c", &get("k")), r"$1\r\nx\r\n");
-    assert_eq!(rig.store.counters().duplicates, 2);
+    assert_eq!(rig.store.counters().repeated(), 2);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
 
 #[test]
 fn the_cache_is_bounded_by_count_and_bytes() {
-    let size = |rig: &Rig| rig.store.counters().duplicates;
+    let size = |rig: &Rig| rig.store.counters().repeated();
     for limits in [
         StoreLimits { replies_max: 2, ..StoreLimits::default() },
         StoreLimits { reply_bytes_max: 200, ..StoreLimits::default() },

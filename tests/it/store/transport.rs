@@ -190,7 +190,7 @@ fn errors_of_grammar_have_their_texts() {
         let mut ask = rig.ask("c", &get("k"));
         ask.payload = payload.as_bytes().to_vec().into();
         assert_eq!(rig.reply(&ask), error(text), "{payload:?}");
-        assert_eq!(rig.store.counters().refused, 1);
+        assert_eq!(rig.store.counters().refused(), 1);
     }
 }
 

@@ -25,6 +25,11 @@ pub(super) fn stamp(text: &str, unix: u64, ahead: Refusal) -> Result<Stamp, Refu
     if stamp.0 > unix.saturating_add(60_000) { Err(ahead) } else { Ok(stamp) }
 }
 
+/// The wall part of a clock value that can be read.
+pub(super) fn wall(text: &str) -> Option<u64> {
+    HlcRef::parse(text).ok().map(|hlc| hlc.wall().as_millis())
+}
+
 /// The bare text of a clock value.
 #[must_use]
 pub fn text((wall, counter, node): Stamp) -> String {

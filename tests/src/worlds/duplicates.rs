@@ -67,7 +67,7 @@ impl Duplicates {
 
     fn deliver(&mut self, which: usize) -> Result<(), String> {
         let now = self.now();
-        let (contents, executed) = (self.contents(), self.store.counters().executed);
+        let (contents, executed) = (self.contents(), self.store.counters().executed());
         let request = &mut self.repeated[which];
         request.left -= 1;
         request.ask.hand_to(now, &mut self.store);
@@ -85,7 +85,7 @@ impl Duplicates {
         if first != *answer {
             return Err(format!("{answer:?} instead of {first:?}"));
         }
-        if contents != self.contents() || executed != self.store.counters().executed {
+        if contents != self.contents() || executed != self.store.counters().executed() {
             return Err(format!("{contents} became {} by a duplicate", self.contents()));
         }
         Ok(())

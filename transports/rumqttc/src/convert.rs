@@ -11,6 +11,7 @@ use rumqttc::v5::mqttbytes::v5::{
 use rumqttc::v5::{ConnectionError, StateError};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos, ReasonCode};
 use statestore_tokio::{AsIncoming, LinkError};
+use tokio::time::Instant;
 
 /// The longest packet that MQTT can express.
 pub(crate) const PACKET_BYTES_MAX: usize = 268_435_460;
@@ -43,13 +44,15 @@ fn bytes_of(correlation: &Correlation) -> Bytes {
 pub struct Message {
     packet: Packet,
     delivery: Option<Delivery>,
+    received: Instant,
 }
 
 impl Message {
-    /// A message of the given connection, to be acknowledged by hand or not.
+    /// A message of the given connection, to be acknowledged by hand or not, that has just arrived.
     pub(crate) fn new(packet: Packet, generation: u64, by_hand: bool) -> Self {
         let must_be = by_hand && packet.qos != QoS::AtMostOnce;
-        Self { delivery: must_be.then(|| delivery(&packet, generation)), packet }
+        let delivery = must_be.then(|| delivery(&packet, generation));
+        Self { delivery, packet, received: Instant::now() }
     }
 
     pub(crate) const fn delivery(&self) -> Option<Delivery> {
@@ -86,6 +89,10 @@ impl AsIncoming for Message {
             }
         }
         Some(incoming)
+    }
+
+    fn received(&self) -> Option<Instant> {
+        Some(self.received)
     }
 }
 

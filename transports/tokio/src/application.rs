@@ -2,45 +2,48 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use statestore_proto::client::{
-    Client, Event, Outcome, Request, RequestId, SubmitError, WatchEvent, WatchId,
-};
+use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
 use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use statestore_proto::time::{Instant, Now};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, warn};
+use tokio::sync::oneshot;
+use tracing::{Span, debug, warn};
 
+use crate::error::Error;
+use crate::latency::{Latency, NAGLE_REMEDY};
 use crate::machine::Machine;
-
-/// Changes that wait for one observer; one that takes none for longer loses some and is told a gap.
-const UPDATES_MAX: usize = 256;
-
-/// What an observation needs: its watch, its changes, and whether some were lost.
-pub(crate) type Started = (WatchId, mpsc::Receiver<WatchEvent>, Arc<AtomicBool>);
+use crate::observers::{ObserverId, Observers, Started};
 
 /// What handles ask of the drive loop.
 pub(crate) enum Ask {
-    Submit { key: u64, request: Request, answer: oneshot::Sender<Result<Outcome, SubmitError>> },
-    Cancel { key: u64 },
-    Observe { key: Bytes, answer: oneshot::Sender<Result<Started, SubmitError>> },
-    Unobserve { id: WatchId },
-    Refresh { id: WatchId },
+    Submit {
+        key: u64,
+        request: Request,
+        /// Where the request stands in the caller's log.
+        span: Span,
+        answer: oneshot::Sender<Result<Outcome, Error>>,
+    },
+    Cancel {
+        key: u64,
+    },
+    Observe {
+        key: Bytes,
+        answer: oneshot::Sender<Result<Started, SubmitError>>,
+    },
+    Unobserve {
+        id: ObserverId,
+    },
+    /// An observer that has lost something has taken all the rest.
+    CatchUp,
 }
 
 /// One who waits for an outcome.
 struct Waiter {
     key: u64,
-    answer: oneshot::Sender<Result<Outcome, SubmitError>>,
-}
-
-/// One who observes.
-struct Observer {
-    updates: mpsc::Sender<WatchEvent>,
-    lagged: Arc<AtomicBool>,
+    span: Span,
+    since: Instant,
+    answer: oneshot::Sender<Result<Outcome, Error>>,
 }
 
 /// A client and those who wait for it.
@@ -48,51 +51,74 @@ pub(crate) struct Application {
     client: Client,
     waiters: BTreeMap<RequestId, Waiter>,
     by_key: BTreeMap<u64, RequestId>,
-    observers: BTreeMap<WatchId, Observer>,
+    observers: Observers,
+    /// Whether an answer has arrived on this connection, to whatever.
+    answered: bool,
+    /// The request that has been the only one since it was submitted.
+    lone: Option<RequestId>,
+    latency: Latency,
 }
 
 impl Application {
-    pub(crate) const fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
             waiters: BTreeMap::new(),
             by_key: BTreeMap::new(),
-            observers: BTreeMap::new(),
+            observers: Observers::default(),
+            answered: false,
+            lone: None,
+            latency: Latency::default(),
         }
+    }
+
+    fn submit(&mut self, now: Now, key: u64, request: Request, waiter: Waiter) {
+        match self.client.submit(now, request) {
+            Ok(id) => {
+                waiter.span.record("id", tracing::field::debug(id));
+                let is_lone = self.waiters.is_empty() && self.client.is_ready();
+                self.lone = is_lone.then_some(id);
+                self.by_key.insert(key, id);
+                self.waiters.insert(id, waiter);
+            }
+            Err(error) => {
+                debug!(parent: &waiter.span, %error, "not accepted");
+                let _ = waiter.answer.send(Err(Error::Invalid(error)));
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Now, id: RequestId, outcome: Outcome) {
+        let Some(Waiter { key, span, since, answer }) = self.waiters.remove(&id) else { return };
+        self.by_key.remove(&key);
+        let took = now.instant.duration_since(since);
+        debug!(parent: &span, outcome = name(&outcome), elapsed_ms = took.as_millis(), "completed");
+        let is_reply = matches!(outcome, Outcome::Replied { .. });
+        if self.lone == Some(id) && is_reply && self.latency.note(took) {
+            warn!("requests made one at a time take some {} ms: {NAGLE_REMEDY}", took.as_millis());
+        }
+        let outcome = match outcome {
+            Outcome::TimedOut { sent: true } if !self.answered => {
+                let response_topic = Arc::clone(self.client.response_topic());
+                Err(Error::Unanswered { response_topic })
+            }
+            outcome => Ok(outcome),
+        };
+        // Nobody to tell when the future was dropped.
+        let _ = answer.send(outcome);
     }
 
     fn observe(&mut self, now: Now, key: Bytes) -> Result<Started, SubmitError> {
-        let id = self.client.observe(now, key)?;
-        let (updates, receiver) = mpsc::channel(UPDATES_MAX);
-        let lagged = Arc::new(AtomicBool::new(false));
-        self.observers.insert(id, Observer { updates, lagged: Arc::clone(&lagged) });
-        Ok((id, receiver, lagged))
+        let watch = match self.observers.watch_of(&key) {
+            Some(watch) => watch,
+            None => self.client.observe(now, key.clone())?,
+        };
+        self.observers.join(watch, key).ok_or(SubmitError::Full)
     }
 
-    fn complete(&mut self, id: RequestId, outcome: Outcome) {
-        if let Some(waiter) = self.waiters.remove(&id) {
-            self.by_key.remove(&waiter.key);
-            // Nobody to tell when the future was dropped.
-            let _ = waiter.answer.send(Ok(outcome));
-        }
-    }
-
-    /// Passes a change on. An observer that has no room for it is told nothing more until it has caught up, asks for a
-    /// refresh, and is then told a gap.
-    fn update(&mut self, now: Now, id: WatchId, event: WatchEvent) {
-        let ended = matches!(event, WatchEvent::Ended(_));
-        let Some(observer) = self.observers.get(&id) else { return };
-        let lags = observer.lagged.load(Ordering::Acquire);
-        let sent = if lags && !ended { Ok(()) } else { observer.updates.try_send(event) };
-        match sent {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => observer.lagged.store(true, Ordering::Release),
-            Err(TrySendError::Closed(_)) => {
-                self.client.unobserve(now, id);
-            }
-        }
-        if ended {
-            self.observers.remove(&id);
+    fn unobserve(&mut self, now: Now, id: ObserverId) {
+        if self.observers.leave(id) {
+            self.client.unobserve(now, id.watch());
         }
     }
 }
@@ -101,6 +127,9 @@ impl Machine for Application {
     type Command = Ask;
 
     fn connected(&mut self, now: Now, session_present: bool) {
+        self.answered = false;
+        self.lone = None;
+        self.latency = Latency::default();
         self.client.handle_connected(now, session_present);
     }
 
@@ -117,6 +146,7 @@ impl Machine for Application {
     }
 
     fn message(&mut self, now: Now, incoming: &Incoming<'_>) {
+        self.answered = self.answered || *incoming.topic == **self.client.response_topic();
         self.client.handle_publish(now, incoming);
     }
 
@@ -124,14 +154,8 @@ impl Machine for Application {
 
     fn command(&mut self, now: Now, command: Ask) {
         match command {
-            Ask::Submit { key, request, answer } if !answer.is_closed() => {
-                match self.client.submit(now, request) {
-                    Ok(id) => {
-                        self.by_key.insert(key, id);
-                        self.waiters.insert(id, Waiter { key, answer });
-                    }
-                    Err(error) => _ = answer.send(Err(error)),
-                }
+            Ask::Submit { key, request, span, answer } if !answer.is_closed() => {
+                self.submit(now, key, request, Waiter { key, span, since: now.instant, answer });
             }
             Ask::Submit { .. } => {}
             Ask::Cancel { key } => {
@@ -140,12 +164,13 @@ impl Machine for Application {
                 }
             }
             Ask::Observe { key, answer } => {
-                if let Err(Ok((id, ..))) = answer.send(self.observe(now, key)) {
-                    self.client.unobserve(now, id);
+                if let Err(Ok(started)) = answer.send(self.observe(now, key)) {
+                    self.unobserve(now, started.id);
                 }
             }
-            Ask::Unobserve { id } => _ = self.client.unobserve(now, id),
-            Ask::Refresh { id } => _ = self.client.refresh(now, id),
+            Ask::Unobserve { id } => self.unobserve(now, id),
+            // Like everything else it is followed by `settle`, which does that.
+            Ask::CatchUp => {}
         }
     }
 
@@ -176,8 +201,12 @@ impl Machine for Application {
     fn settle(&mut self, now: Now) {
         while let Some(event) = self.client.poll_event() {
             match event {
-                Event::Completed { id, outcome } => self.complete(id, outcome),
-                Event::Watch { id, event } => self.update(now, id, event),
+                Event::Completed { id, outcome } => self.complete(now, id, outcome),
+                Event::Watch { id, event } => {
+                    if self.observers.update(id, event) {
+                        self.client.unobserve(now, id);
+                    }
+                }
                 Event::SubscribeFailed { filter, reason } => {
                     warn!(%filter, %reason, "subscription refused")
                 }
@@ -185,5 +214,26 @@ impl Machine for Application {
                 other => debug!(?other, "event"),
             }
         }
+        self.observers.catch_up();
+    }
+}
+
+/// What became of a request, in a word and without a value.
+fn name(outcome: &Outcome) -> &'static str {
+    use statestore_proto::message::Reply;
+    match outcome {
+        Outcome::Replied { reply, .. } => match reply {
+            Reply::Done => "done",
+            Reply::NotApplied => "not applied",
+            Reply::Value(_) => "found",
+            Reply::Removed => "removed",
+            Reply::Absent | Reply::NothingRemoved | Reply::NotObserved => "absent",
+            Reply::Error(_) => "refused",
+        },
+        Outcome::Rejected(_) => "undelivered",
+        Outcome::TimedOut { .. } => "timed out",
+        Outcome::Unknown => "unknown",
+        Outcome::Cancelled { .. } => "given up",
+        Outcome::Malformed(_) => "malformed",
     }
 }

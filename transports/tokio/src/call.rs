@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request};
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::message::{Command, Condition, Expiry, Operand, Reply};
+use statestore_proto::message::{Command, Condition, Expiry, KeyPreview, Operand, Reply};
+use tracing::{debug_span, field};
 
 use crate::error::Error;
 use crate::handle::StateStore;
@@ -78,6 +79,8 @@ impl<R> Call<R> {
     }
 
     async fn send(self) -> Result<R, Error> {
+        let (verb, key) = (self.command.kind(), KeyPreview(self.command.key()));
+        let span = debug_span!("request", ?verb, ?key, id = field::Empty);
         let mut request = Request::new(self.command).persist(self.options.persist);
         if let Some(timeout) = self.options.timeout {
             request = request.timeout(timeout);
@@ -85,7 +88,7 @@ impl<R> Call<R> {
         if let Some(token) = self.options.fencing_token {
             request = request.fencing_token(token);
         }
-        (self.read)(self.store.outcome(request).await?)
+        (self.read)(self.store.outcome(request, span).await?)
     }
 }
 

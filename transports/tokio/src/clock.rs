@@ -16,13 +16,14 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         #[expect(clippy::disallowed_methods, reason = "the edge of the program: here time is read")]
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now::new(
-            Instant::from_millis(millis(self.origin.elapsed())),
-            UnixTime::from_millis(millis(unix)),
-        )
+        Now::new(self.instant(tokio::time::Instant::now()), UnixTime::from_millis(millis(unix)))
+    }
+
+    /// A reading of the runtime's clock as the machines count.
+    pub(crate) fn instant(&self, at: tokio::time::Instant) -> Instant {
+        Instant::from_millis(millis(at.saturating_duration_since(self.origin)))
     }
 
     /// Waits until then; for ever when there is no then. A deadline is met late rather than early, since machines count
@@ -35,4 +36,8 @@ impl Clock {
             None => std::future::pending().await,
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

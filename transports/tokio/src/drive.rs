@@ -173,7 +173,12 @@ fn take<M: Machine, T: AsIncoming>(machine: &mut M, clock: &Clock, event: LinkEv
         LinkEvent::Subscribed(token, reason) => machine.subscribed(now, token, reason),
         LinkEvent::Published(token, reason) => machine.published(now, token, reason),
         LinkEvent::Message(message) => match message.as_incoming() {
-            Some(incoming) => machine.message(now, &incoming),
+            Some(mut incoming) => {
+                if let Some(at) = message.received() {
+                    incoming.arrived = Some(clock.instant(at));
+                }
+                machine.message(now, &incoming);
+            }
             None => debug!("a message that cannot be read was dropped"),
         },
         LinkEvent::ClientGone(client_id) => machine.client_gone(&client_id),

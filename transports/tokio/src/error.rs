@@ -1,5 +1,7 @@
 //! Why a call failed, by who must act.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, SubmitError};
 use statestore_proto::message::{PeerError, Reply, ServiceError};
@@ -24,6 +26,19 @@ pub enum Error {
     /// No answer came in time. The write may have been applied, or may still be.
     #[error("no answer in time; the request may have been applied")]
     TimedOut,
+    /// No answer came in time, nor has any come on this connection since it was made. The write may have been applied, or
+    /// may still be.
+    ///
+    /// A broker may pass requests on to nobody without a word, and some grant a subscription that their access rules then
+    /// keep silent.
+    #[error(
+        "no answer in time, nor any on this connection before: either no store listens behind this broker, or its access \
+         rules do not let this client read {response_topic}; the request may have been applied"
+    )]
+    Unanswered {
+        /// What this client must be able to read, since answers are published there.
+        response_topic: Arc<str>,
+    },
     /// The connection was lost before the answer came. The write may have been applied, or may still be.
     #[error("the connection was lost before the answer; the request may have been applied")]
     Unknown,
@@ -49,7 +64,11 @@ impl Error {
     pub const fn may_be_applied(&self) -> bool {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Undelivered(_) | Self::NotSent => false,
-            Self::TimedOut | Self::Unknown | Self::Malformed(_) | Self::Closed(_) => true,
+            Self::TimedOut
+            | Self::Unanswered { .. }
+            | Self::Unknown
+            | Self::Malformed(_)
+            | Self::Closed(_) => true,
         }
     }
 

@@ -11,6 +11,7 @@ use statestore_proto::hlc::Version;
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Command;
 use tokio::sync::{mpsc, oneshot, watch};
+use tracing::Span;
 
 use crate::application::{Application, Ask};
 use crate::backoff::{Backoff, Pauses};
@@ -165,16 +166,15 @@ impl StateStore {
         Call::new(self, Command::VDel { key: key.into(), value: value.into() }, call::removal)
     }
 
-    /// Observes a key: its value now, and every change from then on.
+    /// Observes a key: its value now, and every change from then on. A key may be observed more than once.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the key cannot be observed, [`Error::Closed`].
     pub async fn observe(&self, key: impl Into<Bytes>) -> Result<Observation, Error> {
         let (answer, started) = oneshot::channel();
         self.ask(Ask::Observe { key: key.into(), answer }).await?;
-        let (id, updates, lagged) =
-            started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
-        Ok(Observation::new(id, updates, lagged, self.clone()))
+        let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
+        Ok(Observation::new(started, self.clone()))
     }
 
     /// Waits until the store is reachable: connected, and the response topic subscribed by the broker.
@@ -207,14 +207,14 @@ impl StateStore {
         self.shared.commands.closed().await;
     }
 
-    pub(crate) async fn outcome(&self, request: Request) -> Result<Outcome, Error> {
+    pub(crate) async fn outcome(&self, request: Request, span: Span) -> Result<Outcome, Error> {
         let key = self.shared.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, outcome) = oneshot::channel();
-        self.ask(Ask::Submit { key, request, answer }).await?;
+        self.ask(Ask::Submit { key, request, span, answer }).await?;
         let mut given_up = GiveUp { store: self, key: Some(key) };
         let outcome = outcome.await;
         given_up.key = None;
-        outcome.map_err(|_| self.closed())?.map_err(Error::Invalid)
+        outcome.map_err(|_| self.closed())?
     }
 
     async fn ask(&self, ask: Ask) -> Result<(), Error> {

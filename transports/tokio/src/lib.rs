@@ -39,15 +39,18 @@ mod clock;
 mod drive;
 mod error;
 mod handle;
+mod latency;
 mod link;
 mod machine;
 mod observation;
+mod observers;
 mod service;
 
 pub use backoff::Backoff;
 pub use call::{Call, Found, Removal, Set};
 pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
+pub use latency::{NAGLE_REMEDY, is_nagle_delay};
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 pub use observation::Observation;
 pub use service::{Figures, ServiceBuilder, StoreService};

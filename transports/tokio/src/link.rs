@@ -39,6 +39,12 @@ pub trait Link: Send + 'static {
 pub trait AsIncoming {
     /// The message as a machine takes it; `None` when it cannot be one, as with a topic that is not UTF-8.
     fn as_incoming(&self) -> Option<Incoming<'_>>;
+
+    /// When it arrived, where the link noted that. A store drops a request that has waited since, in the link or
+    /// anywhere else, past its message expiry.
+    fn received(&self) -> Option<tokio::time::Instant> {
+        None
+    }
 }
 
 /// What is known of a new connection.

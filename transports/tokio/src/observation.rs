@@ -2,38 +2,34 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use statestore_proto::client::{WatchEvent, WatchId};
-use tokio::sync::mpsc;
+use statestore_proto::client::WatchEvent;
 
 use crate::application::Ask;
 use crate::handle::StateStore;
+use crate::observers::Started;
 
 /// A stream of what happens to one key.
 ///
 /// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]; from then on it gives every change. A
 /// [`WatchEvent::Gap`] says that changes may be missed from here on, after a lost connection or because this was not
 /// polled for too long; the value follows if it moved, and `Live` closes the gap. The stream ends after
-/// [`WatchEvent::Ended`], or when the handle is shut down. Dropping it ends the watch.
+/// [`WatchEvent::Ended`], or when the handle is shut down. Dropping it ends it.
+///
+/// A key may be observed more than once by one handle. All such observations share one registration with the store, which
+/// ends with the last of them; each has a queue of its own, so one that is not polled holds up none of the others. One
+/// that joins while the connection is lost begins with the value known last, and a gap.
 pub struct Observation {
-    id: WatchId,
-    updates: mpsc::Receiver<WatchEvent>,
-    lagged: Arc<AtomicBool>,
+    started: Started,
     store: StateStore,
 }
 
 impl Observation {
-    pub(crate) const fn new(
-        id: WatchId,
-        updates: mpsc::Receiver<WatchEvent>,
-        lagged: Arc<AtomicBool>,
-        store: StateStore,
-    ) -> Self {
-        Self { id, updates, lagged, store }
+    pub(crate) const fn new(started: Started, store: StateStore) -> Self {
+        Self { started, store }
     }
 
     /// What happens next; `None` when it is over. Cancel safe.
@@ -42,14 +38,11 @@ impl Observation {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
-        let polled = self.updates.poll_recv(context);
-        if polled.is_pending() && self.lagged.load(Ordering::Acquire) {
-            // All that was not lost has been taken: now there is room for the rest of the story.
-            let asked = self.store.shared.commands.try_send(Ask::Refresh { id: self.id });
-            match asked {
-                Ok(()) => self.lagged.store(false, Ordering::Release),
-                Err(_) => context.waker().wake_by_ref(),
-            }
+        let polled = self.started.updates.poll_recv(context);
+        if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {
+            // All that was not lost has been taken. Where there is no room for this, what takes the room wakes the
+            // drive loop just as well.
+            let _ = self.store.shared.commands.try_send(Ask::CatchUp);
         }
         polled
     }
@@ -66,12 +59,12 @@ impl Stream for Observation {
 impl Drop for Observation {
     fn drop(&mut self) {
         // When there is no room the next change finds nobody and ends the watch.
-        let _ = self.store.shared.commands.try_send(Ask::Unobserve { id: self.id });
+        let _ = self.store.shared.commands.try_send(Ask::Unobserve { id: self.started.id });
     }
 }
 
 impl fmt::Debug for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Observation").field("id", &self.started.id).finish_non_exhaustive()
     }
 }

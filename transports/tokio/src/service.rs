@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use statestore_proto::message::KeyPreview;
 use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
-use statestore_proto::store::{Counters, Principal, Store, StoreConfig};
+use statestore_proto::store::{Counters, Handled, Principal, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::{Level, debug, field};
 
 use crate::backoff::{Backoff, Pauses};
 use crate::clock::Clock;
@@ -73,6 +75,7 @@ impl ServiceBuilder {
                 store: Store::new(self.config),
                 subscribed: false,
                 figures: Arc::clone(&figures),
+                is_news: false,
             },
             link,
             commands: receiver,
@@ -143,6 +146,8 @@ struct Host {
     /// Whether requests arrive.
     subscribed: bool,
     figures: Arc<Mutex<Figures>>,
+    /// Whether they may have moved since they were put there.
+    is_news: bool,
 }
 
 impl Machine for Host {
@@ -165,17 +170,28 @@ impl Machine for Host {
 
     fn published(&mut self, _: Now, token: PublishToken, reason: ReasonCode) {
         self.store.handle_published(token, reason);
+        self.is_news = true;
     }
 
     fn message(&mut self, now: Now, incoming: &Incoming<'_>) {
         let from = incoming
             .verified_sender
             .map_or_else(|| Principal::claimed(incoming), Principal::verified);
-        self.store.handle_publish(now, from, incoming);
+        // A stopwatch is read only for those who look.
+        let since = tracing::enabled!(Level::DEBUG).then(tokio::time::Instant::now);
+        let Handled { verb, verdict } = self.store.handle_publish(now, from, incoming);
+        self.is_news = true;
+        if let Some(since) = since {
+            let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
+            let (verified, elapsed_us) = (from.is_verified(), since.elapsed().as_micros());
+            let (verb, client) = (verb.map(field::debug), client.map(field::debug));
+            debug!(verb, client, verified, ?verdict, elapsed_us, "request");
+        }
     }
 
     fn client_gone(&mut self, client_id: &str) {
         self.store.handle_client_gone(client_id);
+        self.is_news = true;
     }
 
     fn command(&mut self, _: Now, command: Never) {
@@ -184,6 +200,7 @@ impl Machine for Host {
 
     fn timeout(&mut self, now: Now) {
         self.store.handle_timeout(now);
+        self.is_news = true;
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
@@ -207,6 +224,9 @@ impl Machine for Host {
     }
 
     fn settle(&mut self, _: Now) {
+        if !core::mem::take(&mut self.is_news) {
+            return;
+        }
         let figures = Figures {
             keys: self.store.len(),
             bytes: self.store.bytes(),

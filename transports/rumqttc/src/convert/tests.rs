@@ -44,6 +44,14 @@ fn over_the_wire(packet: Packet) -> Packet {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_message_knows_when_it_arrived() {
+    let message = Message::new(Packet::default(), 1, true);
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let waited = message.received().map(|at| at.elapsed());
+    assert_eq!(waited, Some(std::time::Duration::from_secs(5)));
+}
+
 #[test]
 fn a_request_keeps_everything() {
     let publish = request(b"value".to_vec());

@@ -216,6 +216,43 @@ async fn requests_that_wait_in_every_queue_end_with_the_connection() {
 }
 
 #[tokio::test]
+async fn other_disconnects_are_followed_by_a_new_connection() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        // Packet too large, administrative action, server shutting down.
+        for reason in [0x95, 0x98, 0x8b] {
+            let mut peer = broker.welcome(Welcome::default()).await;
+            let call = tokio::spawn(store.get("k").into_future());
+            peer.publish().await;
+            peer.disconnect(reason).await;
+            assert_eq!(call.await.expect("an outcome"), Err(Error::Unknown), "{reason:#x}");
+        }
+        let peer = broker.welcome(Welcome::default()).await;
+        tokio::spawn(peer.serve());
+        assert_eq!(store.get("k").await, Ok(None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_beyond_every_queue_do_not_stall() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1").in_flight(512).queue(10));
+        // Nobody welcomes the connection before all of them wait.
+        let mut calls = gets(&store, 10_000);
+        tokio::task::yield_now().await;
+        let peer = broker.welcome(Welcome::default()).await;
+        tokio::spawn(peer.serve());
+        while let Some(outcome) = calls.join_next().await {
+            assert_eq!(outcome.expect("an outcome"), Ok(None));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn small_queues_do_not_stall() {
     timely(async {
         let broker = Scripted::start().await;

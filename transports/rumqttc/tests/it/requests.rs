@@ -27,6 +27,15 @@ pub(crate) fn del(client_id: &str, key: &'static str) -> Publish {
     command(client_id, Command::Del { key: Bytes::from_static(key.as_bytes()) })
 }
 
+/// What to send to observe a key.
+pub(crate) fn observe(client_id: &str, key: &'static str) -> Publish {
+    let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
+    let mut client = Client::new(ClientConfig::new(client_id, [0; 8]).expect("a client id"));
+    client.handle_connected(now, false);
+    client.observe(now, Bytes::from_static(key.as_bytes())).expect("room");
+    request(client, now)
+}
+
 fn command(client_id: &str, command: Command<Bytes>) -> Publish {
     let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
     let nonce = command.kind() as u64;
@@ -34,6 +43,11 @@ fn command(client_id: &str, command: Command<Bytes>) -> Publish {
     let mut client = Client::new(config);
     client.handle_connected(now, false);
     client.submit(now, Request::new(command)).expect("room");
+    request(client, now)
+}
+
+/// The first request of a client that is connected.
+fn request(mut client: Client, now: Now) -> Publish {
     loop {
         match client.poll_transmit().expect("a request") {
             Transmit::Subscribe { token, .. } => {

@@ -1,0 +1,205 @@
+//! What became of each request, and what a store counts.
+
+use core::time::Duration;
+
+use crate::message::{CommandKind, Refusal, Reply};
+use crate::time::UnixTime;
+
+/// What became of a message that was handed to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handled {
+    /// What was asked, as far as that could be read.
+    pub verb: Option<CommandKind>,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+impl Handled {
+    pub(super) const fn dropped(reason: DropReason) -> Self {
+        Self { verb: None, verdict: Verdict::Dropped(reason) }
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Done: a value read, written or removed, a registration made or ended.
+    Applied,
+    /// The condition of the write did not hold.
+    NotApplied,
+    /// There is no such key, or no such registration to end.
+    Absent,
+    /// Answered with an error; nothing has changed.
+    Refused(Refusal),
+    /// Answered again from the cache.
+    Repeated,
+    /// Not answered.
+    Dropped(DropReason),
+}
+
+/// Why a message was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// It is no request, or a retained one.
+    Stranger,
+    /// It has no response topic.
+    Unanswerable,
+    /// Its response topic is forbidden.
+    Forbidden,
+    /// It had waited past its message expiry.
+    Expired,
+    /// The store was not ready; it was not acknowledged either.
+    Overloaded,
+}
+
+/// How often each verdict was passed on requests with one verb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verdicts {
+    /// Done.
+    pub applied: u64,
+    /// The condition did not hold.
+    pub not_applied: u64,
+    /// No such key or registration.
+    pub absent: u64,
+    /// Answered again from the cache.
+    pub repeated: u64,
+    /// Refused, by [`Refusal`] in its order.
+    pub refused: [u64; Refusal::ALL.len()],
+}
+
+impl Verdicts {
+    /// Requests executed, whatever came of them.
+    #[must_use]
+    pub const fn executed(&self) -> u64 {
+        self.applied + self.not_applied + self.absent
+    }
+
+    /// Requests refused for this reason.
+    #[must_use]
+    pub fn refused_for(&self, reason: Refusal) -> u64 {
+        self.refused.get(reason as usize).copied().unwrap_or_default()
+    }
+}
+
+/// What a store has seen and done since it was made. Plain numbers; a copy is a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests answered, by [`CommandKind`] in its order.
+    pub by_verb: [Verdicts; CommandKind::ALL.len()],
+    /// Requests answered whose verb could not be read, so all of them refused.
+    pub unreadable: Verdicts,
+    /// Requests without response topic, which cannot be answered.
+    pub unanswerable: u64,
+    /// Requests with a forbidden response topic.
+    pub forbidden: u64,
+    /// Requests that had waited past their message expiry.
+    pub expired_requests: u64,
+    /// Requests handed over although the store was not ready; neither answered nor acknowledged.
+    pub overloaded: u64,
+    /// Messages that are no requests, or retained ones.
+    pub strangers: u64,
+    /// Notifications caused.
+    pub notifications: u64,
+    /// Registrations ended because their client was gone.
+    pub watches_lost: u64,
+    /// Values that expired.
+    pub expired_values: u64,
+    /// Requests whose timestamp could not be followed because the wall clock here is too far behind.
+    pub clock_errors: u64,
+    /// The furthest that a `__ts` or `__ft` which was looked at was ahead of the wall clock here, refused or not. Any
+    /// client can send any timestamp.
+    pub ahead_max: Duration,
+    /// The furthest that the `__ts` of a SET was behind it. Tokens are not counted: they may be as old as their lock.
+    pub behind_max: Duration,
+}
+
+impl Counters {
+    /// Requests with this verb.
+    #[must_use]
+    pub fn of(&self, verb: CommandKind) -> &Verdicts {
+        self.by_verb.get(verb as usize).unwrap_or(&self.unreadable)
+    }
+
+    /// Requests executed, whatever came of them.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.by_verb.iter().map(Verdicts::executed).sum()
+    }
+
+    /// Requests refused, for whatever reason.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.all().flat_map(|verdicts| verdicts.refused).sum()
+    }
+
+    /// Requests refused for this reason.
+    #[must_use]
+    pub fn refused_for(&self, reason: Refusal) -> u64 {
+        self.all().map(|verdicts| verdicts.refused_for(reason)).sum()
+    }
+
+    /// Requests answered again from the cache.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.by_verb.iter().map(|verdicts| verdicts.repeated).sum()
+    }
+
+    /// Messages not answered, for whatever reason.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.unanswerable
+            + self.forbidden
+            + self.expired_requests
+            + self.overloaded
+            + self.strangers
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Verdicts> {
+        self.by_verb.iter().chain([&self.unreadable])
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, handled: Handled) {
+        let row = handled.verb.and_then(|verb| self.by_verb.get_mut(verb as usize));
+        let row = row.unwrap_or(&mut self.unreadable);
+        let counter = match handled.verdict {
+            Verdict::Applied => &mut row.applied,
+            Verdict::NotApplied => &mut row.not_applied,
+            Verdict::Absent => &mut row.absent,
+            Verdict::Repeated => &mut row.repeated,
+            Verdict::Refused(reason) => match row.refused.get_mut(reason as usize) {
+                Some(counter) => counter,
+                None => return,
+            },
+            Verdict::Dropped(DropReason::Stranger) => &mut self.strangers,
+            Verdict::Dropped(DropReason::Unanswerable) => &mut self.unanswerable,
+            Verdict::Dropped(DropReason::Forbidden) => &mut self.forbidden,
+            Verdict::Dropped(DropReason::Expired) => &mut self.expired_requests,
+            Verdict::Dropped(DropReason::Overloaded) => &mut self.overloaded,
+        };
+        *counter += 1;
+    }
+
+    /// Notes how far a timestamp was from the wall clock.
+    #[inline]
+    pub(super) fn clock_seen(&mut self, now: UnixTime, wall: UnixTime, is_token: bool) {
+        self.ahead_max = self.ahead_max.max(wall.duration_since(now));
+        if !is_token {
+            self.behind_max = self.behind_max.max(now.duration_since(wall));
+        }
+    }
+}
+
+impl Verdict {
+    /// What a reply says of its request.
+    pub(super) fn of_reply<B>(reply: &Reply<B>) -> Self {
+        match reply {
+            Reply::Done | Reply::Value(_) | Reply::Removed => Self::Applied,
+            Reply::NotApplied => Self::NotApplied,
+            Reply::Absent | Reply::NothingRemoved | Reply::NotObserved => Self::Absent,
+            Reply::Error(error) => Self::Refused(error.known().unwrap_or(Refusal::Syntax)),
+        }
+    }
+}

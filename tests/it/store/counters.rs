@@ -1,0 +1,129 @@
+//! What became of each request: told to whoever handed it over, and counted by verb.
+
+use std::time::Duration;
+
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Command, CommandKind, Condition, Refusal};
+use statestore_proto::mqtt::Qos;
+use statestore_proto::store::{DropReason, Handled, Verdict};
+
+use super::{EPOCH, Rig, del, get, observe, set, set_if, vdel};
+
+fn handed(rig: &mut Rig, command: &Command<&[u8]>) -> Handled {
+    let ask = rig.ask("c", command);
+    ask.hand_to(rig.now(), &mut rig.store)
+}
+
+#[test]
+fn each_verb_has_its_verdicts() {
+    use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
+    use Verdict::{Absent, Applied, NotApplied};
+    let stop = Command::Unobserve { key: b"k".as_slice() };
+    let mut rig = Rig::new();
+    for (command, verb, verdict) in [
+        (get("k"), Get, Absent),
+        (set("k", "v"), Set, Applied),
+        (get("k"), Get, Applied),
+        (set_if("k", "w", Condition::IfAbsent, 0), Set, NotApplied),
+        (vdel("k", "w"), VDel, NotApplied),
+        (vdel("k", "v"), VDel, Applied),
+        (vdel("k", "v"), VDel, Absent),
+        (del("k"), Del, Absent),
+        (observe("k"), Observe, Applied),
+        (stop, Unobserve, Applied),
+        (stop, Unobserve, Absent),
+    ] {
+        let handled = Handled { verb: Some(verb), verdict };
+        assert_eq!(handed(&mut rig, &command), handled, "{command:?}");
+    }
+    let counters = *rig.store.counters();
+    let of = |verb| {
+        let verdicts = counters.of(verb);
+        (verdicts.applied, verdicts.not_applied, verdicts.absent)
+    };
+    assert_eq!((of(Get), of(Set), of(Del)), ((1, 0, 1), (1, 1, 0), (0, 0, 1)));
+    assert_eq!((of(VDel), of(Observe), of(Unobserve)), ((1, 1, 1), (1, 0, 0), (1, 0, 1)));
+    assert_eq!((counters.executed(), counters.refused(), counters.dropped()), (11, 0, 0));
+}
+
+#[test]
+fn refusals_are_counted_by_verb_and_reason() {
+    let mut rig = Rig::limited(StoreLimits { keys_max: 1, ..StoreLimits::default() });
+    handed(&mut rig, &set("k", "v"));
+    let quota = handed(&mut rig, &set("l", "v"));
+    assert_eq!(quota.verdict, Verdict::Refused(Refusal::QuotaExceeded));
+    let mut again = rig.ask("c", &set("k", "w"));
+    again.token = Some(format!("{EPOCH}:5:c"));
+    again.hand_to(rig.now(), &mut rig.store);
+    let repeated = again.hand_to(rig.now(), &mut rig.store);
+    assert_eq!(repeated, Handled { verb: Some(CommandKind::Set), verdict: Verdict::Repeated });
+    let fenced = handed(&mut rig, &del("k"));
+    assert_eq!(fenced.verdict, Verdict::Refused(Refusal::FencingTokenRequired));
+    let mut nonsense = rig.ask("c", &get("k"));
+    nonsense.payload = "nonsense".into();
+    let mut hasty = rig.ask("c", &get("k"));
+    hasty.qos = Qos::AtMostOnce;
+    for (ask, refusal) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
+        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Refused(refusal) });
+        assert_eq!(rig.store.counters().unreadable.refused_for(refusal), 1);
+    }
+    let counters = rig.store.counters();
+    assert_eq!(counters.of(CommandKind::Set).refused_for(Refusal::QuotaExceeded), 1);
+    assert_eq!(counters.of(CommandKind::Del).refused_for(Refusal::FencingTokenRequired), 1);
+    assert_eq!(counters.refused_for(Refusal::QuotaExceeded), 1);
+    assert_eq!((counters.executed(), counters.refused(), counters.repeated()), (2, 4, 1));
+}
+
+#[test]
+fn what_is_not_answered_says_why() {
+    let mut rig = Rig::new();
+    let mut nameless = rig.ask("c", &get("k"));
+    nameless.response_topic = None;
+    let mut forbidden = rig.ask("c", &get("k"));
+    forbidden.response_topic = Some("a/#".into());
+    let mut stranger = rig.ask("c", &get("k"));
+    stranger.topic = "elsewhere".into();
+    for (ask, reason) in [
+        (nameless, DropReason::Unanswerable),
+        (forbidden, DropReason::Forbidden),
+        (stranger, DropReason::Stranger),
+    ] {
+        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Dropped(reason) });
+    }
+    assert_eq!(rig.store.counters().dropped(), 3);
+}
+
+#[test]
+fn the_greatest_skew_is_kept_of_what_was_refused_too() {
+    let mut rig = Rig::new();
+    let skew = |rig: &Rig| {
+        let counters = rig.store.counters();
+        (counters.ahead_max.as_millis(), counters.behind_max.as_millis())
+    };
+    let mut tell = |timestamp: u64, token: Option<u64>, expected: (u128, u128)| {
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.timestamp = Some(format!("{timestamp}:0:c"));
+        ask.token = token.map(|token| format!("{token}:0:c"));
+        ask.hand_to(rig.now(), &mut rig.store);
+        assert_eq!(skew(&rig), expected, "{timestamp} {token:?}");
+    };
+    tell(EPOCH, None, (0, 0));
+    tell(EPOCH + 7, None, (7, 0));
+    tell(EPOCH - 9, None, (7, 9));
+    // A token is as old as its lock.
+    tell(EPOCH, Some(EPOCH - 5_000), (7, 9));
+    tell(EPOCH, Some(EPOCH + 61_000), (61_000, 9));
+    tell(EPOCH + 90_000, Some(EPOCH), (90_000, 9));
+    assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
+    // What is not looked at does not count.
+    let mut read = rig.ask("c", &get("k"));
+    (read.timestamp, read.token) = (Some("1:0:c".into()), Some("99999999999999:0:c".into()));
+    read.hand_to(rig.now(), &mut rig.store);
+    let mut removal = rig.ask("c", &del("k"));
+    removal.timestamp = Some("1:0:c".into());
+    removal.hand_to(rig.now(), &mut rig.store);
+    assert_eq!(skew(&rig), (90_000, 9));
+    assert_eq!(rig.store.counters().behind_max, Duration::from_millis(9));
+}

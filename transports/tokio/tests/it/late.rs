@@ -1,0 +1,78 @@
+//! A link that hands messages over late: an hour of it passes in no time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use statestore_loopback::{HubLink, Message};
+use statestore_proto::mqtt::{Incoming, Transmit};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+use tokio::time::{Instant, sleep_until};
+
+/// A link whose messages wait in it.
+pub(crate) struct Late {
+    pub(crate) link: HubLink,
+    pub(crate) wait: Duration,
+    waiting: VecDeque<Waited>,
+}
+
+/// A message, and when it arrived.
+pub(crate) struct Waited(Message, Instant);
+
+impl Late {
+    pub(crate) fn new(link: HubLink, wait: Duration) -> Self {
+        Self { link, wait, waiting: VecDeque::new() }
+    }
+}
+
+impl AsIncoming for Waited {
+    fn as_incoming(&self) -> Option<Incoming<'_>> {
+        AsIncoming::as_incoming(&self.0)
+    }
+
+    fn received(&self) -> Option<Instant> {
+        Some(self.1)
+    }
+}
+
+impl Link for Late {
+    type Message = Waited;
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        self.waiting.clear();
+        self.link.connect().await
+    }
+
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        self.link.offer(transmit)
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Waited>, LinkError> {
+        loop {
+            let due = self.waiting.front().map(|Waited(_, arrived)| *arrived + self.wait);
+            let event = tokio::select! {
+                biased;
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    return Ok(LinkEvent::Message(self.waiting.pop_front().expect("it is due")));
+                }
+                event = self.link.next(messages) => event?,
+            };
+            match event {
+                LinkEvent::Message(message) => {
+                    self.waiting.push_back(Waited(message, Instant::now()));
+                }
+                LinkEvent::Subscribed(token, reason) => {
+                    return Ok(LinkEvent::Subscribed(token, reason));
+                }
+                LinkEvent::Published(token, reason) => {
+                    return Ok(LinkEvent::Published(token, reason));
+                }
+                LinkEvent::ClientGone(client) => return Ok(LinkEvent::ClientGone(client)),
+                LinkEvent::Room => return Ok(LinkEvent::Room),
+            }
+        }
+    }
+
+    async fn disconnect(&mut self) {
+        self.link.disconnect().await;
+    }
+}

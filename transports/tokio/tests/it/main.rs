@@ -1,0 +1,29 @@
+//! The handles over the loopback, in simulated time.
+
+mod late;
+mod log;
+mod observers;
+mod requests;
+mod slow;
+
+use statestore_loopback::Hub;
+use statestore_tokio::{Link, StateStore, StoreService};
+
+/// A store that is connected.
+async fn service(link: impl Link) -> StoreService {
+    let service = StoreService::builder().spawn(link);
+    service.connected().await.expect("the store connects");
+    service
+}
+
+/// A client that is connected.
+async fn client(client_id: &str, link: impl Link) -> StateStore {
+    let store = StateStore::builder(client_id).spawn(link).expect("a client id");
+    store.connected().await.expect("the client connects");
+    store
+}
+
+/// A store and a client of one broker.
+async fn both(broker: &Hub) -> (StoreService, StateStore) {
+    (service(broker.store_link("statestore")).await, client("c", broker.link("c")).await)
+}
