@@ -69,6 +69,12 @@ impl Mosquitto {
         self.port
     }
 
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Ends the broker as a crash would; sessions are lost.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
