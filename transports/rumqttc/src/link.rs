@@ -93,10 +93,7 @@ impl RumqttcLink {
     fn cannot_disconnect(&mut self, client_id: &str) {
         self.offenders += 1;
         if self.offenders == 1 {
-            warn!(
-                client_id,
-                "an ordinary client cannot disconnect another; offenders stay connected"
-            );
+            warn!(client_id, "offenders stay: an ordinary client cannot disconnect another");
         } else {
             debug!(client_id, offenders = self.offenders, "an offender stays connected");
         }
@@ -226,11 +223,14 @@ impl Connection {
             let LinkEvent::Message(message) = &event else { return Ok(Some(event)) };
             let delivery = message.delivery();
             self.unacknowledged.extend(delivery.map(|delivery| (delivery, false)));
-            if message.as_incoming().is_some() {
+            let is_readable = message.as_incoming().is_some();
+            // What comes again may have ended the last connection by its answer, and would for ever.
+            let early = delivery.filter(|_| !is_readable || message.packet().dup);
+            early.into_iter().for_each(|delivery| self.acknowledge(delivery));
+            if is_readable {
                 return Ok(Some(event));
             }
             debug!("a message that cannot be read was dropped");
-            delivery.into_iter().for_each(|delivery| self.acknowledge(delivery));
         }
         Ok(None)
     }
