@@ -89,7 +89,7 @@ fn what_cannot_be_meant_is_refused_with_a_hint() {
         ("serve --node-id a:b", &["--node-id a:b"]),
         ("serve --node-id=", &["--node-id"]),
         ("serve --dialect both", &["auto", "page", "deployed"]),
-        ("serve --max-keys -1", &["--max-keys"]),
+        ("serve --max-keys=-1", &["--max-keys"]),
         ("serve --password p", &["--user"]),
         ("serve --broker mqtts://x", &["--ca"]),
         ("completions tcsh", &["bash"]),

@@ -1,5 +1,7 @@
 //! Brokers and stores that die and come back.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::dialects::order;
@@ -23,11 +25,12 @@ fn watch(here: &Place) -> Running {
 /// Sets the key as soon as there is a store.
 fn set(here: &Place, value: &str) -> String {
     // A request can be lost with a connection; its exit code says so.
-    for _ in 0..40 {
+    for _ in 0..400 {
         let ended = here.run(&["set", "k", value, "--timeout", "1s"]);
         if ended.code != Some(3) {
             return ended.version();
         }
+        pause();
     }
     panic!("nobody takes the value {value}");
 }
@@ -133,4 +136,12 @@ fn requests_wait_for_a_store_that_starts_again(form: Form) {
         assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
         here.run(&["get", "k"]).is(0, signal);
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whether a store is back shows by asking, again and again"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
 }

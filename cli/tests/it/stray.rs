@@ -12,6 +12,7 @@ everywhere!(
     what_lacks_something_is_refused,
     a_clock_too_far_ahead_is_refused,
     forbidden_response_topics_are_dropped,
+    an_answer_that_the_broker_refuses_ends_nothing,
 );
 
 /// A request to set this key, whose outcome a witness can look up.
@@ -120,4 +121,19 @@ fn forbidden_response_topics_are_dropped(form: Form) {
         assert_eq!(exists(&mut witness, &key), allowed, "{}", case.place());
     }
     assert!(witness.hears_nothing_more());
+}
+
+fn an_answer_that_the_broker_refuses_ends_nothing(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
+    assert_eq!(witness.answer(&set("witness", "k")), b"+OK\r\n");
+    // Some brokers refuse the answer, some close the connection of the store that sends it, and then deliver the
+    // request again.
+    for topic in ["$SYS/broker", "$share/group/topic", "$"] {
+        let mut ask = set("raw", "poison");
+        ask.response_topic = Some(topic.into());
+        raw.deliver(&ask);
+        assert!(exists(&mut witness, "k"), "{topic}");
+    }
+    here.run(&["get", "k"]).is(0, "v");
 }
