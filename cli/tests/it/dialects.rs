@@ -76,7 +76,7 @@ fn exchange(raw: &mut Raw, ask: &Ask, payload: &[u8], stamp: Stamp, last: &mut S
         Stamp::None => None,
         Stamp::Last => Some(last.clone()),
         Stamp::New => {
-            let version = version.clone().expect("a version");
+            let version = version.expect("a version");
             assert!(order(&version) > order(last), "{version} after {last}");
             last.clone_from(&version);
             Some(version)

@@ -194,7 +194,7 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 fn text(line: Vec<u8>) -> String {
     let line = String::from_utf8(line).expect("text");
-    line.strip_suffix('\n').map_or(line.clone(), str::to_owned)
+    line.strip_suffix('\n').unwrap_or(&line).to_owned()
 }
 
 /// Memory that a process holds, in kilobytes; `None` where the system does not tell.

@@ -102,7 +102,7 @@ pub(crate) fn response_topic(client_id: &str) -> String {
 /// The notification topic of a client for a key, or the filter for all of its keys when the key is `None`.
 pub(crate) fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
-    let key = key.map_or("+".to_owned(), hex);
+    let key = key.map_or_else(|| "+".to_owned(), hex);
     format!("{NOTIFICATIONS}{}/command/notify/{key}", hex(client_id.as_bytes()))
 }
 

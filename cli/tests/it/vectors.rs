@@ -40,7 +40,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     match case.text("verb")? {
         "SET" if applies => (after, expected) = (Some(value), b"+OK\r\n".to_vec()),
         "SET" => {}
-        "GET" => expected = before.map_or(b"$-1\r\n".to_vec(), blob),
+        "GET" => expected = before.map_or_else(|| b"$-1\r\n".to_vec(), blob),
         "DEL" => (after, expected) = (None, format!(":{}\r\n", u8::from(before.is_some())).into()),
         "VDEL" if before == Some(&value) => (after, expected) = (None, b":1\r\n".to_vec()),
         "VDEL" if before.is_none() => expected = b":0\r\n".to_vec(),
@@ -56,7 +56,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     }
     // A value of a few milliseconds may be gone by now.
     let soon = case.optional("px")?.is_some_and(|px| px.len() < 4) && found == b"$-1\r\n";
-    let after = after.map_or(b"$-1\r\n".to_vec(), |value| blob(&value));
+    let after = after.map_or_else(|| b"$-1\r\n".to_vec(), |value| blob(&value));
     if told != expected || (found != after && !soon) {
         let [told, found] = [told, found].map(|bytes| bytes.escape_ascii().to_string());
         return Err(format!("on {before:?} it answered {told} and left {found}"));
