@@ -118,7 +118,7 @@ impl Place {
     /// The command that serves here, with the options of this place.
     pub(crate) fn serve(&self) -> Command {
         let mut command = match self.form {
-            Form::Beside => self.command(&["serve"]),
+            Form::Beside => self.command(&["serve", "--broker", &self.url()]),
         };
         command.args(&self.options);
         command
