@@ -38,10 +38,8 @@ fn a_store_serves_without_a_reader(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     here.kill_store();
     let mut store = unread(&mut here.serve());
-    if form.has_broker_apart() {
-        // Its line went nowhere; requests do not.
-        here.run(&["set", "k", "v"]).version();
-    }
+    // Its line went nowhere; requests do not.
+    here.run(&["set", "k", "v"]).version();
     let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill");
     assert_eq!(store.wait().expect("it ends").code(), Some(0), "{}", complaints(store));
