@@ -10,10 +10,10 @@ everywhere!(a_reader_that_goes_is_no_panic, a_store_serves_without_a_reader);
 
 /// Starts a command whose standard output nobody reads.
 fn unread(command: &mut Command) -> Child {
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    drop(child.stdout.take());
-    child
+    // The reader is gone before anything is written.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    command.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
 /// Waits for the end and gives standard error.

@@ -29,11 +29,6 @@ fn a_watcher_that_never_reads_holds_up_nobody(form: Form) {
         let Some(resident) = resident_kb(id) else { continue };
         assert!(resident < RESIDENT_MAX, "process {id} holds {resident} kB");
     }
-    // When it reads at last it is served as well, unless its broker has given it up.
-    if form.has_broker_apart() {
-        let stop = Ask::page("slow", array(&[b"KEYNOTIFY", b"k", b"STOP"]));
-        assert_eq!(slow.answer(&stop), b"+OK\r\n");
-    }
     drop(slow);
     assert!(watcher.hears_nothing_more());
     here.run(&["del", "k"]).is(0, "");
