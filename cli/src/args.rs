@@ -149,7 +149,11 @@ pub(crate) struct Set {
     /// The key
     pub(crate) key: String,
     /// The value
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(
+        required_unless_present = "file",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
     pub(crate) value: Option<String>,
     /// Take the value from this file, or from standard input for -
     #[arg(long, value_name = "PATH")]
@@ -189,7 +193,11 @@ pub(crate) struct Vdel {
     /// The key
     pub(crate) key: String,
     /// The value it must have
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(
+        required_unless_present = "file",
+        conflicts_with = "file",
+        allow_negative_numbers = true
+    )]
     pub(crate) value: Option<String>,
     /// Take the value from this file, or from standard input for -
     #[arg(long, value_name = "PATH")]

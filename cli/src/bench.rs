@@ -1,5 +1,6 @@
 //! Requests a second and how long they take: half SET, half GET, on keys of this run's own.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     let (mut tasks, mut times, mut shown) = (JoinSet::new(), Vec::new(), now());
     let start = now();
     for number in 0..args.requests {
-        let (key, store) = (format!("{prefix}-{}", number % KEYS), store.clone());
+        // Each key is set, then read.
+        let (key, store) = (format!("{prefix}-{}", number / 2 % KEYS), store.clone());
         let value = number.is_multiple_of(2).then(|| value.clone());
         tasks.spawn(request(store, key, value));
         while tasks.len() as u64 >= args.in_flight {
@@ -34,7 +36,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
         }
         if shown.elapsed_since() > Duration::from_secs(1) {
             shown = now();
-            eprintln!("{} of {} requests", times.len(), args.requests);
+            let _ = writeln!(std::io::stderr(), "{} of {} requests", times.len(), args.requests);
         }
     }
     while let Some(time) = next(&mut tasks).await {

@@ -21,6 +21,11 @@ struct Address<'a> {
 pub(crate) fn options(connection: &Connection, default_id: &str) -> Result<Options, Failure> {
     let Address { host, port, tls } = address(&connection.broker)?;
     let client_id = connection.client_id.clone().unwrap_or_else(|| default_id.to_owned());
+    if client_id.is_empty() {
+        return Err(Failure::bad_input(
+            "--client-id: a client id is not empty; leave it out for a new one",
+        ));
+    }
     let mut options = Options::new(client_id, host, port);
     if let Some(user) = &connection.user {
         options = options.credentials(user, connection.password.as_deref().unwrap_or_default());
@@ -49,7 +54,7 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
         .timeout(common.timeout)
         .backoff(pauses)
         .spawn(RumqttcLink::for_client(options))
-        .map_err(Failure::bad_input)
+        .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
 }
 
 /// A client id that no other run has.

@@ -22,7 +22,8 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("statestore: {failure}");
+            // Whoever reads that may be gone; the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "statestore: {failure}");
             failure.code()
         }
     }
@@ -32,18 +33,16 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     let Args { verb } = args;
     match verb {
         Verb::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Args::command(),
-                "statestore",
-                &mut std::io::stdout(),
-            );
+            // Into memory first: written directly, it panics when its reader is gone.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "statestore", &mut script);
+            output::raw(&script)?;
             return Ok(ExitCode::SUCCESS);
         }
         Verb::Man => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Args::command()).render(&mut page).map_err(Failure::output)?;
-            std::io::stdout().write_all(&page).map_err(Failure::output)?;
+            output::raw(&page)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}

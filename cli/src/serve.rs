@@ -1,5 +1,6 @@
 //! A store beside a broker.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use statestore_proto::hlc::NodeId;
@@ -37,7 +38,9 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    println!(
+    // Requests come from the broker: a store serves whether somebody reads this or not.
+    let _ = writeln!(
+        std::io::stdout(),
         "statestore: ready on {} as client {client_id}; requesters are who they claim to be, so let the broker's \
          access rules decide who may send requests",
         args.connection.broker

@@ -1,5 +1,6 @@
 //! Every change of a key, until interrupted.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use statestore_proto::client::{WatchEnd, WatchEvent};
@@ -68,8 +69,7 @@ fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
 }
 
 fn note(text: &str) -> Result<(), Failure> {
-    eprintln!("{text}");
-    Ok(())
+    writeln!(std::io::stderr(), "{text}").map_err(Failure::output)
 }
 
 fn escaped(value: &[u8]) -> String {

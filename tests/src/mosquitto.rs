@@ -1,7 +1,7 @@
 //! A mosquitto of our own, on a free port, gone with the test or the benchmark that started it.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +21,8 @@ pub struct Mosquitto {
     binary: &'static str,
     directory: PathBuf,
     port: u16,
+    /// The UDP port of the same number: who holds it may have a broker on the port, and nobody else takes ours for his.
+    _claim: UdpSocket,
     child: Option<Child>,
 }
 
@@ -48,17 +50,19 @@ impl Mosquitto {
         // Another process may take the port between here and the start; then it is tried again with another.
         for _ in 0..10 {
             fs::create_dir_all(&directory).expect("a directory of our own");
-            let port = free_port();
+            let (port, claim) = free_port();
             let config = format!(
                 "listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n\
                  max_queued_messages 0\n{lines}\n"
             );
             fs::write(directory.join("mosquitto.conf"), config).expect("its file");
-            let mut broker = Self { binary, directory: directory.clone(), port, child: None };
+            let directory = directory.clone();
+            let mut broker = Self { binary, directory, port, _claim: claim, child: None };
             if broker.restart() {
                 return Some(broker);
             }
-            println!("{test}: {}", fs::read_to_string(directory.join("log")).unwrap_or_default());
+            let log = fs::read_to_string(broker.directory.join("log"));
+            println!("{test}: {}", log.unwrap_or_default());
         }
         panic!("{test}: mosquitto does not start");
     }
@@ -67,6 +71,12 @@ impl Mosquitto {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// Ends the broker as a crash would; sessions are lost.
@@ -118,9 +128,14 @@ fn runs(binary: &str) -> bool {
     help.status().is_ok()
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("its address").port()
+fn free_port() -> (u16, UdpSocket) {
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        if let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            return (port, claim);
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a process is waited for, before there is a runtime")]

@@ -159,9 +159,10 @@ pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> Link
             let (code, said) = (*reason_code as u8, reason_string.as_deref().unwrap_or_default());
             let text = format!("disconnected by the broker: {reason_code:?} (0x{code:02x}) {said}");
             let text = text.trim_end();
+            // Not authorized is said of one packet here, of an answer to a topic that somebody else chose for one.
             let is_final = match reason_code {
                 Goodbye::SessionTakenOver => !retry_after_takeover,
-                Goodbye::NotAuthorized | Goodbye::ServerMoved => true,
+                Goodbye::ServerMoved => true,
                 _ => false,
             };
             if is_final { LinkError::fatal(text) } else { LinkError::transient(text) }

@@ -65,9 +65,11 @@
 //!
 //! * `tls`: `Options::tls` with rustls and ring.
 
+mod again;
 mod convert;
 mod link;
 mod mailbox;
+mod offenders;
 mod options;
 pub mod presence;
 mod pump;

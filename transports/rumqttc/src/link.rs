@@ -13,8 +13,10 @@ use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
+use crate::again::Again;
 use crate::convert::{self, Message};
 use crate::mailbox::{Bounds, Mailbox, Ticket};
+use crate::offenders::Offenders;
 use crate::options::Options;
 use crate::presence;
 use crate::pump::Pump;
@@ -32,8 +34,8 @@ pub struct RumqttcLink {
     /// Counts connections; what belongs to an earlier one is nobody's business any more.
     generation: u64,
     connection: Option<Connection>,
-    /// Orders to disconnect a client, which no ordinary client can do.
-    offenders: u64,
+    again: Again,
+    offenders: Offenders,
 }
 
 /// One connection and its pump.
@@ -51,7 +53,8 @@ impl RumqttcLink {
     /// A link for an application: a clean session, and messages are acknowledged when they arrive.
     #[must_use]
     pub fn for_client(options: Options) -> Self {
-        Self { options, generation: 0, connection: None, offenders: 0 }
+        let (again, offenders) = (Again::default(), Offenders::default());
+        Self { options, generation: 0, connection: None, again, offenders }
     }
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
@@ -89,18 +92,6 @@ impl RumqttcLink {
         }
         connection
     }
-
-    fn cannot_disconnect(&mut self, client_id: &str) {
-        self.offenders += 1;
-        if self.offenders == 1 {
-            warn!(
-                client_id,
-                "an ordinary client cannot disconnect another; offenders stay connected"
-            );
-        } else {
-            debug!(client_id, offenders = self.offenders, "an offender stays connected");
-        }
-    }
 }
 
 impl Link for RumqttcLink {
@@ -127,6 +118,7 @@ impl Link for RumqttcLink {
             event_loop.options.set_keep_alive(keep_alive);
         }
         let session_present = told.session_present;
+        self.again.connected();
         self.connection = Some(self.connected(client, event_loop, &told));
         Ok(Connected { session_present })
     }
@@ -136,7 +128,7 @@ impl Link for RumqttcLink {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match transmit {
             Transmit::Acknowledge(delivery) => connection.acknowledge(delivery),
-            Transmit::Disconnect { client_id } => self.cannot_disconnect(&client_id),
+            Transmit::Disconnect { client_id } => self.offenders.note(&client_id),
             other if !connection.mailbox.has_room() => return Err(other),
             Transmit::Publish(publish) => connection.publish(&publish),
             Transmit::Subscribe { filter, token } => {
@@ -155,7 +147,7 @@ impl Link for RumqttcLink {
             return Err(LinkError::transient("not connected"));
         };
         loop {
-            if let Some(event) = connection.take(messages)? {
+            if let Some(event) = connection.take(messages, &mut self.again)? {
                 return Ok(event);
             }
             connection.mailbox.arrival().await;
@@ -221,16 +213,22 @@ impl Connection {
         }
     }
 
-    fn take(&mut self, messages: bool) -> Result<Option<LinkEvent<Message>>, LinkError> {
+    fn take(
+        &mut self,
+        messages: bool,
+        again: &mut Again,
+    ) -> Result<Option<LinkEvent<Message>>, LinkError> {
         while let Some(event) = self.mailbox.take(messages)? {
             let LinkEvent::Message(message) = &event else { return Ok(Some(event)) };
             let delivery = message.delivery();
             self.unacknowledged.extend(delivery.map(|delivery| (delivery, false)));
-            if message.as_incoming().is_some() {
+            let is_readable = message.as_incoming().is_some();
+            let early = delivery.filter(|_| again.is_suspect(message.packet()) || !is_readable);
+            early.into_iter().for_each(|delivery| self.acknowledge(delivery));
+            if is_readable {
                 return Ok(Some(event));
             }
             debug!("a message that cannot be read was dropped");
-            delivery.into_iter().for_each(|delivery| self.acknowledge(delivery));
         }
         Ok(None)
     }

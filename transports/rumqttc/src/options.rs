@@ -131,6 +131,9 @@ impl Options {
     /// Whether messages are acknowledged when the machine has dealt with them, in order of arrival, rather than when
     /// they arrive. By default stores do and clients do not.
     ///
+    /// One that the broker sends again first of all on two connections in a row is acknowledged when it arrives: its
+    /// answer may be what the broker closes the connection for, and then it would come again for ever.
+    ///
     /// With it the broker holds back what exceeds the [receive maximum](Self::receive_maximum). Without it this side
     /// stops reading from the network until the machine has caught up, and a store that is too busy for that loses its
     /// connection and the requests that waited.

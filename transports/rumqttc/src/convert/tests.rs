@@ -188,6 +188,8 @@ fn what_another_try_does_not_mend_is_final() {
     assert!(goodbye(Goodbye::ServerShuttingDown, false).is_transient());
     assert!(goodbye(Goodbye::AdministrativeAction, false).is_transient());
     assert!(goodbye(Goodbye::PacketTooLarge, false).is_transient());
+    // An answer to a topic that a requester chose must not end a store.
+    assert!(goodbye(Goodbye::NotAuthorized, false).is_transient());
     let text = goodbye(Goodbye::SessionTakenOver, false).to_string();
     assert_eq!(text, "disconnected by the broker: SessionTakenOver (0x8e) why");
     let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);

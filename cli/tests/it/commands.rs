@@ -1,0 +1,152 @@
+//! GET, SET, DEL and VDEL as a person types them, and the commands that need no broker.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::place::{Form, everywhere, test_name};
+use crate::process::{run, statestore};
+
+everywhere!(
+    values_come_and_go,
+    everything_has_a_json_form,
+    any_bytes_go_through_a_file_and_standard_input,
+    an_empty_value_is_no_absence,
+    numbers_below_zero_are_values,
+    conditions_hold,
+    bench_measures_and_cleans_up,
+);
+
+fn values_come_and_go(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["get", "k"]).is(1, "");
+    let first = here.run(&["set", "k", "21"]).version();
+    assert!(first.ends_with(":StateStore"), "{first:?}");
+    here.run(&["get", "k"]).is(0, "21");
+    let second = here.run(&["set", "k", "22"]).version();
+    assert_ne!(first, second);
+    here.run(&["vdel", "k", "21"]).is(1, "");
+    here.run(&["vdel", "k", "22"]).is(0, "");
+    here.run(&["vdel", "k", "22"]).is(1, "");
+    here.run(&["del", "k"]).is(1, "");
+    here.run(&["set", "k", "23"]).version();
+    here.run(&["del", "k"]).is(0, "");
+    here.run(&["get", "k"]).is(1, "");
+}
+
+fn everything_has_a_json_form(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let told = |arguments: &[&str]| {
+        let ended = here.run(&[arguments, &["--output", "json"]].concat());
+        (ended.code, ended.json())
+    };
+    assert_eq!(told(&["get", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
+    let (code, done) = told(&["set", "k", "a\nb"]);
+    let version = done["version"].clone();
+    assert_eq!(code, Some(0));
+    assert_eq!(done, json!({"result": "done", "key": "k", "version": version}));
+    assert!(version.as_str().is_some_and(|text| text.ends_with(":StateStore")), "{version}");
+    let found = json!({"result": "found", "key": "k", "value": "a\nb", "version": version});
+    assert_eq!(told(&["get", "k"]), (Some(0), found));
+    let refused = (Some(1), json!({"result": "not applied", "key": "k"}));
+    assert_eq!(told(&["set", "k", "v", "--nx"]).0, Some(1));
+    assert_eq!(told(&["set", "k", "v", "--nx"]).1["result"], "not applied");
+    assert_eq!(told(&["vdel", "k", "v"]), refused);
+    assert_eq!(told(&["vdel", "k", "a\nb"]), (Some(0), json!({"result": "removed", "key": "k"})));
+    assert_eq!(told(&["vdel", "k", "v"]), (Some(1), json!({"result": "absent", "key": "k"})));
+    assert_eq!(told(&["del", "k"]), (Some(1), json!({"result": "absent", "key": "k"})));
+
+    let bytes = here.run_with_input(&["set", "k", "--file", "-"], &[0xff, 0]);
+    assert_eq!(bytes.code, Some(0));
+    let found = told(&["get", "k"]).1;
+    assert_eq!((&found["value_base64"], &found["value"]), (&json!("/wA="), &json!(null)));
+    assert_eq!(told(&["del", "k"]), (Some(0), json!({"result": "removed", "key": "k"})));
+}
+
+fn any_bytes_go_through_a_file_and_standard_input(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let bytes: Vec<u8> = (0..=255).cycle().take(65_000).collect();
+    here.run_with_input(&["set", "blob", "--file", "-"], &bytes).version();
+    assert_eq!(here.run(&["get", "blob"]).out, bytes);
+
+    let path = std::env::temp_dir().join(format!("statestore-{}", std::process::id()));
+    fs::write(&path, &bytes[1..]).expect("a file");
+    let file = path.to_str().expect("text");
+    here.run(&["set", "blob", "--file", file]).version();
+    assert_eq!(here.run(&["get", "blob"]).out, bytes[1..]);
+    assert_eq!(here.run_with_input(&["vdel", "blob", "--file", "-"], &bytes).code, Some(1));
+    here.run(&["vdel", "blob", "--file", file]).is(0, "");
+    fs::remove_file(&path).expect("it is ours");
+    here.run(&["set", "blob", "--file", file]).fails(2, &[file, "No such file"]);
+    here.run(&["get", "blob"]).is(1, "");
+}
+
+fn an_empty_value_is_no_absence(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "k", ""]).version();
+    here.run(&["get", "k"]).is(0, "");
+    assert_eq!(here.run(&["get", "k", "--output", "json"]).json()["value"], "");
+    here.run_with_input(&["vdel", "k", "--file", "-"], b"").is(0, "");
+    here.run(&["get", "k"]).is(1, "");
+}
+
+fn numbers_below_zero_are_values(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "thermostat", "-5.5"]).version();
+    here.run(&["get", "thermostat"]).is(0, "-5.5");
+    here.run(&["vdel", "thermostat", "-5.5"]).is(0, "");
+    here.run(&["set", "--px", "10s", "thermostat", "--", "--nx"]).version();
+    here.run(&["get", "thermostat"]).is(0, "--nx");
+    here.run(&["set", "thermostat", "--nxx"]).fails(2, &["--nxx", "--help"]);
+}
+
+fn conditions_hold(form: Form) {
+    let Some(here) = form.start(&["--node-id", "edge-1"]) else { return };
+    let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
+    assert_eq!(first.rsplit(':').next(), Some("edge-1"));
+    here.run(&["set", "lock", "you", "--nex", "--px", "60s"]).is(1, "");
+    here.run(&["set", "lock", "me", "--nx"]).is(1, "");
+    let second = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
+    assert_ne!(first, second, "a renewal has a version of its own");
+    here.run(&["get", "lock"]).is(0, "me");
+    here.run(&["set", "other", "me", "--nx", "--persist"]).version();
+    here.run(&["set", "lock", "me", "--nx", "--nex"]).fails(2, &["--nx", "--nex"]);
+}
+
+fn bench_measures_and_cleans_up(form: Form) {
+    let Some(here) = form.start(&["--max-keys", "101"]) else { return };
+    here.run(&["set", "mine", "v"]).version();
+    let options = ["--requests", "500", "--in-flight", "16", "--value-size", "1000"];
+    for _ in 0..2 {
+        // Its hundred keys fit beside mine, the second time only if the first has cleaned up.
+        let json = here.run(&[&["bench", "--output", "json"][..], &options].concat()).json();
+        assert_eq!(json["requests"], 500);
+        for figure in ["per_second", "p50_ms", "p90_ms", "p99_ms", "max_ms"] {
+            assert!(json[figure].as_f64().is_some_and(|figure| figure > 0.0), "{json}");
+        }
+    }
+    let table = here.run(&["bench", "--requests", "1"]);
+    assert!(table.text().starts_with("1 requests, ") && table.text().contains("p99"), "{table:?}");
+    here.run(&["set", "other", "v"]).version();
+    here.run(&["bench"]).fails(2, &["quota"]);
+    for wrong in ["0", "1001"] {
+        here.run(&["bench", "--in-flight", wrong]).fails(2, &["1..=1000"]);
+    }
+}
+
+#[test]
+fn completions_and_manual_need_no_broker() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(statestore().args(["completions", shell]));
+        assert_eq!(script.code, Some(0), "{}: {script:?}", test_name());
+        for word in ["statestore", "vdel", "fencing-token"] {
+            assert!(script.text().contains(word), "{shell}: {word}");
+        }
+    }
+    let page = run(statestore().arg("man"));
+    assert!(page.code == Some(0) && page.text().contains(".TH statestore 1"), "{page:?}");
+    let help = run(statestore().arg("--help"));
+    assert!(help.code == Some(0) && help.text().contains("Exit codes"), "{help:?}");
+    let version = run(statestore().arg("--version"));
+    version.is(0, concat!("statestore ", env!("CARGO_PKG_VERSION"), "\n"));
+}

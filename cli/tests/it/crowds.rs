@@ -1,0 +1,125 @@
+//! Many requests and many clients at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+
+use crate::place::{Form, everywhere};
+use crate::raw::{Ask, Raw, array, blob, property};
+
+everywhere!(
+    five_hundred_requests_in_flight_are_answered,
+    bench_keeps_five_hundred_in_flight,
+    fifty_clients_agree,
+);
+
+fn five_hundred_requests_in_flight_are_answered(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("raw");
+    for turn in 0..3_u32 {
+        let mut expected = BTreeMap::new();
+        for number in 0..512_u32 {
+            let (key, value) = (format!("key {}", number / 2), format!("{turn} {}", number / 2));
+            // The SET of a key, then its GET, without waiting for anything.
+            let (elements, reply) = if number % 2 == 0 {
+                (vec![&b"SET"[..], key.as_bytes(), value.as_bytes()], b"+OK\r\n".to_vec())
+            } else {
+                (vec![&b"GET"[..], key.as_bytes()], blob(value.as_bytes()))
+            };
+            let ask = Ask::deployed("raw", array(&elements));
+            expected.insert(ask.correlation.clone(), reply);
+            raw.send(&ask);
+        }
+        while !expected.is_empty() {
+            let told = raw.reply();
+            let data = told.properties.as_ref().and_then(|all| all.correlation_data.clone());
+            let reply =
+                expected.remove(&data.map(|data| data.to_vec())).expect("asked for, and once");
+            assert_eq!(told.payload, reply);
+        }
+    }
+    assert!(raw.hears_nothing_more());
+}
+
+fn bench_keeps_five_hundred_in_flight(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let options = ["--in-flight", "512", "--requests", "3000", "--output", "json"];
+    assert_eq!(here.run(&[&["bench"][..], &options].concat()).json()["requests"], 3_000);
+    let options = ["--in-flight", "1000", "--requests", "3000", "--output", "json"];
+    assert_eq!(here.run(&[&["bench"][..], &options].concat()).json()["requests"], 3_000);
+}
+
+/// Rounds that each client goes through.
+const ROUNDS: u32 = 6;
+
+/// What one client saw: the versions that it got, and the rounds in which it was first, renewed, or deleted.
+#[derive(Default)]
+struct Seen {
+    versions: Vec<String>,
+    won: Vec<u32>,
+    deleted: Vec<u32>,
+}
+
+/// One of the crowd: keys of its own hold what it wrote, and of each shared key it may be the first.
+fn member(mut raw: Raw, id: &str) -> Seen {
+    let mut seen = Seen::default();
+    for round in 0..ROUNDS {
+        let shared = format!("shared {round}");
+        let ask = |elements: &[&[u8]]| Ask::deployed(id, array(elements));
+        let set = raw.ask(&ask(&[b"SET", id.as_bytes(), round.to_string().as_bytes()]));
+        assert_eq!(set.payload, &b"+OK\r\n"[..]);
+        seen.versions.extend(property(&set, "__ts").map(str::to_owned));
+        let found = raw.ask(&ask(&[b"GET", id.as_bytes()]));
+        assert_eq!(found.payload, blob(round.to_string().as_bytes()));
+        assert_eq!(property(&found, "__ts"), property(&set, "__ts"));
+
+        let first = raw.ask(&ask(&[b"SET", shared.as_bytes(), id.as_bytes(), b"NX"]));
+        let holder = raw.answer(&ask(&[b"GET", shared.as_bytes()]));
+        let renewed = raw.answer(&ask(&[b"SET", shared.as_bytes(), id.as_bytes(), b"NEX"]));
+        if first.payload == b"+OK\r\n"[..] {
+            seen.won.push(round);
+            seen.versions.extend(property(&first, "__ts").map(str::to_owned));
+            assert_eq!((holder, renewed), (blob(id.as_bytes()), b"+OK\r\n".to_vec()));
+        } else {
+            assert_eq!(first.payload, &b":-1\r\n"[..]);
+            assert_eq!(renewed, b":-1\r\n");
+            assert_ne!(holder, blob(id.as_bytes()));
+        }
+        // What nobody writes again can go only once.
+        let doomed = format!("doomed {round}");
+        if raw.answer(&ask(&[b"DEL", doomed.as_bytes()])) == b":1\r\n" {
+            seen.deleted.push(round);
+        }
+    }
+    seen
+}
+
+fn fifty_clients_agree(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("raw");
+    for round in 0..ROUNDS {
+        let doomed = format!("doomed {round}");
+        raw.answer(&Ask::page("raw", array(&[b"SET", doomed.as_bytes(), b"v"])));
+    }
+    let members: Vec<(String, Raw)> = (0..50)
+        .map(|number| format!("member {number}"))
+        .map(|id| (id.clone(), here.raw(&id)))
+        .collect();
+    let seen: Vec<Seen> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            members.into_iter().map(|(id, raw)| scope.spawn(move || member(raw, &id))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a member is served")).collect()
+    });
+    let sorted = |rounds: fn(&Seen) -> &Vec<u32>| {
+        let mut all: Vec<u32> = seen.iter().flat_map(|seen| rounds(seen).clone()).collect();
+        all.sort_unstable();
+        all
+    };
+    let once: Vec<u32> = (0..ROUNDS).collect();
+    assert_eq!(sorted(|seen| &seen.won), once, "one winner a round");
+    assert_eq!(sorted(|seen| &seen.deleted), once, "one deletion a round");
+    let versions: Vec<&String> = seen.iter().flat_map(|seen| &seen.versions).collect();
+    let distinct: BTreeSet<_> =
+        versions.iter().map(|version| crate::dialects::order(version)).collect();
+    assert_eq!(versions.len(), distinct.len(), "no version is issued twice");
+    assert_eq!(u32::try_from(versions.len()), Ok(51 * ROUNDS));
+}

@@ -1,0 +1,71 @@
+//! QoS 1 means duplicates: one effect, one answer.
+
+use crate::dialects::REQUESTERS;
+use crate::place::{Form, everywhere};
+use crate::raw::{Ask, array};
+
+everywhere!(
+    a_repeated_request_has_one_effect_and_one_answer,
+    who_asks_and_where_tells_requests_apart
+);
+
+fn a_repeated_request_has_one_effect_and_one_answer(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("raw");
+    let mut other = here.raw("other");
+    other.answer(&Ask::page("other", array(&[b"KEYNOTIFY", b"k"])));
+    for (make, _) in REQUESTERS {
+        for (elements, payload, effects) in [
+            (&[&b"SET"[..], b"k", b"v", b"NX"][..], &b"+OK\r\n"[..], 1),
+            (&[b"SET", b"k", b"v", b"NEX"], b"+OK\r\n", 1),
+            (&[b"VDEL", b"k", b"v"], b":1\r\n", 1),
+            (&[b"SET", b"k", b"v"], b"+OK\r\n", 1),
+            (&[b"DEL", b"k"], b":1\r\n", 1),
+            (&[b"DEL", b"k"], b":0\r\n", 0),
+            (&[b"KEYNOTIFY", b"mine"], b"+OK\r\n", 0),
+            (&[b"KEYNOTIFY", b"mine", b"STOP"], b"+OK\r\n", 0),
+        ] {
+            let ask = make("raw", array(elements));
+            let [mut first, mut second, mut third] = [(); 3].map(|()| raw.ask(&ask));
+            for told in [&mut first, &mut second, &mut third] {
+                told.pkid = 0;
+            }
+            assert_eq!(first.payload, payload);
+            assert!(first == second && second == third, "{first:?} {second:?} {third:?}");
+            for _ in 0..effects {
+                other.notification();
+            }
+            assert!(other.hears_nothing_more(), "{elements:?} has one effect");
+        }
+        // Refusals are no different; GET, which has no effect, reads what is there now.
+        let refused = make("raw", array(&[b"SET", b"k", b"v", b"XX"]));
+        assert_eq!([(); 2].map(|()| raw.answer(&refused)), [b"-ERR syntax error\r\n"; 2]);
+        let get = make("raw", array(&[b"GET", b"another"]));
+        assert_eq!(raw.answer(&get), b"$-1\r\n");
+        raw.answer(&make("raw", array(&[b"SET", b"another", b"v"])));
+        assert_eq!(raw.answer(&get), b"$1\r\nv\r\n");
+        raw.answer(&make("raw", array(&[b"DEL", b"another"])));
+    }
+}
+
+fn who_asks_and_where_tells_requests_apart(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut one, mut two) = (here.raw("one"), here.raw("two"));
+    let correlation = Some(b"sixteen bytes ..".to_vec());
+    let mut ask = Ask::deployed("one", array(&[b"SET", b"k", b"v", b"NX"]));
+    ask.correlation.clone_from(&correlation);
+    assert_eq!(one.answer(&ask), b"+OK\r\n");
+    assert_eq!(one.answer(&ask), b"+OK\r\n");
+    let mut ask = Ask::deployed("two", array(&[b"SET", b"k", b"v", b"NX"]));
+    ask.correlation.clone_from(&correlation);
+    assert_eq!(two.answer(&ask), b":-1\r\n", "another client's request is another request");
+    // Correlation data are any bytes, of any length.
+    for (number, data) in
+        [&b""[..], b"\0", &[0xff; 16], &[7; 17], &[9; 1_000]].into_iter().enumerate()
+    {
+        let key = format!("key {number}");
+        let mut ask = Ask::page("one", array(&[b"SET", key.as_bytes(), b"v", b"NX"]));
+        ask.correlation = Some(data.to_vec());
+        assert_eq!([(); 2].map(|()| one.answer(&ask)), [b"+OK\r\n"; 2], "{number}");
+    }
+}

@@ -1,0 +1,91 @@
+//! What is refused, what is not reachable, and what the command tells to do about it.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::place::{Form, everywhere, test_name};
+use crate::process::{Running, run, statestore};
+
+everywhere!(refusals_are_told, keys_too_long_are_refused);
+
+fn refusals_are_told(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    for arguments in [&["get", ""][..], &["set", "", "v"], &["del", ""], &["vdel", "", "v"]] {
+        here.run(arguments).fails(2, &["key"]);
+    }
+    here.run(&["watch", "", "--count", "1"]).fails(2, &["key"]);
+}
+
+fn keys_too_long_are_refused(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let long = "k".repeat(40_000);
+    for line in [&["get", &long][..], &["set", &long, "v"], &["del", &long], &["watch", &long]] {
+        here.run(line).fails(2, &["the key is too long"]);
+    }
+    let fits = "k".repeat(32_000);
+    here.run(&["set", &fits, "v"]).version();
+    here.run(&["get", &fits]).is(0, "v");
+}
+
+#[test]
+fn without_a_store_it_says_so() {
+    let Some(broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    for line in ["get k", "set k v", "del k", "vdel k v", "bench"] {
+        let mut command = statestore();
+        command.args(line.split(' ')).args(["--broker", &url]);
+        run(&mut command).fails(3, &["no store", "statestore serve"]);
+    }
+}
+
+#[test]
+fn without_a_broker_it_says_so() {
+    let url = "mqtt://127.0.0.1:1";
+    for line in ["get k", "set k v", "watch k", "bench"] {
+        let mut command = statestore();
+        command.args(line.split(' ')).args(["--broker", url, "--timeout", "300ms"]);
+        run(&mut command).fails(3, &["refused", "--broker"]);
+    }
+    // Whoever listens there and never says a word is no broker either.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("mqtt://127.0.0.1:{}", silent.local_addr().expect("its address").port());
+    let mut command = statestore();
+    command.args(["get", "k", "--broker", &url, "--timeout", "300ms"]);
+    run(&mut command).fails(3, &["--broker", "--timeout"]);
+}
+
+#[test]
+fn a_broker_that_wants_a_password_is_named_as_the_reason() {
+    let lines = "allow_anonymous false\npassword_file /dev/null";
+    let Some(broker) = Mosquitto::start_with(&test_name(), lines) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    for line in ["get k", "watch k", "serve"] {
+        for login in [&[][..], &["--user", "u", "--password", "wrong"]] {
+            let mut command = statestore();
+            command.args(line.split(' ')).args(["--broker", &url]).args(login);
+            run(&mut command).fails(3, &["refused the connection", "--user"]);
+        }
+    }
+}
+
+#[test]
+fn serve_waits_for_its_broker() {
+    let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    broker.kill();
+    let mut command = statestore();
+    command.args(["serve", "--broker", &url]).env("STATESTORE_LOG", "warn");
+    let waiting = Running::start(&mut command);
+    assert!(waiting.complaint().contains("trying again"));
+    assert!(broker.restart(), "mosquitto starts again");
+    assert!(waiting.line().starts_with(&format!("statestore: ready on {url}")));
+    waiting.signal("-TERM");
+    assert_eq!(waiting.end().code, Some(0));
+    // One that never finds it can be told to stop as well.
+    broker.kill();
+    let waiting = Running::start(&mut command);
+    assert!(waiting.complaint().contains("trying again"));
+    waiting.signal("-INT");
+    waiting.end().is(0, "");
+}

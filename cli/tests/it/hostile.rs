@@ -1,0 +1,90 @@
+//! Payloads made to harm: answered with an error, while somebody else is served as ever.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, thread};
+
+use statestore_proto::message::{Command, CommandKind, Refusal, Reply};
+
+use crate::place::{Form, everywhere};
+use crate::raw::{Ask, Raw, array, blob};
+
+everywhere!(every_fuzz_input_is_answered_while_others_are_served);
+
+/// Every input of the corpora whose bytes are messages or texts.
+fn inputs() -> Vec<Vec<u8>> {
+    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let mut all = Vec::new();
+    for target in ["request", "notification", "reply", "differential", "hlc_text", "topics"] {
+        let mut files: Vec<_> = fs::read_dir(corpora.join(target))
+            .expect("a corpus")
+            .map(|file| file.expect("a file").path())
+            .collect();
+        files.sort();
+        all.extend(files.iter().map(|file| fs::read(file).expect("an input")));
+    }
+    assert!(all.len() > 400, "{} inputs", all.len());
+    all
+}
+
+/// Sends an input and checks its answer: the refusal that its grammar asks for, or the answer to its command.
+fn attack(raw: &mut Raw, input: &[u8]) {
+    let told = raw.answer(&Ask::page("attacker", input));
+    let about = || format!("{} got {}", input.escape_ascii(), told.escape_ascii());
+    match Command::decode(input) {
+        Err(error) => {
+            let expected = format!("-ERR {}\r\n", error.kind.refusal().text());
+            assert_eq!(told, expected.as_bytes(), "{}", about());
+        }
+        Ok(command) => {
+            let reply = Reply::decode(&told, command.kind());
+            let fits = match &reply {
+                Ok(Reply::Error(error)) => {
+                    let quota = format!("-ERR {}\r\n", Refusal::QuotaExceeded.text());
+                    assert_eq!(told, quota.as_bytes(), "{error}: {}", about());
+                    command.key().len() > 32 * 1024
+                }
+                Ok(_) => true,
+                Err(_) => false,
+            };
+            assert!(fits, "{}", about());
+            if command.kind() == CommandKind::Observe {
+                raw.answer(&Ask::page("attacker", array(&[b"KEYNOTIFY", command.key(), b"STOP"])));
+            }
+        }
+    }
+}
+
+/// Writes and reads keys of its own until it is told to stop; gives how often.
+fn ordinary(mut raw: Raw, stop: &AtomicBool) -> u32 {
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let value = rounds.to_string().into_bytes();
+        let set = Ask::deployed("ordinary", array(&[b"SET", b"an ordinary key", &value]));
+        assert_eq!(raw.answer(&set), b"+OK\r\n");
+        let get = Ask::deployed("ordinary", array(&[b"GET", b"an ordinary key"]));
+        assert_eq!(raw.answer(&get), blob(&value));
+        rounds += 1;
+    }
+    rounds
+}
+
+fn every_fuzz_input_is_answered_while_others_are_served(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut raw, ordinary_raw, stop) =
+        (here.raw("attacker"), here.raw("ordinary"), AtomicBool::new(false));
+    let rounds = thread::scope(|scope| {
+        let other = scope.spawn(|| ordinary(ordinary_raw, &stop));
+        let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for input in inputs() {
+                attack(&mut raw, &input);
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        let rounds = other.join().expect("the other client is served");
+        attacked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        rounds
+    });
+    assert!(rounds > 10, "{rounds} rounds of the other client");
+    here.run(&["get", "an ordinary key"]).is(0, &(rounds - 1).to_string());
+}

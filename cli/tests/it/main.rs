@@ -1,0 +1,26 @@
+//! The command itself, as processes: what a person types and a client sends, what comes back, how it exits.
+//!
+//! Each test runs in every form of serving there is; [`place`] has the list.
+
+mod commands;
+mod crowds;
+mod dialects;
+mod duplicates;
+mod expiry;
+mod failures;
+mod fencing;
+mod hostile;
+mod options;
+mod outages;
+mod overheard;
+mod pipes;
+mod place;
+mod process;
+mod raw;
+mod serving;
+mod sizes;
+mod slow;
+mod standby;
+mod stray;
+mod vectors;
+mod watching;

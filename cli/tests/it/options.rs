@@ -1,0 +1,107 @@
+//! Options of every command: their environment variables, what wins, and what a wrong one gets.
+
+use crate::place::{Form, everywhere};
+use crate::process::{run, statestore};
+
+everywhere!(
+    variables_stand_for_options,
+    a_store_has_limits_and_strictness,
+    an_expiry_is_any_length_of_time,
+);
+
+fn variables_stand_for_options(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "k", "v"]).version();
+    let json = |command: &mut std::process::Command| run(command).text().starts_with('{');
+    assert!(json(here.command(&["get", "k"]).env("STATESTORE_OUTPUT", "json")));
+    assert!(!json(here.command(&["get", "k", "--output", "raw"]).env("STATESTORE_OUTPUT", "json")));
+    // The option wins over the variable, wherever it stands.
+    let url = here.url();
+    let nowhere = ("STATESTORE_BROKER", "mqtt://127.0.0.1:1");
+    run(here.command(&["get", "--broker", &url, "k"]).env(nowhere.0, nowhere.1)).is(0, "v");
+    let mut wrong = here.command(&["get", "k"]);
+    run(wrong.env(nowhere.0, nowhere.1).env("STATESTORE_TIMEOUT", "200ms")).fails(3, &["--broker"]);
+    for (name, value, hint) in [
+        ("STATESTORE_TIMEOUT", "5", "3s"),
+        ("STATESTORE_TIMEOUT", "0s", "more than nothing"),
+        ("STATESTORE_OUTPUT", "xml", "json"),
+        ("STATESTORE_BROKER", "tcp://x", "mqtt://HOST:PORT"),
+        ("STATESTORE_PASSWORD", "p", "--user"),
+        ("STATESTORE_CA", "/nowhere", "mqtts://"),
+        ("STATESTORE_CERT", "/nowhere", "--key-file"),
+        ("STATESTORE_KEY_FILE", "/nowhere", "--cert"),
+        ("STATESTORE_CLIENT_ID", "", "client id"),
+    ] {
+        let ended = run(here.command(&["get", "k"]).env(name, value));
+        assert!(ended.code == Some(2) && ended.out.is_empty(), "{name}={value}: {ended:?}");
+        assert!(ended.err.contains(hint), "{name}={value}: {}", ended.err);
+    }
+    let mut log = here.command(&["get", "k"]);
+    let ended = run(log.env("STATESTORE_LOG", "info"));
+    assert!(ended.err.contains("connected"), "{ended:?}");
+    assert_eq!(ended.text(), "v", "what is logged stays out of standard output");
+}
+
+fn a_store_has_limits_and_strictness(form: Form) {
+    let Some(here) = form.start(&["--max-keys", "1", "--strict-verbs"]) else { return };
+    here.run(&["set", "a", "v"]).version();
+    here.run(&["set", "b", "v"]).fails(2, &["the quota has been exceeded"]);
+    here.run(&["set", "a", "w"]).version();
+    here.run(&["del", "a"]).is(0, "");
+    here.run(&["set", "b", "v"]).version();
+    let mut raw = here.raw("raw");
+    for (payload, reply) in [
+        (&b"*2\r\n$3\r\nGET\r\n$1\r\nb\r\n"[..], &b"$1\r\nv\r\n"[..]),
+        (b"*2\r\n$3\r\nget\r\n$1\r\nb\r\n", b"-ERR unknown command\r\n"),
+        (b"*4\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\nw\r\n$2\r\nnx\r\n", b"-ERR syntax error\r\n"),
+    ] {
+        assert_eq!(raw.answer(&crate::raw::Ask::page("raw", payload)), reply);
+    }
+}
+
+fn an_expiry_is_any_length_of_time(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    // The shortest is one millisecond, the longest is more than the store's clock can count.
+    here.run(&["set", "short", "v", "--px", "1ns"]).version();
+    here.run(&["set", "long", "v", "--px", "500000000years"]).version();
+    here.run(&["get", "long"]).is(0, "v");
+    here.run(&["set", "long", "w"]).version();
+    here.run(&["get", "long"]).is(0, "w");
+    for wrong in ["0s", "5", "-1s", "soon"] {
+        let px = format!("--px={wrong}");
+        here.run(&["set", "k", "v", &px]).fails(2, &["--px"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_a_hint() {
+    for (line, hints) in [
+        ("", &["Usage"][..]),
+        ("frobnicate", &["frobnicate", "--help"]),
+        ("get", &["<KEY>", "--help"]),
+        ("set k", &["<VALUE>"]),
+        ("set k v --file f", &["--file"]),
+        ("vdel k", &["<VALUE>"]),
+        ("get k l", &["'l'"]),
+        ("get k --output xml", &["raw", "json"]),
+        ("get k --timeout soon", &["500ms"]),
+        ("watch k --count many", &["--count"]),
+        ("serve --node-id a:b", &["--node-id a:b"]),
+        ("serve --node-id=", &["--node-id"]),
+        ("serve --dialect both", &["auto", "page", "deployed"]),
+        ("serve --max-keys=-1", &["--max-keys"]),
+        ("serve --password p", &["--user"]),
+        ("serve --broker mqtts://x", &["--ca"]),
+        ("completions tcsh", &["bash"]),
+        ("set k v --fencing-token 1:2", &["--fencing-token 1:2", "SET printed"]),
+        ("get k --ca /nowhere", &["mqtts://"]),
+        ("get k --broker mqtts://x --ca /nowhere", &["/nowhere"]),
+        ("get k --broker mqtt://x --cert c --key-file k", &["--ca"]),
+    ] {
+        let ended = run(statestore().args(line.split_whitespace()));
+        assert_eq!((ended.code, ended.text()), (Some(2), ""), "{line}: {}", ended.err);
+        for hint in hints {
+            assert!(ended.err.contains(hint), "{line}: {hint:?} is not in {}", ended.err);
+        }
+    }
+}

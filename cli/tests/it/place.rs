@@ -1,0 +1,171 @@
+//! Somewhere a store is served, in every form there is.
+//!
+//! To add a form: a variant of [`Form`], its arms where the compiler asks for them, and a line in [`everywhere`].
+
+use std::process::Command;
+use std::thread;
+
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::process::{Ended, Running, run, run_with_input, statestore};
+use crate::raw::Raw;
+
+/// How a store is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A mosquitto, and `statestore serve --broker` beside it.
+    Beside,
+}
+
+/// Makes each test function, which takes a [`Form`], a test for every form.
+macro_rules! everywhere {
+    ($($test:ident),+ $(,)?) => {
+        $crate::place::form!(beside, Beside, $($test)+);
+    };
+}
+
+/// The tests of one form, in a module of their own.
+macro_rules! form {
+    ($module:ident, $form:ident, $($test:ident)+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test($crate::place::Form::$form);
+                }
+            )+
+        }
+    };
+}
+
+pub(crate) use {everywhere, form};
+
+impl Form {
+    /// Whether the broker is a process of its own, which outlives a store and lets anybody read requests.
+    pub(crate) const fn has_broker_apart(self) -> bool {
+        match self {
+            Self::Beside => true,
+        }
+    }
+
+    /// Says that a test makes no sense here.
+    pub(crate) fn skip(self, reason: &str) {
+        println!("{}: skipped in the form {self:?}, {reason}", test_name());
+    }
+
+    /// A running place; `None`, and a line that says so, where that cannot be.
+    pub(crate) fn start(self, options: &[&str]) -> Option<Place> {
+        self.start_with(options, "")
+    }
+
+    /// The same with more lines in the file of a broker apart.
+    pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Place> {
+        let broker = match self {
+            Self::Beside => Mosquitto::start_with(&test_name(), lines)?,
+        };
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut place = Place { form: self, broker, store: None, options };
+        place.start_store();
+        Some(place)
+    }
+}
+
+/// A broker and a store, and who wants to speak with them.
+pub(crate) struct Place {
+    pub(crate) form: Form,
+    broker: Mosquitto,
+    store: Option<Running>,
+    options: Vec<String>,
+}
+
+impl Place {
+    pub(crate) const fn port(&self) -> u16 {
+        self.broker.port()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("mqtt://127.0.0.1:{}", self.port())
+    }
+
+    /// The command, told where this is.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = statestore();
+        command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "5s");
+        command.args(arguments);
+        command
+    }
+
+    /// Runs the command here, to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        run(&mut self.command(arguments))
+    }
+
+    /// Runs the command here with this on its standard input.
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ended {
+        run_with_input(&mut self.command(arguments), input)
+    }
+
+    /// Starts the command here.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Running {
+        Running::start(&mut self.command(arguments))
+    }
+
+    /// A client that speaks for itself, subscribed to its replies and notifications.
+    pub(crate) fn raw(&self, client_id: &str) -> Raw {
+        Raw::connect(self.port(), client_id)
+    }
+
+    /// The command that serves here, with the options of this place.
+    pub(crate) fn serve(&self) -> Command {
+        let mut command = match self.form {
+            Form::Beside => self.command(&["serve", "--broker", &self.url()]),
+        };
+        command.args(&self.options);
+        command
+    }
+
+    /// The process of the store.
+    pub(crate) fn store(&self) -> &Running {
+        self.store.as_ref().expect("the store runs")
+    }
+
+    /// Takes the process of the store, to watch its end.
+    pub(crate) fn take_store(&mut self) -> Running {
+        self.store.take().expect("the store runs")
+    }
+
+    /// Starts the store, which does not run, and waits for its line.
+    pub(crate) fn start_store(&mut self) {
+        let store = Running::start(&mut self.serve());
+        let (line, ready) = (store.line(), format!("statestore: ready on {}", self.url()));
+        assert!(line.starts_with(&ready), "{line:?}");
+        self.store = Some(store);
+    }
+
+    /// Ends the store as a crash would.
+    pub(crate) fn kill_store(&mut self) {
+        self.take_store().kill();
+    }
+
+    /// Ends the broker as a crash would, and starts it again where it was. Nobody is connected then.
+    pub(crate) fn restart_broker(&mut self) {
+        match self.form {
+            Form::Beside => assert!(self.broker.restart(), "mosquitto starts again"),
+        }
+    }
+
+    /// The processes that serve, for a look at their memory.
+    pub(crate) fn process_ids(&self) -> Vec<u32> {
+        match self.form {
+            Form::Beside => [self.broker.process_id(), Some(self.store().id())],
+        }
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// The name of the running test.
+pub(crate) fn test_name() -> String {
+    thread::current().name().unwrap_or("a test").to_owned()
+}

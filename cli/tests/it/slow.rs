@@ -1,0 +1,35 @@
+//! A watcher that does not read what it asked for.
+
+use crate::place::{Form, everywhere};
+use crate::process::resident_kb;
+use crate::raw::{Ask, array};
+
+everywhere!(a_watcher_that_never_reads_holds_up_nobody);
+
+/// What the processes that serve may hold, in kilobytes: far more than they need, far less than was written.
+const RESIDENT_MAX: u64 = 40_000;
+
+fn a_watcher_that_never_reads_holds_up_nobody(form: Form) {
+    // The last of two lines of the same name counts: a broker that keeps everything for the slow keeps nothing bounded.
+    let Some(here) = form.start_with(&[], "max_queued_messages 100") else { return };
+    let mut slow = here.raw("slow");
+    assert_eq!(slow.answer(&Ask::page("slow", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
+    let (mut writer, mut watcher) = (here.raw("writer"), here.raw("watcher"));
+    watcher.answer(&Ask::page("watcher", array(&[b"KEYNOTIFY", b"k"])));
+    // From here on nobody reads for the slow one, whose socket fills.
+    let mut value = vec![b'v'; 65_000];
+    for number in 0..1_000_u32 {
+        value[..4].copy_from_slice(&number.to_be_bytes());
+        let set = Ask::page("writer", array(&[b"SET", b"k", &value]));
+        assert_eq!(writer.answer(&set), b"+OK\r\n", "{number}");
+        let told = watcher.notification();
+        assert!(told.payload.ends_with(&[&value[..], b"\r\n"].concat()), "{number}");
+    }
+    for id in here.process_ids() {
+        let Some(resident) = resident_kb(id) else { continue };
+        assert!(resident < RESIDENT_MAX, "process {id} holds {resident} kB");
+    }
+    drop(slow);
+    assert!(watcher.hears_nothing_more());
+    here.run(&["del", "k"]).is(0, "");
+}

@@ -1,0 +1,137 @@
+//! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
+
+use rumqttc::v5::mqttbytes::QoS;
+use statestore_rumqttc::rumqttc;
+use statestore_tests::vectors::Vectors;
+
+use crate::place::{Form, everywhere};
+use crate::raw::{Ask, Raw, array, property, unix_ms};
+
+everywhere!(
+    what_cannot_be_answered_is_dropped,
+    what_lacks_something_is_refused,
+    a_clock_too_far_ahead_is_refused,
+    forbidden_response_topics_are_dropped,
+    an_answer_that_the_broker_refuses_ends_nothing,
+);
+
+/// A request to set this key, whose outcome a witness can look up.
+fn set(client_id: &str, key: &str) -> Ask {
+    Ask::page(client_id, array(&[b"SET", key.as_bytes(), b"v"]))
+}
+
+/// Whether the key has a value.
+fn exists(witness: &mut Raw, key: &str) -> bool {
+    witness.answer(&Ask::page("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
+}
+
+fn what_cannot_be_answered_is_dropped(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
+    for qos in [QoS::AtLeastOnce, QoS::AtMostOnce] {
+        for correlation in [None, Some(vec![1; 16])] {
+            let mut ask = set("raw", "k");
+            (ask.response_topic, ask.correlation, ask.qos) = (None, correlation, qos);
+            raw.send(&ask);
+        }
+    }
+    assert!(raw.hears_nothing_more(), "there is nowhere to answer to");
+    assert!(!exists(&mut witness, "k"));
+    assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
+}
+
+fn what_lacks_something_is_refused(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
+    let changed = |change: fn(&mut Ask)| {
+        let mut ask = set("raw", "k");
+        change(&mut ask);
+        ask
+    };
+    for (ask, text) in [
+        (changed(|ask| ask.correlation = None), "missing correlation data"),
+        (changed(|ask| ask.qos = QoS::AtMostOnce), "the request must be published with QoS 1"),
+        (set("raw", "k").without("__ts"), "missing timestamp"),
+        (set("raw", "k").replacing("__ts", ""), "malformed timestamp"),
+        (set("raw", "k").replacing("__ts", "now"), "malformed timestamp"),
+        (set("raw", "k").replacing("__ts", "1:2"), "malformed timestamp"),
+        (set("raw", "k").replacing("__ts", "1:2:a:b"), "malformed timestamp"),
+        (set("raw", "k").replacing("__ts", "18446744073709551616:0:a"), "malformed timestamp"),
+        (set("raw", "k").with("__ft", "1:-1:a"), "malformed timestamp"),
+        (set("raw", "k").without("__ts").with("__ft", "x"), "missing timestamp"),
+    ] {
+        let told = raw.ask(&ask);
+        assert_eq!(told.payload, format!("-ERR {text}\r\n").as_bytes(), "{ask:?}");
+        assert_eq!(property(&told, "__stat"), Some("200"), "{ask:?}");
+        assert_eq!(property(&told, "__ts"), None, "{ask:?}");
+        assert!(!exists(&mut witness, "k"), "{ask:?}");
+    }
+    // Only SET must have a time stamp, and only writes have their token read.
+    for elements in
+        [&[&b"GET"[..], b"k"][..], &[b"DEL", b"k"], &[b"VDEL", b"k", b"v"], &[b"KEYNOTIFY", b"k"]]
+    {
+        let told = raw.answer(&Ask::page("raw", array(elements)).without("__ts"));
+        assert!(!told.starts_with(b"-ERR"), "{elements:?}");
+    }
+    let read = Ask::page("raw", array(&[b"GET", b"k"])).with("__ft", "x");
+    assert_eq!(raw.answer(&read.replacing("__ts", "y")), b"$-1\r\n");
+    assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
+    assert!(exists(&mut witness, "k"));
+}
+
+fn a_clock_too_far_ahead_is_refused(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("raw");
+    let mut ahead = |ms: u64| {
+        raw.ask(&set("raw", "k").replacing("__ts", format!("{}:0:CLIENT", unix_ms() + ms)))
+    };
+    let too_far = b"-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks \
+                    are synchronized\r\n";
+    for ms in [70_000, 3_600_000, 10_000_000_000_000] {
+        assert_eq!(ahead(ms).payload, &too_far[..], "{ms}");
+    }
+    // What is refused moves no clock.
+    let version = |told: &rumqttc::v5::mqttbytes::v5::Publish| {
+        crate::dialects::order(property(told, "__ts").expect("a version"))
+    };
+    let (before, first) = (unix_ms(), ahead(0));
+    assert!((before..=unix_ms()).contains(&version(&first).0), "{first:?}");
+    // A minute less some seconds is accepted, and the version is past it.
+    let (least, second) = (unix_ms() + 50_000, ahead(50_000));
+    assert!(version(&second) > (least, 0) && second.payload == b"+OK\r\n"[..], "{second:?}");
+    // Those whose clocks are right can still write.
+    assert_eq!(ahead(0).payload, &b"+OK\r\n"[..]);
+    here.run(&["set", "k", "v"]).version();
+}
+
+fn forbidden_response_topics_are_dropped(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut witness = here.raw("witness");
+    let cases = Vectors::read("topics-response.txt").unwrap_or_else(|error| panic!("{error}"));
+    for (number, case) in cases.cases().iter().enumerate() {
+        let topic = case.string("topic").expect("text");
+        let allowed = case.text("result") == Ok("allowed");
+        let (key, id) = (format!("key {number}"), format!("client {number}"));
+        // The broker or the store may close the connection of an offender.
+        let mut raw = Raw::open(here.port(), &id, None);
+        let mut ask = set(&id, &key);
+        ask.response_topic = Some(topic);
+        let arrived = raw.deliver(&ask);
+        assert!(arrived || !allowed, "{}", case.place());
+        assert_eq!(exists(&mut witness, &key), allowed, "{}", case.place());
+    }
+    assert!(witness.hears_nothing_more());
+}
+
+fn an_answer_that_the_broker_refuses_ends_nothing(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
+    assert_eq!(witness.answer(&set("witness", "k")), b"+OK\r\n");
+    // Some brokers refuse the answer, some close the connection of the store that sends it, and then deliver the
+    // request again.
+    let mut ask = set("raw", "poison");
+    ask.response_topic = Some("$SYS/broker".into());
+    raw.deliver(&ask);
+    assert!(exists(&mut witness, "k"));
+    here.run(&["get", "k"]).is(0, "v");
+}

@@ -1,0 +1,145 @@
+//! The golden vectors, through a running store.
+
+use std::collections::BTreeMap;
+
+use statestore_tests::vectors::{Case, Vectors};
+
+use crate::place::{Form, everywhere};
+use crate::raw::{Ask, Raw, array, blob, property, unix_ms};
+
+everywhere!(
+    requests_do_what_their_line_says,
+    refused_requests_get_the_text_of_their_line,
+    time_stamps_and_tokens_are_read_as_their_lines_say,
+);
+
+fn vectors(file: &str) -> Vectors {
+    Vectors::read(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a key holds before a request.
+const BEFORE: [Option<&[u8]>; 3] = [None, Some(b"before"), Some(b"")];
+
+/// Runs one line on a key in that state; the oracle is the line.
+fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), String> {
+    let ask = |raw: &mut Raw, elements: &[&[u8]]| raw.answer(&Ask::page("raw", array(elements)));
+    let (payload, key) = (case.bytes("payload")?, case.bytes("key")?);
+    let value = case.optional_bytes("value")?.unwrap_or_default();
+    ask(raw, &[b"DEL", &key]);
+    if let Some(before) = before {
+        ask(raw, &[b"SET", &key, before]);
+    }
+    let operand = case.optional_bytes("operand")?;
+    let applies = match case.text("condition")? {
+        "absent" => before.is_none(),
+        "equal" => before.is_none_or(|before| before == value),
+        "equal-to" => before.is_none_or(|before| Some(before) == operand.as_deref()),
+        _ => true,
+    };
+    let (mut after, mut expected) = (before.map(<[u8]>::to_vec), b"-1\r\n".to_vec());
+    match case.text("verb")? {
+        "SET" if applies => (after, expected) = (Some(value), b"+OK\r\n".to_vec()),
+        "SET" => {}
+        "GET" => expected = before.map_or_else(|| b"$-1\r\n".to_vec(), blob),
+        "DEL" => (after, expected) = (None, format!(":{}\r\n", u8::from(before.is_some())).into()),
+        "VDEL" if before == Some(&value) => (after, expected) = (None, b":1\r\n".to_vec()),
+        "VDEL" if before.is_none() => expected = b":0\r\n".to_vec(),
+        "VDEL" => {}
+        "KEYNOTIFY" => expected = b"+OK\r\n".to_vec(),
+        "KEYNOTIFY STOP" => expected = b":0\r\n".to_vec(),
+        other => return Err(format!("verb {other}")),
+    }
+    let told = raw.answer(&Ask::page("raw", payload));
+    let found = ask(raw, &[b"GET", &key]);
+    if case.text("verb")? == "KEYNOTIFY" {
+        ask(raw, &[b"KEYNOTIFY", &key, b"STOP"]);
+    }
+    // A value of a few milliseconds may be gone by now.
+    let soon = case.optional("px")?.is_some_and(|px| px.len() < 4) && found == b"$-1\r\n";
+    let after = after.map_or_else(|| b"$-1\r\n".to_vec(), |value| blob(&value));
+    if told != expected || (found != after && !soon) {
+        let [told, found] = [told, found].map(|bytes| bytes.escape_ascii().to_string());
+        return Err(format!("on {before:?} it answered {told} and left {found}"));
+    }
+    Ok(())
+}
+
+fn requests_do_what_their_line_says(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let raw = std::cell::RefCell::new(here.raw("raw"));
+    vectors("requests.txt").run(65, |case| {
+        BEFORE.iter().try_for_each(|before| replay(&mut raw.borrow_mut(), case, *before))
+    });
+    assert!(raw.into_inner().hears_nothing_more());
+}
+
+fn refused_requests_get_the_text_of_their_line(form: Form) {
+    for (option, strict) in [(&[][..], false), (&["--strict-verbs"], true)] {
+        let Some(here) = form.start(option) else { return };
+        let raw = std::cell::RefCell::new(here.raw("raw"));
+        vectors("requests-refused.txt").run(110, |case| {
+            let payload = case.bytes("payload")?;
+            if case.text("case")? == "upper" && !strict {
+                return Ok(());
+            }
+            let expected = format!("-ERR {}\r\n", case.text("text")?).into_bytes();
+            for ask in [Ask::page("raw", payload.clone()), Ask::deployed("raw", payload)] {
+                let told = raw.borrow_mut().ask(&ask);
+                if told.payload != expected || property(&told, "__ts").is_some() {
+                    return Err(format!("{told:?}"));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Whether a text can be a user property: brokers cut off whoever sends control characters.
+fn is_sendable(text: &str) -> bool {
+    !text.contains(char::is_control)
+}
+
+fn time_stamps_and_tokens_are_read_as_their_lines_say(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("raw");
+    let mut texts: BTreeMap<String, &str> = BTreeMap::new();
+    let of_property = |name: &str| match name {
+        "__ts" => {
+            "-ERR the request timestamp is too far in the future; ensure that the client and broker system \
+                   clocks are synchronized\r\n"
+        }
+        _ => {
+            "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker \
+              system clocks are synchronized\r\n"
+        }
+    };
+    for case in vectors("hlc-refused.txt").cases() {
+        if let Some(text) = case.string("text").ok().filter(|text| is_sendable(text)) {
+            texts.insert(text, "malformed");
+        }
+    }
+    for case in vectors("hlc.txt").cases() {
+        let wall: u64 = case.value("wall").expect("a number");
+        if let Some(text) = case.string("text").ok().filter(|text| is_sendable(text)) {
+            texts.insert(text, if wall > unix_ms() + 60_000 { "ahead" } else { "fine" });
+        }
+    }
+    assert!(texts.len() >= 35, "{}", texts.len());
+    for (number, (text, kind)) in texts.into_iter().enumerate() {
+        for name in ["__ts", "__ft"] {
+            let key = format!("{name} {number}").into_bytes();
+            let ask = Ask::page("raw", array(&[b"SET", &key, b"v"])).replacing(name, text.as_str());
+            let told = raw.answer(&ask);
+            let expected = match kind {
+                "fine" => "+OK\r\n",
+                "ahead" => of_property(name),
+                _ => "-ERR malformed timestamp\r\n",
+            };
+            assert_eq!(String::from_utf8_lossy(&told), expected, "{name} {text}");
+            // Nothing reads it on the other verbs, and nothing has changed by what was refused.
+            let read = Ask::page("raw", array(&[b"GET", &key])).replacing(name, text.as_str());
+            let found = if kind == "fine" { &b"$1\r\nv\r\n"[..] } else { b"$-1\r\n" };
+            assert_eq!(raw.answer(&read), found, "{name} {text}");
+        }
+    }
+}

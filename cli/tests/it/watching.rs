@@ -1,0 +1,75 @@
+//! `statestore watch`: what it prints, and how it ends.
+
+use crate::place::{Form, everywhere};
+use crate::process::run;
+
+everywhere!(
+    a_watch_prints_what_happens,
+    a_watch_ends_as_it_is_told,
+    presence_ends_the_watches_of_who_has_gone
+);
+
+fn a_watch_prints_what_happens(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let first = here.run(&["set", "k", "one"]).version();
+    let json = here.spawn(&["watch", "k", "--output", "json", "--count", "4"]);
+    let raw = here.spawn(&["watch", "k"]);
+    let set = |value: &str, version: &str| serde_json::json!({"key": "k", "result": "set", "value": value, "version": version});
+    assert_eq!(json.json(), set("one", &first));
+    assert_eq!(json.json(), serde_json::json!({"key": "k", "result": "live"}));
+    assert_eq!(raw.line(), "one");
+    assert!(raw.complaint().starts_with("live"));
+    let second = here.run(&["set", "k", "two\nlines", "--px", "50ms"]).version();
+    assert_eq!(json.json(), set("two\nlines", &second));
+    let gone = serde_json::json!({"key": "k", "result": "deleted", "version": second});
+    assert_eq!(json.json(), gone, "it expires");
+    assert_eq!(raw.line(), "two\\nlines");
+    assert_eq!(raw.complaint(), "deleted");
+    let bytes = here.run_with_input(&["set", "k", "--file", "-"], &[0xff]).version();
+    let told = json.json();
+    assert_eq!((&told["value_base64"], &told["version"]), (&"/w==".into(), &bytes.as_str().into()));
+    json.end().is(0, "");
+    assert_eq!(raw.line(), "\\xff");
+    raw.signal("-INT");
+    raw.end().is(0, "");
+}
+
+fn a_watch_ends_as_it_is_told(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["watch", "k", "--count", "0"]).is(0, "");
+    for signal in ["-INT", "-TERM"] {
+        // A key that has no value is live at once and has no line.
+        let watch = here.spawn(&["watch", "k"]);
+        assert!(watch.complaint().starts_with("live"));
+        watch.signal(signal);
+        watch.end().is(0, "");
+    }
+    let mut count = here.command(&["watch", "k", "--count", "1"]);
+    here.run(&["set", "k", "v"]).version();
+    run(&mut count).is(0, "v\n");
+}
+
+/// Whether a client is told what changes after it has gone and come back, its session kept all the while.
+fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
+    use crate::raw::{Ask, Raw, array, notification_topic, response_topic};
+    let here = form.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
+    let mut raw = Raw::open(here.port(), "goes", Some(60));
+    assert!(!raw.session_present);
+    raw.subscribe(&response_topic("goes"));
+    raw.subscribe(&notification_topic("goes", None));
+    assert_eq!(raw.answer(&Ask::page("goes", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
+    raw.disconnect();
+    here.run(&["set", "k", "v"]).version();
+    let mut raw = Raw::open(here.port(), "goes", Some(60));
+    assert!(raw.session_present, "the broker has kept its subscriptions");
+    Some(!raw.hears_nothing_more())
+}
+
+fn presence_ends_the_watches_of_who_has_gone(form: Form) {
+    if !form.has_broker_apart() {
+        return form.skip("a store inside the broker knows who has gone");
+    }
+    let Some(told) = is_told_after_it_has_gone(form, &[]) else { return };
+    assert!(told, "a store that is an ordinary client does not know who has gone");
+    assert_eq!(is_told_after_it_has_gone(form, &["--presence"]), Some(false));
+}
