@@ -18,6 +18,7 @@ use mqtt5::broker::{
 use statestore_tokio::LinkError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -72,6 +73,8 @@ pub enum BindError {
 /// What the broker and its links share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Outlives a stop, so that a store hears of the clients that have gone with it.
+    pub(crate) inlet: Arc<Inlet>,
     options: Mutex<Options>,
     state: Mutex<State>,
 }
@@ -98,6 +101,7 @@ pub(crate) struct Running {
     shutdown: broadcast::Sender<()>,
     tls: Option<TlsAcceptor>,
     slots: Arc<Semaphore>,
+    accepting: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Broker {
@@ -106,7 +110,11 @@ impl Broker {
     /// # Errors
     /// [`BindError`] when it cannot; nothing listens then.
     pub async fn bind(options: Options) -> Result<Self, BindError> {
-        let shared = Shared { options: Mutex::new(options), state: Mutex::new(State::Stopped) };
+        let shared = Shared {
+            inlet: Arc::default(),
+            options: Mutex::new(options),
+            state: Mutex::new(State::Stopped),
+        };
         let broker = Self { shared: Arc::new(shared) };
         broker.start().await?;
         Ok(broker)
@@ -137,8 +145,11 @@ impl Broker {
         let state = std::mem::replace(&mut *lock(&self.shared.state), State::Stopped);
         let State::Running(running) = state else { return };
         running.stop();
-        let slots = u32::try_from(lock(&self.shared.options).connections_max).unwrap_or(u32::MAX);
-        let all = running.slots.acquire_many(slots);
+        let accepting = std::mem::take(&mut *lock(&running.accepting));
+        for task in accepting {
+            let _ = task.await;
+        }
+        let all = running.slots.acquire_many(lock(&self.shared.options).connections_max);
         let _ = tokio::time::timeout(GOODBYE_MAX, all).await;
     }
 
@@ -155,10 +166,9 @@ impl Broker {
             *address = bound;
             listeners.push(listener);
         }
-        let running = Arc::new(Running::new(&options));
-        for listener in listeners {
-            tokio::spawn(Arc::clone(&running).accept(listener));
-        }
+        let running = Arc::new(Running::new(&options, Arc::clone(&self.shared.inlet)));
+        let accept = |listener| tokio::spawn(Arc::clone(&running).accept(listener));
+        *lock(&running.accepting) = listeners.into_iter().map(accept).collect();
         tokio::spawn(Arc::clone(&running).sweep());
         *lock(&self.shared.options) = options;
         *lock(&self.shared.state) = State::Running(running);
@@ -186,8 +196,7 @@ impl Shared {
 }
 
 impl Running {
-    fn new(options: &Options) -> Self {
-        let inlet = Arc::new(Inlet::default());
+    fn new(options: &Options, inlet: Arc<Inlet>) -> Self {
         let storage = MemoryBackend::with_queue_limits(UNREAD_MAX);
         let storage = Arc::new(DynamicStorage::Memory(storage));
         let presence: Arc<dyn BrokerEventHandler> = Arc::new(Presence(Arc::clone(&inlet)));
@@ -221,11 +230,13 @@ impl Running {
             monitor: Arc::new(ResourceMonitor::new(limits)),
             shutdown: broadcast::Sender::new(1),
             tls: options.tls.clone().map(TlsAcceptor::from),
-            slots: Arc::new(Semaphore::new(options.connections_max)),
+            slots: Arc::new(Semaphore::new(options.slots())),
+            accepting: Mutex::default(),
         }
     }
 
     fn stop(&self) {
+        self.inlet.close();
         self.stopped.send_replace(true);
         let _ = self.shutdown.send(());
     }

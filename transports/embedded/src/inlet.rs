@@ -1,6 +1,6 @@
 //! The way to the store: its lane, what waits behind that, and the news of clients that have gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,34 +9,54 @@ use mqtt5::QoS;
 use mqtt5::broker::router::RoutableMessage;
 use mqtt5::broker::storage::{QueueHandle, QueuedMessage};
 use mqtt5::packet::publish::PublishPacket;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
-/// How long a publisher waits for a store that takes nothing before it is refused.
-const ADMISSION_MAX: Duration = Duration::from_secs(5);
+/// How long a publisher waits for a store that is not there or takes nothing, before it is refused.
+const ADMISSION_MAX: Duration = Duration::from_secs(2);
 
 /// Marks the news that a client has gone. Flows are for QUIC, which is off, so no message has one.
 const GONE: Option<u64> = Some(u64::MAX);
 
+/// News kept for a store that is away. More would be told late: when something is to be delivered to such a client.
+const MISSED_MAX: usize = 10_000;
+
 /// Who is connected, and how to reach the store.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Inlet {
-    way: Mutex<Option<Way>>,
+    way: watch::Sender<Option<Way>>,
     /// Connections of each client id: for a moment there are two when one takes over.
     connected: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// Who has gone while no store could be told.
+    missed: Mutex<BTreeSet<Arc<str>>>,
 }
 
 /// The way to one session of the store.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) lane: mpsc::Sender<RoutableMessage>,
     pub(crate) queue: QueueHandle,
     /// Told when the queue was emptied.
     pub(crate) emptied: Arc<Notify>,
+    /// Whether requests find it.
+    pub(crate) is_subscribed: bool,
 }
 
 impl Inlet {
-    pub(crate) fn open(&self, way: Way) {
-        *lock(&self.way) = Some(way);
+    /// Leads to a new session of the store, and gives the clients of whose end it has not heard.
+    pub(crate) fn open(&self, way: Way) -> BTreeSet<Arc<str>> {
+        self.way.send_replace(Some(way));
+        std::mem::take(&mut *lock(&self.missed))
+    }
+
+    /// Leads nowhere until there is another session: requests wait for that.
+    pub(crate) fn close(&self) {
+        self.way.send_replace(None);
+    }
+
+    pub(crate) fn subscribed(&self) {
+        self.way.send_modify(|way| {
+            way.iter_mut().for_each(|way| way.is_subscribed = true);
+        });
     }
 
     /// Notes a connection; whether another one of this client is still there.
@@ -61,28 +81,41 @@ impl Inlet {
 
     /// Tells the store that a client has gone, after everything that it has sent and before what it sends next.
     pub(crate) async fn tell_gone(&self, client_id: &str) {
-        let Some(Way { lane, queue, .. }) = self.way() else { return };
+        let way = self.way.borrow().clone();
+        let Some(Way { lane, queue, .. }) = way else { return self.missed(client_id.into()) };
         let publish = PublishPacket::new(client_id, Bytes::new(), QoS::AtLeastOnce);
         // As the router does it: what is behind the lane stays behind it.
-        if queue.behind() {
+        if queue.behind() && !lane.is_closed() {
             let id = queue.client_id().to_owned();
             let news = QueuedMessage::new(publish, id, QoS::AtLeastOnce, None);
             queue.push(news.with_target_flow(GONE));
             queue.notify();
-        } else {
-            let _ = lane.send(RoutableMessage { publish, target_flow: GONE }).await;
+        } else if lane.send(RoutableMessage { publish, target_flow: GONE }).await.is_err() {
+            self.missed(client_id.into());
         }
     }
 
-    /// Waits while requests wait behind the lane, where the router would drop the oldest when there are too many. Whether
-    /// one more may come.
+    /// Keeps the news for the next session of the store.
+    pub(crate) fn missed(&self, client_id: Arc<str>) {
+        let mut missed = lock(&self.missed);
+        if missed.len() < MISSED_MAX {
+            missed.insert(client_id);
+        }
+    }
+
+    /// Waits for a store, and while requests wait behind the lane, where the router would drop the oldest when there
+    /// are too many. Whether one more may come.
     pub(crate) async fn admit(&self) -> bool {
-        let Some(Way { queue, emptied, .. }) = self.way() else { return true };
-        if !queue.behind() {
+        if self.way.borrow().as_ref().is_some_and(|way| way.is_open() && !way.queue.behind()) {
             return true;
         }
+        let mut ways = self.way.subscribe();
         let room = async {
             loop {
+                let open = ways.wait_for(|way| way.as_ref().is_some_and(Way::is_open)).await;
+                let Some(Way { queue, emptied, .. }) = open.ok().and_then(|way| way.clone()) else {
+                    return;
+                };
                 let told = emptied.notified();
                 if !queue.behind() {
                     return;
@@ -92,9 +125,11 @@ impl Inlet {
         };
         tokio::time::timeout(ADMISSION_MAX, room).await.is_ok()
     }
+}
 
-    fn way(&self) -> Option<Way> {
-        lock(&self.way).clone()
+impl Way {
+    fn is_open(&self) -> bool {
+        self.is_subscribed && !self.lane.is_closed()
     }
 }
 

@@ -51,22 +51,25 @@ impl Link for EmbeddedLink {
     type Message = Message;
 
     async fn connect(&mut self) -> Result<Connected, LinkError> {
-        self.connection = None;
+        if let Some(Connection { session, .. }) = self.connection.take() {
+            let missed = session.close().await;
+            missed.into_iter().for_each(|client_id| self.shared.inlet.missed(client_id));
+        }
         let running = self.shared.running()?;
-        let session = Session::open(&running, &self.client_id).await;
-        let (results, sending) = (VecDeque::new(), None);
-        self.connection = Some(Connection { running, session, results, sending });
+        let (session, gone) = Session::open(&running, &self.client_id).await;
+        let results = gone.into_iter().map(LinkEvent::ClientGone).collect();
+        self.connection = Some(Connection { running, session, results, sending: None });
         Ok(Connected { session_present: false })
     }
 
     fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        if connection.sending.is_some() || connection.results.len() >= RESULTS_MAX {
+        if connection.sending.is_some() || connection.results.len() > RESULTS_MAX {
             return Err(transmit);
         }
-        let router = Arc::clone(&connection.running.router);
-        let mut sending: Sending = Box::pin(act(router, Arc::clone(&self.client_id), transmit));
+        let running = Arc::clone(&connection.running);
+        let mut sending: Sending = Box::pin(act(running, Arc::clone(&self.client_id), transmit));
         // It hardly ever has to wait. When it does, `next` goes on with it.
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => connection.results.extend(result),

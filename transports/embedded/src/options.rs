@@ -13,7 +13,7 @@ use crate::users::Users;
 const PACKET_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// Far more than a person tries out, and few enough that what waits for all of them fits into memory.
-const CONNECTIONS_MAX: usize = 1_000;
+const CONNECTIONS_MAX: u32 = 1_000;
 
 /// Publishes without an acknowledgement to one client.
 const IN_FLIGHT_MAX: u16 = 1_024;
@@ -39,7 +39,7 @@ pub struct Options {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<Arc<Users>>,
-    pub(crate) connections_max: usize,
+    pub(crate) connections_max: u32,
     pub(crate) rate_max: u32,
     pub(crate) packet_bytes_max: usize,
     pub(crate) in_flight: u16,
@@ -92,9 +92,13 @@ impl Options {
 
     /// Connections at a time, those not yet accepted included; 1,000 by default. What is beyond is closed at once.
     #[must_use]
-    pub const fn max_connections(mut self, connections: usize) -> Self {
+    pub const fn max_connections(mut self, connections: u32) -> Self {
         self.connections_max = connections;
         self
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        usize::try_from(self.connections_max).unwrap_or(usize::MAX)
     }
 
     /// Messages that each client may publish in a second; as many as it likes by default. What is beyond is refused

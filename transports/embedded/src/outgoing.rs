@@ -7,27 +7,30 @@ use mqtt5::broker::router::{MessageRouter, SubscriptionRequest};
 use mqtt5::broker::storage::QueuedMessage;
 use mqtt5::packet::publish::PublishPacket;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::topic::REQUEST;
 use statestore_tokio::LinkEvent;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::access::{STORE, may_publish};
+use crate::broker::Running;
 use crate::convert::{self, Message};
 
 /// Does it, in the name of `client_id`, and gives what there is to report. For the store this waits for nobody.
 pub(crate) async fn act(
-    router: Arc<MessageRouter>,
+    running: Arc<Running>,
     client_id: Arc<str>,
     transmit: Transmit,
 ) -> Option<LinkEvent<Message>> {
+    let (router, is_store) = (&running.router, &*client_id == STORE);
     match transmit {
         Transmit::Publish(publish) => {
             let mut packet = convert::packet(&publish);
-            let reason = if &*client_id != STORE {
+            let reason = if !is_store {
                 convert::stamp(&mut packet, &client_id);
-                send(&router, &client_id, &packet).await
+                send(&running, &client_id, &packet).await
             } else if let Some(recipient) = publish.recipient() {
-                deliver(&router, recipient, packet).await
+                deliver(router, recipient, packet).await
             } else {
                 // A deadline that has come: to a client that does not read, what is sent queues up at once.
                 router.route_message_with_deadline(&packet, None, Instant::now()).await;
@@ -38,7 +41,12 @@ pub(crate) async fn act(
         Transmit::Subscribe { filter, token } => {
             let wish = SubscriptionRequest::new(&*client_id, &*filter, QoS::AtLeastOnce);
             let reason = match router.subscribe(wish).await {
-                Ok(_) => ReasonCode::GRANTED_QOS_1,
+                Ok(_) => {
+                    if is_store {
+                        running.inlet.subscribed();
+                    }
+                    ReasonCode::GRANTED_QOS_1
+                }
                 Err(_) => ReasonCode(0x80),
             };
             Some(LinkEvent::Subscribed(token, reason))
@@ -58,11 +66,14 @@ pub(crate) async fn act(
 }
 
 /// Publishes for a client in this process, by the rules for all clients.
-async fn send(router: &MessageRouter, client_id: &str, packet: &PublishPacket) -> ReasonCode {
+async fn send(running: &Running, client_id: &str, packet: &PublishPacket) -> ReasonCode {
     if !may_publish(&packet.topic_name) {
         return ReasonCode::NOT_AUTHORIZED;
     }
-    router.route_message(packet, Some(client_id)).await;
+    if packet.topic_name == REQUEST && !running.inlet.admit().await {
+        return ReasonCode::NO_MATCHING_SUBSCRIBERS;
+    }
+    running.router.route_message(packet, Some(client_id)).await;
     ReasonCode::SUCCESS
 }
 

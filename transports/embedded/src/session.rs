@@ -1,6 +1,6 @@
 //! A session of the router in this process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::access::STORE;
 use crate::broker::Running;
-use crate::inlet::Way;
+use crate::inlet::{self, Way};
 
 /// Messages taken from behind the lane at a time.
 const BATCH_MAX: usize = 64;
@@ -35,7 +35,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Begins anew; whoever has this client id is disconnected.
-    pub(crate) async fn open(running: &Arc<Running>, client_id: &Arc<str>) -> Self {
+    ///
+    /// Gives the clients as well that have gone while no session could hear of it.
+    pub(crate) async fn open(
+        running: &Arc<Running>,
+        client_id: &Arc<str>,
+    ) -> (Self, BTreeSet<Arc<str>>) {
         let Running { router, inlet, .. } = &**running;
         let queue = router.queue_handle(client_id);
         let (lanes, receivers) = DeliveryLanes::channel(running.queue);
@@ -51,10 +56,10 @@ impl Session {
             stopped: running.stopped.subscribe(),
         };
         let emptied = Arc::new(Notify::new());
-        let mut takes_over = false;
+        let (mut takes_over, mut gone) = (false, BTreeSet::new());
         if &**client_id == STORE {
-            let emptied = Arc::clone(&emptied);
-            inlet.open(Way { lane, queue: queue.clone(), emptied });
+            let (queue, emptied) = (queue.clone(), Arc::clone(&emptied));
+            gone = inlet.open(Way { lane, queue, emptied, is_subscribed: false });
         } else {
             takes_over = inlet.enter(client_id);
         }
@@ -62,7 +67,24 @@ impl Session {
         if takes_over {
             inlet.tell_gone(client_id).await;
         }
-        Self { lanes: receivers, queue, emptied, batch: VecDeque::new(), closed, _open: open }
+        let batch = VecDeque::new();
+        (Self { lanes: receivers, queue, emptied, batch, closed, _open: open }, gone)
+    }
+
+    /// Takes nothing more, and gives the clients of whose end nobody has heard.
+    pub(crate) async fn close(mut self) -> Vec<Arc<str>> {
+        self.lanes.qos1.close();
+        self.lanes.qos0.close();
+        let mut gone = Vec::new();
+        loop {
+            while let Some(message) = self.try_next() {
+                gone.extend(inlet::gone(&message));
+            }
+            if self.queue.count() == 0 {
+                return gone;
+            }
+            self.refill().await;
+        }
     }
 
     /// The next message, if `messages` are wanted. May be dropped at any await without losing anything.
@@ -72,11 +94,7 @@ impl Session {
                 return Ok(message);
             }
             if messages && self.queue.count() > 0 {
-                // Of a queue in memory: this never waits.
-                self.batch.extend(self.queue.take(BATCH_MAX).await.into_iter().map(|message| {
-                    let target_flow = message.target_flow;
-                    RoutableMessage { publish: message.to_publish_packet(), target_flow }
-                }));
+                self.refill().await;
                 continue;
             }
             tokio::select! {
@@ -88,6 +106,15 @@ impl Session {
                 () = self.queue.notified(), if messages => {}
             }
         }
+    }
+
+    /// Of a queue in memory, so this never waits.
+    async fn refill(&mut self) {
+        let taken = self.queue.take(BATCH_MAX).await;
+        self.batch.extend(taken.into_iter().map(|message| {
+            let target_flow = message.target_flow;
+            RoutableMessage { publish: message.to_publish_packet(), target_flow }
+        }));
     }
 
     fn try_next(&mut self) -> Option<RoutableMessage> {
