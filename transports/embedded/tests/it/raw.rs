@@ -1,5 +1,7 @@
 //! A client that speaks without a handle.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::Bytes;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
@@ -14,7 +16,6 @@ pub(crate) struct Raw {
     pub(crate) id: String,
     client: AsyncClient,
     event_loop: EventLoop,
-    asked: u64,
     /// Everything that arrived and was no answer.
     pub(crate) heard: Vec<Publish>,
 }
@@ -43,7 +44,7 @@ impl Raw {
         loop {
             if let Event::Incoming(Packet::ConnAck(connack)) = event_loop.poll().await? {
                 let heard = Vec::new();
-                return Ok((Self { id: id.into(), client, event_loop, asked: 0, heard }, connack));
+                return Ok((Self { id: id.into(), client, event_loop, heard }, connack));
             }
         }
     }
@@ -114,8 +115,10 @@ impl Raw {
 
     /// Sends a request and does not wait.
     pub(crate) fn send(&mut self, request: Publish) -> Bytes {
-        self.asked += 1;
-        let correlation = Bytes::copy_from_slice(&u128::from(self.asked).to_be_bytes());
+        // A repeated one would be a repeated request, also on another connection.
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let asked = ASKED.fetch_add(1, Ordering::Relaxed);
+        let correlation = Bytes::copy_from_slice(&u128::from(asked).to_be_bytes());
         let mut properties = request.properties.expect("properties");
         properties.correlation_data.get_or_insert_with(|| correlation.clone());
         let sent = self.client.try_publish_with_properties(
