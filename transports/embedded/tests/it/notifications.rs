@@ -94,7 +94,7 @@ async fn nobody_else_hears_them() {
         watch(&mut watcher).await;
         set(&mut writer, "one").await;
         assert_eq!(heard(&mut watcher).await, [notify("one")]);
-        assert_eq!(heard(&mut spy).await, [Bytes::new(); 0]);
+        assert!(heard(&mut spy).await.is_empty());
     })
     .await;
 }
@@ -143,7 +143,7 @@ async fn a_client_that_goes_loses_its_registrations_at_once() {
 
         let mut watcher = Raw::connect(&broker, "client-id1").await;
         set(&mut writer, "unheard").await;
-        assert_eq!(heard(&mut watcher).await, [Bytes::new(); 0]);
+        assert!(heard(&mut watcher).await.is_empty());
         watch(&mut watcher).await;
         set(&mut writer, "heard").await;
         assert_eq!(heard(&mut watcher).await, [notify("heard")]);
@@ -183,7 +183,7 @@ async fn a_takeover_ends_registrations_and_a_session_that_lives_on_does_not_keep
         let (mut back, connack) =
             Raw::open(&broker, "client-id1", persistent).await.expect("it may");
         assert!(connack.session_present);
-        assert_eq!(heard(&mut back).await, [Bytes::new(); 0]);
+        assert!(heard(&mut back).await.is_empty());
     })
     .await;
 }
@@ -202,7 +202,7 @@ async fn a_restart_of_the_broker_ends_registrations() {
         assert_eq!(kept, &b"$4\r\nkept\r\n"[..], "the store lives on");
         watches(&service, 0).await;
         set(&mut writer, "unheard").await;
-        assert_eq!(heard(&mut watcher).await, [Bytes::new(); 0]);
+        assert!(heard(&mut watcher).await.is_empty());
         watch(&mut watcher).await;
         set(&mut writer, "heard").await;
         assert_eq!(heard(&mut watcher).await, [notify("heard")]);

@@ -114,7 +114,7 @@ impl Raw {
     }
 
     /// Sends a request and does not wait.
-    pub(crate) fn send(&mut self, request: Publish) -> Bytes {
+    pub(crate) fn send(&self, request: Publish) -> Bytes {
         // A repeated one would be a repeated request, also on another connection.
         static ASKED: AtomicU64 = AtomicU64::new(0);
         let asked = ASKED.fetch_add(1, Ordering::Relaxed);
@@ -162,9 +162,9 @@ impl Raw {
     /// Waits until one more message was heard.
     pub(crate) async fn message(&mut self) {
         loop {
-            match self.event_loop.poll().await.expect("a connection") {
-                Event::Incoming(Packet::Publish(message)) => return self.heard.push(message),
-                _ => {}
+            let event = self.event_loop.poll().await.expect("a connection");
+            if let Event::Incoming(Packet::Publish(message)) = event {
+                return self.heard.push(message);
             }
         }
     }
