@@ -1,4 +1,4 @@
-//! A store beside a broker.
+//! A store, in a broker of its own or beside another one.
 
 use std::process::ExitCode;
 
@@ -13,12 +13,29 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{Dialect, Serve};
 use crate::connection;
 use crate::failure::Failure;
+use crate::own_broker;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
+    let service = StoreService::builder().config(config(&args)?);
+    let Some(url) = &args.broker else {
+        let (broker, line) = own_broker::start(&args.listen).await?;
+        let ended = host(service.spawn(broker.store_link()), &line).await;
+        broker.stop().await;
+        return ended;
+    };
+    let options = connection::options(url, &args.login, "statestore")?.presence(args.presence);
+    let line = format!(
+        "statestore: ready on {url} as client {}; requesters are who they claim to be, so let the broker's access \
+         rules decide who may send requests",
+        options.client_id()
+    );
+    host(service.spawn(RumqttcLink::for_store(options)), &line).await
+}
+
+fn config(args: &Serve) -> Result<StoreConfig, Failure> {
     let node_id = NodeId::new(&args.node_id)
         .map_err(|error| Failure::bad_input(format_args!("--node-id {}: {error}", args.node_id)))?;
-    let options = connection::options(&args.connection, "statestore")?.presence(args.presence);
-    let config = StoreConfig::new(fastrand::u64(..))
+    Ok(StoreConfig::new(fastrand::u64(..))
         .node_id(node_id)
         .limits(StoreLimits { keys_max: args.max_keys, ..StoreLimits::default() })
         .dialect(match args.dialect {
@@ -26,9 +43,11 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),
             Dialect::Deployed => DialectPolicy::Pinned(message::Dialect::Deployed),
         })
-        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any });
-    let client_id = options.client_id();
-    let mut service = StoreService::builder().config(config).spawn(RumqttcLink::for_store(options));
+        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any }))
+}
+
+/// Prints the line when requests reach the store, and returns when it is told to stop or cannot go on.
+async fn host(mut service: StoreService, line: &str) -> Result<ExitCode, Failure> {
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
         stop = interrupted() => {
@@ -37,11 +56,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    println!(
-        "statestore: ready on {} as client {client_id}; requesters are who they claim to be, so let the broker's \
-         access rules decide who may send requests",
-        args.connection.broker
-    );
+    println!("{line}");
     tokio::select! {
         closed = service.stopped() => Err(Failure::closed(&closed)),
         stop = interrupted() => {

@@ -105,5 +105,5 @@ fn a_reply_carries_what_the_store_says() {
     assert_eq!(packet.payload, &b"+OK\r\n"[..]);
     assert_eq!(packet.properties.get_user_property_value("__stat"), Some("200"));
     let version = packet.properties.get_user_property_value("__ts");
-    assert_eq!(version, Some("1696374425000:1:StateStore"));
+    assert_eq!(version, Some("1696374425000:2:StateStore"), "after its token");
 }
