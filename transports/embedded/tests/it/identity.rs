@@ -118,7 +118,7 @@ async fn the_client_id_of_the_store_is_not_to_be_had() {
 #[tokio::test]
 async fn a_client_in_the_process_keeps_to_the_same_rules() {
     timely(async {
-        let (broker, _service) = start(options()).await;
+        let (broker, service) = start(options()).await;
         let inside = statestore_tokio::StateStore::builder("inside")
             .spawn(broker.link("inside"))
             .expect("a client id");
@@ -136,6 +136,9 @@ async fn a_client_in_the_process_keeps_to_the_same_rules() {
         let mut other = Raw::connect(&broker, "inside").await;
         assert_eq!(other.ask(&["GET", "k"]).await, &b"$1\r\nv\r\n"[..]);
         assert!(inside.get("k").await.is_err());
+        while service.figures().watches > 0 {
+            tokio::task::yield_now().await;
+        }
     })
     .await;
 }
