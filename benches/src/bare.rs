@@ -52,23 +52,61 @@ pub async fn echo(port: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
     }
 }
 
+/// What a load asks, and where.
+#[derive(Clone, Copy)]
+struct Question {
+    client_id: &'static str,
+    topic: &'static str,
+    response_topic: &'static str,
+    payload: &'static [u8],
+}
+
+/// Of the echo.
+const ECHO: Question = Question {
+    client_id: "bare-load",
+    topic: REQUEST,
+    response_topic: RESPONSE,
+    payload: &[b'x'; 100],
+};
+
+/// Of a store: the value of `k`.
+const GET: Question = Question {
+    client_id: "bare-get",
+    topic: statestore_proto::topic::REQUEST,
+    response_topic: "clients/bare-get/response",
+    payload: b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
+};
+
 /// One client in a closed loop.
 pub struct Load {
+    question: Question,
     client: AsyncClient,
     events: EventLoop,
     sent: u64,
 }
 
 impl Load {
-    /// Connects and subscribes.
+    /// Connects and subscribes, to ask the echo.
     ///
     /// # Errors
     /// Those of rumqttc.
     pub async fn new(port: u16) -> Result<Self, Box<dyn Error>> {
-        let (client, mut events) = connect("bare-load", port);
-        client.try_subscribe(RESPONSE, QoS::AtLeastOnce)?;
+        Self::ask(ECHO, port).await
+    }
+
+    /// Connects and subscribes, to ask a store for the value of `k`.
+    ///
+    /// # Errors
+    /// Those of rumqttc.
+    pub async fn of_store(port: u16) -> Result<Self, Box<dyn Error>> {
+        Self::ask(GET, port).await
+    }
+
+    async fn ask(question: Question, port: u16) -> Result<Self, Box<dyn Error>> {
+        let (client, mut events) = connect(question.client_id, port);
+        client.try_subscribe(question.response_topic, QoS::AtLeastOnce)?;
         while !matches!(events.poll().await?, Event::Incoming(Packet::SubAck(_))) {}
-        Ok(Self { client, events, sent: 0 })
+        Ok(Self { question, client, events, sent: 0 })
     }
 
     /// Sends `requests`, `in_flight` at a time, and gives the time that each took.
@@ -104,21 +142,21 @@ impl Load {
         self.sent += 1;
         let correlation = Bytes::copy_from_slice(&[[0; 8], self.sent.to_be_bytes()].concat());
         let properties = PublishProperties {
-            response_topic: Some(RESPONSE.into()),
+            response_topic: Some(self.question.response_topic.into()),
             correlation_data: Some(correlation.clone()),
             content_type: Some("application/octet-stream".into()),
             message_expiry_interval: Some(10),
             user_properties: vec![
                 ("__ts".into(), "1696374425000:0:bare-load".into()),
-                ("__srcId".into(), "bare-load".into()),
+                ("__srcId".into(), self.question.client_id.into()),
                 ("__protVer".into(), "1.0".into()),
             ],
             ..PublishProperties::default()
         };
         waiting.insert(correlation, Lap::start());
-        let payload = Bytes::from_static(&[b'x'; 100]);
+        let payload = Bytes::from_static(self.question.payload);
         self.client.try_publish_with_properties(
-            REQUEST,
+            self.question.topic,
             QoS::AtLeastOnce,
             false,
             payload,

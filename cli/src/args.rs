@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-/// A state store beside any MQTT 5 broker, and a client for it.
+/// A state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 #[derive(Debug, Parser)]
 #[command(
     name = "statestore",
@@ -13,7 +15,8 @@ use clap::{Parser, Subcommand, ValueEnum};
     about,
     after_help = "\
 Examples:
-  statestore serve --broker mqtt://127.0.0.1:1883
+  statestore serve                           # a broker with a store in it, for this machine
+  statestore serve --broker mqtt://HOST:1883 # a store beside another broker
   statestore set thermostat 21
   statestore get thermostat
   statestore set lock me --nex --px 10s      # take or renew a lock for ten seconds
@@ -29,8 +32,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Hosts a state store beside a broker until it is told to stop
-    Serve(Serve),
+    /// Hosts a state store until it is told to stop: in a broker of its own, or beside another one with --broker
+    Serve(Box<Serve>),
+    /// Adds a user to a password file for `serve`, or changes a password, which is read from standard input
+    Passwd(Passwd),
     /// Prints the value of a key
     Get(Get),
     /// Stores a value
@@ -63,6 +68,13 @@ pub(crate) struct Connection {
         value_name = "URL"
     )]
     pub(crate) broker: String,
+    #[command(flatten)]
+    pub(crate) login: Login,
+}
+
+/// Who connects, and how it and the broker prove who they are.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Login {
     /// MQTT client id; a new one for each run unless given
     #[arg(long, env = "STATESTORE_CLIENT_ID", value_name = "ID")]
     pub(crate) client_id: Option<String>,
@@ -108,7 +120,12 @@ pub(crate) enum Output {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) listen: Listen,
+    /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
+    #[arg(long, env = "STATESTORE_BROKER", value_name = "URL")]
+    pub(crate) broker: Option<String>,
+    #[command(flatten)]
+    pub(crate) login: Login,
     /// Node id in the versions that the store issues
     #[arg(long, default_value = "StateStore", value_name = "ID")]
     pub(crate) node_id: String,
@@ -121,9 +138,48 @@ pub(crate) struct Serve {
     /// Refuse verbs and options in lower case
     #[arg(long)]
     pub(crate) strict_verbs: bool,
-    /// Learn from mosquitto's log topic which clients have gone
+    /// With --broker: learn from mosquitto's log topic which clients have gone
     #[arg(long)]
     pub(crate) presence: bool,
+}
+
+/// The broker of its own.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Listen {
+    /// Where to listen; port 0 takes a free one, and 0.0.0.0 lets other machines connect
+    #[arg(
+        long,
+        env = "STATESTORE_LISTEN",
+        default_value = "127.0.0.1:1883",
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) listen: String,
+    /// Certificate chain of this broker, a PEM file: clients connect with mqtts://
+    #[arg(long, env = "STATESTORE_TLS_CERT", value_name = "PATH", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of this broker, a PEM file
+    #[arg(long, env = "STATESTORE_TLS_KEY", value_name = "PATH", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Only clients with a certificate from these authorities, a PEM file
+    #[arg(long, env = "STATESTORE_TLS_CLIENT_CA", value_name = "PATH", requires = "tls_cert")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Only users in this file, which `statestore passwd` writes; without it everybody who reaches the port
+    #[arg(long, env = "STATESTORE_PASSWORD_FILE", value_name = "PATH")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Connections at a time
+    #[arg(long, env = "STATESTORE_MAX_CONNECTIONS", default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+    /// Messages that each client may publish in a second; any number unless given
+    #[arg(long, env = "STATESTORE_RATE_LIMIT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate_limit: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Passwd {
+    /// The file; it is made when there is none
+    pub(crate) file: PathBuf,
+    /// The user
+    pub(crate) user: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -235,6 +291,56 @@ pub(crate) struct Bench {
     pub(crate) common: Common,
 }
 
+/// The command line of this process. Ends it with advice when it cannot be one.
+pub(crate) fn parse() -> Args {
+    let matches = Args::command().get_matches();
+    checked(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
+    if let Some(("serve", serve)) = matches.subcommand()
+        && let Some(advice) = contradiction(serve)
+    {
+        return Err(Args::command().error(ErrorKind::ArgumentConflict, advice));
+    }
+    Args::from_arg_matches(matches)
+}
+
+/// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
+/// and counts where it applies.
+fn contradiction(serve: &ArgMatches) -> Option<String> {
+    const OWN: [&str; 7] = [
+        "listen",
+        "tls_cert",
+        "tls_key",
+        "tls_client_ca",
+        "password_file",
+        "max_connections",
+        "rate_limit",
+    ];
+    const OTHER: [&str; 7] =
+        ["client_id", "user", "password", "ca", "cert", "key_file", "presence"];
+    let given = |names: [&'static str; 7]| {
+        let is_given = |name: &&str| serve.value_source(name) == Some(ValueSource::CommandLine);
+        let name = names.into_iter().find(is_given)?;
+        Some(format!("--{}", name.replace('_', "-")))
+    };
+    match serve.value_source("broker") {
+        None => given(OTHER).map(|option| {
+            format!("{option} is for a store beside another broker: say which one with --broker URL, or leave it out")
+        }),
+        Some(ValueSource::EnvVariable) => given(OWN).map(|option| {
+            format!(
+                "{option} is for a broker of its own, and STATESTORE_BROKER says to serve beside another one: unset \
+                 that, or leave {option} out"
+            )
+        }),
+        Some(_) => given(OWN).map(|option| {
+            format!("{option} is for a broker of its own: leave --broker out to have one")
+        }),
+    }
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -245,8 +351,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -261,6 +365,34 @@ mod tests {
         assert!(duration("3").unwrap_err().contains("3s"));
         assert!(duration("0s").is_err());
         assert!(duration("-1s").is_err());
+    }
+
+    #[test]
+    fn serve_has_a_broker_of_its_own_or_another_one() {
+        let parse = |line: &str| {
+            let matches = Args::command().try_get_matches_from(line.split(' '))?;
+            checked(&matches)
+        };
+        for line in [
+            "statestore serve",
+            "statestore serve --listen 0.0.0.0:0 --password-file p --rate-limit 9",
+            "statestore serve --tls-cert c --tls-key k --tls-client-ca a",
+            "statestore serve --broker mqtt://h --client-id s --presence",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        for (line, advice) in [
+            ("statestore serve --broker mqtt://h --listen 127.0.0.1:0", "leave --broker out"),
+            ("statestore serve --broker mqtt://h --password-file p", "leave --broker out"),
+            ("statestore serve --user u --password p", "--broker URL"),
+            ("statestore serve --presence", "--broker URL"),
+            ("statestore serve --tls-cert c", "--tls-key"),
+            ("statestore serve --tls-client-ca c", "--tls-cert"),
+            ("statestore serve --max-connections 0", "--max-connections"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(advice), "{line}: {error}");
+        }
     }
 
     #[test]

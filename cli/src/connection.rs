@@ -6,7 +6,7 @@ use std::time::Duration;
 use statestore_rumqttc::{Options, RumqttcLink, tls_config};
 use statestore_tokio::{Backoff, StateStore};
 
-use crate::args::{Common, Connection};
+use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 
 /// Where a broker is.
@@ -18,29 +18,29 @@ struct Address<'a> {
 }
 
 /// What rumqttc needs for this connection, with a client id of its own unless one is given.
-pub(crate) fn options(connection: &Connection, default_id: &str) -> Result<Options, Failure> {
-    let Address { host, port, tls } = address(&connection.broker)?;
-    let client_id = connection.client_id.clone().unwrap_or_else(|| default_id.to_owned());
+pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<Options, Failure> {
+    let Address { host, port, tls } = address(broker)?;
+    let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
     if client_id.is_empty() {
         return Err(Failure::bad_input(
             "--client-id: a client id is not empty; leave it out for a new one",
         ));
     }
     let mut options = Options::new(client_id, host, port);
-    if let Some(user) = &connection.user {
-        options = options.credentials(user, connection.password.as_deref().unwrap_or_default());
+    if let Some(user) = &login.user {
+        options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
     if tls {
-        let Some(ca) = &connection.ca else {
+        let Some(ca) = &login.ca else {
             return Err(Failure::bad_input("mqtts:// needs --ca with the certificates to trust"));
         };
-        let identity = match (&connection.cert, &connection.key_file) {
+        let identity = match (&login.cert, &login.key_file) {
             (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
             _ => None,
         };
         let identity = identity.as_ref().map(|(cert, key)| (cert.as_slice(), key.as_slice()));
         options = options.tls(tls_config(&read(ca)?, identity).map_err(Failure::bad_input)?);
-    } else if connection.ca.is_some() {
+    } else if login.ca.is_some() {
         return Err(Failure::bad_input("--ca is for TLS: write the broker as mqtts://HOST:PORT"));
     }
     Ok(options)
@@ -48,7 +48,8 @@ pub(crate) fn options(connection: &Connection, default_id: &str) -> Result<Optio
 
 /// A handle on the store beside this broker.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
-    let options = options(&common.connection, &unique_id("cli"))?;
+    let Connection { broker, login } = &common.connection;
+    let options = options(broker, login, &unique_id("cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     StateStore::builder(options.client_id())
         .timeout(common.timeout)
@@ -62,7 +63,7 @@ pub(crate) fn unique_id(role: &str) -> String {
     format!("statestore-{role}-{:08x}", fastrand::u32(..))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path)
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
 }

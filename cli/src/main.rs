@@ -1,10 +1,11 @@
-//! `statestore`: a state store beside any MQTT 5 broker, and a client for it.
+//! `statestore`: a state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 
 mod args;
 mod bench;
 mod connection;
 mod failure;
 mod output;
+mod own_broker;
 mod requests;
 mod serve;
 mod watch;
@@ -12,13 +13,13 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use args::{Args, Verb};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = args::parse();
     match run(args) {
         Ok(code) => code,
         Err(failure) => {
@@ -45,6 +46,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             output::raw(&page)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
         _ => {}
     }
     tracing_subscriber::fmt()
@@ -57,14 +59,14 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         .map_err(Failure::output)?;
     runtime.block_on(async {
         match verb {
-            Verb::Serve(serve) => serve::run(serve).await,
+            Verb::Serve(serve) => serve::run(*serve).await,
             Verb::Get(get) => requests::get(get).await,
             Verb::Set(set) => requests::set(set).await,
             Verb::Del(del) => requests::del(del).await,
             Verb::Vdel(vdel) => requests::vdel(vdel).await,
             Verb::Watch(watch) => watch::run(watch).await,
             Verb::Bench(bench) => bench::run(bench).await,
-            Verb::Completions { .. } | Verb::Man => Ok(ExitCode::SUCCESS),
+            Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) => Ok(ExitCode::SUCCESS),
         }
     })
 }

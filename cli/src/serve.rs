@@ -1,4 +1,4 @@
-//! A store beside a broker.
+//! A store, in a broker of its own or beside another one.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,17 +9,36 @@ use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, StoreConfig};
 use statestore_rumqttc::RumqttcLink;
 use statestore_tokio::StoreService;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Dialect, Serve};
 use crate::connection;
 use crate::failure::Failure;
+use crate::own_broker;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
+    // First of all: a signal before its handler is there would end this process in its own way.
+    let stop = Signals::new()?;
+    let service = StoreService::builder().config(config(&args)?);
+    let Some(url) = &args.broker else {
+        let (broker, line) = own_broker::start(&args.listen).await?;
+        let ended = host(service.spawn(broker.store_link()), stop, &line).await;
+        broker.stop().await;
+        return ended;
+    };
+    let options = connection::options(url, &args.login, "statestore")?.presence(args.presence);
+    let line = format!(
+        "statestore: ready on {url} as client {}; requesters are who they claim to be, so let the broker's access \
+         rules decide who may send requests",
+        options.client_id()
+    );
+    host(service.spawn(RumqttcLink::for_store(options)), stop, &line).await
+}
+
+fn config(args: &Serve) -> Result<StoreConfig, Failure> {
     let node_id = NodeId::new(&args.node_id)
         .map_err(|error| Failure::bad_input(format_args!("--node-id {}: {error}", args.node_id)))?;
-    let options = connection::options(&args.connection, "statestore")?.presence(args.presence);
-    let config = StoreConfig::new(fastrand::u64(..))
+    Ok(StoreConfig::new(fastrand::u64(..))
         .node_id(node_id)
         .limits(StoreLimits { keys_max: args.max_keys, ..StoreLimits::default() })
         .dialect(match args.dialect {
@@ -27,41 +46,59 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),
             Dialect::Deployed => DialectPolicy::Pinned(message::Dialect::Deployed),
         })
-        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any });
-    let client_id = options.client_id();
-    let mut service = StoreService::builder().config(config).spawn(RumqttcLink::for_store(options));
+        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any }))
+}
+
+/// Prints the line when requests reach the store, and returns when it is told to stop or cannot go on.
+async fn host(
+    mut service: StoreService,
+    mut stop: Signals,
+    line: &str,
+) -> Result<ExitCode, Failure> {
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
-        stop = interrupted() => {
-            stop?;
+        () = stop.received() => {
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
     }
     // Requests come from the broker: a store serves whether somebody reads this or not.
-    let _ = writeln!(
-        std::io::stdout(),
-        "statestore: ready on {} as client {client_id}; requesters are who they claim to be, so let the broker's \
-         access rules decide who may send requests",
-        args.connection.broker
-    );
+    let _ = writeln!(std::io::stdout(), "{line}");
     tokio::select! {
         closed = service.stopped() => Err(Failure::closed(&closed)),
-        stop = interrupted() => {
-            stop?;
+        () = stop.received() => {
             service.shutdown().await;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
+/// The signals that ask this process to stop.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From here on they do nothing else.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(Failure::output);
+        let (terminate, interrupt) =
+            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt })
+    }
+
+    /// Waits for the next. Cancel safe.
+    pub(crate) async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Returns when this process is asked to stop.
 pub(crate) async fn interrupted() -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::output)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::output)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    Signals::new()?.received().await;
     Ok(())
 }

@@ -62,7 +62,7 @@ async fn over_rumqttc(port: u16, report: &mut Report<'_>) -> Result<(), Box<dyn 
 }
 
 /// The same closed loop through the handle: as many tasks as may be in flight.
-async fn gets(
+pub(super) async fn gets(
     store: &StateStore,
     requests: usize,
     in_flight: usize,
@@ -90,23 +90,23 @@ async fn gets(
 
 /// Microseconds, round by round.
 #[derive(Default)]
-struct Samples {
+pub(super) struct Samples {
     each: Vec<f64>,
     p50: Vec<f64>,
 }
 
 impl Samples {
-    fn add(&mut self, times: Vec<Duration>, spent: Duration) {
+    pub(super) fn add(&mut self, times: Vec<Duration>, spent: Duration) {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         self.each.push(spent.as_secs_f64() * 1e6 / times.len() as f64);
         self.p50.push(median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect()));
     }
 
-    fn each(&self) -> f64 {
+    pub(super) fn each(&self) -> f64 {
         median(self.each.clone())
     }
 
-    fn p50(&self) -> f64 {
+    pub(super) fn p50(&self) -> f64 {
         median(self.p50.clone())
     }
 }

@@ -2,6 +2,8 @@
 
 mod codec;
 mod e2e;
+mod embedded;
+mod footprint;
 mod hlc;
 mod sim;
 mod store;
@@ -21,7 +23,15 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[codec::SUITE, hlc::SUITE, store::SUITE, sim::SUITE, e2e::SUITE];
+pub const SUITES: &[Suite] = &[
+    codec::SUITE,
+    hlc::SUITE,
+    store::SUITE,
+    sim::SUITE,
+    e2e::SUITE,
+    embedded::SUITE,
+    footprint::SUITE,
+];
 
 /// The suite of that name.
 #[must_use]

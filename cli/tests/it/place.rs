@@ -15,12 +15,15 @@ use crate::raw::Raw;
 pub(crate) enum Form {
     /// A mosquitto, and `statestore serve --broker` beside it.
     Beside,
+    /// `statestore serve` alone, which is broker and store.
+    Embedded,
 }
 
 /// Makes each test function, which takes a [`Form`], a test for every form.
 macro_rules! everywhere {
     ($($test:ident),+ $(,)?) => {
         $crate::place::form!(beside, Beside, $($test)+);
+        $crate::place::form!(embedded, Embedded, $($test)+);
     };
 }
 
@@ -45,6 +48,7 @@ impl Form {
     pub(crate) const fn has_broker_apart(self) -> bool {
         match self {
             Self::Beside => true,
+            Self::Embedded => false,
         }
     }
 
@@ -61,10 +65,17 @@ impl Form {
     /// The same with more lines in the file of a broker apart.
     pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Place> {
         let broker = match self {
-            Self::Beside => Mosquitto::start_with(&test_name(), lines)?,
+            Self::Beside => Some(Mosquitto::start_with(&test_name(), lines)?),
+            Self::Embedded => None,
         };
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut place = Place { form: self, broker, store: None, options };
+        let mut place = Place {
+            form: self,
+            port: broker.as_ref().map_or(0, Mosquitto::port),
+            broker,
+            store: None,
+            options,
+        };
         place.start_store();
         Some(place)
     }
@@ -73,14 +84,15 @@ impl Form {
 /// A broker and a store, and who wants to speak with them.
 pub(crate) struct Place {
     pub(crate) form: Form,
-    broker: Mosquitto,
+    broker: Option<Mosquitto>,
+    port: u16,
     store: Option<Running>,
     options: Vec<String>,
 }
 
 impl Place {
     pub(crate) const fn port(&self) -> u16 {
-        self.broker.port()
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -119,6 +131,11 @@ impl Place {
     pub(crate) fn serve(&self) -> Command {
         let mut command = match self.form {
             Form::Beside => self.command(&["serve", "--broker", &self.url()]),
+            Form::Embedded => {
+                let mut command = statestore();
+                command.args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)]);
+                command
+            }
         };
         command.args(&self.options);
         command
@@ -137,8 +154,12 @@ impl Place {
     /// Starts the store, which does not run, and waits for its line.
     pub(crate) fn start_store(&mut self) {
         let store = Running::start(&mut self.serve());
-        let (line, ready) = (store.line(), format!("statestore: ready on {}", self.url()));
-        assert!(line.starts_with(&ready), "{line:?}");
+        let line = store.line();
+        let told = line.strip_prefix("statestore: ready on mqtt://127.0.0.1:").expect("ready");
+        let port = told.split(|c: char| !c.is_ascii_digit()).next().and_then(|p| p.parse().ok());
+        let port = port.expect("a port");
+        assert!(self.port == 0 || self.port == port, "{line:?}");
+        self.port = port;
         self.store = Some(store);
     }
 
@@ -150,14 +171,23 @@ impl Place {
     /// Ends the broker as a crash would, and starts it again where it was. Nobody is connected then.
     pub(crate) fn restart_broker(&mut self) {
         match self.form {
-            Form::Beside => assert!(self.broker.restart(), "mosquitto starts again"),
+            Form::Beside => {
+                let restarted = self.broker.as_mut().is_some_and(Mosquitto::restart);
+                assert!(restarted, "mosquitto starts again");
+            }
+            Form::Embedded => {
+                self.kill_store();
+                self.start_store();
+            }
         }
     }
 
     /// The processes that serve, for a look at their memory.
     pub(crate) fn process_ids(&self) -> Vec<u32> {
         match self.form {
-            Form::Beside => [self.broker.process_id(), Some(self.store().id())],
+            Form::Beside | Form::Embedded => {
+                [self.broker.as_ref().and_then(Mosquitto::process_id), Some(self.store().id())]
+            }
         }
         .into_iter()
         .flatten()

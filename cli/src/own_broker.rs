@@ -1,0 +1,149 @@
+//! The broker of `serve` itself, and its password file.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use statestore_embedded::{Broker, Options, Users, tls_config};
+
+use crate::args::{Listen, Passwd};
+use crate::connection::read;
+use crate::failure::Failure;
+
+/// Listens, and gives the line to print when it is ready.
+pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> {
+    let mut options =
+        Options::new(address(&listen.listen)?).max_connections(listen.max_connections);
+    if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
+        let authorities = listen.tls_client_ca.as_deref().map(read).transpose()?;
+        let config = tls_config(&read(cert)?, &read(key)?, authorities.as_deref());
+        options = options.tls(config.map_err(Failure::bad_input)?);
+    }
+    if let Some(path) = &listen.password_file {
+        options = options.users(users(path)?);
+    }
+    if let Some(messages) = listen.rate_limit {
+        options = options.rate_limit(messages);
+    }
+    let broker = Broker::bind(options)
+        .await
+        .map_err(|error| Failure::bad_input(format_args!("--listen {}: {error}", listen.listen)))?;
+    let line = line(broker.local_addr(), listen);
+    Ok((broker, line))
+}
+
+fn line(address: SocketAddr, listen: &Listen) -> String {
+    let scheme = if listen.tls_cert.is_some() { "mqtts" } else { "mqtt" };
+    let is_open = listen.password_file.is_none() && listen.tls_client_ca.is_none();
+    let who = match (address.ip().is_loopback(), is_open) {
+        (true, true) => "only this machine can connect",
+        (true, false) => "only this machine can connect, and only with what it takes to log in",
+        (false, false) => "other machines can connect with what it takes to log in",
+        (false, true) => "everybody who reaches this port can connect; see --password-file",
+    };
+    format!(
+        "statestore: ready on {scheme}://{address}; {who}; the broker knows who sends a request"
+    )
+}
+
+fn address(text: &str) -> Result<SocketAddr, Failure> {
+    let bad = |error: &dyn std::fmt::Display| {
+        Failure::bad_input(format_args!("--listen {text}: {error}; write it like 127.0.0.1:1883"))
+    };
+    let mut found = text.to_socket_addrs().map_err(|error| bad(&error))?;
+    found.next().ok_or_else(|| bad(&"no such host"))
+}
+
+fn users(path: &Path) -> Result<Users, Failure> {
+    let say = |error: &dyn std::fmt::Display| {
+        Failure::bad_input(format_args!("{}: {error}", path.display()))
+    };
+    let file = fs::read_to_string(path).map_err(|error| say(&error))?;
+    file.parse().map_err(|error| say(&error))
+}
+
+/// Adds a user to a password file, or changes a password.
+pub(crate) fn passwd(args: &Passwd) -> Result<ExitCode, Failure> {
+    let path = &args.file;
+    let say = |error: &dyn std::fmt::Display| {
+        Failure::bad_input(format_args!("{}: {error}", path.display()))
+    };
+    let mut users = match fs::exists(path).map_err(|error| say(&error))? {
+        true => users(path)?,
+        false => Users::default(),
+    };
+    let mut password = String::new();
+    io::stdin().read_line(&mut password).map_err(Failure::output)?;
+    let password = password.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(Failure::bad_input(
+            "no password on standard input: echo SECRET | statestore passwd FILE USER",
+        ));
+    }
+    users.set(&args.user, password).map_err(Failure::bad_input)?;
+    replace(path, &users.to_string()).map_err(|error| say(&error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file that only its owner can read, all of it or nothing.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{:08x}", fastrand::u32(..)));
+    let new = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Verb};
+
+    fn listen(options: &str) -> Listen {
+        let line = format!("statestore serve {options}");
+        match Args::try_parse_from(line.split_whitespace()).unwrap().verb {
+            Verb::Serve(serve) => serve.listen,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_line_says_who_can_connect() {
+        for (options, address, begin, part) in [
+            (
+                "",
+                [127, 0, 0, 1],
+                "statestore: ready on mqtt://127.0.0.1:1883;",
+                "only this machine",
+            ),
+            ("", [0, 0, 0, 0], "statestore: ready on mqtt://0.0.0.0:1883;", "everybody"),
+            ("--password-file p", [0, 0, 0, 0], "statestore: ready on mqtt://", "other machines"),
+            (
+                "--tls-cert c --tls-key k",
+                [127, 0, 0, 1],
+                "statestore: ready on mqtts://",
+                "only this",
+            ),
+        ] {
+            let line = line((address, 1883).into(), &listen(options));
+            assert!(line.starts_with(begin) && line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        assert_eq!(address("127.0.0.1:0").unwrap(), ([127, 0, 0, 1], 0).into());
+        assert!(address("[::1]:1883").unwrap().is_ipv6());
+        for text in ["127.0.0.1", "1883", "127.0.0.1:x", "127.0.0.1:99999"] {
+            assert!(matches!(address(text), Err(Failure::Refused(_))), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Where to listen, for whom, and how much.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::users::Users;
+
+/// Keys and values are a megabyte at most on deployed stores; the rest is for topics and properties. Clients exist that
+/// refuse a broker which announces more than 268,435,455.
+const PACKET_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+
+/// Far more than a person tries out, and few enough that what waits for all of them fits into memory.
+const CONNECTIONS_MAX: u32 = 1_000;
+
+/// Publishes without an acknowledgement to one client.
+const IN_FLIGHT_MAX: u16 = 1_024;
+
+/// Requests that wait for the store.
+const QUEUE_MAX: usize = 1_024;
+
+/// Where to listen, for whom, and how much.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use statestore_embedded::{Options, Users};
+///
+/// # fn main() -> Result<(), statestore_embedded::UsersError> {
+/// let mut users = Users::default();
+/// users.set("alice", "secret")?;
+/// let options = Options::new((Ipv4Addr::UNSPECIFIED, 1883)).users(users).max_connections(100);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) users: Option<Arc<Users>>,
+    pub(crate) connections_max: u32,
+    pub(crate) rate_max: u32,
+    pub(crate) packet_bytes_max: usize,
+    pub(crate) in_flight: u16,
+    pub(crate) queue: usize,
+}
+
+impl Default for Options {
+    /// Port 1883, for this machine only.
+    fn default() -> Self {
+        Self::new((Ipv4Addr::LOCALHOST, 1883))
+    }
+}
+
+impl Options {
+    /// Listens there; port 0 takes a free one.
+    #[must_use]
+    pub fn new(address: impl Into<SocketAddr>) -> Self {
+        Self {
+            addresses: vec![address.into()],
+            tls: None,
+            users: None,
+            connections_max: CONNECTIONS_MAX,
+            rate_max: 0,
+            packet_bytes_max: PACKET_BYTES_MAX,
+            in_flight: IN_FLIGHT_MAX,
+            queue: QUEUE_MAX,
+        }
+    }
+
+    /// Listens there too.
+    #[must_use]
+    pub fn also_listen(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Encrypts every connection; see [`tls_config`](crate::tls_config).
+    #[must_use]
+    pub fn tls(mut self, config: Arc<ServerConfig>) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Lets nobody connect but these users with their passwords. By default everybody who reaches the port may.
+    #[must_use]
+    pub fn users(mut self, users: Users) -> Self {
+        self.users = Some(Arc::new(users));
+        self
+    }
+
+    /// Connections at a time, those not yet accepted included; 1,000 by default. What is beyond is closed at once.
+    #[must_use]
+    pub const fn max_connections(mut self, connections: u32) -> Self {
+        self.connections_max = connections;
+        self
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        usize::try_from(self.connections_max).unwrap_or(usize::MAX)
+    }
+
+    /// Messages that each client may publish in a second; as many as it likes by default. What is beyond is refused
+    /// with reason 0x97, quota exceeded.
+    #[must_use]
+    pub const fn rate_limit(mut self, messages: u32) -> Self {
+        self.rate_max = messages;
+        self
+    }
+
+    /// The largest packet that a client may send, in bytes, at least 1,024; a little more than a megabyte by default. A
+    /// client that sends a larger one is disconnected.
+    #[must_use]
+    pub fn max_packet_size(mut self, bytes: u32) -> Self {
+        self.packet_bytes_max = usize::try_from(bytes.max(1_024)).unwrap_or(usize::MAX);
+        self
+    }
+
+    /// Messages sent to one client without an acknowledgement, at most; 1,024 by default. The client may allow less.
+    #[must_use]
+    pub fn in_flight(mut self, messages: u16) -> Self {
+        self.in_flight = messages.max(1);
+        self
+    }
+
+    /// Requests that wait for the store, and messages that wait for a client in this process, at most; 1,024 by
+    /// default. When it is full, who publishes has to wait.
+    #[must_use]
+    pub fn queue(mut self, messages: usize) -> Self {
+        self.queue = messages.max(1);
+        self
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("addresses", &self.addresses)
+            .field("tls", &self.tls.is_some())
+            .field("users", &self.users)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! TLS out of PEM files.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+/// Why there is no TLS configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A certificate or key is no PEM, or there is none.
+    #[error("no usable certificate or key: {0}")]
+    Pem(#[from] pem::Error),
+    /// The certificates or the key cannot be used, or do not belong together.
+    #[error("no usable TLS configuration: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The authorities cannot prove a client's certificate.
+    #[error("no usable authorities for clients: {0}")]
+    Authorities(#[from] VerifierBuilderError),
+}
+
+/// A configuration with a certificate chain and key of this broker, and with the authorities that a client must have its
+/// certificate from; without them clients need none. All are the contents of PEM files.
+///
+/// # Errors
+/// [`TlsError`] when there is nothing in them that can be used.
+pub fn tls_config(
+    chain: &[u8],
+    key: &[u8],
+    client_authorities: Option<&[u8]>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    let builder = match client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(authorities) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(authorities)? {
+                roots.add(certificate)?;
+            }
+            let roots = Arc::new(roots);
+            builder.with_client_cert_verifier(
+                WebPkiClientVerifier::builder_with_provider(roots, provider).build()?,
+            )
+        }
+    };
+    let key = PrivateKeyDer::from_pem_slice(key)?;
+    Ok(Arc::new(builder.with_single_cert(certificates(chain)?, key)?))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
+    if found.is_empty() { Err(pem::Error::NoItemsFound.into()) } else { Ok(found) }
+}

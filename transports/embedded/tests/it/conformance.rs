@@ -1,0 +1,132 @@
+//! The store in the broker, and clients over the network and in the process, as transports.
+
+use statestore_embedded::{Broker, EmbeddedLink};
+use statestore_proto::mqtt::{Incoming, Transmit};
+use statestore_rumqttc::RumqttcLink;
+use statestore_tests::conformance::{Stage, cases, run};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+
+use crate::{at, options};
+
+/// Restarts a broker from code that cannot wait, as the stages of the suite are.
+fn restart(broker: &Broker) {
+    tokio::task::block_in_place(|| {
+        tokio::runtime::Handle::current().block_on(broker.start()).expect("it listens again");
+    });
+}
+
+/// Clients over the network.
+struct Network(Broker);
+
+impl Stage for Network {
+    type Link = Either;
+
+    fn link(&self, client_id: &str) -> Either {
+        Either::Network(Box::new(RumqttcLink::for_client(at(&self.0, client_id))))
+    }
+
+    fn store_link(&self, _: &str) -> Either {
+        Either::Process(self.0.store_link())
+    }
+
+    fn restart(&mut self) {
+        restart(&self.0);
+    }
+}
+
+/// Clients in the process.
+struct Process(Broker);
+
+impl Stage for Process {
+    type Link = EmbeddedLink;
+
+    fn link(&self, client_id: &str) -> EmbeddedLink {
+        self.0.link(client_id)
+    }
+
+    fn store_link(&self, _: &str) -> EmbeddedLink {
+        self.0.store_link()
+    }
+
+    fn restart(&mut self) {
+        restart(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_over_the_network_conform() {
+    for (name, case) in cases::<Network>() {
+        let broker = Broker::bind(options()).await.expect("it listens");
+        run(name, case, &mut Network(broker)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_in_the_process_conform() {
+    for (name, case) in cases::<Process>() {
+        let broker = Broker::bind(options()).await.expect("it listens");
+        run(name, case, &mut Process(broker)).await;
+    }
+}
+
+/// A stage has one type of link.
+enum Either {
+    Network(Box<RumqttcLink>),
+    Process(EmbeddedLink),
+}
+
+enum Message {
+    Network(statestore_rumqttc::Message),
+    Process(statestore_embedded::Message),
+}
+
+impl AsIncoming for Message {
+    fn as_incoming(&self) -> Option<Incoming<'_>> {
+        match self {
+            Self::Network(message) => message.as_incoming(),
+            Self::Process(message) => message.as_incoming(),
+        }
+    }
+}
+
+impl Link for Either {
+    type Message = Message;
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        match self {
+            Self::Network(link) => link.connect().await,
+            Self::Process(link) => link.connect().await,
+        }
+    }
+
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        match self {
+            Self::Network(link) => link.offer(transmit),
+            Self::Process(link) => link.offer(transmit),
+        }
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        Ok(match self {
+            Self::Network(link) => map(link.next(messages).await?, Message::Network),
+            Self::Process(link) => map(link.next(messages).await?, Message::Process),
+        })
+    }
+
+    async fn disconnect(&mut self) {
+        match self {
+            Self::Network(link) => link.disconnect().await,
+            Self::Process(link) => link.disconnect().await,
+        }
+    }
+}
+
+fn map<M, N>(event: LinkEvent<M>, wrap: impl FnOnce(M) -> N) -> LinkEvent<N> {
+    match event {
+        LinkEvent::Subscribed(token, reason) => LinkEvent::Subscribed(token, reason),
+        LinkEvent::Published(token, reason) => LinkEvent::Published(token, reason),
+        LinkEvent::Message(message) => LinkEvent::Message(wrap(message)),
+        LinkEvent::ClientGone(client_id) => LinkEvent::ClientGone(client_id),
+        LinkEvent::Room => LinkEvent::Room,
+    }
+}

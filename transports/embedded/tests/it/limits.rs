@@ -1,0 +1,183 @@
+//! What is too much is refused or waits, and hurts nobody else.
+
+use std::time::Duration;
+
+use rumqttc::v5::mqttbytes::v5::PubAckReason;
+use statestore_embedded::{BindError, Broker, EmbeddedLink};
+use statestore_proto::mqtt::{Incoming, ReasonCode};
+use statestore_proto::store::{Store, StoreConfig};
+use statestore_tokio::{AsIncoming, Error, Link, LinkEvent, StateStore};
+
+use crate::raw::Raw;
+use crate::{client, options, start, timely};
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let (broker, _service) = start(options()).await;
+    let taken = broker.local_addr();
+    let again = Broker::bind(statestore_embedded::Options::new(taken)).await;
+    let error = again.expect_err("only one can");
+    assert!(matches!(error, BindError::InUse(address) if address == taken), "{error:?}");
+    assert!(error.to_string().contains("another port"), "{error}");
+    let nowhere = statestore_embedded::Options::new(([192, 0, 2, 1], 1883));
+    let error = Broker::bind(nowhere).await.expect_err("not an address of this machine");
+    assert!(matches!(error, BindError::Address { .. }), "{error:?}");
+    drop(broker);
+}
+
+#[tokio::test]
+async fn a_stopped_broker_frees_its_port_and_a_dropped_one_too() {
+    timely(async {
+        let (broker, service) = start(options()).await;
+        let address = broker.local_addr();
+        broker.stop().await;
+        let other = Broker::bind(statestore_embedded::Options::new(address)).await;
+        drop(other.expect("the port is free"));
+        while let Err(error) = broker.start().await {
+            assert!(matches!(error, BindError::InUse(_)), "{error}");
+            tokio::task::yield_now().await;
+        }
+        service.connected().await.expect("the store is back");
+        assert_eq!(client(&broker, "a").await.get("k").await, Ok(None));
+        let mut service = service;
+        drop(broker);
+        assert!(service.stopped().await.to_string().contains("gone"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed() {
+    timely(async {
+        let (broker, _service) = start(options().max_connections(2)).await;
+        let first = Raw::connect(&broker, "first").await;
+        let silent =
+            tokio::net::TcpStream::connect(broker.local_addr()).await.expect("it connects");
+        assert!(Raw::open(&broker, "third", |_| {}).await.is_err(), "those that say nothing count");
+        drop((first, silent));
+        while Raw::open(&broker, "third", |_| {}).await.is_err() {}
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_beyond_the_rate_are_refused() {
+    timely(async {
+        let (broker, _service) = start(options().rate_limit(5)).await;
+        let mut raw = Raw::connect(&broker, "raw").await;
+        let mut reasons = Vec::new();
+        for _ in 0..8 {
+            reasons.push(raw.publish("t", false, "x").await);
+        }
+        assert_eq!(reasons[..5], [PubAckReason::Success; 5]);
+        assert!(reasons.contains(&PubAckReason::QuotaExceeded), "{reasons:?}");
+        let mut other = Raw::connect(&broker, "other").await;
+        assert_eq!(other.publish("t", false, "x").await, PubAckReason::Success, "each has its own");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_largest_packet_is_announced_and_held() {
+    timely(async {
+        let (broker, _service) = start(options().max_packet_size(10_000)).await;
+        let (mut raw, connack) = Raw::open(&broker, "raw", |_| {}).await.expect("a connection");
+        let told = connack.properties.and_then(|properties| properties.max_packet_size);
+        assert_eq!(told, Some(10_000));
+        assert_eq!(raw.publish("t", false, vec![0; 9_000]).await, PubAckReason::Success);
+    })
+    .await;
+    // By default no more than what the most timid of clients accepts, and enough for a megabyte.
+    timely(async {
+        let (broker, _service) = start(options()).await;
+        let (_, connack) = Raw::open(&broker, "raw", |_| {}).await.expect("a connection");
+        let told = connack.properties.and_then(|properties| properties.max_packet_size);
+        assert!(told.is_some_and(|told| (1_100_000..=268_435_455).contains(&told)), "{told:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_hurts_nobody_else() {
+    timely(async {
+        let (broker, service) = start(options()).await;
+        let mut slow = Raw::connect(&broker, "slow").await;
+        assert_eq!(slow.ask(&["KEYNOTIFY", "k"]).await, &b"+OK\r\n"[..]);
+        let mut reader = Raw::connect(&broker, "reader").await;
+        assert_eq!(reader.ask(&["KEYNOTIFY", "k"]).await, &b"+OK\r\n"[..]);
+        let writer = client(&broker, "writer").await;
+        let mut written = 0;
+        // Until its queue is full: then it is thrown out instead of missing something without knowing.
+        while service.figures().watches > 1 {
+            writer.set("k", vec![b'v'; 100_000]).await.expect("the store goes on");
+            reader.message().await;
+            written += 1;
+        }
+        assert!(written > 100, "it had some time");
+        assert_eq!(reader.heard.len(), written, "the other one hears all");
+        slow.ended().await;
+        let mut back = Raw::connect(&broker, "slow").await;
+        assert_eq!(back.ask(&["DEL", "k"]).await, &b":1\r\n"[..]);
+    })
+    .await;
+}
+
+/// A link that has subscribed as a store does.
+async fn subscribed(broker: &Broker) -> EmbeddedLink {
+    let mut link = broker.store_link();
+    link.connect().await.expect("it runs");
+    let mut store = Store::new(StoreConfig::new(1));
+    store.handle_connected();
+    while let Some(transmit) = store.poll_transmit() {
+        link.offer(transmit).expect("room");
+    }
+    assert!(
+        matches!(link.next(true).await, Ok(LinkEvent::Subscribed(_, reason)) if !reason.is_error())
+    );
+    link
+}
+
+/// The bytes of the next request.
+async fn request(link: &mut EmbeddedLink) -> Vec<u8> {
+    loop {
+        if let LinkEvent::Message(message) = link.next(true).await.expect("a connection") {
+            let incoming: Incoming<'_> = message.as_incoming().expect("a message");
+            return incoming.payload.to_vec();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_a_busy_store_or_are_refused_and_none_is_lost() {
+    let broker = Broker::bind(options().queue(4)).await.expect("it listens");
+    let mut link = subscribed(&broker).await;
+    let a_while = Duration::from_secs(3_600);
+    let asker = StateStore::builder("a").timeout(a_while).spawn(broker.link("a")).expect("an id");
+    let ask = |number: usize| {
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.set(format!("key {number:04}"), "v").await })
+    };
+    let mut calls: Vec<_> = (0..20).map(ask).collect();
+    // The store takes nothing for so long that publishers are told.
+    let nothing = tokio::time::timeout(Duration::from_secs(120), link.next(false)).await;
+    assert!(nothing.is_err(), "no message is taken while none is wanted");
+    let refused = calls.extract_if(.., |call| call.is_finished()).collect::<Vec<_>>();
+    let told = refused.len();
+    for call in refused {
+        let outcome = call.await.expect("no panic");
+        assert_eq!(outcome, Err(Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS)));
+    }
+    assert!(told > 0 && calls.len() >= 4, "{told} refused, {} wait", calls.len());
+    // Those that were not refused are there, in order.
+    let mut keys = Vec::new();
+    for _ in 0..calls.len() {
+        keys.push(request(&mut link).await);
+    }
+    assert!(keys.is_sorted(), "{keys:?}");
+    keys.dedup();
+    assert_eq!(keys.len(), calls.len());
+    // And it goes on as before.
+    let _next = ask(9_999);
+    let last = request(&mut link).await;
+    assert!(last.windows(8).any(|part| part == b"key 9999"));
+}

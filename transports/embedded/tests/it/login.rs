@@ -1,0 +1,123 @@
+//! Who may connect at all.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs, process};
+
+use rumqttc::v5::mqttbytes::v5::ConnectReturnCode;
+use rumqttc::v5::{ConnectionError, MqttOptions};
+use statestore_embedded::{Users, tls_config};
+use statestore_rumqttc::{connect, tls_config as client_config};
+use std::time::Duration;
+
+use crate::raw::Raw;
+use crate::{at, options, start, timely};
+
+#[tokio::test]
+async fn only_users_with_their_passwords_connect() {
+    timely(async {
+        let mut users = Users::default();
+        users.set("alice", "one").expect("a user");
+        users.set("bob", "two").expect("a user");
+        // By way of the file.
+        let users: Users = users.to_string().parse().expect("as it was written");
+        let (broker, _service) = start(options().users(users)).await;
+        let credentials = |user: &'static str, password: &'static str| {
+            move |options: &mut MqttOptions| {
+                options.set_credentials(user, password);
+            }
+        };
+        for (user, password) in [("alice", "two"), ("alice", ""), ("carol", "one"), ("", "")] {
+            match Raw::open(&broker, "c", credentials(user, password)).await {
+                Err(ConnectionError::ConnectionRefused(ConnectReturnCode::BadUserNamePassword)) => {
+                }
+                Err(error) => panic!("{user}: {error}"),
+                Ok(_) => panic!("{user} is in"),
+            }
+        }
+        assert!(Raw::open(&broker, "c", |_| {}).await.is_err(), "nobody without a name");
+        for (user, password) in [("alice", "one"), ("bob", "two")] {
+            let (mut raw, _) =
+                Raw::open(&broker, user, credentials(user, password)).await.expect("a connection");
+            raw.subscribe(&format!("clients/{user}/answers")).await;
+            assert_eq!(raw.ask(&["GET", "k"]).await, &b"$-1\r\n"[..]);
+        }
+    })
+    .await;
+}
+
+/// An authority, a broker and a client, as PEM files; gone with the test.
+struct Certificates(PathBuf);
+
+impl Certificates {
+    /// `None`, and a line that says so, where there is no openssl.
+    fn make(test: &str) -> Option<Self> {
+        let made = Self(env::temp_dir().join(format!("statestore-embedded-tls-{}", process::id())));
+        fs::create_dir_all(&made.0).expect("a directory of our own");
+        fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
+        let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        let authority = format!("req -x509 {new} -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
+        if !openssl(&made.0, &authority) {
+            println!("{test}: skipped, there is no openssl here");
+            return None;
+        }
+        for name in ["broker", "client"] {
+            let asks = format!("req {new} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+            let gets = format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile names -out {name}.pem"
+            );
+            assert!(openssl(&made.0, &asks) && openssl(&made.0, &gets), "a certificate");
+        }
+        Some(made)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.0.join(name)).expect("a PEM file")
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn openssl(directory: &Path, arguments: &str) -> bool {
+    let mut command = Command::new("openssl");
+    command.args(arguments.split_whitespace()).current_dir(directory);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[tokio::test]
+async fn both_sides_prove_who_they_are() {
+    let Some(made) = Certificates::make("both_sides_prove_who_they_are") else { return };
+    let authority = made.read("ca.pem");
+    let (chain, key) = (made.read("broker.pem"), made.read("broker.key"));
+    let config = tls_config(&chain, &key, Some(&authority)).expect("good files");
+    assert!(tls_config(&chain, &made.read("client.key"), None).is_err(), "another one's key");
+    assert!(tls_config(b"", &key, None).is_err() && tls_config(&chain, b"", None).is_err());
+    timely(async {
+        let (broker, _service) = start(options().tls(config)).await;
+        // One that never says anything holds up nobody.
+        let silent =
+            tokio::net::TcpStream::connect(broker.local_addr()).await.expect("it connects");
+        let port = broker.local_addr().port();
+        let options = |id: &str| statestore_rumqttc::Options::new(id, "localhost", port);
+        let (chain, key) = (made.read("client.pem"), made.read("client.key"));
+        let known = client_config(&authority, Some((&chain, &key))).expect("good files");
+        let store = connect(options("c1").tls(known)).expect("a client id");
+        store.set("k", "v").await.expect("a version");
+        assert!(store.get("k").await.expect("an answer").is_some());
+
+        let anonymous = client_config(&authority, None).expect("good files");
+        for stranger in [options("c2").tls(anonymous), at(&broker, "c3")] {
+            let stranger = connect(stranger).expect("a client id");
+            let short = Duration::from_millis(300);
+            assert!(stranger.get("k").timeout(short).await.is_err());
+        }
+        drop(silent);
+    })
+    .await;
+}
