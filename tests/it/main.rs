@@ -10,6 +10,7 @@ mod decide;
 mod exhaustive;
 mod killers;
 mod laws;
+mod lock;
 mod machine_fuzz;
 mod sim;
 mod sizes;
