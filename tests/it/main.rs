@@ -4,6 +4,7 @@ mod alloc;
 mod client;
 mod conformance;
 mod contract_client;
+mod contract_lock;
 mod contract_store;
 mod corpus;
 mod decide;
