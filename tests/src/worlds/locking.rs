@@ -1,104 +1,26 @@
 //! Contenders for one lock: answers are lost, processes sleep longer than the lease, clocks disagree, time passes at
 //! any moment. The locks are the production machine, the store is the naive model.
 
-use std::collections::VecDeque;
+mod parts;
+
 use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
-use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent, LockState, Ticket};
+use statestore_proto::lock::{Action, LockEvent, LockState};
 use statestore_proto::message::{Command, Condition, Notification, Reply};
 use statestore_proto::time::{Instant, Now, UnixTime};
+
+pub use parts::{Budget, Fault};
 
 use super::SmallWorld;
 use crate::model::clock::{Stamp, text};
 use crate::model::{Item, Model, Request as Asked};
+use parts::{Contender, Down, EPOCH, LEASE, LOCK, ORIGIN, RATE, TIMEOUT, Up, WALL};
 
-const LOCK: &[u8] = b"lock";
 const DATA: &[u8] = b"data";
-const EPOCH: u64 = 1_000_000;
-
-/// The lease of every contender.
-const LEASE: u64 = 100;
-
-/// How long an answer may take.
-const TIMEOUT: u64 = 30;
-
-/// What is broken on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing.
-    None,
-    /// Guarded writes go without their token.
-    NoToken,
-    /// A holder considers its lease over later than it knows it to be, by as much as an answer may take.
-    NegativeMargin,
-    /// There is no margin for clocks that run at different rates.
-    NoMargin,
-    /// A waiter listens, and looks at no clock.
-    NoTimer,
-    /// What is given up is not removed, but the lock is told that it was.
-    NoVdel,
-    /// Both contenders have the same name and nonce, as one would that kept its nonce over a restart.
-    SameSession,
-}
-
-/// How much may happen.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    /// Contenders, three at most.
-    pub contenders: usize,
-    /// Tries of each.
-    pub tries: u8,
-    /// Releases of each.
-    pub releases: u8,
-    /// Guarded writes of each.
-    pub writes: u8,
-    /// Messages lost.
-    pub losses: u8,
-    /// Times that somebody falls asleep.
-    pub sleeps: u8,
-    /// Times that time passes.
-    pub ticks: u8,
-    /// Whether tries give up after half a lease.
-    pub deadlines: bool,
-    /// Whether the first holds the lock already.
-    pub held: bool,
-}
-
-/// What a contender has sent.
-#[derive(Clone, Debug)]
-enum Up {
-    Lock(Ticket, Command<Bytes>),
-    Observe,
-    /// A write to the protected key, the token that it was guarded with, and the one that it carries.
-    Write(FencingToken, Option<FencingToken>),
-}
-
-/// What comes back.
-#[derive(Clone, Debug)]
-enum Down {
-    Outcome(Ticket, Outcome),
-    Watch(WatchEvent),
-}
-
-#[derive(Clone, Debug)]
-struct Contender {
-    lock: Lock,
-    tries: u8,
-    releases: u8,
-    writes: u8,
-    asleep: bool,
-    up: VecDeque<Up>,
-    down: VecDeque<Down>,
-    /// The request outstanding, and when it times out.
-    outstanding: Option<(Ticket, u64)>,
-    observing: bool,
-    /// Whether something of it was lost or late, so that it cannot know what the store has.
-    unlucky: bool,
-}
 
 /// The world.
 #[derive(Clone, Debug)]
@@ -114,15 +36,6 @@ pub struct Locking {
     last_write: Option<FencingToken>,
 }
 
-/// Milliseconds that a contender's wall clock is ahead of the store's, plus as many as the world's monotonic origin.
-const WALL: [u64; 3] = [EPOCH + 30_000, EPOCH - 30_000, EPOCH];
-
-/// Where each monotonic clock begins.
-const ORIGIN: [u64; 3] = [0, 7_000, 900];
-
-/// How many milliseconds each monotonic clock counts in a thousand: the first is slow.
-const RATE: [u64; 3] = [950, 1_000, 1_000];
-
 impl Locking {
     /// Nobody has asked for the lock yet, or the first one holds it.
     ///
@@ -130,34 +43,13 @@ impl Locking {
     /// When a try without contenders and faults fails.
     #[must_use]
     pub fn new(fault: Fault, budget: Budget) -> Self {
-        let contender = |number: usize| {
-            let nonce = if fault == Fault::SameSession { 0 } else { number as u64 };
-            let margin = if fault == Fault::NoMargin { 0 } else { 10 };
-            let millis = Duration::from_millis;
-            let config = LockConfig::new(LOCK, "contender", nonce.to_be_bytes(), millis(LEASE))
-                .margin(millis(margin))
-                .renew_after(millis(45))
-                .timeout(millis(TIMEOUT))
-                .longest_lease(millis(LEASE + 10))
-                .retry(millis(10), millis(10));
-            Contender {
-                lock: Lock::new(config),
-                tries: budget.tries,
-                releases: budget.releases,
-                writes: budget.writes,
-                asleep: false,
-                up: VecDeque::new(),
-                down: VecDeque::new(),
-                outstanding: None,
-                observing: false,
-                unlucky: false,
-            }
-        };
         let mut world = Self {
             fault,
             budget,
             model: Model::new("StateStore"),
-            contenders: (0..budget.contenders).map(contender).collect(),
+            contenders: (0..budget.contenders)
+                .map(|who| Contender::new(fault, &budget, who))
+                .collect(),
             now: 0,
             last_token: None,
             last_write: None,
@@ -372,12 +264,12 @@ impl Locking {
         let local = self.local(who);
         let one = &mut self.contenders[who];
         match one.down.pop_front() {
-            Some(Down::Outcome(ticket, outcome)) => {
-                // One that has timed out already is stale.
-                if one.outstanding.is_some_and(|(other, _)| other == ticket) {
-                    one.outstanding = None;
-                    one.lock.handle_outcome(local, ticket, Ok(outcome));
-                }
+            // One that has timed out already is stale.
+            Some(Down::Outcome(ticket, outcome))
+                if one.outstanding.is_some_and(|(other, _)| other == ticket) =>
+            {
+                one.outstanding = None;
+                one.lock.handle_outcome(local, ticket, Ok(outcome));
             }
             Some(Down::Watch(event)) if one.observing => one.lock.handle_watch(local, &event),
             _ => {}
