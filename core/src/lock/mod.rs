@@ -103,7 +103,8 @@
 //!   its token is reported to [`handle_fenced_out`](Lock::handle_fenced_out). The token of a key goes when the key is
 //!   deleted or expires.
 //! * *Nobody else holds the lock while `is_held` is true*, under equal clock rates and the margin, and as long as nobody
-//!   deletes or overwrites its key by other means.
+//!   deletes or overwrites its key by other means and the store does not forget it, as one in memory does that starts
+//!   again.
 //! * *Side effects elsewhere are not protected.* Between asking `is_held` and switching the boiler on, the process may
 //!   sleep for longer than the lease. Only something that checks tokens can refuse then.
 //!
@@ -399,11 +400,13 @@ impl Lock {
         &self.observed
     }
 
-    /// Whether nothing is outstanding and nothing is left to be done: the lock can be dropped and leaves nothing behind.
+    /// Whether nothing is outstanding and nothing is left to be done: the lock can be dropped and leaves nothing behind,
+    /// but the watch of [`watch_holder`](LockConfig::watch_holder), which has no end of its own.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let active = matches!(self.state, LockState::Waiting | LockState::Held);
-        !active && self.pending.is_none() && self.cleaning_ends().is_none()
+        let watches = self.watching == Watching::On && !self.config.watch_holder;
+        !active && !watches && self.pending.is_none() && self.cleaning_ends().is_none()
     }
 }
 

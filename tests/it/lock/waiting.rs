@@ -144,6 +144,7 @@ fn waiting_ends_at_the_deadline() {
     rig.idle_until(10, 600);
     rig.lock.handle_timeout(at(600));
     assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::Deadline)]);
+    assert!(!rig.lock.is_settled(), "the watch is still to be ended");
     assert!(matches!(rig.lock.poll_action(at(600)), Some(Action::Unobserve)));
     assert!(rig.lock.poll_action(at(600)).is_none() && rig.lock.is_settled());
     let mut rig = Rig::new(config());
