@@ -8,6 +8,7 @@ use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, Wa
 use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::Now;
+use statestore_tests::sim::locks::{self, LockTwin};
 use statestore_tests::sim::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
 
 /// Runs 2,000 seeds together with its four fellows.
@@ -218,4 +219,54 @@ fn a_request_sent_twice_in_one_session_is_not_said_to_be_rejected() {
     let token = request.token.expect("requests want to hear of their PUBACK");
     client.handle_published(now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
     assert_eq!(client.poll_event(), Some(Event::Completed { id, outcome: Outcome::Unknown }));
+}
+
+#[test]
+fn locks_exclude_fence_and_come_free() {
+    let mut met: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in 0..2_000 {
+        let report = locks::run(seed, LockTwin::Sound);
+        assert_eq!(report.wrong, None, "seed {seed}");
+        for (name, count) in report.events {
+            *met.entry(name).or_default() += count;
+        }
+    }
+    let expected = [
+        "Acquired",
+        "Renewed",
+        "Lost",
+        "Expired",
+        "Released true",
+        "Released false",
+        "GaveUp Taken",
+        "GaveUp Deadline",
+        "GaveUp Cancelled",
+        "GaveUp NoAnswer",
+        "Observed",
+    ];
+    for name in expected {
+        assert!(met.get(name).is_some_and(|count| *count >= 20), "{name} is too rare: {met:?}");
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_of_locks() {
+    for seed in 0..50 {
+        let events = || locks::run(seed, LockTwin::Sound).events;
+        assert_eq!(events(), events(), "seed {seed}");
+    }
+}
+
+#[test]
+fn broken_locks_are_noticed() {
+    for (twin, wrong) in [
+        (LockTwin::NoToken, "came after"),
+        (LockTwin::NoClock, "hold the lock"),
+        (LockTwin::SameSession, "hold the lock"),
+        (LockTwin::NoVdel, "left the lock behind"),
+    ] {
+        let found = (0..300).filter_map(|seed| locks::run(seed, twin).wrong);
+        let found: Vec<String> = found.filter(|found| found.contains(wrong)).collect();
+        assert!(found.len() >= 5, "{twin:?} is noticed {} times only", found.len());
+    }
 }

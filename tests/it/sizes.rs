@@ -10,6 +10,10 @@ use statestore_proto::hlc::{
     ClockDriftError, FencingToken, Hlc, HlcRef, HybridClock, NodeId, NodeIdError, NodeIdRef,
     ParseHlcError, Timestamp, Version,
 };
+use statestore_proto::lock::{
+    AcquireError, Action, GiveUp, Holder, Lock, LockConfig, LockEvent, LockState, Loss, Observed,
+    Ticket,
+};
 use statestore_proto::message::{
     Command, CommandKind, Condition, Dialect, Expiry, Notification, Operand, PeerError,
     PeerErrorKind, Refusal, Reply, ServiceError, WordCase,
@@ -97,6 +101,7 @@ fn values_and_errors_go_anywhere() {
         is_an_error::<BufferTooSmall>(),
         is_an_error::<TopicError>(),
         is_an_error::<Refusal>(),
+        is_an_error::<AcquireError>(),
         is_an_error::<ServiceError<&'static [u8]>>(),
     ];
     let keys = [
@@ -111,6 +116,7 @@ fn values_and_errors_go_anywhere() {
         is_a_key::<CommandKind>(),
         is_a_key::<Instant>(),
         is_a_key::<UnixTime>(),
+        is_a_key::<Ticket>(),
     ];
     let values = [
         is_a_value::<Command<Bytes>>(),
@@ -134,6 +140,9 @@ fn values_and_errors_go_anywhere() {
         is_a_value::<NotificationFilter<'static>>(),
         is_a_value::<ReceivedTopic<'static>>(),
         goes_anywhere::<HybridClock>(),
+        is_a_value::<(LockState, LockEvent, Loss, GiveUp)>(),
+        is_a_value::<(Holder, Observed)>(),
+        goes_anywhere::<(Lock, LockConfig, Action)>(),
     ];
     assert!(errors.into_iter().chain(keys).chain(values).all(|named| named));
 }

@@ -1,6 +1,9 @@
 //! Every order of events in small worlds, each with a twin that must fail.
 
-use statestore_tests::worlds::{Counterexample, Duplicates, Explored, Fencing, Watching, explore};
+use statestore_tests::worlds::{
+    Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Locking, Watching, explore,
+    explore_copies,
+};
 
 fn explored(name: &str, result: Result<Explored, Counterexample>, least: usize) {
     let explored = result.unwrap_or_else(|found| panic!("{name}: {found:#?}"));
@@ -42,4 +45,90 @@ fn an_observer_that_is_not_registered_again_is_out_of_date() {
     let found = explore(|| Watching::new(1, true)).unwrap_err();
     println!("{found:#?}");
     assert!(found.wrong.contains("but the store has"), "{found:?}");
+}
+
+/// Two contenders, and no more than what the stories below are about.
+const TWO: Budget = Budget {
+    contenders: 2,
+    tries: 1,
+    releases: 1,
+    writes: 0,
+    losses: 0,
+    sleeps: 0,
+    ticks: 2,
+    deadlines: false,
+    held: false,
+};
+
+fn sound(name: &str, budget: Budget, least: usize) {
+    explored(name, explore_copies(Locking::new(Fault::None, budget)), least);
+}
+
+fn caught(fault: Fault, budget: Budget, wrong: &str) {
+    let found = explore_copies(Locking::new(fault, budget)).unwrap_err();
+    println!("{fault:?}: {found:#?}");
+    assert!(found.wrong.contains(wrong), "{found:?}");
+}
+
+#[test]
+fn two_contend() {
+    sound("locks", TWO, 5_000);
+}
+
+const LOSSY: Budget = Budget { losses: 2, releases: 0, ticks: 3, held: true, ..TWO };
+
+#[test]
+fn locks_survive_lost_messages() {
+    sound("lossy locks", LOSSY, 1_000);
+}
+
+const SLEEPY: Budget = Budget { writes: 1, sleeps: 1, releases: 0, held: true, ..TWO };
+
+#[test]
+fn a_holder_that_was_asleep_writes_nothing() {
+    sound("sleepy locks", SLEEPY, 1_000);
+}
+
+const HURRIED: Budget = Budget { deadlines: true, tries: 2, releases: 0, ticks: 3, ..TWO };
+
+#[test]
+fn locks_that_are_given_up_are_given_back() {
+    sound("hurried locks", HURRIED, 1_000);
+}
+
+const THREE: Budget = Budget { contenders: 3, held: true, ticks: 1, ..TWO };
+
+#[test]
+fn three_contend() {
+    sound("three locks", THREE, 1_000);
+}
+
+#[test]
+fn without_its_token_a_holder_that_was_asleep_writes() {
+    caught(Fault::NoToken, SLEEPY, "a stale write");
+}
+
+#[test]
+fn a_lease_that_is_thought_to_be_longer_has_two_holders() {
+    caught(Fault::NegativeMargin, SLEEPY, "both");
+}
+
+#[test]
+fn without_a_margin_a_slow_clock_has_two_holders() {
+    caught(Fault::NoMargin, SLEEPY, "both");
+}
+
+#[test]
+fn a_waiter_without_a_timer_waits_for_ever() {
+    caught(Fault::NoTimer, LOSSY, "nobody gets the lock");
+}
+
+#[test]
+fn a_lock_that_is_not_removed_is_left_behind() {
+    caught(Fault::NoVdel, TWO, "left the lock behind");
+}
+
+#[test]
+fn contenders_of_one_session_both_hold() {
+    caught(Fault::SameSession, TWO, "both");
 }

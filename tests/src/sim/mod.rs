@@ -19,6 +19,7 @@ pub mod check;
 mod commands;
 mod driver;
 mod history;
+pub mod locks;
 mod scenario;
 mod truth;
 mod twin;

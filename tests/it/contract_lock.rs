@@ -1,0 +1,348 @@
+//! The eight clauses of the poll contract, for the lock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use statestore_proto::client::{Outcome, SubmitError, WatchEnd, WatchEvent};
+use statestore_proto::hlc::{Hlc, Version};
+use statestore_proto::lock::{
+    AcquireError, Action, Lock, LockConfig, LockEvent, LockState, Ticket,
+};
+use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
+use statestore_proto::time::Instant;
+use statestore_tests::counting::{allocations, live_bytes};
+
+/// What is done, and two numbers that say how.
+type Op = (u8, u8, u8);
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let tags = prop::sample::select(&b"aatraaooooooooowwwTTTTTTfr"[..]);
+    prop::collection::vec((tags, any::<u8>(), any::<u8>()), 0..80)
+}
+
+struct Rig {
+    lock: Lock,
+    now: Instant,
+    outstanding: Vec<Ticket>,
+    /// Whether the one outstanding is a VDEL.
+    freeing: bool,
+    settled: Vec<Ticket>,
+    versions: u64,
+    value: Bytes,
+    accepted: usize,
+    told: Vec<LockEvent>,
+    wanted: Vec<String>,
+}
+
+impl Rig {
+    fn new(watch: bool) -> Self {
+        let lease = Duration::from_millis(1_000);
+        let config = LockConfig::new("lock", "me", *b"noncenon", lease).watch_holder(watch);
+        Self {
+            lock: Lock::new(config),
+            now: Instant::default(),
+            outstanding: Vec::new(),
+            freeing: false,
+            settled: Vec::new(),
+            versions: 10,
+            value: Bytes::new(),
+            accepted: 0,
+            told: Vec::new(),
+            wanted: Vec::new(),
+        }
+    }
+
+    fn version(&self, which: u8) -> Option<Version> {
+        let wall = (self.versions + 2).saturating_sub(u64::from(which % 8));
+        let hlc: Hlc = format!("{wall}:0:S").parse().unwrap();
+        (which < 250).then(|| Version::new(hlc))
+    }
+
+    fn apply(&mut self, (tag, what, how): Op) {
+        let now = self.now;
+        match tag {
+            b'a' | b't' => {
+                let deadline =
+                    (what < 128).then(|| now + Duration::from_millis(u64::from(how) * 20));
+                let mut begin = || match tag {
+                    b'a' => self.lock.acquire(now, deadline),
+                    _ => self.lock.try_acquire(now),
+                };
+                let mut begun = begin();
+                if begun == Err(AcquireError::Full) {
+                    self.told.extend(std::iter::from_fn(|| self.lock.poll_event()));
+                    begun = match tag {
+                        b'a' => self.lock.acquire(now, deadline),
+                        _ => self.lock.try_acquire(now),
+                    };
+                }
+                self.accepted += usize::from(begun.is_ok());
+            }
+            b'r' => _ = self.lock.release(now),
+            b'o' => {
+                if let Some(ticket) = self.outstanding.pop() {
+                    self.versions += 3;
+                    let outcome = self.outcome(what, how);
+                    self.lock.handle_outcome(now, ticket, outcome);
+                    self.settled.push(ticket);
+                }
+            }
+            b'w' => {
+                let event = self.event(what, how);
+                self.lock.handle_watch(now, &event);
+            }
+            b'T' => {
+                self.now = match what {
+                    0..=99 => now + Duration::from_millis(u64::from(how)),
+                    100..=229 => self.lock.poll_timeout().unwrap_or(now).max(now),
+                    _ => now + Duration::from_millis(u64::from(how) * 20),
+                };
+                self.lock.handle_timeout(self.now);
+            }
+            _ => {
+                if let Some(token) = self.lock.token(now).cloned() {
+                    self.lock.handle_fenced_out(now, &token);
+                }
+            }
+        }
+        self.take_actions();
+    }
+
+    fn outcome(&self, what: u8, how: u8) -> Result<Outcome, SubmitError> {
+        let replied = |reply| Ok(Outcome::Replied { reply, version: self.version(how) });
+        match what {
+            0..=119 => replied(Reply::Done),
+            120..=149 => replied(Reply::NotApplied),
+            150..=179 => replied(Reply::Removed),
+            180..=189 => replied(Reply::NothingRemoved),
+            190..=209 => Ok(Outcome::TimedOut { sent: how & 1 == 0 }),
+            210..=219 => Ok(Outcome::Unknown),
+            220..=229 => replied(Reply::Value(Bytes::from_static(b"?"))),
+            230..=239 => Err(SubmitError::Full),
+            240..=244 => replied(Reply::Error(Refusal::QuotaExceeded.into())),
+            245..=249 => replied(Reply::Error(Refusal::NotAuthorized.into())),
+            _ => Err(SubmitError::EmptyKey),
+        }
+    }
+
+    fn event(&self, what: u8, how: u8) -> WatchEvent {
+        let version = self.version(how);
+        match what {
+            0..=79 => WatchEvent::Changed { value: None, version },
+            80..=139 => WatchEvent::Changed { value: Some(self.value.clone()), version },
+            140..=189 => WatchEvent::Changed { value: Some(Bytes::from_static(b"other")), version },
+            190..=219 => WatchEvent::Live,
+            220..=239 => WatchEvent::Gap,
+            240..=247 => WatchEvent::Ended(WatchEnd::Stopped),
+            _ => WatchEvent::Ended(WatchEnd::Refused(ServiceError::Known(Refusal::QuotaExceeded))),
+        }
+    }
+
+    fn take_actions(&mut self) {
+        while let Some(action) = self.lock.poll_action(self.now) {
+            self.wanted.push(format!("{:?} {action:?}", self.now));
+            let Action::Submit { ticket, request } = action else { continue };
+            // A VDEL may be left unanswered: when the lease is over nobody waits for it.
+            assert!(self.outstanding.is_empty() || self.freeing, "one request at a time");
+            self.freeing = matches!(request.command(), Command::VDel { .. });
+            self.settled.append(&mut self.outstanding);
+            assert!(request.time_limit().is_some_and(|limit| !limit.is_zero()), "{request:?}");
+            if let Command::Set { value, .. } = request.command() {
+                self.value = value.clone();
+            }
+            self.outstanding.push(ticket);
+        }
+    }
+
+    fn drain(&mut self) {
+        self.told.extend(std::iter::from_fn(|| self.lock.poll_event()));
+    }
+
+    /// The events of which none is left out however seldom they are polled.
+    fn lasting(&self) -> Vec<LockEvent> {
+        let lasts = |event: &&LockEvent| {
+            !matches!(event, LockEvent::Renewed { .. } | LockEvent::Observed(_))
+        };
+        self.told.iter().filter(lasts).cloned().collect()
+    }
+}
+
+fn run(watch: bool, ops: &[Op]) -> Rig {
+    let mut rig = Rig::new(watch);
+    for op in ops {
+        rig.apply(*op);
+        rig.drain();
+    }
+    rig
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clause_1_any_order(watch: bool, ops in ops(), polls in prop::collection::vec(0_u8..4, 80)) {
+        let mut rig = Rig::new(watch);
+        for (op, polls) in ops.iter().zip(polls) {
+            rig.apply(*op);
+            for _ in 0..polls {
+                rig.told.extend(rig.lock.poll_event());
+                rig.take_actions();
+            }
+        }
+        rig.drain();
+        let other = run(watch, &ops);
+        prop_assert_eq!((rig.lasting(), &rig.wanted), (other.lasting(), &other.wanted));
+    }
+
+    #[test]
+    fn clause_3_deadlines_advance(watch: bool, ops in ops(), start in prop::sample::select(&[0, u64::MAX - 3_000][..])) {
+        let mut rig = Rig::new(watch);
+        rig.now = Instant::from_millis(start);
+        for op in ops {
+            rig.apply(op);
+            if let Some(due) = rig.lock.poll_timeout() {
+                rig.now = due.max(rig.now);
+                rig.lock.handle_timeout(rig.now);
+                prop_assert!(rig.lock.poll_timeout().is_none_or(|next| next > rig.now));
+            }
+        }
+    }
+
+    #[test]
+    fn clause_4_early_is_harmless(watch: bool, ops in ops()) {
+        let mut rig = Rig::new(watch);
+        for op in &ops {
+            if rig.lock.poll_timeout().is_none_or(|due| due > rig.now) {
+                let before = format!("{:?}", rig.lock);
+                rig.lock.handle_timeout(rig.now);
+                rig.lock.handle_timeout(rig.now);
+                prop_assert_eq!(before, format!("{:?}", rig.lock));
+            }
+            rig.apply(*op);
+            rig.drain();
+        }
+        let other = run(watch, &ops);
+        prop_assert_eq!((rig.told, rig.wanted), (other.told, other.wanted));
+    }
+
+    #[test]
+    fn clause_6_exactly_once(watch: bool, ops in ops()) {
+        let mut rig = run(watch, &ops);
+        rig.lock.release(rig.now);
+        // Long after: nothing is outstanding but what was never answered.
+        rig.now = rig.now + Duration::from_secs(10);
+        rig.lock.handle_timeout(rig.now);
+        rig.apply((b'o', 120, 0));
+        rig.drain();
+        rig.now = rig.now + Duration::from_secs(10);
+        rig.lock.handle_timeout(rig.now);
+        rig.drain();
+        let count = |is: fn(&LockEvent) -> bool| rig.told.iter().filter(|event| is(event)).count();
+        let acquired = count(|event| matches!(event, LockEvent::Acquired { .. }));
+        let gave_up = count(|event| matches!(event, LockEvent::GaveUp(_)));
+        let over = count(|event| matches!(event, LockEvent::Lost(_) | LockEvent::Released { .. }));
+        prop_assert_eq!((acquired + gave_up, over), (rig.accepted, acquired), "{:?}", rig.told);
+        prop_assert!(rig.lock.is_settled(), "{:?}", rig.lock);
+    }
+
+    #[test]
+    fn clause_6_tokens_grow_and_holding_matches_the_events(watch: bool, ops in ops()) {
+        let mut rig = Rig::new(watch);
+        let mut held = false;
+        let mut last = None;
+        for op in ops {
+            rig.apply(op);
+            for event in std::iter::from_fn(|| rig.lock.poll_event()) {
+                match event {
+                    LockEvent::Acquired { token } | LockEvent::Renewed { token } => {
+                        held = true;
+                        prop_assert!(last.as_ref().is_none_or(|last| *last < token));
+                        last = Some(token);
+                    }
+                    LockEvent::Lost(_) => held = false,
+                    _ => {}
+                }
+            }
+            held &= rig.lock.state() != LockState::Released;
+            prop_assert_eq!(rig.lock.is_held(rig.now), held);
+            prop_assert_eq!(rig.lock.token(rig.now), last.as_ref().filter(|_| held));
+        }
+    }
+
+    #[test]
+    fn clause_7_local_damage(ops in ops(), hostile in prop::collection::vec((any::<u8>(), any::<u8>()), 80)) {
+        let mut rig = Rig::new(false);
+        for (op, (what, how)) in ops.iter().zip(hostile) {
+            rig.apply(*op);
+            // A second outcome for a request, and what is told of a watch that nobody asked for.
+            if let Some(ticket) = rig.settled.last().copied() {
+                let outcome = rig.outcome(what, how);
+                rig.lock.handle_outcome(rig.now, ticket, outcome);
+            }
+            let observes = rig.wanted.iter().rev().find(|wanted| wanted.contains("bserve"));
+            if observes.is_none_or(|last| last.contains("Unobserve")) {
+                let event = rig.event(what, how);
+                rig.lock.handle_watch(rig.now, &event);
+            }
+            rig.take_actions();
+            rig.drain();
+        }
+        let other = run(false, &ops);
+        prop_assert_eq!((rig.told, rig.wanted), (other.told, other.wanted));
+    }
+
+    #[test]
+    fn clause_8_replayable(watch: bool, ops in ops()) {
+        let (one, other) = (run(watch, &ops), run(watch, &ops));
+        prop_assert_eq!((one.told, one.wanted), (other.told, other.wanted));
+    }
+}
+
+#[test]
+fn clause_2_idle_is_free() {
+    for answers in 0..3 {
+        let mut rig = Rig::new(false);
+        rig.apply((b'a', 255, 0));
+        (0..answers).for_each(|_| rig.apply((b'o', 0, 0)));
+        rig.drain();
+        let (before, state) = (allocations(), format!("{:?}", rig.lock));
+        let printed = allocations() - before;
+        let before = allocations();
+        for _ in 0..200_000 {
+            assert!(rig.lock.poll_action(rig.now).is_none() && rig.lock.poll_event().is_none());
+            assert_eq!(rig.lock.poll_timeout().is_some(), answers > 0);
+        }
+        assert_eq!(allocations() - before, 0);
+        assert!(printed > 0 && state == format!("{:?}", rig.lock), "a poll has changed something");
+    }
+}
+
+#[test]
+fn clause_5_bounded() {
+    let mut rig = Rig::new(true);
+    let mut flood = || {
+        let mut full = 0;
+        for round in 0..2_000_u32 {
+            full += usize::from(rig.lock.acquire(rig.now, None) == Err(AcquireError::Full));
+            for what in [0, 100, 0, 200, 0, 150, 0] {
+                rig.apply((b'w', what, 0));
+                rig.apply((b'w', 190, 0));
+                rig.apply((b'T', 100, 0));
+                rig.apply((b'o', if round % 3 == 0 { 0 } else { what }, 0));
+            }
+            rig.lock.release(rig.now);
+            rig.apply((b'o', 0, 0));
+            rig.apply((b'o', 150, 0));
+            (rig.wanted, rig.settled) = (Vec::new(), Vec::new());
+        }
+        full
+    };
+    let (first, before) = (flood(), live_bytes());
+    assert!(flood() > 1_900 && first > 1_900, "nobody polls");
+    let growth = live_bytes() - before;
+    assert!(growth.abs() < 2_048, "{growth} bytes more after the second flood");
+    rig.drain();
+    assert!(rig.told.len() <= 16 + 4, "{} events: {:?}", rig.told.len(), rig.told);
+    assert_eq!(rig.lock.acquire(rig.now, None), Ok(()));
+}

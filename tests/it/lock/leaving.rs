@@ -1,0 +1,163 @@
+//! Giving back what is held, and what may have been taken.
+
+use super::*;
+use statestore_proto::lock::{GiveUp, LockState, Loss};
+
+#[test]
+fn a_release_is_one_vdel_and_one_event() {
+    for (reply, confirmed) in [
+        (Reply::Removed, true),
+        (Reply::NothingRemoved, true),
+        (Reply::NotApplied, true),
+        (Reply::Error(Refusal::NotAuthorized.into()), false),
+    ] {
+        let mut rig = Rig::held();
+        assert!(rig.lock.release(at(20)));
+        assert_eq!(rig.lock.state(), LockState::Released);
+        assert!(!rig.lock.is_held(at(20)) && !rig.lock.is_settled());
+        assert!(!rig.lock.release(at(20)), "once");
+        let ticket = rig.frees(20);
+        assert!(rig.lock.poll_action(at(20)).is_none());
+        rig.answer(30, ticket, replied(reply, None));
+        assert_eq!(rig.events(), [LockEvent::Released { confirmed }]);
+        assert!(rig.lock.is_settled() && rig.lock.poll_timeout().is_none());
+        rig.answer(40, ticket, replied(Reply::Removed, None));
+        assert_eq!(rig.events(), []);
+    }
+}
+
+#[test]
+fn a_release_that_is_not_answered_is_tried_until_the_lease_is_over() {
+    for failure in [lost(), Ok(Outcome::Unknown), Err(SubmitError::Full)] {
+        let mut rig = Rig::held();
+        rig.lock.release(at(20));
+        let (mut now, mut tries) = (20, 0);
+        while now < 1_010 {
+            let ticket = rig.frees(now);
+            tries += 1;
+            assert!(rig.lock.poll_timeout() == Some(at(1_010)), "bounded while outstanding");
+            rig.answer(now + 5, ticket, failure.clone());
+            assert_eq!(rig.events(), []);
+            now = rig.lock.poll_timeout().unwrap().as_millis();
+        }
+        assert!(tries >= 6, "{tries}");
+        rig.lock.handle_timeout(at(1_010));
+        assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
+        assert!(rig.lock.is_settled() && rig.lock.poll_action(at(1_010)).is_none());
+    }
+}
+
+#[test]
+fn a_release_whose_answer_never_comes_ends_with_the_lease() {
+    let mut rig = Rig::held();
+    rig.lock.release(at(20));
+    let ticket = rig.frees(20);
+    rig.lock.handle_timeout(at(1_009));
+    assert_eq!(rig.events(), []);
+    rig.lock.handle_timeout(at(1_010));
+    assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
+    rig.answer(1_020, ticket, replied(Reply::Removed, None));
+    assert_eq!(rig.events(), []);
+}
+
+#[test]
+fn a_release_waits_for_the_renewal_on_its_way() {
+    for (outcome, frees) in [(done(6), true), (lost(), true), (not_applied(), false)] {
+        let mut rig = Rig::held();
+        let renewal = rig.takes(300);
+        rig.lock.release(at(310));
+        assert!(rig.lock.poll_action(at(310)).is_none(), "one request at a time");
+        rig.answer(320, renewal, outcome);
+        if frees {
+            let ticket = rig.frees(320);
+            rig.answer(330, ticket, replied(Reply::Removed, None));
+        }
+        assert_eq!(rig.events(), [LockEvent::Released { confirmed: true }]);
+        assert!(rig.lock.is_settled() && rig.lock.poll_action(at(330)).is_none());
+    }
+}
+
+#[test]
+fn a_late_success_after_giving_up_is_given_back() {
+    for outcome in [done(5), lost(), Ok(Outcome::Unknown)] {
+        for deadline in [Some(100), None] {
+            let mut rig = Rig::new(config());
+            rig.lock.acquire(at(0), deadline.map(at)).unwrap();
+            let ticket = rig.takes(0);
+            let reason = if deadline.is_some() {
+                rig.lock.handle_timeout(at(100));
+                GiveUp::Deadline
+            } else {
+                assert!(rig.lock.release(at(100)));
+                GiveUp::Cancelled
+            };
+            assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
+            assert!(rig.lock.poll_action(at(100)).is_none() && !rig.lock.is_settled());
+            rig.answer(110, ticket, outcome.clone());
+            assert_eq!(rig.lock.state(), LockState::Free);
+            let ticket = rig.frees(110);
+            rig.answer(120, ticket, replied(Reply::Removed, None));
+            assert!(rig.lock.is_settled());
+            assert_eq!(rig.events(), [], "nothing was held");
+        }
+    }
+}
+
+#[test]
+fn a_try_that_cannot_have_been_applied_is_not_given_back() {
+    for outcome in [not_applied(), Ok(Outcome::TimedOut { sent: false }), Err(SubmitError::Full)] {
+        let mut rig = Rig::new(config());
+        rig.lock.acquire(at(0), None).unwrap();
+        let ticket = rig.takes(0);
+        rig.lock.release(at(100));
+        rig.answer(110, ticket, outcome);
+        assert!(rig.lock.is_settled() && rig.lock.poll_action(at(110)).is_none());
+    }
+}
+
+#[test]
+fn an_earlier_try_without_answer_is_given_back_too() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(250, ticket, lost());
+    rig.lock.release(at(260));
+    rig.frees(260);
+}
+
+#[test]
+fn what_was_lost_is_given_back_and_its_value_is_never_used_again() {
+    let mut rig = Rig::held();
+    rig.lock.handle_timeout(at(900));
+    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+    rig.lock.acquire(at(900), None).unwrap();
+    let ticket = rig.frees(900);
+    assert!(rig.lock.poll_action(at(900)).is_none(), "first the old one");
+    rig.answer(910, ticket, replied(Reply::Removed, None));
+    let ticket = rig.takes_as(910, "me/3132333435363738/2");
+    rig.answer(920, ticket, done(7));
+    assert_eq!(rig.events(), [LockEvent::Acquired { token: token(7) }]);
+}
+
+#[test]
+fn what_cannot_be_given_back_is_waited_out_before_the_next_try() {
+    let mut rig = Rig::held();
+    rig.lock.release(at(20));
+    let ticket = rig.frees(20);
+    rig.lock.acquire(at(30), None).unwrap();
+    assert!(rig.lock.poll_action(at(1_009)).is_none());
+    rig.lock.handle_timeout(at(1_010));
+    assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
+    rig.takes_as(1_010, "me/3132333435363738/2");
+    rig.answer(1_015, ticket, replied(Reply::Removed, None));
+    assert_eq!(rig.events(), [], "nobody waits for that any more");
+}
+
+#[test]
+fn giving_up_what_is_neither_held_nor_wanted_is_nothing() {
+    let mut rig = Rig::new(config());
+    assert!(!rig.lock.release(at(0)) && rig.lock.is_settled());
+    let mut rig = Rig::held();
+    assert!(!rig.lock.release(at(900)), "it has run out");
+    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+}

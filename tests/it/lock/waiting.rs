@@ -1,0 +1,229 @@
+//! Waiting for another holder.
+
+use super::*;
+use statestore_proto::client::WatchEnd;
+use statestore_proto::lock::{GiveUp, LockState};
+
+/// One that has met another holder at 10, and observes.
+fn waiting(deadline: Option<u64>) -> Rig {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), deadline.map(at)).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(10, ticket, not_applied());
+    rig.observes(10);
+    rig
+}
+
+#[test]
+fn a_waiter_tries_again_when_the_lease_of_the_holder_must_have_run_out() {
+    let mut rig = waiting(None);
+    rig.idle_until(10, 1_010);
+    let ticket = rig.takes(1_010);
+    rig.answer(1_020, ticket, not_applied());
+    rig.idle_until(1_020, 2_020);
+    rig.takes(2_020);
+}
+
+#[test]
+fn others_may_have_a_longer_lease() {
+    let mut rig = Rig::new(config().longest_lease(millis(7_000)));
+    rig.lock.acquire(at(0), None).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(10, ticket, not_applied());
+    rig.observes(10);
+    rig.idle_until(10, 7_010);
+}
+
+#[test]
+fn a_waiter_tries_at_once_when_it_hears_that_the_lock_is_free() {
+    for event in [changed(None, Some(3)), changed(None, None)] {
+        let mut rig = waiting(None);
+        rig.lock.handle_watch(at(400), &event);
+        let ticket = rig.takes(400);
+        rig.answer(410, ticket, done(5));
+        assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
+        assert!(matches!(rig.lock.poll_action(at(410)), Some(Action::Unobserve)));
+        assert!(rig.lock.poll_action(at(410)).is_none());
+    }
+}
+
+#[test]
+fn a_key_that_is_absent_when_the_watch_begins_is_free() {
+    let mut rig = waiting(None);
+    rig.lock.handle_watch(at(400), &WatchEvent::Live);
+    rig.takes(400);
+    let mut rig = waiting(None);
+    rig.lock.handle_watch(at(400), &changed(Some("other"), Some(3)));
+    rig.lock.handle_watch(at(400), &WatchEvent::Live);
+    rig.idle_until(400, 1_400);
+}
+
+#[test]
+fn news_of_a_renewal_puts_the_next_try_off() {
+    let mut rig = waiting(None);
+    rig.lock.handle_watch(at(700), &changed(Some("other"), Some(3)));
+    rig.idle_until(700, 1_700);
+}
+
+#[test]
+fn a_deletion_heard_while_trying_is_not_forgotten() {
+    let mut rig = waiting(None);
+    let ticket = rig.takes(1_010);
+    rig.lock.handle_watch(at(1_015), &changed(None, Some(3)));
+    assert!(rig.lock.poll_action(at(1_015)).is_none(), "one request at a time");
+    rig.answer(1_020, ticket, not_applied());
+    let ticket = rig.takes(1_020);
+    rig.answer(1_030, ticket, not_applied());
+    rig.idle_until(1_030, 2_030);
+}
+
+#[test]
+fn a_try_whose_answer_was_lost_is_renewed_by_the_next() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(250, ticket, lost());
+    let due = rig.lock.poll_timeout().unwrap().as_millis();
+    assert!((290..=330).contains(&due), "{due}");
+    let ticket = rig.takes(due);
+    rig.answer(due + 10, ticket, done(5));
+    assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
+    assert_eq!(rig.lock.held_until(), Some(at(due + 900)));
+}
+
+#[test]
+fn a_waiter_that_sees_its_own_value_claims_it_at_once() {
+    let mut rig = waiting(None);
+    let ticket = rig.takes(1_010);
+    rig.answer(1_260, ticket, lost());
+    rig.lock.handle_watch(at(1_270), &changed(Some(VALUE), Some(4)));
+    rig.takes(1_270);
+}
+
+#[test]
+fn pauses_double_up_to_the_longest_and_begin_anew_with_an_answer() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    let mut now = 0;
+    for longest in [80, 160, 160, 160] {
+        let ticket = rig.takes(now);
+        rig.answer(now, ticket, Ok(Outcome::TimedOut { sent: false }));
+        let due = rig.lock.poll_timeout().unwrap().as_millis();
+        assert!((longest / 2..=longest).contains(&(due - now)), "{} of {longest}", due - now);
+        now = due;
+    }
+    let ticket = rig.takes(now);
+    rig.answer(now, ticket, not_applied());
+    rig.observes(now);
+    now += 1_000;
+    let ticket = rig.takes(now);
+    rig.answer(now, ticket, lost());
+    let due = rig.lock.poll_timeout().unwrap().as_millis();
+    assert!((40..=80).contains(&(due - now)));
+}
+
+#[test]
+fn different_nonces_pause_differently() {
+    let pauses = |nonce: u8| {
+        let config = LockConfig::new("lock", "me", [nonce; 8], millis(1_000_000));
+        let mut rig = Rig::new(config);
+        rig.lock.acquire(at(0), None).unwrap();
+        let (ticket, _) = rig.submits(0);
+        rig.answer(0, ticket, lost());
+        rig.lock.poll_timeout().unwrap()
+    };
+    let mut all: Vec<Instant> = (0..20).map(pauses).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() >= 18, "{all:?}");
+}
+
+#[test]
+fn waiting_ends_at_the_deadline() {
+    let mut rig = waiting(Some(600));
+    rig.idle_until(10, 600);
+    rig.lock.handle_timeout(at(600));
+    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::Deadline)]);
+    assert!(!rig.lock.is_settled(), "the watch is still to be ended");
+    assert!(matches!(rig.lock.poll_action(at(600)), Some(Action::Unobserve)));
+    assert!(rig.lock.poll_action(at(600)).is_none() && rig.lock.is_settled());
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(600), Some(at(600))).unwrap();
+    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::Deadline)]);
+    assert!(rig.lock.poll_action(at(600)).is_none());
+}
+
+#[test]
+fn a_try_takes_no_longer_than_the_deadline_leaves() {
+    for (deadline, expected) in [(Some(1_000), 250), (Some(100), 90), (None, 250)] {
+        let mut rig = Rig::new(config());
+        rig.lock.acquire(at(0), deadline.map(at)).unwrap();
+        let (_, request) = rig.submits(10);
+        assert_eq!(request.time_limit(), Some(millis(expected)));
+    }
+}
+
+#[test]
+fn without_a_watch_time_alone_will_do() {
+    let mut rig = waiting(None);
+    let refused = ServiceError::Known(Refusal::QuotaExceeded);
+    rig.lock.handle_watch(at(20), &WatchEvent::Ended(WatchEnd::Refused(refused)));
+    rig.idle_until(20, 1_010);
+    // Another acquisition asks for a watch again.
+    rig.lock.release(at(30));
+    rig.lock.acquire(at(40), None).unwrap();
+    let ticket = rig.takes(40);
+    rig.answer(50, ticket, not_applied());
+    rig.observes(50);
+}
+
+#[test]
+fn a_store_that_refuses_ends_waiting_at_once() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(10, ticket, refused(Refusal::NotAuthorized));
+    let reason = GiveUp::Refused(Refusal::NotAuthorized.into());
+    assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
+    assert!(rig.lock.is_settled());
+    rig.lock.acquire(at(20), None).unwrap();
+    let ticket = rig.takes(20);
+    rig.answer(20, ticket, Err(SubmitError::KeyTooLong));
+    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::NotAccepted(SubmitError::KeyTooLong))]);
+    // A client that is full for a moment is not the end.
+    rig.lock.acquire(at(30), None).unwrap();
+    let ticket = rig.takes(30);
+    rig.answer(30, ticket, Err(SubmitError::Full));
+    assert_eq!((rig.events(), rig.lock.state()), (vec![], LockState::Waiting));
+}
+
+#[test]
+fn an_election_tells_who_leads_and_when_nobody_knows() {
+    let mut rig = Rig::new(config().watch_holder(true));
+    rig.observes(0);
+    let seen = |rig: &mut Rig, event: &WatchEvent| {
+        rig.lock.handle_watch(at(1), event);
+        let events = rig.events();
+        assert!(events.len() <= 1, "{events:?}");
+        events.into_iter().next().map(|event| match event {
+            LockEvent::Observed(Observed::Held(holder)) => {
+                String::from_utf8_lossy(holder.name()).into_owned()
+            }
+            LockEvent::Observed(other) => format!("{other:?}"),
+            other => panic!("{other:?}"),
+        })
+    };
+    let other = || changed(Some("other/3132333435363738/4"), Some(3));
+    assert_eq!(*rig.lock.observed(), Observed::Unknown);
+    assert_eq!(seen(&mut rig, &other()), None, "not yet known to be current");
+    assert_eq!(seen(&mut rig, &WatchEvent::Live).as_deref(), Some("other"));
+    assert_eq!(seen(&mut rig, &WatchEvent::Gap).as_deref(), Some("Unknown"));
+    assert_eq!(seen(&mut rig, &WatchEvent::Live).as_deref(), Some("other"));
+    assert_eq!(seen(&mut rig, &changed(None, Some(3))).as_deref(), Some("Free"));
+    assert_eq!(*rig.lock.observed(), Observed::Free);
+    // Of several that nobody polled the last is told.
+    rig.lock.handle_watch(at(2), &other());
+    rig.lock.handle_watch(at(2), &changed(None, Some(3)));
+    assert_eq!(rig.events(), [LockEvent::Observed(Observed::Free)]);
+    assert!(rig.lock.is_settled() && rig.lock.poll_action(at(2)).is_none());
+}

@@ -1,0 +1,390 @@
+//! Locks on a bad network: contenders that take, renew, write under the lock, fall asleep and give back, with clocks of
+//! their own, while messages are late, lost, doubled and out of order and connections break.
+//!
+//! Held against: one holder at a time, tokens that grow, no write of an earlier holder after one of a later; and when
+//! nothing more goes wrong, everybody who waits gets the lock, and at the end nothing is left of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use statestore_loopback::{ClientIndex, Faults, World};
+use statestore_proto::client::{ClientConfig, Event, Outcome, Request, RequestId, WatchId};
+use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent, LockState, Ticket};
+use statestore_proto::message::{Command, Condition, Refusal, Reply, ServiceError};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Instant;
+
+use super::scenario;
+
+const LOCK: &[u8] = b"lock";
+const DATA: &[u8] = b"data";
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTwin {
+    /// Nothing.
+    Sound,
+    /// Guarded writes go without their token.
+    NoToken,
+    /// A holder goes by what it was told last, and looks at no clock.
+    NoClock,
+    /// All contenders have the same name and nonce.
+    SameSession,
+    /// What is given up is not removed, but the lock is told that it was.
+    NoVdel,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default)]
+pub struct LockReport {
+    /// The seed.
+    pub seed: u64,
+    /// The first thing that must not happen, if any did.
+    pub wrong: Option<String>,
+    /// How often each kind of event was told, by name.
+    pub events: BTreeMap<String, u32>,
+}
+
+struct Contender {
+    lock: Lock,
+    index: ClientIndex,
+    tickets: BTreeMap<RequestId, Ticket>,
+    writes: BTreeMap<RequestId, FencingToken>,
+    watch: Option<WatchId>,
+    /// Until when it sleeps, and what it was about to write.
+    asleep: Option<(Instant, Option<Request>)>,
+    /// Its monotonic clock: where it begins, and how many parts in a million it is fast.
+    origin: u64,
+    fast: u64,
+}
+
+impl Contender {
+    /// What its monotonic clock shows.
+    fn local(&self, now: Instant) -> Instant {
+        let now = now.as_millis();
+        Instant::from_millis(self.origin + now + now * self.fast / 1_000_000)
+    }
+
+    /// When to drive it again, in the world's time; late rather than early.
+    fn due(&self) -> Option<Instant> {
+        if let Some((until, _)) = &self.asleep {
+            return Some(*until);
+        }
+        let due = self.lock.poll_timeout()?.as_millis().saturating_sub(self.origin);
+        Some(Instant::from_millis((due * 1_000_000).div_ceil(1_000_000 + self.fast)))
+    }
+}
+
+struct Run {
+    rng: Rng,
+    twin: LockTwin,
+    world: World,
+    lease: Duration,
+    contenders: Vec<Contender>,
+    last_token: Option<FencingToken>,
+    last_write: Option<Hlc>,
+    /// Whether it is over, so that whoever gets the lock gives it back.
+    ending: bool,
+    report: LockReport,
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run(seed: u64, twin: LockTwin) -> LockReport {
+    let mut run = Run::new(seed, twin);
+    run.live(40);
+    run.end();
+    run.report
+}
+
+impl Run {
+    fn new(seed: u64, twin: LockTwin) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x10c5);
+        let millis = Duration::from_millis;
+        let links_break = rng.u8(0..3) == 0;
+        let faults = Faults {
+            delay_min: millis(rng.u64(0..=2)),
+            delay_max: millis(rng.u64(3..=80)),
+            loss: rng.u16(0..=80),
+            duplication: if links_break { 0 } else { rng.u16(0..=150) },
+            reordering: rng.u16(0..=300),
+            disconnects: if links_break { rng.u16(1..=10) } else { 0 },
+        };
+        let mut world = World::new(rng.u64(..), faults, StoreConfig::new(rng.u64(..)));
+        world.set_reconnect_after(millis(rng.u64(1..=300)));
+        let lease = millis(rng.u64(300..=1_500));
+        let contenders = (0..rng.usize(2..=4)).map(|number| {
+            let name = format!("c{number}");
+            let nonce = [u8::try_from(number).unwrap_or_default() + 1; 8];
+            let config = ClientConfig::new(&name, nonce).expect("a plain name");
+            // Within what a store tolerates: a refused clock is another test's business.
+            let mut clock = scenario::clock(&mut rng, true);
+            clock.offset_ms = clock.offset_ms.clamp(-50_000, 50_000);
+            let index = world.add_configured(config, clock).expect("another name");
+            let same = twin == LockTwin::SameSession;
+            let (name, nonce) = if same { ("c", [0; 8]) } else { (name.as_str(), nonce) };
+            let config = LockConfig::new(LOCK, name, nonce, lease).watch_holder(rng.bool());
+            Contender {
+                lock: Lock::new(config),
+                index,
+                tickets: BTreeMap::new(),
+                writes: BTreeMap::new(),
+                watch: None,
+                asleep: None,
+                origin: rng.u64(0..100_000),
+                fast: rng.u64(0..=1_000),
+            }
+        });
+        let contenders = contenders.collect();
+        let report = LockReport { seed, ..LockReport::default() };
+        let (last_token, last_write) = (None, None);
+        let ending = false;
+        Self { rng, twin, world, lease, contenders, last_token, last_write, ending, report }
+    }
+
+    fn live(&mut self, doings: u32) {
+        self.wait(Duration::from_millis(300));
+        for _ in 0..doings {
+            let who = self.rng.usize(0..self.contenders.len());
+            self.doing(who);
+            let pause = self.rng.u64(0..=120);
+            self.wait(Duration::from_millis(pause));
+        }
+    }
+
+    /// Nothing goes wrong any more: those who wait get their turn, and nothing is left in the end.
+    fn end(&mut self) {
+        self.world.set_faults(Faults::default());
+        self.ending = true;
+        for one in &mut self.contenders {
+            if let Some((until, _)) = &mut one.asleep {
+                *until = self.world.now();
+            }
+        }
+        // Each turn may begin with the lease of somebody who could not give the lock back.
+        let turns = u32::try_from(self.contenders.len()).unwrap_or(u32::MAX) + 3;
+        self.wait(self.lease * 2 * turns);
+        let states: Vec<_> = self.contenders.iter().map(|one| one.lock.state()).collect();
+        if states.iter().any(|state| matches!(state, LockState::Waiting | LockState::Held)) {
+            self.wrong(format!("at the end the locks are {states:?}"));
+        }
+        let (store, now) = self.world.store();
+        let left = store.get(now, LOCK).map(|stored| format!("{stored:?}"));
+        if let Some(left) = left {
+            self.wrong(format!("{left} is left behind"));
+        }
+    }
+
+    /// Whoever was told that the lock is free again has left nothing of its own.
+    fn check_left(&mut self, who: usize) {
+        let (store, now) = self.world.store();
+        let session = format!("c{who}/");
+        let stored = store.get(now, LOCK);
+        if stored.is_some_and(|stored| stored.value.starts_with(session.as_bytes())) {
+            self.wrong(format!("c{who} has left the lock behind at {:?}", now.instant));
+        }
+    }
+
+    /// One contender does something.
+    fn doing(&mut self, who: usize) {
+        let now = self.world.now();
+        let one = &mut self.contenders[who];
+        let local = one.local(now);
+        if one.asleep.is_some() {
+            return;
+        }
+        match (one.lock.state(), self.rng.u8(0..20)) {
+            (_, 0) => self.world.disconnect(one.index),
+            (LockState::Held, 1..=6) => _ = one.lock.release(local),
+            (LockState::Held, 7..=12) => self.write(who),
+            (LockState::Held | LockState::Waiting, 13..=15) => {
+                let until = now + self.lease.mul_f64(self.rng.f64() * 2.5);
+                let write = self.guarded(who);
+                self.contenders[who].asleep = Some((until, write));
+            }
+            (LockState::Waiting, 1) => _ = one.lock.release(local),
+            (LockState::Free | LockState::Lost | LockState::Released, 1..=3) => {
+                let accepted = one.lock.try_acquire(local).is_ok();
+                self.count("tried", u32::from(accepted));
+            }
+            (LockState::Free | LockState::Lost | LockState::Released, dice) => {
+                let deadline =
+                    (dice < 10).then(|| local + self.lease.mul_f64(self.rng.f64() * 2.0));
+                let accepted = self.contenders[who].lock.acquire(local, deadline).is_ok();
+                self.count("acquired", u32::from(accepted));
+            }
+            _ => {}
+        }
+        self.drive();
+    }
+
+    /// A write under the lock, whose value says whose turn it belongs to.
+    fn guarded(&self, who: usize) -> Option<Request> {
+        let one = &self.contenders[who];
+        let local = one.local(self.world.now());
+        let token = one.lock.token(local)?.to_string();
+        let (key, value) = (Bytes::from_static(DATA), Bytes::from(token));
+        let command = Command::Set { key, value, condition: Condition::Always, expiry: None };
+        let request = one.lock.guard(local, Request::new(command.clone()));
+        if self.twin == LockTwin::NoToken { Some(Request::new(command)) } else { request }
+    }
+
+    fn write(&mut self, who: usize) {
+        let write = self.guarded(who);
+        self.send(who, write);
+    }
+
+    fn send(&mut self, who: usize, write: Option<Request>) {
+        let Some(request) = write else { return };
+        let one = &mut self.contenders[who];
+        let Some((client, now)) = self.world.client(one.index) else { return };
+        let token = request.token().cloned();
+        if let (Ok(id), Some(token)) = (client.submit(now, request), token) {
+            one.writes.insert(id, token);
+        }
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        let limit = self.world.now() + duration;
+        self.drive();
+        while self.world.now() < limit && self.report.wrong.is_none() {
+            let due = self.contenders.iter().filter_map(Contender::due).min();
+            let due = due.map_or(limit, |due| due.max(self.world.now() + Duration::from_millis(1)));
+            self.world.step(due.min(limit));
+            self.drive();
+        }
+    }
+
+    /// Passes on what was heard, does what the locks want, and checks.
+    fn drive(&mut self) {
+        for who in 0..self.contenders.len() {
+            let now = self.world.now();
+            let write = match &mut self.contenders[who].asleep {
+                Some((until, _)) if *until > now => continue,
+                asleep => asleep.take().and_then(|(_, write)| write),
+            };
+            // What it was about to do comes before all that it does not know yet.
+            self.send(who, write);
+            self.hear(who);
+            self.act(who);
+            self.told(who);
+        }
+        self.check();
+    }
+
+    fn hear(&mut self, who: usize) {
+        let now = self.world.now();
+        let one = &mut self.contenders[who];
+        let local = one.local(now);
+        while let Some(event) = self.world.poll_event(one.index) {
+            match event {
+                Event::Completed { id, outcome } => {
+                    if let Some(ticket) = one.tickets.remove(&id) {
+                        one.lock.handle_outcome(local, ticket, Ok(outcome));
+                    } else if let Some(token) = one.writes.remove(&id)
+                        && is_fenced_out(&outcome)
+                    {
+                        one.lock.handle_fenced_out(local, &token);
+                    }
+                }
+                Event::Watch { id, event } if Some(id) == one.watch => {
+                    one.lock.handle_watch(local, &event);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn act(&mut self, who: usize) {
+        let one = &mut self.contenders[who];
+        let local = one.local(self.world.now());
+        let Some((client, now)) = self.world.client(one.index) else { return };
+        while let Some(action) = one.lock.poll_action(local) {
+            match action {
+                Action::Submit { ticket, request } => {
+                    let frees = matches!(request.command(), Command::VDel { .. });
+                    if self.twin == LockTwin::NoVdel && frees {
+                        let outcome = Outcome::Replied { reply: Reply::Removed, version: None };
+                        one.lock.handle_outcome(local, ticket, Ok(outcome));
+                        continue;
+                    }
+                    match client.submit(now, request) {
+                        Ok(id) => _ = one.tickets.insert(id, ticket),
+                        Err(error) => one.lock.handle_outcome(local, ticket, Err(error)),
+                    }
+                }
+                Action::Observe(key) => one.watch = client.observe(now, key).ok(),
+                _ => _ = one.watch.take().map(|id| client.unobserve(now, id)),
+            }
+        }
+    }
+
+    fn told(&mut self, who: usize) {
+        let now = self.world.now();
+        while let Some(event) = self.contenders[who].lock.poll_event() {
+            let name: String =
+                format!("{event:?}").split([' ', '{', '(']).next().unwrap_or_default().into();
+            match &event {
+                LockEvent::Acquired { token } | LockEvent::Renewed { token } => {
+                    if self.last_token.as_ref().is_some_and(|last| last >= token) {
+                        let text = format!("token {token} after {:?}", self.last_token);
+                        self.report.wrong.get_or_insert(text);
+                    }
+                    self.last_token = Some(token.clone());
+                }
+                LockEvent::Lost(loss) => self.count(&format!("{loss:?}"), 1),
+                LockEvent::GaveUp(why) => self.count(&format!("GaveUp {why:?}"), 1),
+                LockEvent::Released { confirmed } => {
+                    self.count(&format!("Released {confirmed}"), 1);
+                    if *confirmed {
+                        self.check_left(who);
+                    }
+                }
+                _ => {}
+            }
+            self.count(&name, 1);
+        }
+        let one = &mut self.contenders[who];
+        if self.ending && one.lock.state() == LockState::Held {
+            let local = one.local(now);
+            one.lock.release(local);
+            self.act(who);
+        }
+    }
+
+    fn check(&mut self) {
+        let now = self.world.now();
+        let holds = |one: &&Contender| match self.twin {
+            LockTwin::NoClock => one.lock.state() == LockState::Held,
+            _ => one.lock.is_held(one.local(now)),
+        };
+        let holders = self.contenders.iter().filter(holds).count();
+        if holders > 1 {
+            self.wrong(format!("{holders} hold the lock at {now:?}"));
+        }
+        let (store, at) = self.world.store();
+        let Some(stored) = store.get(at, DATA) else { return };
+        let turn = std::str::from_utf8(stored.value).ok().and_then(|text| text.parse::<Hlc>().ok());
+        if self.last_write > turn {
+            let text = format!("a write of {turn:?} came after one of {:?}", self.last_write);
+            return self.wrong(text);
+        }
+        self.last_write = turn;
+    }
+
+    fn count(&mut self, name: &str, by: u32) {
+        *self.report.events.entry(name.into()).or_default() += by;
+    }
+
+    fn wrong(&mut self, text: String) {
+        self.report.wrong.get_or_insert(text);
+    }
+}
+
+fn is_fenced_out(outcome: &Outcome) -> bool {
+    let lower = ServiceError::Known(Refusal::FencingTokenLower);
+    matches!(outcome, Outcome::Replied { reply: Reply::Error(error), .. } if *error == lower)
+}

@@ -1,0 +1,436 @@
+//! Contenders for one lock: answers are lost, processes sleep longer than the lease, clocks disagree, time passes at
+//! any moment. The locks are the production machine, the store is the naive model.
+
+mod parts;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_proto::client::{Outcome, Request, WatchEvent};
+use statestore_proto::hlc::{FencingToken, Hlc, Version};
+use statestore_proto::lock::{Action, LockEvent, LockState};
+use statestore_proto::message::{Command, Condition, Notification, Reply};
+use statestore_proto::time::{Instant, Now, UnixTime};
+
+pub use parts::{Budget, Fault};
+
+use super::SmallWorld;
+use crate::model::clock::{Stamp, text};
+use crate::model::{Item, Model, Request as Asked};
+use parts::{Contender, Down, EPOCH, LEASE, LOCK, ORIGIN, RATE, TIMEOUT, Up, WALL};
+
+const DATA: &[u8] = b"data";
+
+/// The world.
+#[derive(Clone, Debug)]
+pub struct Locking {
+    fault: Fault,
+    budget: Budget,
+    model: Model,
+    contenders: Vec<Contender>,
+    now: u64,
+    /// The greatest token that a holder was told.
+    last_token: Option<FencingToken>,
+    /// The token that guarded the last accepted write.
+    last_write: Option<FencingToken>,
+}
+
+impl Locking {
+    /// Nobody has asked for the lock yet, or the first one holds it.
+    ///
+    /// # Panics
+    /// When a try without contenders and faults fails.
+    #[must_use]
+    pub fn new(fault: Fault, budget: Budget) -> Self {
+        let mut world = Self {
+            fault,
+            budget,
+            model: Model::new("StateStore"),
+            contenders: (0..budget.contenders)
+                .map(|who| Contender::new(fault, &budget, who))
+                .collect(),
+            now: 0,
+            last_token: None,
+            last_write: None,
+        };
+        if budget.held {
+            for choice in [ACQUIRES[0], ARRIVES[0], HEARS[0]] {
+                world.choose(choice).expect("there is nobody else");
+            }
+        }
+        world
+    }
+
+    fn local(&self, who: usize) -> Instant {
+        Instant::from_millis(ORIGIN[who] + self.now * RATE[who] / 1_000)
+    }
+
+    /// The first moment at which a contender's clock shows `due`.
+    fn world_time(who: usize, due: Instant) -> u64 {
+        due.as_millis().saturating_sub(ORIGIN[who]).saturating_mul(1_000).div_ceil(RATE[who])
+    }
+
+    fn item(&self) -> Option<&Item> {
+        self.model.items.get(LOCK)
+    }
+
+    fn holds(&self, who: usize) -> bool {
+        let lock = &self.contenders[who].lock;
+        match self.fault {
+            Fault::NegativeMargin => lock
+                .held_until()
+                .is_some_and(|until| self.local(who) < until + Duration::from_millis(TIMEOUT)),
+            _ => lock.is_held(self.local(who)),
+        }
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        let timers = self.contenders.iter().enumerate().filter(|(_, one)| !one.asleep);
+        let timers = timers.flat_map(|(who, one)| {
+            let deaf = self.fault == Fault::NoTimer && one.lock.state() == LockState::Waiting;
+            let timer = one.lock.poll_timeout().filter(|_| !deaf);
+            let timer = timer.map(|due| Self::world_time(who, due));
+            [timer, one.outstanding.map(|(_, until)| until)]
+        });
+        let expiries = self.model.items.values().map(|item| item.expires);
+        timers.chain(expiries).flatten().min()
+    }
+
+    /// Time goes on to the next thing that is due.
+    fn tick(&mut self) {
+        let Some(due) = self.next_due() else { return };
+        self.now = self.now.max(due);
+        let told = self.model.expire(self.now);
+        self.notify(told);
+    }
+
+    fn notify(&mut self, told: Vec<crate::model::Told>) {
+        for told in told {
+            let Ok(who) = told.client.parse::<usize>() else { continue };
+            let value = match told.notification {
+                Notification::Set(value) => Some(value.into()),
+                Notification::Deleted => None,
+            };
+            let event = WatchEvent::Changed { value, version: Some(version(&told.version)) };
+            self.contenders[who].down.push_back(Down::Watch(event));
+        }
+    }
+
+    /// Everybody who is awake does what there is to be done.
+    fn drive(&mut self) -> Result<(), String> {
+        for who in 0..self.contenders.len() {
+            let local = self.local(who);
+            let fault = self.fault;
+            let one = &mut self.contenders[who];
+            if one.asleep {
+                continue;
+            }
+            if let Some((ticket, until)) = one.outstanding
+                && until <= self.now
+            {
+                one.outstanding = None;
+                one.unlucky = true;
+                one.lock.handle_outcome(local, ticket, Ok(Outcome::TimedOut { sent: true }));
+            }
+            let deaf = fault == Fault::NoTimer
+                && one.lock.state() == LockState::Waiting
+                && one.lock.poll_timeout().is_some_and(|due| due <= local);
+            while !deaf && let Some(action) = one.lock.poll_action(local) {
+                match action {
+                    Action::Submit { ticket, request } => {
+                        if fault == Fault::NoVdel
+                            && matches!(request.command(), Command::VDel { .. })
+                        {
+                            let reply = Reply::Removed;
+                            let outcome = Outcome::Replied { reply, version: None };
+                            one.lock.handle_outcome(local, ticket, Ok(outcome));
+                            continue;
+                        }
+                        let limit = request.time_limit().ok_or("a request without a limit")?;
+                        let until = local + limit;
+                        one.outstanding = Some((ticket, Self::world_time(who, until)));
+                        one.up.push_back(Up::Lock(ticket, request.command().clone()));
+                    }
+                    Action::Observe(_) => {
+                        one.observing = true;
+                        one.up.push_back(Up::Observe);
+                    }
+                    _ => {
+                        one.observing = false;
+                        self.model.client_gone(&who.to_string());
+                        one.down.retain(|down| matches!(down, Down::Outcome(..)));
+                        one.up.retain(|up| !matches!(up, Up::Observe));
+                    }
+                }
+            }
+            self.told(who)?;
+        }
+        self.check()
+    }
+
+    /// What a contender's lock has told.
+    fn told(&mut self, who: usize) -> Result<(), String> {
+        let one = &mut self.contenders[who];
+        while let Some(event) = one.lock.poll_event() {
+            match event {
+                LockEvent::Acquired { token } | LockEvent::Renewed { token } => {
+                    if self.last_token.as_ref().is_some_and(|last| *last >= token) {
+                        return Err(format!("token {token} after {:?}", self.last_token));
+                    }
+                    self.last_token = Some(token);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let holders = (0..self.contenders.len()).filter(|who| self.holds(*who));
+        let holders: Vec<usize> = holders.collect();
+        if holders.len() > 1 {
+            return Err(format!("at {} both {holders:?} hold the lock", self.now));
+        }
+        for (who, one) in self.contenders.iter().enumerate() {
+            let ours = self.item().is_some_and(|item| Self::is_of(item, who));
+            let knows = one.up.is_empty() && !one.unlucky && self.fault != Fault::SameSession;
+            if one.lock.is_settled() && knows && ours {
+                return Err(format!("{who} has left the lock behind"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the lock was stored by this contender.
+    fn is_of(item: &Item, who: usize) -> bool {
+        item.value.starts_with(format!("contender/{who:016x}/").as_bytes())
+    }
+
+    fn arrive(&mut self, who: usize) -> Result<(), String> {
+        let Some(up) = self.contenders[who].up.pop_front() else { return Ok(()) };
+        match up {
+            Up::Lock(ticket, command) => {
+                let (reply, version) = self.ask(who, command, None);
+                let outcome = Outcome::Replied { reply: reply.map(Bytes::from), version };
+                self.contenders[who].down.push_back(Down::Outcome(ticket, outcome));
+            }
+            Up::Observe => {
+                let key = || Bytes::from_static(LOCK);
+                self.ask(who, Command::Observe { key: key() }, None);
+                let (reply, version) = self.ask(who, Command::Get { key: key() }, None);
+                let down = &mut self.contenders[who].down;
+                if let Reply::Value(value) = reply {
+                    let event = WatchEvent::Changed { value: Some(value.into()), version };
+                    down.push_back(Down::Watch(event));
+                }
+                down.push_back(Down::Watch(WatchEvent::Live));
+            }
+            Up::Write(guard, token) => {
+                let (key, value) = (Bytes::from_static(DATA), Bytes::from_static(b"x"));
+                let set = Command::Set { key, value, condition: Condition::Always, expiry: None };
+                let (reply, _) = self.ask(who, set, token);
+                if reply == Reply::Done {
+                    if self.last_write.as_ref().is_some_and(|last| *last > guard) {
+                        return Err(format!("a stale write: {guard} after {:?}", self.last_write));
+                    }
+                    self.last_write = Some(guard);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        who: usize,
+        command: Command<Bytes>,
+        token: Option<FencingToken>,
+    ) -> (Reply<Vec<u8>>, Option<Version>) {
+        let wall = WALL[who] + self.now;
+        let answer = self.model.request(&Asked {
+            now: Now::new(Instant::from_millis(self.now), UnixTime::from_millis(EPOCH + self.now)),
+            client: who.to_string(),
+            command: command.map(|bytes| bytes.to_vec()),
+            timestamp: Some(format!("{wall}:0:c{who}")),
+            token: token.map(|token| token.to_string()),
+            full: false,
+        });
+        self.notify(answer.told);
+        (answer.reply, answer.version.as_ref().map(version))
+    }
+
+    fn hear(&mut self, who: usize) {
+        let local = self.local(who);
+        let one = &mut self.contenders[who];
+        match one.down.pop_front() {
+            // One that has timed out already is stale.
+            Some(Down::Outcome(ticket, outcome))
+                if one.outstanding.is_some_and(|(other, _)| other == ticket) =>
+            {
+                one.outstanding = None;
+                one.lock.handle_outcome(local, ticket, Ok(outcome));
+            }
+            Some(Down::Watch(event)) if one.observing => one.lock.handle_watch(local, &event),
+            _ => {}
+        }
+    }
+
+    /// When no more can go wrong, a live waiter gets the lock in bounded time, and nothing is left of those who do not
+    /// want it.
+    fn heal(mut self) -> Result<(), String> {
+        self.contenders.iter_mut().for_each(|one| one.asleep = false);
+        let until = self.now + 6 * LEASE;
+        while self.now < until {
+            self.drive()?;
+            for who in 0..self.contenders.len() {
+                while !self.contenders[who].up.is_empty() {
+                    self.arrive(who)?;
+                }
+                while !self.contenders[who].down.is_empty() {
+                    self.hear(who);
+                }
+            }
+            self.drive()?;
+            let quiet = self.contenders.iter().all(|one| one.up.is_empty() && one.down.is_empty());
+            if quiet {
+                match self.next_due().filter(|due| *due <= until) {
+                    Some(_) => self.tick(),
+                    None => self.now = until,
+                }
+            }
+        }
+        self.drive()?;
+        let states: Vec<_> = self.contenders.iter().map(|one| one.lock.state()).collect();
+        let waits = states.contains(&LockState::Waiting);
+        let held = states.contains(&LockState::Held);
+        match (waits, held, self.item()) {
+            (true, false, _) => Err(format!("nobody gets the lock: {states:?}")),
+            (_, false, Some(item)) => Err(format!("{item:?} is left behind: {states:?}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, who: usize) {
+        let local = self.local(who);
+        let key = Bytes::from_static(DATA);
+        let one = &mut self.contenders[who];
+        let guarded = one.lock.guard(local, Request::new(Command::Del { key }));
+        if let Some(token) = guarded.as_ref().and_then(Request::token) {
+            let sent = (self.fault != Fault::NoToken).then(|| token.clone());
+            one.writes -= 1;
+            one.up.push_back(Up::Write(token.clone(), sent));
+        }
+    }
+
+    fn acquire(&mut self, who: usize) -> Result<(), String> {
+        let local = self.local(who);
+        let deadline = self.budget.deadlines.then(|| local + Duration::from_millis(LEASE / 2));
+        let one = &mut self.contenders[who];
+        one.tries -= 1;
+        one.lock.acquire(local, deadline).map_err(|error| error.to_string())
+    }
+}
+
+fn version(stamp: &Stamp) -> Version {
+    Version::new(text(stamp).parse::<Hlc>().expect("the model's text"))
+}
+
+const ACQUIRES: [&str; 3] = ["A acquires", "B acquires", "C acquires"];
+const RELEASES: [&str; 3] = ["A releases", "B releases", "C releases"];
+const WRITES: [&str; 3] = ["A writes", "B writes", "C writes"];
+const SLEEPS: [&str; 3] = ["A falls asleep", "B falls asleep", "C falls asleep"];
+const WAKES: [&str; 3] = ["A wakes up", "B wakes up", "C wakes up"];
+const ARRIVES: [&str; 3] = ["A's request arrives", "B's request arrives", "C's request arrives"];
+const HEARS: [&str; 3] = ["A hears", "B hears", "C hears"];
+const LOSES: [&str; 3] =
+    ["what comes to A is lost", "what comes to B is lost", "what comes to C is lost"];
+const TICK: &str = "time passes";
+const HEAL: &str = "no more goes wrong";
+
+impl SmallWorld for Locking {
+    fn choices(&self) -> Vec<&'static str> {
+        let mut choices = Vec::new();
+        for (who, one) in self.contenders.iter().enumerate() {
+            let active = matches!(one.lock.state(), LockState::Waiting | LockState::Held);
+            let held = one.lock.is_held(self.local(who));
+            let options = [
+                (!one.asleep && !active && one.tries > 0, ACQUIRES),
+                (!one.asleep && held && one.releases > 0, RELEASES),
+                (!one.asleep && held && one.writes > 0, WRITES),
+                (!one.asleep && active && self.budget.sleeps > 0, SLEEPS),
+                (one.asleep, WAKES),
+                (!one.up.is_empty(), ARRIVES),
+                (!one.asleep && !one.down.is_empty(), HEARS),
+                (!one.down.is_empty() && self.budget.losses > 0, LOSES),
+            ];
+            choices.extend(options.iter().filter(|(can, _)| *can).map(|(_, names)| names[who]));
+        }
+        if self.budget.ticks > 0 && self.next_due().is_some() {
+            choices.push(TICK);
+        } else if !self.contenders.is_empty() {
+            choices.push(HEAL);
+        }
+        choices
+    }
+
+    fn choose(&mut self, choice: &'static str) -> Result<(), String> {
+        if choice == HEAL {
+            self.clone().heal()?;
+            self.contenders.clear();
+            return Ok(());
+        }
+        if choice == TICK {
+            self.budget.ticks -= 1;
+            self.tick();
+            return self.drive();
+        }
+        for who in 0..self.contenders.len() {
+            match choice {
+                _ if choice == ACQUIRES[who] => self.acquire(who)?,
+                _ if choice == RELEASES[who] => {
+                    let local = self.local(who);
+                    self.contenders[who].releases -= 1;
+                    self.contenders[who].lock.release(local);
+                }
+                _ if choice == WRITES[who] => self.write(who),
+                _ if choice == SLEEPS[who] => {
+                    self.budget.sleeps -= 1;
+                    self.contenders[who].asleep = true;
+                }
+                _ if choice == WAKES[who] => self.contenders[who].asleep = false,
+                _ if choice == ARRIVES[who] => self.arrive(who)?,
+                _ if choice == HEARS[who] => self.hear(who),
+                _ if choice == LOSES[who] => {
+                    self.budget.losses -= 1;
+                    self.contenders[who].unlucky = true;
+                    self.contenders[who].down.pop_front();
+                }
+                _ => {}
+            }
+        }
+        self.drive()
+    }
+
+    fn describe(&self, out: &mut dyn Write) -> std::fmt::Result {
+        if self.contenders.is_empty() {
+            return Ok(());
+        }
+        let Self { budget, now, last_token, last_write, model, .. } = self;
+        let Budget { losses, sleeps, ticks, .. } = budget;
+        write!(out, "{now} {losses} {sleeps} {ticks} {last_token:?} {last_write:?} ")?;
+        write!(out, "{:?} {:?}", model.clock.own, model.watches.len())?;
+        for (key, item) in &model.items {
+            let Item { value, version, fence, expires } = item;
+            let value = value.escape_ascii();
+            write!(out, "{} {value} {version:?} {fence:?} {expires:?};", key.escape_ascii())?;
+        }
+        for one in &self.contenders {
+            let Contender { lock, tries, releases, writes, asleep, unlucky, .. } = one;
+            let Contender { up, down, outstanding, observing, .. } = one;
+            write!(out, "{lock:?} {tries} {releases} {writes} {asleep} {unlucky} {observing} ")?;
+            write!(out, "{up:?} {down:?} {outstanding:?};")?;
+        }
+        Ok(())
+    }
+}
