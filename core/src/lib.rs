@@ -13,7 +13,7 @@
 //! |---|---|---|
 #![cfg_attr(
     feature = "alloc",
-    doc = "| machines | [`client`], [`store`], [`mqtt`] | what to send when, at both ends |"
+    doc = "| machines | [`client`], [`store`], [`lock`], [`mqtt`] | what to send when, at both ends |"
 )]
 //! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
 //! | rules | [`hlc`], [`topic`], [`rules`] | how clocks order, where messages go, which writes are allowed |
@@ -52,9 +52,9 @@
 //! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`, the next deadline is
 //!    none or later than `now`.
 //! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
-//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit` and `observe` answer
-//!    that it is full.
-//! 6. **Exactly once.** Every accepted `submit` yields exactly one completion, whatever happens.
+//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `observe` and
+//!    `acquire` answer that it is full.
+//! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, whatever happens.
 //! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.
 //! 8. **Replayable.** Same configuration and same calls, same outputs, byte for byte. Hash order never reaches an output.
 //!
@@ -83,6 +83,8 @@ mod deadlines;
 mod debug;
 pub mod hlc;
 pub mod limits;
+#[cfg(feature = "alloc")]
+pub mod lock;
 pub mod message;
 #[cfg(feature = "alloc")]
 pub mod mqtt;

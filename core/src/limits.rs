@@ -89,3 +89,8 @@ impl Default for ClientLimits {
         Self { pending_max: 1_024, watches_max: 1_024, events_max: 4_096 }
     }
 }
+
+/// Events of a lock waiting to be polled, past which it accepts no further try; each try adds four at most. An
+/// application that polls has one or two.
+#[cfg(feature = "alloc")]
+pub(crate) const LOCK_EVENTS_MAX: usize = 16;

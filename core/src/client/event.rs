@@ -57,6 +57,24 @@ impl Request {
         self.timeout = Some(timeout);
         self
     }
+
+    /// The command.
+    #[must_use]
+    pub const fn command(&self) -> &Command<Bytes> {
+        &self.command
+    }
+
+    /// The fencing token that it carries.
+    #[must_use]
+    pub const fn token(&self) -> Option<&FencingToken> {
+        self.fencing_token.as_ref()
+    }
+
+    /// How long it may take; `None` when that is left to the client.
+    #[must_use]
+    pub const fn time_limit(&self) -> Option<Duration> {
+        self.timeout
+    }
 }
 
 /// Names an accepted request until its completion is polled.

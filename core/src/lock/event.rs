@@ -1,0 +1,134 @@
+//! What a lock asks for, and what it tells.
+
+use bytes::Bytes;
+
+use super::Holder;
+use crate::client::{Request, SubmitError};
+use crate::hlc::FencingToken;
+use crate::message::ServiceError;
+
+/// Names a request of a lock until its outcome is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(super) u64);
+
+/// What a lock wants done.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Action {
+    /// Submit this to the client, and tell [`handle_outcome`](super::Lock::handle_outcome) what became of it, once.
+    Submit {
+        /// Names the request.
+        ticket: Ticket,
+        /// The request.
+        request: Request,
+    },
+    /// Observe this key with the client, and tell [`handle_watch`](super::Lock::handle_watch) what the watch tells.
+    Observe(Bytes),
+    /// End that watch; nothing that it still tells need be passed on.
+    Unobserve,
+}
+
+/// Where a lock stands, as far as its application is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockState {
+    /// Neither held nor wanted: at the start, and after giving up.
+    Free,
+    /// Wanted, not held.
+    Waiting,
+    /// Held, until [`held_until`](super::Lock::held_until) unless it is renewed.
+    Held,
+    /// It was held and is not any more, not by the application's will.
+    Lost,
+    /// The application has given it back.
+    Released,
+}
+
+/// What a lock tells its application. An accepted try ends in one `Acquired` or `GaveUp`, and what was acquired in one
+/// `Lost` or `Released`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockEvent {
+    /// The lock is held.
+    Acquired {
+        /// Greater than that of every earlier holder.
+        token: FencingToken,
+    },
+    /// The lease was renewed. Of several that were not polled only the last is told.
+    Renewed {
+        /// Greater than the one before; guarded writes carry it from now on.
+        token: FencingToken,
+    },
+    /// The lock is no longer held.
+    Lost(Loss),
+    /// What was given back is free.
+    Released {
+        /// Whether the store said so. If not it was asked in vain: the lease has run out or will.
+        confirmed: bool,
+    },
+    /// The lock was not acquired. What an unanswered request may have taken all the same is given back.
+    GaveUp(GiveUp),
+    /// Who holds the lock; only with [`watch_holder`](super::LockConfig::watch_holder). Of several that were not polled
+    /// only the last is told.
+    Observed(Observed),
+}
+
+/// Why a lock is no longer held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The lease ran out: no renewal was answered in time.
+    Expired,
+    /// Another holder has it.
+    Taken,
+    /// Somebody deleted it.
+    Deleted,
+    /// A guarded write was refused because a newer holder has written.
+    FencedOut,
+    /// The store refuses to renew.
+    Refused(ServiceError<Bytes>),
+    /// The store answered without a version, or with one that is not greater than the one before.
+    BadVersion,
+}
+
+/// Why a lock was not acquired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GiveUp {
+    /// Another holder has it, and only one try was asked for.
+    Taken,
+    /// The deadline passed.
+    Deadline,
+    /// The application gave it up.
+    Cancelled,
+    /// The only try was not answered in time.
+    NoAnswer,
+    /// The client did not accept the request.
+    NotAccepted(SubmitError),
+    /// The store refuses.
+    Refused(ServiceError<Bytes>),
+    /// The store answered without a version, or with one that is not greater than the one before.
+    BadVersion,
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Nothing that is known to be current.
+    Unknown,
+    /// Nobody holds it.
+    Free,
+    /// It is held.
+    Held(Holder),
+}
+
+/// Why a lock cannot be asked for. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// It is held or waited for already.
+    #[error("the lock is held or waited for already")]
+    Active,
+    /// Too many events were not polled. Poll events and try again.
+    #[error("too many events of the lock were not polled")]
+    Full,
+}

@@ -1,0 +1,436 @@
+//! Locks and leader election as a state machine, on top of a client's requests and events.
+//!
+//! A [`Lock`] takes, renews, waits for and gives back one key of the store. It owns no client: it says what to submit and
+//! what to observe ([`poll_action`](Lock::poll_action)), and is told what became of it
+//! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch)). Whoever drives it, a plain loop or
+//! an async handle, passes on and nothing else.
+//!
+//! The recipe: `SET key holder NEX PX lease` takes and renews, `VDEL key holder` gives back, and the version that the
+//! SET got is the [fencing token](crate::hlc::FencingToken) of guarded writes.
+//!
+//! ```
+//! use core::time::Duration;
+//! use bytes::Bytes;
+//! use statestore_proto::client::{Client, ClientConfig, Event, Request};
+//! use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent};
+//! use statestore_proto::message::{Command, Condition};
+//! # use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
+//! # use statestore_proto::store::{Principal, Store, StoreConfig};
+//! use statestore_proto::time::{Instant, Now, UnixTime};
+//!
+//! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random")?);
+//! # let mut store = Store::new(StoreConfig::new(0));
+//! # client.handle_connected(Now::default(), false);
+//! # let mut network = |client: &mut Client, now| while let Some(transmit) = client.poll_transmit() {
+//! #     match transmit {
+//! #         Transmit::Subscribe { token, .. } => client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1),
+//! #         Transmit::Publish(request) => {
+//! #             let mut incoming = Incoming::new(&request.topic, &request.payload);
+//! #             incoming.response_topic = request.response_topic.as_deref();
+//! #             incoming.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
+//! #             let texts: Vec<_> = request.user_properties().map(|(name, value)| (name, value.to_string())).collect();
+//! #             texts.iter().for_each(|(name, value)| incoming.user_property(name, value));
+//! #             store.handle_publish(now, Principal::verified("thermostat-7"), &incoming);
+//! #             while let Some(transmit) = store.poll_transmit() {
+//! #                 let Transmit::Publish(reply) = transmit else { continue };
+//! #                 let mut incoming = Incoming::new(&reply.topic, &reply.payload);
+//! #                 incoming.correlation_data = reply.correlation_data.as_ref().map(|data| data.as_bytes());
+//! #                 let texts: Vec<_> = reply.user_properties().map(|(name, value)| (name, value.to_string())).collect();
+//! #                 texts.iter().for_each(|(name, value)| incoming.user_property(name, value));
+//! #                 client.handle_publish(now, &incoming);
+//! #             }
+//! #         }
+//! #         _ => {}
+//! #     }
+//! # };
+//! let config = LockConfig::new("locks/boiler", "thermostat-7", *b"another8", Duration::from_secs(10));
+//! let mut lock = Lock::new(config);
+//! let now = Now::new(Instant::from_millis(5_000), UnixTime::from_millis(1_696_374_425_000));
+//! lock.acquire(now.instant, None)?;
+//!
+//! // The loop of a driver: submit what the lock wants, pass on what the client tells.
+//! let (mut ticket_of, mut watch) = (std::collections::BTreeMap::new(), None);
+//! while let Some(action) = lock.poll_action(now.instant) {
+//!     match action {
+//!         Action::Submit { ticket, request } => match client.submit(now, request) {
+//!             Ok(id) => _ = ticket_of.insert(id, ticket),
+//!             Err(error) => lock.handle_outcome(now.instant, ticket, Err(error)),
+//!         },
+//!         Action::Observe(key) => watch = client.observe(now, key).ok(),
+//!         Action::Unobserve => _ = watch.take().map(|id| client.unobserve(now, id)),
+//!         _ => {}
+//!     }
+//!     network(&mut client, now); // packets go out, packets come in
+//!     while let Some(event) = client.poll_event() {
+//!         match event {
+//!             Event::Completed { id, outcome } => match ticket_of.remove(&id) {
+//!                 Some(ticket) => lock.handle_outcome(now.instant, ticket, Ok(outcome)),
+//!                 None => {} // a request of the application
+//!             },
+//!             Event::Watch { id, event } if Some(id) == watch => lock.handle_watch(now.instant, &event),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert!(matches!(lock.poll_event(), Some(LockEvent::Acquired { .. })));
+//! assert_eq!(lock.held_until(), Some(Instant::from_millis(14_000))); // ten seconds from sending, a tenth less
+//!
+//! // Edit under the lock: read, change, write with the token, release.
+//! let (key, value) = (Bytes::from_static(b"boiler"), Bytes::from_static(b"21"));
+//! let write = Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None });
+//! let write = lock.guard(now.instant, write).ok_or("lost meanwhile")?;
+//! client.submit(now, write)?;
+//! lock.release(now.instant);
+//! assert!(!lock.is_held(now.instant));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+//!
+//! # How long a lock is held
+//!
+//! The store counts a lease from the moment when it applies the SET. That is after the SET was sent, and it cannot have
+//! been sent before `poll_action` gave it out. So counted from there, lease for lease, the holder's lease is over before
+//! the store's is, provided that both clocks run at the same rate; wall clocks do not matter. The
+//! [margin](LockConfig::margin) pays for rates that differ: with a lease of 10 s and clocks that differ by 500 ppm it must
+//! be 5 ms at least. [`is_held`](Lock::is_held) is never true later than that, however late an answer comes and however
+//! seldom the lock is driven, as long as it is asked with the present time.
+//!
+//! # What a lease promises, and what not
+//!
+//! * *Guarded writes are safe.* A key that was written with a token refuses writes with an older one, so a holder that
+//!   was asleep cannot overwrite what its successor has written. That depends on no clock. Writes go through
+//!   [`guard`](Lock::guard), which takes the newest token; older tokens of the same holding stay good for a key until a
+//!   newer one was used on it, so send guarded writes of one key one after the other. A guarded write that is refused for
+//!   its token is reported to [`handle_fenced_out`](Lock::handle_fenced_out). The token of a key goes when the key is
+//!   deleted or expires.
+//! * *Nobody else holds the lock while `is_held` is true*, under equal clock rates and the margin, and as long as nobody
+//!   deletes or overwrites its key by other means.
+//! * *Side effects elsewhere are not protected.* Between asking `is_held` and switching the boiler on, the process may
+//!   sleep for longer than the lease. Only something that checks tokens can refuse then.
+//!
+//! # Waiting
+//!
+//! A lock that meets another holder observes the key, and tries again when it is told that the key is gone, and in any
+//! case when it has heard nothing for the [longest lease](LockConfig::longest_lease): the holder's must have run out by
+//! then. A lost notification costs time and nothing else. A try whose answer is lost may have taken the lock; the next
+//! try has the same value and renews it.
+//!
+//! # Giving up
+//!
+//! What may have been taken by a lock that is lost, given up or released is removed with VDEL, tried until the store
+//! answers or the lease is over. A value that was given up is never used again, so that a VDEL that arrives late removes
+//! nothing that was acquired later. A SET that the network delivers after all this holds the lock for one lease at most.
+//!
+//! # Leader election
+//!
+//! An election is this machine: candidates contend for one key, [`acquire`](Lock::acquire) campaigns,
+//! [`release`](Lock::release) resigns, the holder's [name](Holder::name) says who leads, and its version is the term. With
+//! [`watch_holder`](LockConfig::watch_holder) a lock tells of every change, campaigning or not.
+
+mod backoff;
+mod config;
+mod event;
+mod holder;
+mod machine;
+mod watching;
+
+use alloc::collections::VecDeque;
+
+use bytes::Bytes;
+
+pub use config::LockConfig;
+pub use event::{AcquireError, Action, GiveUp, LockEvent, LockState, Loss, Observed, Ticket};
+pub use holder::Holder;
+
+use crate::client::{Outcome, Request, SubmitError, WatchEvent};
+use crate::debug;
+use crate::hlc::{FencingToken, Version};
+use crate::time::Instant;
+use backoff::Backoff;
+use watching::Watching;
+
+/// One contender for one lock. See the [module documentation](self).
+#[derive(Clone)]
+pub struct Lock {
+    config: LockConfig,
+    state: LockState,
+    /// Numbers the values.
+    number: u64,
+    value: Bytes,
+    /// Whether the value was given up: it may be removed, and never set again.
+    spent: bool,
+    /// Until when the value may be stored; `None` when it is not.
+    claim_until: Option<Instant>,
+    /// Whether a `Released` is still to be told.
+    release_owed: bool,
+    /// When to give up waiting.
+    deadline: Option<Instant>,
+    /// Whether only one try was asked for.
+    once: bool,
+    /// Whether another holder was met, so that waiting is for it.
+    contended: bool,
+    /// Whether the key was heard to be free since the last try was sent.
+    nudged: bool,
+    held_until: Instant,
+    token: Option<FencingToken>,
+    /// The greatest version that a SET of this lock got: all others must be greater.
+    floor: Option<Version>,
+    pending: Option<Pending>,
+    last_ticket: u64,
+    /// When to send the next request, while none is outstanding.
+    next: Next,
+    backoff: Backoff,
+    watching: Watching,
+    /// The last holder that the watch told of.
+    holder: Option<Holder>,
+    /// Whether that is current.
+    live: bool,
+    /// What the application knows of it.
+    observed: Observed,
+    events: VecDeque<LockEvent>,
+}
+
+/// The request outstanding.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    ticket: Ticket,
+    kind: Kind,
+    sent: Instant,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// SET: takes or renews.
+    Take,
+    /// VDEL: removes a value that was given up.
+    Free,
+}
+
+/// When something is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Never,
+    At(Instant),
+    Now,
+}
+
+impl Lock {
+    /// A lock that is neither held nor wanted.
+    #[must_use]
+    pub fn new(config: LockConfig) -> Self {
+        Self {
+            state: LockState::Free,
+            number: 1,
+            value: config.value(1),
+            spent: false,
+            claim_until: None,
+            release_owed: false,
+            deadline: None,
+            once: false,
+            contended: false,
+            nudged: false,
+            held_until: Instant::default(),
+            token: None,
+            floor: None,
+            pending: None,
+            last_ticket: 0,
+            next: Next::Never,
+            backoff: Backoff::new(config.retry_min, config.retry_max, config.seed),
+            watching: Watching::Off,
+            holder: None,
+            live: false,
+            observed: Observed::Unknown,
+            events: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// Tries once to take the lock. Ends in [`LockEvent::Acquired`] or [`LockEvent::GaveUp`].
+    ///
+    /// # Errors
+    /// [`AcquireError`]; then nothing has changed.
+    pub fn try_acquire(&mut self, now: Instant) -> Result<(), AcquireError> {
+        self.begin(now, None, true)
+    }
+
+    /// Takes the lock as soon as it is free, or gives up at the deadline. Ends in [`LockEvent::Acquired`] or
+    /// [`LockEvent::GaveUp`]. A store that refuses ends it at once.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; then nothing has changed.
+    pub fn acquire(&mut self, now: Instant, deadline: Option<Instant>) -> Result<(), AcquireError> {
+        self.begin(now, deadline, false)
+    }
+
+    /// Gives back what is held, or gives up waiting; `false` when there is neither. From here on the lock is not held.
+    /// What was held ends in [`LockEvent::Released`], after one lease at the latest; until then drive the lock on.
+    pub fn release(&mut self, now: Instant) -> bool {
+        self.advance(now);
+        match self.state {
+            LockState::Held => {
+                self.release_owed = true;
+                self.abandon(LockState::Released);
+            }
+            LockState::Waiting => self.give_up(GiveUp::Cancelled),
+            LockState::Free | LockState::Lost | LockState::Released => return false,
+        }
+        true
+    }
+
+    /// The next thing to be done, in order. A lease counts from `now`: read the clock before this call, and submit after.
+    #[must_use]
+    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        self.advance(now);
+        if let Some(action) = self.watch_action() {
+            return Some(action);
+        }
+        if self.next != Next::Now || self.pending.is_some() {
+            return None;
+        }
+        self.next = Next::Never;
+        let until = self.claim_until.filter(|_| self.spent);
+        let (kind, request) = match until {
+            Some(until) => (Kind::Free, self.free_request(now, until)),
+            None if matches!(self.state, LockState::Waiting | LockState::Held) => {
+                (Kind::Take, self.take_request(now))
+            }
+            None => return None,
+        };
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        self.pending = Some(Pending { ticket, kind, sent: now });
+        Some(Action::Submit { ticket, request })
+    }
+
+    /// Takes the outcome of a submitted request, or why it was not accepted. One that is not outstanding is ignored.
+    pub fn handle_outcome(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        outcome: Result<Outcome, SubmitError>,
+    ) {
+        self.advance(now);
+        let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else { return };
+        self.pending = None;
+        match pending.kind {
+            Kind::Take => self.took(now, pending.sent, outcome),
+            Kind::Free => self.freed(now, &outcome),
+        }
+    }
+
+    /// Takes an event of the watch that was asked for last. A driver that cannot observe passes on nothing; the lock then
+    /// goes by time alone.
+    pub fn handle_watch(&mut self, now: Instant, event: &WatchEvent) {
+        self.advance(now);
+        if self.watching == Watching::On {
+            self.watched(now, event);
+        }
+    }
+
+    /// Takes the news that a write guarded with `token` was refused as
+    /// [`FencingTokenLower`](crate::message::Refusal::FencingTokenLower). With the newest token that means that a newer
+    /// holder has written: the lock is lost. With an older one a newer write of this holder may have been first; guard the
+    /// write again.
+    pub fn handle_fenced_out(&mut self, now: Instant, token: &FencingToken) {
+        self.advance(now);
+        if self.token.as_ref() == Some(token) {
+            self.lose(Loss::FencedOut);
+        }
+    }
+
+    /// Does what is due. Early or repeated calls change nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and poll again; `None` when nothing is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let next = match self.next {
+            Next::At(at) => Some(at),
+            Next::Now | Next::Never => None,
+        };
+        let held = (self.state == LockState::Held).then_some(self.held_until);
+        let due = [next, held, self.deadline, self.cleaning_ends()].into_iter().flatten().min();
+        // The end of time never comes.
+        due.filter(|at| *at < Instant::from_millis(u64::MAX))
+    }
+
+    /// The next event, in order.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<LockEvent> {
+        self.events.pop_front()
+    }
+
+    /// Puts the newest token on a write; `None` when the lock is not held.
+    #[must_use]
+    pub fn guard(&self, now: Instant, request: Request) -> Option<Request> {
+        self.token(now).map(|token| request.fencing_token(token.clone()))
+    }
+
+    /// The newest fencing token, while the lock is held.
+    #[must_use]
+    pub fn token(&self, now: Instant) -> Option<&FencingToken> {
+        self.token.as_ref().filter(|_| self.is_held(now))
+    }
+
+    /// Whether the lock is held, whether or not it was told that time has passed.
+    #[must_use]
+    pub fn is_held(&self, now: Instant) -> bool {
+        self.held_until().is_some_and(|until| now < until)
+    }
+
+    /// The first moment at which the lock is no longer held unless it is renewed.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        (self.state == LockState::Held).then_some(self.held_until)
+    }
+
+    /// Where the lock stands, as of the last call that told the time.
+    #[must_use]
+    pub const fn state(&self) -> LockState {
+        self.state
+    }
+
+    /// Who holds the lock, as far as it is observed: while waiting for another holder, or always with
+    /// [`watch_holder`](LockConfig::watch_holder).
+    #[must_use]
+    pub const fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Whether nothing is outstanding and nothing is left to be done: the lock can be dropped and leaves nothing behind.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let active = matches!(self.state, LockState::Waiting | LockState::Held);
+        !active && self.pending.is_none() && self.cleaning_ends().is_none()
+    }
+}
+
+impl core::fmt::Debug for Lock {
+    /// All that decides what happens next, without the values.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", &debug::Key(&self.config.key))
+            .field("state", &self.state)
+            .field("number", &self.number)
+            .field("spent", &self.spent)
+            .field("claim_until", &self.claim_until)
+            .field("release_owed", &self.release_owed)
+            .field("deadline", &self.deadline)
+            .field("once", &self.once)
+            .field("contended", &self.contended)
+            .field("nudged", &self.nudged)
+            .field("held_until", &self.held_until())
+            .field("token", &self.token)
+            .field("floor", &self.floor)
+            .field("pending", &self.pending)
+            .field("next", &self.next)
+            .field("backoff", &self.backoff)
+            .field("watching", &self.watching)
+            .field("holder", &self.holder)
+            .field("live", &self.live)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a lock makes of the watch of its key.
+
+use bytes::Bytes;
+
+use super::{Action, Holder, Lock, LockEvent, LockState, Loss, Next, Observed};
+use crate::client::{WatchEnd, WatchEvent};
+use crate::hlc::Version;
+use crate::time::Instant;
+
+/// Whether the key is observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watching {
+    Off,
+    On,
+    /// The store refused: the lock goes by time alone.
+    Refused,
+}
+
+impl Lock {
+    pub(super) fn watch_action(&mut self) -> Option<Action> {
+        let wanted = self.config.watch_holder || self.contended;
+        match (self.watching, wanted) {
+            (Watching::Off, true) => {
+                self.watching = Watching::On;
+                Some(Action::Observe(self.config.key.clone()))
+            }
+            (Watching::On, false) => {
+                self.watching = Watching::Off;
+                (self.live, self.holder) = (false, None);
+                self.tell_observed();
+                Some(Action::Unobserve)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes what the watch of the key tells.
+    pub(super) fn watched(&mut self, now: Instant, event: &WatchEvent) {
+        match event {
+            WatchEvent::Changed { value, version } => {
+                self.holder =
+                    value.as_ref().map(|value| Holder::new(value.clone(), version.clone()));
+                self.changed(now, value.as_ref(), version.as_ref());
+            }
+            WatchEvent::Live => {
+                self.live = true;
+                if self.holder.is_none() {
+                    self.nudge();
+                }
+            }
+            WatchEvent::Gap => self.live = false,
+            WatchEvent::Ended(end) => {
+                if let WatchEnd::Refused(_) = end {
+                    self.watching = Watching::Refused;
+                }
+                self.live = false;
+                self.holder = None;
+            }
+        }
+        self.tell_observed();
+    }
+
+    fn changed(&mut self, now: Instant, value: Option<&Bytes>, version: Option<&Version>) {
+        let ours = value == Some(&self.value);
+        match (self.state, value) {
+            (LockState::Held, Some(_)) if !ours && version > self.floor.as_ref() => {
+                self.lose(Loss::Taken);
+            }
+            (LockState::Held, None) if version >= self.floor.as_ref() => self.lose(Loss::Deleted),
+            // Read as absent, nobody knows when: a renewal finds out.
+            (LockState::Held, None) if version.is_none() && self.pending.is_none() => {
+                self.next = Next::Now;
+            }
+            (LockState::Waiting, None) => self.nudge(),
+            // A try took it whose answer was lost: the next one renews it.
+            (LockState::Waiting, Some(_)) if ours => self.nudge(),
+            (LockState::Waiting, Some(_)) => self.postpone(now),
+            _ => {}
+        }
+    }
+
+    /// The lock may be free.
+    fn nudge(&mut self) {
+        if self.state == LockState::Waiting {
+            self.nudged = true;
+            if self.pending.is_none() {
+                self.next = Next::Now;
+            }
+        }
+    }
+
+    /// Somebody's lease began just now, at the latest.
+    fn postpone(&mut self, now: Instant) {
+        self.nudged = false;
+        if matches!(self.next, Next::At(_)) && self.cleaning_ends().is_none() {
+            self.next = Next::At(now + self.config.patience);
+        }
+    }
+
+    pub(super) fn tell_observed(&mut self) {
+        let seen = match &self.holder {
+            _ if !self.live => Observed::Unknown,
+            Some(holder) => Observed::Held(holder.clone()),
+            None => Observed::Free,
+        };
+        if self.observed != seen {
+            self.observed = seen.clone();
+            if self.config.watch_holder {
+                self.tell_last(LockEvent::Observed(seen));
+            }
+        }
+    }
+}
