@@ -21,6 +21,8 @@ Examples:
   statestore get thermostat
   statestore set lock me --nex --px 10s      # take or renew a lock for ten seconds
   statestore watch thermostat
+  statestore lock nightly --lease 30s -- ./backup.sh
+  statestore elect heating --candidate node-1
 
 Exit codes: 0 done, 1 absent or not applied, 2 refused or bad input, 3 unreachable.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
@@ -46,6 +48,10 @@ pub(crate) enum Verb {
     Vdel(Vdel),
     /// Prints every change of a key
     Watch(Watch),
+    /// Runs a command while holding a lock
+    Lock(Lock),
+    /// Prints who leads an election as it changes, and stands for it if asked to
+    Elect(Elect),
     /// Measures a store: requests a second and how long they take
     Bench(Bench),
     /// Prints a completion script for a shell
@@ -270,6 +276,47 @@ pub(crate) struct Watch {
     /// The key
     pub(crate) key: String,
     /// End after so many changes
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The command finds the fencing token in STATESTORE_FENCING_TOKEN: `statestore set KEY VALUE --fencing-token` with it is
+refused once a newer holder has written KEY. When the lock is lost the command gets SIGTERM, and SIGKILL a tenth of the
+lease later. The exit code is the command's, 128 and the signal's number when a signal ended it, or 1 when the lock was
+not free in time.")]
+pub(crate) struct Lock {
+    /// The lock: a key of the store
+    pub(crate) name: String,
+    /// How long the lock stays taken when this machine dies
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Duration,
+    /// How long to wait for the lock; for ever unless given
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+One line for each change: the name of the leader, - when nobody leads, ? when that is not known.")]
+pub(crate) struct Elect {
+    /// The election: a key of the store
+    pub(crate) name: String,
+    /// Stand for election under this name, until stopped
+    #[arg(long, value_name = "NAME")]
+    pub(crate) candidate: Option<String>,
+    /// How long a leader that dies is still the leader
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Duration,
+    /// End after so many lines
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]

@@ -3,7 +3,9 @@
 mod args;
 mod bench;
 mod connection;
+mod elect;
 mod failure;
+mod lock;
 mod output;
 mod own_broker;
 mod requests;
@@ -65,6 +67,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Del(del) => requests::del(del).await,
             Verb::Vdel(vdel) => requests::vdel(vdel).await,
             Verb::Watch(watch) => watch::run(watch).await,
+            Verb::Lock(lock) => lock::run(lock).await,
+            Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) => Ok(ExitCode::SUCCESS),
         }

@@ -73,40 +73,53 @@ pub enum LockEvent {
 }
 
 /// Why a lock is no longer held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
     /// The lease ran out: no renewal was answered in time.
+    #[error("the lease ran out before a renewal was answered")]
     Expired,
     /// Another holder has it.
+    #[error("another holder has it")]
     Taken,
     /// Somebody deleted it.
+    #[error("somebody deleted its key")]
     Deleted,
     /// A guarded write was refused because a newer holder has written.
+    #[error("a newer holder has written what it guards")]
     FencedOut,
     /// The store refuses to renew.
+    #[error("the store refuses to renew it: {0}")]
     Refused(ServiceError<Bytes>),
     /// The store answered without a version, or with one that is not greater than the one before.
+    #[error("the store gave it a version that is not greater than the one before")]
     BadVersion,
 }
 
 /// Why a lock was not acquired.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GiveUp {
     /// Another holder has it, and only one try was asked for.
+    #[error("another holder has it")]
     Taken,
     /// The deadline passed.
+    #[error("it did not become free in time")]
     Deadline,
     /// The application gave it up.
+    #[error("the try was given up")]
     Cancelled,
     /// The only try was not answered in time.
+    #[error("the store did not answer in time")]
     NoAnswer,
     /// The client did not accept the request.
+    #[error("{0}")]
     NotAccepted(SubmitError),
     /// The store refuses.
+    #[error("the store refuses: {0}")]
     Refused(ServiceError<Bytes>),
     /// The store answered without a version, or with one that is not greater than the one before.
+    #[error("the store gave it a version that is not greater than the one before")]
     BadVersion,
 }
 

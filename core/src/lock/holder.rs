@@ -34,7 +34,9 @@ pub struct Holder {
 }
 
 impl Holder {
-    pub(super) const fn new(value: Bytes, version: Option<Version>) -> Self {
+    /// The holder that a value of the key of a lock names.
+    #[must_use]
+    pub const fn new(value: Bytes, version: Option<Version>) -> Self {
         Self { value, version }
     }
 

@@ -8,11 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request};
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::message::{Command, Condition, Expiry, KeyPreview, Operand, Reply};
+use statestore_proto::message::{
+    Command, Condition, Expiry, KeyPreview, Operand, Refusal, Reply, ServiceError,
+};
 use tracing::{debug_span, field};
 
 use crate::error::Error;
 use crate::handle::StateStore;
+use crate::lock::Guardian;
 
 /// A value that was found.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Call<R> {
 struct Options {
     timeout: Option<Duration>,
     fencing_token: Option<FencingToken>,
+    /// The lock that this is done under, whose newest token it carries.
+    guardian: Option<Guardian>,
     persist: bool,
 }
 
@@ -78,17 +83,44 @@ impl<R> Call<R> {
         self
     }
 
+    pub(crate) fn guarded_by(mut self, guardian: Guardian) -> Self {
+        self.options.guardian = Some(guardian);
+        self
+    }
+
     async fn send(self) -> Result<R, Error> {
-        let (verb, key) = (self.command.kind(), KeyPreview(self.command.key()));
+        let Self { store, command, options, read } = self;
+        let (verb, key) = (command.kind(), KeyPreview(command.key()));
         let span = debug_span!("request", ?verb, ?key, id = field::Empty);
-        let mut request = Request::new(self.command).persist(self.options.persist);
-        if let Some(timeout) = self.options.timeout {
+        let Some(guardian) = &options.guardian else {
+            let token = options.fencing_token.clone();
+            return read(store.outcome(options.request(command, token), span).await?);
+        };
+        loop {
+            let token = guardian.token().ok_or(Error::LockLost)?;
+            let request = options.request(command.clone(), Some(token.clone()));
+            let answer = read(store.outcome(request, span.clone()).await?);
+            let lower = Error::Refused(ServiceError::Known(Refusal::FencingTokenLower));
+            if answer.as_ref().err() != Some(&lower) {
+                return answer;
+            }
+            if guardian.fenced_out(token).await {
+                return Err(Error::LockLost);
+            }
+        }
+    }
+}
+
+impl Options {
+    fn request(&self, command: Command<Bytes>, token: Option<FencingToken>) -> Request {
+        let mut request = Request::new(command).persist(self.persist);
+        if let Some(timeout) = self.timeout {
             request = request.timeout(timeout);
         }
-        if let Some(token) = self.options.fencing_token {
-            request = request.fencing_token(token);
+        match token {
+            Some(token) => request.fencing_token(token),
+            None => request,
         }
-        (self.read)(self.store.outcome(request, span).await?)
     }
 }
 
@@ -152,6 +184,11 @@ impl<R> Set<R> {
     /// Carries a fencing token: the store refuses the write when a newer holder of the lock has written the key.
     pub fn fencing_token(mut self, token: FencingToken) -> Self {
         self.options.fencing_token = Some(token);
+        self
+    }
+
+    pub(crate) fn guarded_by(mut self, guardian: Guardian) -> Self {
+        self.options.guardian = Some(guardian);
         self
     }
 

@@ -26,13 +26,16 @@ impl Clock {
         Instant::from_millis(millis(at.saturating_duration_since(self.origin)))
     }
 
+    /// A reading of the machines' clock as the runtime counts.
+    pub(crate) fn at(&self, instant: Instant) -> tokio::time::Instant {
+        self.origin + Duration::from_millis(instant.as_millis())
+    }
+
     /// Waits until then; for ever when there is no then. A deadline is met late rather than early, since machines count
     /// in whole milliseconds.
     pub(crate) async fn sleep_until(&self, deadline: Option<Instant>) {
         match deadline {
-            Some(at) => {
-                tokio::time::sleep_until(self.origin + Duration::from_millis(at.as_millis())).await
-            }
+            Some(at) => tokio::time::sleep_until(self.at(at)).await,
             None => std::future::pending().await,
         }
     }

@@ -45,6 +45,9 @@ pub enum Error {
     /// An answer came that cannot be read. The store did something.
     #[error("the answer cannot be read: {0}")]
     Malformed(PeerError),
+    /// A guarded write, and the lock is held no longer. Nothing has changed.
+    #[error("the lock is held no longer")]
+    LockLost,
     /// The handle was shut down, or its link failed for good.
     #[error(transparent)]
     Closed(StoreClosed),
@@ -63,7 +66,11 @@ impl Error {
     #[must_use]
     pub const fn may_be_applied(&self) -> bool {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Undelivered(_) | Self::NotSent => false,
+            Self::Invalid(_)
+            | Self::Refused(_)
+            | Self::Undelivered(_)
+            | Self::NotSent
+            | Self::LockLost => false,
             Self::TimedOut
             | Self::Unanswered { .. }
             | Self::Unknown

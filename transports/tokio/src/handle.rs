@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::drive::{Driver, Status};
 use crate::error::{Error, StoreClosed};
 use crate::link::Link;
+use crate::lock::{Election, LeasedLock};
 use crate::observation::Observation;
 
 /// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
@@ -175,6 +176,16 @@ impl StateStore {
         self.ask(Ask::Observe { key: key.into(), answer }).await?;
         let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
         Ok(Observation::new(started, self.clone()))
+    }
+
+    /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
+    pub fn lock(&self, key: impl Into<Bytes>) -> LeasedLock {
+        LeasedLock::new(self, key.into())
+    }
+
+    /// An election with this key. Nobody stands before [`Election::campaign`].
+    pub fn election(&self, key: impl Into<Bytes>) -> Election {
+        Election::new(self, key.into())
     }
 
     /// Waits until the store is reachable: connected, and the response topic subscribed by the broker.

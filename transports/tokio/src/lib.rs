@@ -41,6 +41,7 @@ mod error;
 mod handle;
 mod latency;
 mod link;
+mod lock;
 mod machine;
 mod observation;
 mod observers;
@@ -52,5 +53,8 @@ pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
 pub use latency::{NAGLE_REMEDY, is_nagle_delay};
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+pub use lock::{
+    Edit, Election, Leadership, LeasedLock, LockError, LockGuard, LockLost, LockObservation,
+};
 pub use observation::Observation;
 pub use service::{Figures, ServiceBuilder, StoreService};

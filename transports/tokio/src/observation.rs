@@ -37,7 +37,7 @@ impl Observation {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
         let polled = self.started.updates.poll_recv(context);
         if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {
             // All that was not lost has been taken. Where there is no room for this, what takes the room wakes the

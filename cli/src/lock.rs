@@ -1,0 +1,130 @@
+//! A command that runs while a lock is held.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use statestore_proto::lock::GiveUp;
+use statestore_tokio::{LockError, LockGuard, StateStore};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Lock;
+use crate::connection;
+use crate::failure::Failure;
+use crate::serve::interrupted;
+
+/// The lock was not free in time.
+const NOT_ACQUIRED: u8 = 1;
+
+/// Part of the lease by which this holder is ahead of the store: what the command has to end in.
+const MARGIN: u32 = 10;
+
+pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
+    let store = connection::store(&args.common)?;
+    let margin = args.lease / MARGIN;
+    let mut lock = store.lock(args.name.clone()).lease(args.lease).margin(margin);
+    if let Some(wait) = args.wait {
+        lock = lock.wait(wait);
+    }
+    // Asked first, since a lock waits patiently where there is no store at all.
+    let holder = lock.holder().await;
+    let holder =
+        holder.map_err(|error| Failure::request(error, store.last_failure().as_deref()))?;
+    if let Some(holder) = holder {
+        eprintln!("statestore: waiting for {}", String::from_utf8_lossy(holder.name()));
+    }
+    let guard = tokio::select! {
+        guard = lock.acquire() => guard,
+        signal = interrupted() => {
+            signal?;
+            store.shutdown().await;
+            return Ok(ExitCode::from(NOT_ACQUIRED));
+        }
+    };
+    let guard = match guard {
+        Ok(guard) => guard,
+        Err(LockError::NotAcquired(GiveUp::Deadline)) => {
+            eprintln!("statestore: {} did not become free in time; try a longer --wait", args.name);
+            store.shutdown().await;
+            return Ok(ExitCode::from(NOT_ACQUIRED));
+        }
+        Err(error) => return Err(not_acquired(error, &store)),
+    };
+    let ended = guarded(&args.command, &guard, margin).await;
+    // When it is lost there is nothing to give back.
+    let _ = guard.release().await;
+    store.shutdown().await;
+    ended.map(exit_code)
+}
+
+fn not_acquired(error: LockError, store: &StateStore) -> Failure {
+    match error {
+        LockError::NotAcquired(reason) => {
+            Failure::bad_input(format_args!("the lock was not acquired: {reason}"))
+        }
+        LockError::Request(error) => Failure::request(error, store.last_failure().as_deref()),
+        other => Failure::bad_input(other),
+    }
+}
+
+/// Runs a command until it ends, or has to.
+async fn guarded(
+    command: &[String],
+    guard: &LockGuard,
+    grace: Duration,
+) -> Result<ExitStatus, Failure> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Failure::bad_input("no command to run"));
+    };
+    let token = guard.token().map(|token| token.to_string()).unwrap_or_default();
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("STATESTORE_FENCING_TOKEN", token)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| Failure::bad_input(format_args!("{program}: {error}")))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::output)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::output)?;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.map_err(Failure::output),
+            lost = guard.lost() => {
+                eprintln!("statestore: {lost}; ending {program}");
+                return end(&mut child, grace).await;
+            }
+            _ = terminate.recv() => tell(&child, Signal::TERM),
+            // A terminal tells the command too.
+            _ = interrupt.recv() => {
+                if !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+                    tell(&child, Signal::INT);
+                }
+            }
+        }
+    }
+}
+
+/// Asks a command to end, and ends it when it does not.
+async fn end(child: &mut Child, grace: Duration) -> Result<ExitStatus, Failure> {
+    tell(child, Signal::TERM);
+    if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
+        return status.map_err(Failure::output);
+    }
+    child.kill().await.map_err(Failure::output)?;
+    child.wait().await.map_err(Failure::output)
+}
+
+fn tell(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // One that has just ended needs no telling.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// As a shell has it: the command's own code, or 128 and the signal that ended it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}

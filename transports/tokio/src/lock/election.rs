@@ -1,0 +1,109 @@
+//! Leader election: a lock whose holder leads.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_proto::lock::Holder;
+
+use super::guard::{LockGuard, LockLost};
+use super::{LeasedLock, LockError, LockObservation};
+use crate::error::Error;
+use crate::handle::StateStore;
+
+/// An election of one leader among candidates: a [lock](LeasedLock) whose holder leads.
+///
+/// ```
+/// # use statestore_loopback::Hub;
+/// # use statestore_tokio::{StateStore, StoreService};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let broker = Hub::new();
+/// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
+/// # service.connected().await?;
+/// # let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+/// let election = store.election("leaders/heating");
+/// let leadership = election.campaign().await?;
+/// assert_eq!(election.leader().await?.expect("there is one").name(), b"thermostat-7");
+/// leadership.set("heating/plan", "night").await?; // refused if somebody else leads by now
+/// leadership.resign().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nobody stands for election before the campaign"]
+pub struct Election {
+    lock: LeasedLock,
+}
+
+impl Election {
+    pub(crate) fn new(store: &StateStore, key: Bytes) -> Self {
+        Self { lock: LeasedLock::new(store, key) }
+    }
+
+    /// What others are told of who leads; the MQTT client id by default.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.lock = self.lock.name(name);
+        self
+    }
+
+    /// How long a leader that dies is still the leader; ten seconds by default.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lock = self.lock.lease(lease);
+        self
+    }
+
+    /// How long a campaign may take; for ever by default.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// Stands for election until it is won. Dropping the future ends the campaign.
+    ///
+    /// # Errors
+    /// As [`LeasedLock::acquire`].
+    pub async fn campaign(&self) -> Result<Leadership, LockError> {
+        Ok(Leadership { guard: self.lock.acquire().await? })
+    }
+
+    /// Who leads now; `None` when nobody does.
+    ///
+    /// # Errors
+    /// As [`LeasedLock::holder`].
+    pub async fn leader(&self) -> Result<Option<Holder>, Error> {
+        self.lock.holder().await
+    }
+
+    /// Who leads, as it changes.
+    ///
+    /// # Errors
+    /// As [`StateStore::observe`].
+    pub async fn observe(&self) -> Result<LockObservation, Error> {
+        self.lock.observe().await
+    }
+}
+
+/// An election that is won: a [guard](LockGuard), and more words for it. Dropping it resigns.
+#[derive(Debug)]
+#[must_use = "dropping it resigns"]
+pub struct Leadership {
+    guard: LockGuard,
+}
+
+impl Leadership {
+    /// Makes way for another leader. Whether the store said so.
+    ///
+    /// # Errors
+    /// [`LockLost`] when it was over already.
+    pub async fn resign(self) -> Result<bool, LockLost> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}

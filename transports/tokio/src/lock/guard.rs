@@ -1,0 +1,197 @@
+//! What an application has while it holds a lock.
+
+use std::fmt;
+
+use bytes::Bytes;
+use statestore_proto::hlc::{FencingToken, Version};
+use statestore_proto::lock::{GiveUp, Loss};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::call::{Call, Removal, Set};
+use crate::error::StoreClosed;
+use crate::handle::StateStore;
+
+/// How a lock stands, as its keeper says.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    Waiting,
+    Held { token: FencingToken, until: Instant },
+    Over(End),
+}
+
+/// How it came to its end.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    GaveUp(GiveUp),
+    Lost(Loss),
+    Released { confirmed: bool },
+    Closed(StoreClosed),
+}
+
+/// Why a guard holds its lock no longer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockLost {
+    /// The lock is held no longer.
+    #[error("the lock is lost: {0}")]
+    Lost(Loss),
+    /// The handle is closed, so that nothing renews the lock.
+    #[error("the lock is lost: {0}")]
+    Closed(StoreClosed),
+}
+
+/// A lock that is held. Dropping it releases the lock, as far as the store can be reached; otherwise the lease does.
+///
+/// The lock is renewed by itself. It is lost when that fails for too long, when another holder has it, or when a guarded
+/// write is refused because a newer holder has written; [`lost`](Self::lost) tells.
+#[must_use = "dropping the guard releases the lock"]
+pub struct LockGuard {
+    store: StateStore,
+    guardian: Guardian,
+    stop: watch::Sender<bool>,
+}
+
+impl LockGuard {
+    pub(crate) const fn new(
+        store: StateStore,
+        guardian: Guardian,
+        stop: watch::Sender<bool>,
+    ) -> Self {
+        Self { store, guardian, stop }
+    }
+
+    /// Whether the lock is held now.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guardian.token().is_some()
+    }
+
+    /// Until when it is held unless it is renewed; `None` when it is lost.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        match *self.guardian.standing.borrow() {
+            Standing::Held { until, .. } if Instant::now() < until => Some(until),
+            _ => None,
+        }
+    }
+
+    /// The newest fencing token of this holding, greater than that of every holder before; `None` when the lock is lost.
+    /// The writes of this guard carry it by themselves.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        self.guardian.token()
+    }
+
+    /// Waits until the lock is lost. Cancel safe.
+    pub async fn lost(&self) -> LockLost {
+        match self.guardian.ended().await {
+            End::Lost(loss) => LockLost::Lost(loss),
+            End::Closed(closed) => LockLost::Closed(closed),
+            // Neither happens to a guard that is there.
+            End::GaveUp(_) | End::Released { .. } => LockLost::Lost(Loss::Expired),
+        }
+    }
+
+    /// Stores a value under the lock. [`Error::LockLost`](crate::Error::LockLost) when the lock is held no longer, or the
+    /// store refuses because a newer holder has written.
+    pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Set<Version> {
+        self.store.set(key, value).guarded_by(self.guardian.clone())
+    }
+
+    /// Removes a key under the lock, with errors as for [`set`](Self::set); whether it was there. The key's protection
+    /// goes with it.
+    pub fn del(&self, key: impl Into<Bytes>) -> Call<bool> {
+        self.store.del(key).guarded_by(self.guardian.clone())
+    }
+
+    /// Removes a key under the lock if its value is `value`, with errors as for [`set`](Self::set).
+    pub fn vdel(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Call<Removal> {
+        self.store.vdel(key, value).guarded_by(self.guardian.clone())
+    }
+
+    /// Gives the lock back and waits for the store to say so, for the lease at most. Whether it did; otherwise the lease
+    /// has run out, or will.
+    ///
+    /// # Errors
+    /// [`LockLost`] when there was nothing left to give back.
+    pub async fn release(self) -> Result<bool, LockLost> {
+        let _ = self.stop.send(true);
+        match self.guardian.ended().await {
+            End::Released { confirmed } => Ok(confirmed),
+            End::Lost(loss) => Err(LockLost::Lost(loss)),
+            End::Closed(closed) => Err(LockLost::Closed(closed)),
+            End::GaveUp(_) => Ok(false),
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard").field("token", &self.token()).finish_non_exhaustive()
+    }
+}
+
+/// What guarded writes need of a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Guardian {
+    standing: watch::Receiver<Standing>,
+    fenced_out: mpsc::Sender<FencingToken>,
+}
+
+impl Guardian {
+    pub(crate) const fn new(
+        standing: watch::Receiver<Standing>,
+        fenced_out: mpsc::Sender<FencingToken>,
+    ) -> Self {
+        Self { standing, fenced_out }
+    }
+
+    /// The newest token, while the lock is held, whether or not its keeper had time to say otherwise.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        match &*self.standing.borrow() {
+            Standing::Held { token, until } if Instant::now() < *until => Some(token.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes the news that a write with this token was refused for it. Whether that means that the lock is lost; if not, a
+    /// write with a newer token of the same holding was first.
+    pub(crate) async fn fenced_out(&self, token: FencingToken) -> bool {
+        let is_newest = self.token().as_ref() == Some(&token);
+        if is_newest {
+            // A keeper that is gone knows.
+            let _ = self.fenced_out.send(token).await;
+        }
+        is_newest
+    }
+
+    /// Waits until the lock is held or over.
+    pub(crate) async fn decided(&self) -> Standing {
+        self.until(|standing| !matches!(standing, Standing::Waiting)).await
+    }
+
+    async fn ended(&self) -> End {
+        match self.until(|standing| matches!(standing, Standing::Over(_))).await {
+            Standing::Over(end) => end,
+            Standing::Waiting | Standing::Held { .. } => closed(),
+        }
+    }
+
+    async fn until(&self, reached: impl FnMut(&Standing) -> bool) -> Standing {
+        let mut standing = self.standing.clone();
+        let reached = standing.wait_for(reached).await.map(|standing| standing.clone());
+        // Without its keeper, which ends with its runtime, nothing renews the lock.
+        reached.unwrap_or_else(|_| Standing::Over(closed()))
+    }
+}
+
+const fn closed() -> End {
+    End::Closed(StoreClosed { reason: None })
+}

@@ -1,0 +1,221 @@
+//! Locks and elections, in simulated time: a lease passes in no time.
+
+use std::time::Duration;
+
+use statestore_loopback::Hub;
+use statestore_proto::hlc::FencingToken;
+use statestore_proto::lock::{GiveUp, Loss, Observed};
+use statestore_tokio::{
+    Edit, Error, LeasedLock, LockError, LockGuard, LockLost, LockObservation, StateStore,
+};
+use tokio::time::{Instant, sleep};
+
+use super::{client, service};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn lock(store: &StateStore) -> LeasedLock {
+    store.lock("lock").lease(LEASE)
+}
+
+fn token(guard: &LockGuard) -> FencingToken {
+    guard.token().expect("it is held")
+}
+
+/// How long something takes, to the millisecond.
+async fn timed<T>(what: impl Future<Output = T>) -> (T, Duration) {
+    let start = Instant::now();
+    let done = what.await;
+    (done, start.elapsed())
+}
+
+/// A broker with a store, and clients `a` and `b`.
+async fn three() -> (Hub, statestore_tokio::StoreService, StateStore, StateStore) {
+    let broker = Hub::new();
+    let service = service(broker.store_link("statestore")).await;
+    let (a, b) = (client("a", broker.link("a")).await, client("b", broker.link("b")).await);
+    (broker, service, a, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_holder_at_a_time_and_tokens_grow() {
+    let (_broker, service, a, b) = three().await;
+    let first = lock(&a).try_acquire().await.unwrap().expect("free");
+    assert!(lock(&b).try_acquire().await.unwrap().is_none(), "taken");
+    assert!(lock(&a).try_acquire().await.unwrap().is_none(), "by another lock of the same client");
+    let holder = lock(&b).holder().await.unwrap().expect("held");
+    assert_eq!(holder.name(), b"a");
+    let old = token(&first);
+    assert_eq!(first.release().await, Ok(true));
+    assert_eq!(lock(&b).holder().await, Ok(None));
+    let second = lock(&b).name("second").acquire().await.unwrap();
+    assert!(token(&second) > old);
+    assert_eq!(lock(&a).holder().await.unwrap().expect("held").name(), b"second");
+    drop(second);
+    lock(&a).acquire().await.unwrap().release().await.unwrap();
+    assert_eq!((service.figures().keys, service.figures().watches), (0, 0), "nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_free() {
+    let (_broker, _service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { timed(lock(&b).acquire()).await });
+    sleep(Duration::from_secs(60)).await;
+    assert!(guard.is_held(), "it renews itself");
+    assert_eq!(guard.release().await, Ok(true));
+    let (acquired, took) = waiting.await.unwrap();
+    assert!(acquired.unwrap().is_held());
+    assert!(took < Duration::from_millis(60_010), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_has_an_end() {
+    let (_broker, service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    let (refused, took) = timed(lock(&b).wait(Duration::from_secs(3)).acquire()).await;
+    assert_eq!(refused.unwrap_err(), LockError::NotAcquired(GiveUp::Deadline));
+    assert_eq!(took.as_secs(), 3);
+    drop(guard);
+    // A future that is dropped leaves nothing behind.
+    let guard = lock(&a).acquire().await.unwrap();
+    let given_up = tokio::time::timeout(Duration::from_secs(1), lock(&b).acquire()).await;
+    assert!(given_up.is_err());
+    assert_eq!(guard.release().await, Ok(true));
+    sleep(LEASE).await;
+    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_have_greater_tokens() {
+    let (_broker, _service, a, _b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    let mut last = token(&guard);
+    for _ in 0..10 {
+        sleep(LEASE / 3 + Duration::from_millis(10)).await;
+        assert!(guard.held_until().unwrap() > Instant::now() + LEASE / 2);
+        assert!(token(&guard) > last);
+        last = token(&guard);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_store_is_away_loses_the_lock_before_its_lease_is_over() {
+    let (broker, _service, a, b) = three().await;
+    let guard = lock(&a).margin(Duration::from_secs(1)).acquire().await.unwrap();
+    let until = guard.held_until().unwrap();
+    assert_eq!(until - Instant::now(), Duration::from_secs(9));
+    broker.stop();
+    let (lost, took) = timed(guard.lost()).await;
+    assert_eq!(lost, LockLost::Lost(Loss::Expired));
+    assert_eq!(took, Duration::from_secs(9));
+    assert!(!guard.is_held() && guard.token().is_none());
+    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
+    assert_eq!(guard.release().await, Err(LockLost::Lost(Loss::Expired)));
+    broker.restart();
+    assert!(lock(&b).acquire().await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_takes_over_when_the_holder_dies() {
+    let (_broker, _service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    let old = token(&guard);
+    a.shutdown().await;
+    let (next, took) = timed(lock(&b).acquire()).await;
+    assert!(token(&next.unwrap()) > old);
+    assert!(took <= LEASE + Duration::from_millis(10), "{took:?}");
+    assert!(matches!(guard.lost().await, LockLost::Closed(_)), "nothing renews it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn guarded_writes_carry_the_newest_token() {
+    let (_broker, _service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    let old = token(&guard);
+    assert!(guard.set("valve", "open").await.is_ok());
+    sleep(LEASE).await;
+    assert_eq!(guard.set("valve", "half").if_absent().await, Ok(None), "options as ever");
+    assert!(guard.set("valve", "shut").expires_after(LEASE * 9).await.is_ok());
+    let stale = b.set("valve", "open").fencing_token(old).await;
+    assert!(matches!(stale, Err(Error::Refused(_))), "{stale:?}");
+    assert!(matches!(b.del("valve").await, Err(Error::Refused(_))), "it needs a token");
+    assert_eq!(guard.vdel("valve", "open").await, Ok(statestore_tokio::Removal::Different));
+    assert_eq!(guard.del("valve").await, Ok(true));
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_fenced_out_loses_the_lock() {
+    let (_broker, _service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    // What a newer holder would have: any later version.
+    sleep(Duration::from_millis(20)).await;
+    let newer = b.set("other", "lock").await.unwrap().to_fencing_token();
+    b.set("valve", "shut").fencing_token(newer).await.unwrap();
+    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
+    assert_eq!(guard.lost().await, LockLost::Lost(Loss::FencedOut));
+    assert_eq!(&b.get("valve").await.unwrap().unwrap().value[..], b"shut");
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_do_not_lose_each_other() {
+    let (_broker, service, a, b) = three().await;
+    let add = |found: Option<statestore_tokio::Found>| {
+        let old = found.map_or(0, |found| str::from_utf8(&found.value).unwrap().parse().unwrap());
+        Edit::Set((old + 1_u32).to_string().into())
+    };
+    let edits: Vec<_> = [a.clone(), b]
+        .into_iter()
+        .cycle()
+        .take(20)
+        .map(|store| tokio::spawn(async move { lock(&store).edit("count", add).await }))
+        .collect();
+    for edit in edits {
+        assert!(edit.await.unwrap().unwrap().is_some());
+    }
+    assert_eq!(&a.get("count").await.unwrap().unwrap().value[..], b"20");
+    assert_eq!(lock(&a).edit("count", |_| Edit::Keep).await, Ok(None));
+    assert_eq!(lock(&a).edit("count", |_| Edit::Delete).await, Ok(None));
+    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+}
+
+/// What is told next of the leader: its name, or none.
+async fn leader(changes: &mut LockObservation) -> Option<String> {
+    match changes.next().await.expect("it goes on") {
+        Observed::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
+        Observed::Free => None,
+        Observed::Unknown => Some("?".to_owned()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_another_follows() {
+    let (broker, _service, a, b) = three().await;
+    let election =
+        |store: &StateStore, name: &str| store.election("leader").name(name).lease(LEASE);
+    let mut changes = election(&b, "").observe().await.unwrap();
+    assert_eq!(leader(&mut changes).await, None);
+    assert_eq!(election(&a, "").leader().await, Ok(None));
+    let one = election(&a, "one").campaign().await.unwrap();
+    assert_eq!(leader(&mut changes).await.as_deref(), Some("one"));
+    let second = election(&b, "two");
+    let campaign = tokio::spawn(async move { second.campaign().await });
+    sleep(LEASE * 2).await;
+    assert_eq!(one.resign().await, Ok(true));
+    let two = campaign.await.unwrap().unwrap();
+    assert_eq!(leader(&mut changes).await, None, "renewals are no news");
+    assert_eq!(leader(&mut changes).await.as_deref(), Some("two"));
+    assert!(two.set("plan", "night").await.is_ok(), "a leader is a guard");
+    broker.stop();
+    assert_eq!(leader(&mut changes).await.as_deref(), Some("?"));
+    drop(two);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_handle_takes_no_lock() {
+    let (_broker, _service, a, _b) = three().await;
+    a.clone().shutdown().await;
+    let refused = lock(&a).acquire().await.unwrap_err();
+    assert!(matches!(refused, LockError::Request(Error::Closed(_))), "{refused:?}");
+}
