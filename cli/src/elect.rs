@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use statestore_proto::lock::Observed;
 use statestore_tokio::{Election, LockError};
+use tokio::sync::watch;
 
 use crate::args::{Elect, Output};
 use crate::connection;
 use crate::failure::Failure;
 use crate::output::{json_line, raw};
-use crate::serve::interrupted;
+use crate::serve::Signals;
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
@@ -21,34 +22,48 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     // Asked first, since a watch waits patiently where there is no store at all.
     election.leader().await.map_err(failed)?;
     let mut changes = election.observe().await.map_err(failed)?;
-    let stands = args.candidate.is_some();
-    let campaign =
-        async { if stands { lead(&election).await } else { std::future::pending().await } };
+    let (stop, stopped) = watch::channel(args.candidate.is_none());
+    let campaign = lead(&election, stopped);
     tokio::pin!(campaign);
-    let mut left = args.count;
+    let mut signals = Signals::new()?;
+    let (mut left, mut standing) = (args.count, args.candidate.is_some());
     while left != Some(0) {
-        let seen = tokio::select! {
-            seen = changes.next() => seen,
-            error = &mut campaign => return Err(Failure::bad_input(error)),
-            stop = interrupted() => {
-                stop?;
-                break;
+        tokio::select! {
+            seen = changes.next() => match seen {
+                Some(seen) => print(&args, &seen)?,
+                None => break,
+            },
+            ended = &mut campaign, if standing => {
+                standing = false;
+                ended.map_err(Failure::bad_input)?;
             }
-        };
-        let Some(seen) = seen else { break };
-        print(&args, &seen)?;
+            () = signals.received() => break,
+        }
         left = left.map(|left| left - 1);
     }
+    if standing {
+        stop.send_replace(true);
+        campaign.await.map_err(Failure::bad_input)?;
+    }
     drop(changes);
+    store.shutdown().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Leads whenever it can, until that is impossible.
-async fn lead(election: &Election) -> LockError {
+/// Leads whenever it can, until it is told to stop or that is impossible.
+async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<(), LockError> {
     loop {
-        match election.campaign().await {
-            Ok(leadership) => eprintln!("statestore: {}", leadership.lost().await),
-            Err(error) => return error,
+        let leadership = tokio::select! {
+            leadership = election.campaign() => leadership?,
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        };
+        tokio::select! {
+            lost = leadership.lost() => eprintln!("statestore: {lost}"),
+            _ = stop.wait_for(|stop| *stop) => {
+                // When it is lost there is nothing to give back.
+                let _ = leadership.resign().await;
+                return Ok(());
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod expiry;
 mod failures;
 mod fencing;
 mod hostile;
+mod locking;
 mod options;
 mod outages;
 mod overheard;

@@ -89,6 +89,12 @@ impl Running {
         text(self.err.recv_timeout(HANGS).expect("another line in time"))
     }
 
+    /// Puts a line on its standard input, which must be piped.
+    pub(crate) fn say(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("it listens");
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
