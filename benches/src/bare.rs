@@ -8,6 +8,7 @@ use bytes::Bytes;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish, PublishProperties};
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
+use tokio::sync::oneshot;
 
 use crate::race::Lap;
 
@@ -25,13 +26,20 @@ fn connect(client_id: &str, port: u16) -> (AsyncClient, EventLoop) {
     AsyncClient::new(options, CAPACITY)
 }
 
-/// Answers every request with its own payload, until its connection ends.
+/// Says, once it is subscribed, that requests will be heard, and answers each with its own payload, until its connection
+/// ends.
 ///
 /// # Errors
 /// Those of rumqttc.
-pub async fn echo(port: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub async fn echo(
+    port: u16,
+    ready: oneshot::Sender<()>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (client, mut events) = connect("bare-echo", port);
     client.try_subscribe(REQUEST, QoS::AtLeastOnce)?;
+    while !matches!(events.poll().await?, Event::Incoming(Packet::SubAck(_))) {}
+    // Nobody waits for it when the race is over already.
+    let _ = ready.send(());
     loop {
         if let Event::Incoming(Packet::Publish(request)) = events.poll().await? {
             let asked = request.properties.unwrap_or_default();

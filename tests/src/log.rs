@@ -1,45 +1,51 @@
 //! What the packages tell a log, kept for tests.
 
+use std::cell::RefCell;
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Everything that is told, a line for each span, record and event.
-#[derive(Clone, Debug, Default)]
-pub struct Log {
-    lines: Arc<Mutex<Vec<String>>>,
+thread_local! {
+    static HEARD: RefCell<Option<Lines>> = const { RefCell::new(None) };
 }
 
+type Lines = Rc<RefCell<Vec<String>>>;
+
+/// Everything that is told on this thread, a line for each span, record and event.
+#[derive(Clone, Debug)]
+pub struct Log(Lines);
+
 impl Log {
-    /// Listens on this thread while the guard lives.
+    /// Listens on this thread from now on.
     #[must_use]
-    pub fn listen() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let guard = set_default(log.clone());
-        (log, guard)
+    pub fn listen() -> Self {
+        // One for the process: those of single threads are not told reliably when there are several.
+        let _ = set_global_default(Ear);
+        let log = Self(Lines::default());
+        HEARD.set(Some(Rc::clone(&log.0)));
+        log
     }
 
     /// The lines that hold all of these words.
     #[must_use]
     pub fn with(&self, words: &[&str]) -> Vec<String> {
-        let lines = self.lines();
         let holds = |line: &&String| words.iter().all(|word| line.contains(word));
-        lines.iter().filter(holds).cloned().collect()
+        self.0.borrow().iter().filter(holds).cloned().collect()
     }
+}
 
-    fn write(&self, what: String, fields: impl FnOnce(&mut Line)) {
-        let mut line = Line(what);
-        fields(&mut line);
-        self.lines().push(line.0);
-    }
+/// Tells each thread's log.
+struct Ear;
 
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn write(what: String, fields: impl FnOnce(&mut Line)) {
+    let Some(lines) = HEARD.with_borrow(Option::clone) else { return };
+    let mut line = Line(what);
+    fields(&mut line);
+    lines.borrow_mut().push(line.0);
 }
 
 struct Line(String);
@@ -51,24 +57,28 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Log {
+impl Subscriber for Ear {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("statestore")
+        metadata.target().starts_with("statestore") && HEARD.with_borrow(Option::is_some)
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.write(format!("span {}", span.metadata().name()), |line| span.record(line));
-        Id::from_u64(1 + self.lines().len() as u64)
+        write(format!("span {}", span.metadata().name()), |line| span.record(line));
+        Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
-        self.write("record".into(), |line| values.record(line));
+        write("record".into(), |line| values.record(line));
     }
 
     fn event(&self, event: &Event<'_>) {
         let metadata = event.metadata();
         let what = format!("{} {}", metadata.level(), metadata.target());
-        self.write(what, |line| event.record(line));
+        write(what, |line| event.record(line));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}

@@ -4,7 +4,6 @@
 mod texts;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
@@ -306,9 +305,10 @@ impl Oracle {
     fn clock_seen(&mut self, text: Option<&str>, unix: u64, is_token: bool) {
         let Some(wall) = text.and_then(wall) else { return };
         let counters = &mut self.counters;
-        let most = if wall > unix { &mut counters.ahead_max } else { &mut counters.behind_max };
-        if wall > unix || !is_token {
-            *most = Duration::from_millis(wall.abs_diff(unix)).max(*most);
+        let ahead = wall > unix;
+        let most = if ahead { &mut counters.ahead_max_ms } else { &mut counters.behind_max_ms };
+        if ahead || !is_token {
+            *most = wall.abs_diff(unix).max(*most);
         }
     }
 

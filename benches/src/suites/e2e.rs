@@ -6,6 +6,7 @@ use std::time::Duration;
 use statestore_rumqttc::{Options, connect, serve};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::StateStore;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Suite;
@@ -34,7 +35,10 @@ async fn over_rumqttc(port: u16, report: &mut Report<'_>) -> Result<(), Box<dyn 
     service.connected().await?;
     let store = connect(Options::new("load", "127.0.0.1", port))?;
     store.set("k", vec![b'v'; 64]).await?;
-    let echo = tokio::spawn(bare::echo(port));
+    let (ready, is_ready) = oneshot::channel();
+    let echo = tokio::spawn(bare::echo(port, ready));
+    // A request that nobody hears is lost, and would be waited for without end.
+    is_ready.await?;
     let mut bare = bare::Load::new(port).await?;
     bare.run(1, 1).await?;
 

@@ -1,7 +1,5 @@
 //! What became of each request, and what a store counts.
 
-use core::time::Duration;
-
 use crate::message::{CommandKind, Refusal, Reply};
 use crate::time::UnixTime;
 
@@ -108,11 +106,12 @@ pub struct Counters {
     pub expired_values: u64,
     /// Requests whose timestamp could not be followed because the wall clock here is too far behind.
     pub clock_errors: u64,
-    /// The furthest that a `__ts` or `__ft` which was looked at was ahead of the wall clock here, refused or not. Any
-    /// client can send any timestamp.
-    pub ahead_max: Duration,
-    /// The furthest that the `__ts` of a SET was behind it. Tokens are not counted: they may be as old as their lock.
-    pub behind_max: Duration,
+    /// The furthest, in milliseconds, that a `__ts` or `__ft` which was looked at was ahead of the wall clock here,
+    /// refused or not. Any client can send any timestamp.
+    pub ahead_max_ms: u64,
+    /// The furthest, in milliseconds, that the `__ts` of a SET was behind it. Tokens are not counted: they may be as old
+    /// as their lock.
+    pub behind_max_ms: u64,
 }
 
 impl Counters {
@@ -185,9 +184,10 @@ impl Counters {
     /// Notes how far a timestamp was from the wall clock.
     #[inline]
     pub(super) fn clock_seen(&mut self, now: UnixTime, wall: UnixTime, is_token: bool) {
-        self.ahead_max = self.ahead_max.max(wall.duration_since(now));
+        let (now, wall) = (now.as_millis(), wall.as_millis());
+        self.ahead_max_ms = self.ahead_max_ms.max(wall.saturating_sub(now));
         if !is_token {
-            self.behind_max = self.behind_max.max(now.duration_since(wall));
+            self.behind_max_ms = self.behind_max_ms.max(now.saturating_sub(wall));
         }
     }
 }

@@ -127,7 +127,9 @@ impl Store {
             properties.fencing_token,
             now.unix,
         );
-        self.clocks_seen(now.unix, command.kind(), incoming, stamps.as_ref().ok());
+        if command.kind().is_write() {
+            self.clocks_seen(now.unix, command.kind(), incoming, stamps.as_ref().ok());
+        }
         let stamps = match stamps {
             Ok(stamps) => stamps,
             Err(refusal) => return refused(refusal),
@@ -168,7 +170,7 @@ impl Store {
         (Answer { payload, timestamp }, verdict)
     }
 
-    /// Notes how far the clocks of a request's stamps are from the one here, also of those that were refused.
+    /// Notes how far the clocks of a write's stamps are from the one here, also of those that were refused.
     #[inline]
     fn clocks_seen(
         &mut self,
@@ -187,7 +189,7 @@ impl Store {
                 let properties = &incoming.properties;
                 (
                     parse(properties.timestamp.filter(|_| kind == CommandKind::Set)),
-                    parse(properties.fencing_token.filter(|_| kind.is_write())),
+                    parse(properties.fencing_token),
                 )
             }
         };

@@ -72,13 +72,13 @@ impl Application {
         }
     }
 
-    fn submit(&mut self, now: Now, key: u64, request: Request, waiter: Waiter) {
+    fn submit(&mut self, now: Now, request: Request, waiter: Waiter) {
         match self.client.submit(now, request) {
             Ok(id) => {
                 waiter.span.record("id", tracing::field::debug(id));
                 let is_lone = self.waiters.is_empty() && self.client.is_ready();
                 self.lone = is_lone.then_some(id);
-                self.by_key.insert(key, id);
+                self.by_key.insert(waiter.key, id);
                 self.waiters.insert(id, waiter);
             }
             Err(error) => {
@@ -155,7 +155,7 @@ impl Machine for Application {
     fn command(&mut self, now: Now, command: Ask) {
         match command {
             Ask::Submit { key, request, span, answer } if !answer.is_closed() => {
-                self.submit(now, key, request, Waiter { key, span, since: now.instant, answer });
+                self.submit(now, request, Waiter { key, span, since: now.instant, answer });
             }
             Ask::Submit { .. } => {}
             Ask::Cancel { key } => {

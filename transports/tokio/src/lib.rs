@@ -27,6 +27,15 @@
 //! # }
 //! ```
 //!
+//! # What can be seen
+//!
+//! [`StoreService::figures`] counts requests by verb and by what came of them, refusals by reason, and says how far the
+//! clocks of clients were off. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
+//! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
+//! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
+//! tells of refused subscriptions, of a clock that is ahead, and once per connection of a broker that holds small packets
+//! back ([`is_nagle_delay`]).
+//!
 //! # Cancellation
 //!
 //! Dropping the future of a request gives the request up: it may have been applied, or may still be. Dropping an

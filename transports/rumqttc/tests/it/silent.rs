@@ -72,7 +72,7 @@ async fn single_requests(broker: &Mosquitto, count: usize) -> Vec<Duration> {
 #[tokio::test]
 async fn a_broker_that_holds_packets_back_is_told_as_such() {
     let test = "a_broker_that_holds_packets_back_is_told_as_such";
-    let (log, _guard) = Log::listen();
+    let log = Log::listen();
     let warnings = || log.with(&["WARN", "set_tcp_nodelay true"]).len();
     let Some(prompt) = Mosquitto::start_with(test, "") else { return };
     let Some(slow) = Mosquitto::start_with(test, "set_tcp_nodelay false") else { return };

@@ -9,7 +9,7 @@ const SECRET: &str = "a secret value";
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_told_on_both_sides_and_values_never() {
-    let (log, _guard) = Log::listen();
+    let log = Log::listen();
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
     let mut changes = store.observe("thermostat").await.expect("observe");

@@ -23,7 +23,7 @@ async fn one_at_a_time(store: &StateStore, count: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn delayed_answers_are_told_once_for_each_connection() {
-    let (log, _guard) = Log::listen();
+    let log = Log::listen();
     let broker = Hub::new();
     let _service = service(broker.store_link("statestore")).await;
     let store = client_after(&broker, 44).await;
@@ -39,7 +39,7 @@ async fn delayed_answers_are_told_once_for_each_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn other_delays_and_busy_connections_are_not_told() {
-    let (log, _guard) = Log::listen();
+    let log = Log::listen();
     let broker = Hub::new();
     let _service = service(broker.store_link("statestore")).await;
     for millis in [1, 200] {
