@@ -69,7 +69,6 @@ mod convert;
 mod link;
 mod mailbox;
 mod options;
-pub mod presence;
 mod pump;
 #[cfg(feature = "tls")]
 mod tls;
@@ -81,6 +80,7 @@ pub use convert::Message;
 pub use link::RumqttcLink;
 pub use options::Options;
 pub use rumqttc;
+pub use statestore_tokio::presence;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, tls_config};
 

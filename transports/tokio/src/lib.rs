@@ -42,6 +42,7 @@ mod handle;
 mod link;
 mod machine;
 mod observation;
+pub mod presence;
 mod service;
 
 pub use backoff::Backoff;

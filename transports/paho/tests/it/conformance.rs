@@ -1,0 +1,34 @@
+//! Paho over a real broker as a transport.
+
+use statestore_paho::PahoLink;
+use statestore_tests::conformance::{Stage, cases, run};
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::Connects;
+
+struct Paho(Mosquitto);
+
+impl Stage for Paho {
+    type Link = PahoLink;
+
+    fn link(&self, client_id: &str) -> PahoLink {
+        PahoLink::for_client(self.0.options(client_id))
+    }
+
+    fn store_link(&self, client_id: &str) -> PahoLink {
+        PahoLink::for_store(self.0.options(client_id).presence(true))
+    }
+
+    fn restart(&mut self) {
+        assert!(self.0.restart(), "the broker starts again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paho_conforms() {
+    for (name, case) in cases::<Paho>() {
+        let presence = "log_dest topic\nlog_type notice\nlog_type error";
+        let Some(broker) = Mosquitto::start_with(name, presence) else { return };
+        run(name, case, &mut Paho(broker)).await;
+    }
+}
