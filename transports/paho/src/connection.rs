@@ -48,7 +48,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects. May be dropped at any time.
     pub(crate) async fn open(options: &Options) -> Result<Self, LinkError> {
-        let mailbox = Mailbox::new(options.messages_max());
+        let mailbox = Mailbox::new(options.inbox);
         let mut client = Client::new(options, &mailbox)?;
         let told = client.connected().await.map_err(|error| convert::refused(&error))?;
         let limit = told.properties().get(PropertyCode::MaximumPacketSize);

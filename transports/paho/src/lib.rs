@@ -67,7 +67,7 @@
 //!
 //! * Requests: [`Options::in_flight`] wait for the broker and [`Options::queue`] for Paho; the rest stays with the
 //!   machine, which has limits of its own.
-//! * Messages: Paho cannot be made to read no more, so when [`Options::receive_maximum`] messages wait for the machine,
+//! * Messages: Paho cannot be made to read no more, so when [`Options::inbox`] messages wait for the machine,
 //!   the link says goodbye, hands out what waits, and connects again. A store's broker keeps later requests meanwhile;
 //!   a client takes the gap for a lost connection, which it tells its watches. What still arrives until the goodbye has
 //!   gone out waits too, up to as much again. Messages at QoS 0 beyond the bound are dropped.
@@ -123,6 +123,7 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
 }
 
 /// A store with default limits. It connects at once, on this runtime.
+#[must_use]
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(PahoLink::for_store(options))
 }

@@ -14,6 +14,9 @@ const PACKET_BYTES_MAX: u32 = (1 << 20) + (64 << 10);
 /// Publishes without an acknowledgement, each way.
 const IN_FLIGHT_MAX: u16 = 1_024;
 
+/// Some megabytes of ordinary requests.
+const INBOX_MAX: usize = 4_096;
+
 /// Long enough for a store to be restarted: requests wait that long, unless they expire.
 const STORE_SESSION: Duration = Duration::from_secs(300);
 
@@ -41,6 +44,7 @@ pub struct Options {
     in_flight: u16,
     receive_maximum: u16,
     queue: usize,
+    pub(crate) inbox: usize,
     pub(crate) presence: bool,
     pub(crate) retry_after_takeover: bool,
     #[cfg(feature = "tls")]
@@ -63,6 +67,7 @@ impl Options {
             in_flight: IN_FLIGHT_MAX,
             receive_maximum: IN_FLIGHT_MAX,
             queue: 256,
+            inbox: INBOX_MAX,
             presence: false,
             retry_after_takeover: false,
             #[cfg(feature = "tls")]
@@ -123,11 +128,18 @@ impl Options {
         self
     }
 
-    /// Messages that wait here for a machine that is busy, at most, before the link connects again; 1,024 by default.
-    /// It is also what the broker may send before one is acknowledged, which Paho does at once.
+    /// Messages that the broker may send before one is acknowledged; 1,024 by default. Paho acknowledges when it reads.
     #[must_use]
     pub fn receive_maximum(mut self, messages: u16) -> Self {
         self.receive_maximum = messages.max(1);
+        self
+    }
+
+    /// Messages that wait here for a machine that is busy, at most, before the link leaves the rest to the broker and
+    /// connects again; 4,096 by default.
+    #[must_use]
+    pub fn inbox(mut self, messages: usize) -> Self {
+        self.inbox = messages.max(1);
         self
     }
 
@@ -173,10 +185,6 @@ impl Options {
     /// Packets that Paho may have at a time.
     pub(crate) fn requests_max(&self) -> usize {
         usize::from(self.in_flight) + self.queue
-    }
-
-    pub(crate) fn messages_max(&self) -> usize {
-        self.receive_maximum.into()
     }
 
     /// For a new client. Nothing is persisted: the machines know what is to be sent again.
