@@ -9,7 +9,7 @@ use std::time::Duration;
 use paho_mqtt::{DisconnectOptionsBuilder, Error, PropertyCode, QoS, ServerResponse, Token};
 use statestore_proto::mqtt::{Publish, PublishToken, SubscribeToken};
 use statestore_tokio::{LinkError, LinkEvent, presence};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::client::Client;
 use crate::convert::{self, Message};
@@ -124,6 +124,9 @@ impl Connection {
     }
 
     fn settled(&mut self, ticket: Ticket, result: &Result<ServerResponse, Error>) {
+        if convert::is_poison(result) {
+            self.client.spoil();
+        }
         let Some(reason) = convert::outcome(result) else { return };
         match ticket {
             Ticket::Publish(token) => self.events.push_back(LinkEvent::Published(token, reason)),
@@ -141,7 +144,6 @@ impl Connection {
             match self.mailbox.take(messages)? {
                 None => return Ok(None),
                 Some(Arrival::Settled(numbers)) => self.settle(numbers),
-                Some(Arrival::Overfull) => drop(self.client.paho.disconnect(None)),
                 Some(Arrival::Message(packet)) => {
                     if let Some(event) = self.received(Message::new(packet)) {
                         return Ok(Some(event));
@@ -175,11 +177,7 @@ impl Connection {
         }
     }
 
-    fn received(&self, message: Option<Message>) -> Option<LinkEvent<Message>> {
-        let Some(message) = message else {
-            debug!("a message that cannot be read was dropped");
-            return None;
-        };
+    fn received(&self, message: Message) -> Option<LinkEvent<Message>> {
         if self.presence && message.topic().starts_with(presence::TOPICS) {
             return presence::gone(message.payload()).map(|id| LinkEvent::ClientGone(id.into()));
         }
@@ -202,5 +200,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.mailbox.close();
+        let outstanding = std::mem::take(&mut self.outstanding);
+        self.client.check(outstanding.into_values().map(|(_, token)| token).collect());
     }
 }

@@ -1,7 +1,6 @@
 //! Packets and errors of Paho from and to those of the protocol. Pure.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use paho_mqtt::{
@@ -106,12 +105,11 @@ pub struct Message {
 }
 
 impl Message {
-    /// `None` when it cannot be read. The payload is not copied.
-    pub(crate) fn new(packet: Packet) -> Option<Self> {
-        // Paho panics at a topic that is not UTF-8 instead of saying so.
-        let topic = catch_unwind(AssertUnwindSafe(|| packet.topic().to_owned())).ok()?;
+    /// The payload is not copied.
+    pub(crate) fn new(packet: Packet) -> Self {
+        let topic = packet.topic().to_owned();
         let properties = packet.properties();
-        Some(Self {
+        Self {
             topic,
             qos: match packet.qos() {
                 QoS::AtMostOnce => Qos::AtMostOnce,
@@ -127,7 +125,7 @@ impl Message {
                 .and_then(|seconds| seconds.get_u32()),
             user_properties: properties.user_iter().collect(),
             payload: Bytes::from_owner(Payload(packet)),
-        })
+        }
     }
 
     /// The topic name.
@@ -187,6 +185,12 @@ pub(crate) fn outcome(result: &Result<ServerResponse, Error>) -> Option<ReasonCo
         Err(Error::Disconnected | Error::OperationIncomplete | Error::Failure) => None,
         Err(_) => Some(ReasonCode(0x80)),
     }
+}
+
+/// Whether a publish could not be written. Paho 1.3.16 frees such a one and keeps it in its list of what is in flight
+/// (eclipse-paho/paho.mqtt.c, issues 1621 and 1622), so that its client can never be taken apart.
+pub(crate) const fn is_poison(result: &Result<ServerResponse, Error>) -> bool {
+    matches!(result, Err(Error::Failure))
 }
 
 /// What a failure to connect means for the next try. One with the same options is in vain when it is the options that

@@ -61,16 +61,17 @@
 //!   Failures are told.
 //! * It does not tell the DUP flag, nor empty correlation data from absent.
 //! * Its log (crate `log`) has payloads at level `debug`, and those of the C library `trace` them.
-//! * A broker that breaks MQTT's rule against NUL in a topic name ends the process: Paho panics where that cannot unwind.
+//! * A broker that breaks MQTT's rule that a topic name is UTF-8 without NUL ends the process: Paho panics where that
+//!   cannot unwind. Clients cannot bring that about through a broker that keeps the rule, as mosquitto does.
 //!
 //! # What is bounded by what
 //!
 //! * Requests: [`Options::in_flight`] wait for the broker and [`Options::queue`] for Paho; the rest stays with the
 //!   machine, which has limits of its own.
-//! * Messages: Paho cannot be made to read no more, so when [`Options::inbox`] messages wait for the machine,
-//!   the link says goodbye, hands out what waits, and connects again. A store's broker keeps later requests meanwhile;
-//!   a client takes the gap for a lost connection, which it tells its watches. What still arrives until the goodbye has
-//!   gone out waits too, up to as much again. Messages at QoS 0 beyond the bound are dropped.
+//! * Messages: Paho cannot be made to read no more. When [`Options::inbox`] messages wait for the machine, the link says
+//!   goodbye, hands out what waits, and connects again. A store's broker keeps later requests meanwhile; a client takes
+//!   that for a lost connection, of which it tells its watches. What still arrives until the goodbye is out waits too, up
+//!   to 16,384 messages; what comes beyond that is lost with a warning. Messages at QoS 0 beyond the inbox are dropped.
 //! * Packets: what is larger than the broker allows is not sent, and reported as
 //!   [`PACKET_TOO_LARGE`](statestore_proto::mqtt::ReasonCode::PACKET_TOO_LARGE). What is larger than
 //!   [`Options::max_packet_size`] the broker does not deliver.
@@ -85,10 +86,16 @@
 //! credentials or the client id, and another client that takes over the client id, end the handle instead of being tried
 //! again.
 //!
+//! Paho 1.3.16 crashes the process when it takes a client apart that lost its connection while it wrote a publish (it frees
+//! it twice, [issue 1621](https://github.com/eclipse-paho/paho.mqtt.c/issues/1621)). Such clients are left in memory
+//! instead, with what they had in flight, and a warning says so; all others are freed. For that a clean session asks the
+//! broker for an expiry of one second instead of none.
+//!
 //! # Threads
 //!
 //! Paho has two threads of its own for all clients of a process, and one lock that each of its calls takes for a moment.
-//! Nothing here waits for the network on the threads of the runtime; a client is taken apart on a thread of its own.
+//! Nothing here waits for the network on the threads of the runtime. Each connection has a thread that sleeps until its
+//! client is to be taken apart.
 //!
 //! # Features
 //!

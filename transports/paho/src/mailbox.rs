@@ -3,12 +3,17 @@
 //! They hold Paho's one lock while they do, so nothing here waits, and nothing here calls Paho.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 use paho_mqtt::{Message as Packet, QoS};
 use statestore_tokio::LinkError;
 use tokio::sync::Notify;
+use tracing::warn;
+
+/// What may still arrive until Paho has said goodbye: half a second at full speed.
+const LEAVING_MAX: usize = 16_384;
 
 /// The mailbox of one connection; that of the next one is another.
 #[derive(Debug)]
@@ -36,8 +41,6 @@ pub(crate) enum Arrival {
     /// These packets are settled.
     Settled(Vec<u64>),
     Message(Packet),
-    /// More messages wait than may: Paho is to stop. Said once.
-    Overfull,
 }
 
 impl Mailbox {
@@ -45,29 +48,26 @@ impl Mailbox {
         Arc::new(Self { messages_max, state: Mutex::default(), arrived: Notify::new() })
     }
 
-    /// Takes a message. Those at QoS 0 may get lost; one too many of the others ends the connection.
-    pub(crate) fn deliver(&self, packet: Packet) {
+    /// Takes a message, and says once when it was one too many, so that Paho is to stop: it has acknowledged all of them.
+    /// Those at QoS 0 may get lost; the others only if more than [`LEAVING_MAX`] come before
+    /// Paho has stopped.
+    pub(crate) fn deliver(&self, packet: Packet) -> bool {
         let mut state = self.state();
         let waiting = state.messages.len();
-        if state.closed || waiting >= 2 * self.messages_max {
-            return;
+        let is_full = waiting >= self.messages_max;
+        if state.closed || (is_full && packet.qos() == QoS::AtMostOnce) {
+            return false;
         }
-        if waiting >= self.messages_max {
-            if packet.qos() == QoS::AtMostOnce {
-                return;
-            }
-            if state.lost.is_none() {
-                state.overfull = true;
-                let text =
-                    "more messages than may wait; connecting again to have the broker keep them";
-                state.lost = Some(LinkError::transient(text));
-            }
+        if waiting >= self.messages_max + LEAVING_MAX {
+            warn!("a message was lost: the inbox is full, and the broker was not to be stopped");
+            return false;
         }
         state.messages.push_back(packet);
         // Who has not taken the one before is awake, or is not interested.
-        if waiting == 0 || state.overfull {
+        if waiting == 0 {
             self.arrived.notify_one();
         }
+        is_full && !mem::replace(&mut state.overfull, true)
     }
 
     /// Notes the end of the connection. The first reason counts.
@@ -105,11 +105,8 @@ impl Mailbox {
     /// The next thing there is. What arrived before the connection was lost comes before that.
     pub(crate) fn take(&self, messages: bool) -> Result<Option<Arrival>, LinkError> {
         let mut state = self.state();
-        if std::mem::take(&mut state.overfull) {
-            return Ok(Some(Arrival::Overfull));
-        }
         if !state.settled.is_empty() {
-            return Ok(Some(Arrival::Settled(std::mem::take(&mut state.settled))));
+            return Ok(Some(Arrival::Settled(mem::take(&mut state.settled))));
         }
         if messages && let Some(packet) = state.messages.pop_front() {
             return Ok(Some(Arrival::Message(packet)));

@@ -17,6 +17,9 @@ const IN_FLIGHT_MAX: u16 = 1_024;
 /// Some megabytes of ordinary requests.
 const INBOX_MAX: usize = 4_096;
 
+/// Paho clears a session that ends with its connection, and frees twice what it could not write when it does.
+const SESSION_MIN: Duration = Duration::from_secs(1);
+
 /// Long enough for a store to be restarted: requests wait that long, unless they expire.
 const STORE_SESSION: Duration = Duration::from_secs(300);
 
@@ -103,7 +106,8 @@ impl Options {
         self
     }
 
-    /// How long the broker keeps the session after the connection has ended; zero for a clean session each time.
+    /// How long the broker keeps the session after the connection has ended; zero for a clean session each time, which the
+    /// broker still keeps for a second.
     ///
     /// By default clients have none: what they subscribe they subscribe again, and what they were told meanwhile they
     /// read again. Stores have five minutes, so that requests are not lost while a store restarts.
@@ -214,7 +218,7 @@ impl Options {
             .keep_alive_interval(self.keep_alive)
             .connect_timeout(self.connect_timeout)
             .max_inflight(self.in_flight.into())
-            .properties(self.properties(session)?);
+            .properties(self.properties(session.unwrap_or(SESSION_MIN))?);
         if let Some((user, password)) = &self.credentials {
             if user.contains('\0') {
                 return None;
@@ -228,14 +232,12 @@ impl Options {
         Some(builder.finalize())
     }
 
-    fn properties(&self, session: Option<Duration>) -> Option<Properties> {
+    fn properties(&self, session: Duration) -> Option<Properties> {
         let mut properties = Properties::new();
         properties.push_u16(PropertyCode::ReceiveMaximum, self.receive_maximum).ok()?;
         properties.push_u32(PropertyCode::MaximumPacketSize, self.max_packet_size).ok()?;
-        if let Some(session) = session {
-            let seconds = u32::try_from(session.as_secs().max(1)).unwrap_or(u32::MAX);
-            properties.push_u32(PropertyCode::SessionExpiryInterval, seconds).ok()?;
-        }
+        let seconds = u32::try_from(session.max(SESSION_MIN).as_secs()).unwrap_or(u32::MAX);
+        properties.push_u32(PropertyCode::SessionExpiryInterval, seconds).ok()?;
         Some(properties)
     }
 }

@@ -1,6 +1,9 @@
 //! The link against a scripted broker, and against mosquitto where it is installed.
 
 mod conformance;
+mod faults;
+mod real;
+mod scripted;
 
 use std::time::Duration;
 
