@@ -8,21 +8,36 @@ use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
 use statestore_proto::hlc::Version;
-use statestore_proto::message::{Refusal, ServiceError};
+use statestore_proto::message::{Dialect, Refusal, ServiceError};
+use statestore_proto::mqtt::ReasonCode;
+use statestore_proto::store::{DialectPolicy, StoreConfig};
 use statestore_tokio::{Error, Link, Observation, Removal, StateStore, StoreService};
 
 /// Longer than anything takes that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Not every transport hears that nobody subscribes to a topic: so long a request waits that meets no store.
+const SOON: Duration = Duration::from_secs(2);
+
 /// A broker and links to it.
 pub trait Stage {
     /// The links.
     type Link: Link;
+    /// The largest packet that the broker takes, where there is such a thing.
+    const PACKET_BYTES_MAX: Option<usize> = None;
 
     /// A link for a client.
     fn link(&self, client_id: &str) -> Self::Link;
     /// A link for a store.
     fn store_link(&self, client_id: &str) -> Self::Link;
+    /// A link for a client with room for few packets at a time, each way, where there is such a thing.
+    fn narrow_link(&self, client_id: &str) -> Self::Link {
+        self.link(client_id)
+    }
+    /// The same for a store.
+    fn narrow_store_link(&self, client_id: &str) -> Self::Link {
+        self.store_link(client_id)
+    }
     /// Ends every connection as a crash of the broker would, and takes new ones.
     fn restart(&mut self);
 }
@@ -37,7 +52,10 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
         ("every_command", |stage| Box::pin(every_command(stage))),
         ("fencing", |stage| Box::pin(fencing(stage))),
         ("large_values_and_binary_keys", |stage| Box::pin(large_values_and_binary_keys(stage))),
+        ("both_dialects", |stage| Box::pin(both_dialects(stage))),
         ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
+        ("narrow_links", |stage| Box::pin(narrow_links(stage))),
+        ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
         ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
         ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
         ("no_store", |stage| Box::pin(no_store(stage))),
@@ -62,6 +80,13 @@ async fn service<S: Stage>(stage: &S) -> StoreService {
 
 async fn client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
     let store = StateStore::builder(client_id).spawn(stage.link(client_id)).expect("a client id");
+    store.connected().await.expect("the client connects");
+    store
+}
+
+async fn impatient_client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
+    let builder = StateStore::builder(client_id).timeout(SOON);
+    let store = builder.spawn(stage.link(client_id)).expect("a client id");
     store.connected().await.expect("the client connects");
     store
 }
@@ -123,8 +148,43 @@ async fn change(changes: &mut Observation) -> Option<Vec<u8>> {
     }
 }
 
+async fn both_dialects<S: Stage>(stage: &S) {
+    for dialect in [Dialect::Page, Dialect::Deployed] {
+        let config = StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect));
+        let link = stage.store_link("statestore");
+        let service = StoreService::builder().config(config).spawn(link);
+        service.connected().await.expect("the store connects");
+        let store = client(stage, "a").await;
+        let mut changes = store.observe("k").await.expect("observe");
+        let version = store.set("k", "1").await.expect("set");
+        assert_eq!(change(&mut changes).await.as_deref(), Some(&b"1"[..]), "{dialect:?}");
+        let found = store.get("k").await.expect("get").expect("it was set");
+        assert_eq!((&found.value[..], found.version), (&b"1"[..], Some(version)), "{dialect:?}");
+        assert_eq!(store.set("k", "2").if_absent().await, Ok(None), "{dialect:?}");
+        assert_eq!(store.vdel("k", "2").await, Ok(Removal::Different), "{dialect:?}");
+        assert_eq!(store.del("k").await, Ok(true), "{dialect:?}");
+        assert_eq!(change(&mut changes).await, None, "{dialect:?}");
+        assert_eq!(store.get("k").await, Ok(None), "{dialect:?}");
+        store.shutdown().await;
+        service.shutdown().await;
+    }
+}
+
 async fn many_in_flight<S: Stage>(stage: &S) {
     let (service, store) = (service(stage).await, client(stage, "a").await);
+    sets_at_once(&service, &store).await;
+}
+
+async fn narrow_links<S: Stage>(stage: &S) {
+    let service = StoreService::builder().spawn(stage.narrow_store_link("statestore"));
+    service.connected().await.expect("the store connects");
+    let link = stage.narrow_link("a");
+    let store = StateStore::builder("a").spawn(link).expect("a client id");
+    store.connected().await.expect("the client connects");
+    sets_at_once(&service, &store).await;
+}
+
+async fn sets_at_once(service: &StoreService, store: &StateStore) {
     let sets = (0..512).map(|number| {
         let store = store.clone();
         tokio::spawn(async move { store.set(format!("k{number}"), "v").await })
@@ -139,8 +199,20 @@ async fn many_in_flight<S: Stage>(stage: &S) {
     assert_eq!((versions.len(), service.figures().keys), (512, 512), "each its own version");
 }
 
+async fn too_large_for_the_broker<S: Stage>(stage: &S) {
+    let Some(packet_bytes_max) = S::PACKET_BYTES_MAX else { return };
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let mut changes = store.observe("k").await.expect("observe");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    let too_large = store.set("k", vec![0; packet_bytes_max]).await;
+    assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
+    store.set("k", "small").await.expect("set");
+    // A connection that was lost in between would have left a gap.
+    assert!(matches!(changes.next().await, Some(WatchEvent::Changed { .. })));
+}
+
 async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
-    let (service, watcher) = (service(stage).await, client(stage, "a").await);
+    let (service, watcher) = (service(stage).await, impatient_client(stage, "a").await);
     watcher.set("k", "before").await.expect("set");
     let mut changes = watcher.observe("k").await.expect("observe");
     assert_eq!(change(&mut changes).await.as_deref(), Some(&b"before"[..]));
@@ -148,7 +220,7 @@ async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
     stage.restart();
     assert_eq!(changes.next().await, Some(WatchEvent::Gap));
     service.connected().await.expect("again");
-    let writer = client(stage, "b").await;
+    let writer = impatient_client(stage, "b").await;
     while writer.set("k", "after").await.is_err() {}
     assert_eq!(change(&mut changes).await.as_deref(), Some(&b"after"[..]));
     writer.del("k").await.expect("del");
@@ -156,10 +228,10 @@ async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
 }
 
 async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
-    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let (_service, store) = (service(stage).await, impatient_client(stage, "a").await);
     let sets: Vec<_> = (0..256)
         .map(|number| {
-            let set = store.set(format!("k{number}"), "v").timeout(Duration::from_secs(5));
+            let set = store.set(format!("k{number}"), "v");
             tokio::spawn(async move { set.await })
         })
         .collect();

@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::time::Duration;
 
-use statestore_rumqttc::{Options, connect, serve};
 use statestore_tests::mosquitto::Mosquitto;
-use statestore_tokio::StateStore;
-use tokio::sync::oneshot;
+use statestore_tokio::{StateStore, StoreService};
 use tokio::task::JoinSet;
 
 use super::Suite;
-use crate::bare;
+#[cfg(feature = "paho")]
+use crate::bare::Paho;
+use crate::bare::{ECHO, Failure, Library, Load, Rumqttc};
 use crate::race::{Lap, median};
 use crate::report::Report;
 
@@ -27,24 +27,29 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(over_rumqttc(broker.port(), report))
+    let all = async {
+        over::<Rumqttc>(broker.port(), report).await?;
+        #[cfg(feature = "paho")]
+        over::<Paho>(broker.port(), report).await?;
+        Ok(())
+    };
+    runtime.block_on(all).map_err(|failure: Failure| -> Box<dyn Error> { failure })
 }
 
-async fn over_rumqttc(port: u16, report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
-    let service = serve(Options::new("statestore", "127.0.0.1", port));
+async fn over<L: Library>(port: u16, report: &mut Report<'_>) -> Result<(), Failure> {
+    let service = StoreService::builder().spawn(L::store("statestore", port));
     service.connected().await?;
-    let store = connect(Options::new("load", "127.0.0.1", port))?;
+    let store = StateStore::builder("load").spawn(L::client("load", port))?;
     store.set("k", vec![b'v'; 64]).await?;
-    let (ready, is_ready) = oneshot::channel();
-    let echo = tokio::spawn(bare::echo(port, ready));
-    // A request that nobody hears is lost, and would be waited for without end.
-    is_ready.await?;
-    let mut bare = bare::Load::new(port).await?;
-    bare.run(1, 1).await?;
+    let echo = tokio::spawn(L::echo(port));
+    let mut bare = Load::<L::Bare>::new(port, ECHO).await?;
+    // The echo may not be subscribed yet; what nobody hears nobody answers.
+    while tokio::time::timeout(Duration::from_millis(200), bare.run(1, 1)).await.is_err() {}
 
     let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 4_000) };
     for in_flight in [1, 64, 512] {
-        eprintln!("e2e/rumqttc/{in_flight} ({rounds} rounds)");
+        let name = format!("e2e/{}/{in_flight}-in-flight", L::NAME);
+        eprintln!("{name} ({rounds} rounds)");
         let requests = if in_flight == 1 { requests / 4 } else { requests };
         let (mut ours, mut theirs) = (Samples::default(), Samples::default());
         for _ in 0..rounds {
@@ -55,7 +60,6 @@ async fn over_rumqttc(port: u16, report: &mut Report<'_>) -> Result<(), Box<dyn 
             let times = bare.run(requests, in_flight).await?;
             theirs.add(times, lap.time());
         }
-        let name = format!("e2e/rumqttc/{in_flight}-in-flight");
         report.line(&format!("{name}/each"), ours.each(), "bare-echo", theirs.each())?;
         report.line(&format!("{name}/p50"), ours.p50(), "bare-echo", theirs.p50())?;
     }
@@ -70,7 +74,7 @@ pub(super) async fn gets(
     store: &StateStore,
     requests: usize,
     in_flight: usize,
-) -> Result<Vec<Duration>, Box<dyn Error>> {
+) -> Result<Vec<Duration>, Failure> {
     let mut tasks = JoinSet::new();
     for task in 0..in_flight {
         let share = requests / in_flight + usize::from(task < requests % in_flight);

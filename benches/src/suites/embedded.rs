@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::Suite;
 use super::e2e::{Samples, gets};
-use crate::bare::Load;
+use crate::bare::{self, Failure, Library, Load, Rumqttc};
 use crate::race::Lap;
 use crate::report::Report;
 
@@ -46,7 +46,9 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
         service.shutdown().await;
         Ok(())
     })?;
-    runtime()?.block_on(compare(own.port, beside.port, report))?;
+    runtime()?
+        .block_on(compare(own.port, beside.port, report))
+        .map_err(|failure: Failure| -> Box<dyn Error> { failure })?;
     own.end();
     beside.end();
     Ok(())
@@ -55,20 +57,20 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
 /// One side: a client with a handle, and one written directly on rumqttc.
 struct Side {
     store: StateStore,
-    load: Load,
+    load: Load<<Rumqttc as Library>::Bare>,
 }
 
 impl Side {
-    async fn new(port: u16) -> Result<Self, Box<dyn Error>> {
+    async fn new(port: u16) -> Result<Self, Failure> {
         let store = connect(Options::new("load", "127.0.0.1", port))?;
         store.set("k", vec![b'v'; 64]).await?;
-        let mut load = Load::of_store(port).await?;
+        let mut load = Load::new(port, bare::GET).await?;
         load.run(1, 1).await?;
         Ok(Self { store, load })
     }
 }
 
-async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), Failure> {
     let mut sides = [Side::new(own).await?, Side::new(beside).await?];
     let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 8_000) };
     for in_flight in [1, 64] {

@@ -71,7 +71,6 @@ mod link;
 mod mailbox;
 mod offenders;
 mod options;
-pub mod presence;
 mod pump;
 #[cfg(feature = "tls")]
 mod tls;
@@ -83,6 +82,7 @@ pub use convert::Message;
 pub use link::RumqttcLink;
 pub use options::Options;
 pub use rumqttc;
+pub use statestore_tokio::presence;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, tls_config};
 

@@ -9,7 +9,7 @@ use rumqttc::v5::mqttbytes::v5::{ConnAck, Filter, Packet, Subscribe};
 use rumqttc::v5::mqttbytes::{QoS, valid_filter, valid_topic};
 use rumqttc::v5::{AsyncClient, Event, EventLoop};
 use statestore_proto::mqtt::{Delivery, Publish, ReasonCode, SubscribeToken, Transmit};
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, presence};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
@@ -18,7 +18,6 @@ use crate::convert::{self, Message};
 use crate::mailbox::{Bounds, Mailbox, Ticket};
 use crate::offenders::Offenders;
 use crate::options::Options;
-use crate::presence;
 use crate::pump::Pump;
 
 /// How long a goodbye may take.

@@ -7,11 +7,10 @@ use rumqttc::Outgoing;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubAck};
 use rumqttc::v5::{Event, EventLoop, Request};
 use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
-use statestore_tokio::LinkEvent;
+use statestore_tokio::{LinkEvent, presence};
 
 use crate::convert::{self, Message};
 use crate::mailbox::{Mailbox, Ticket};
-use crate::presence;
 
 /// Reads the events of one connection.
 #[derive(Debug)]

@@ -54,6 +54,7 @@ mod lock;
 mod machine;
 mod observation;
 mod observers;
+pub mod presence;
 mod service;
 
 pub use backoff::Backoff;

@@ -7,10 +7,14 @@ use statestore_tests::mosquitto::Mosquitto;
 
 use crate::Connects;
 
+/// Enough for every other case.
+const PACKET_BYTES_MAX: usize = 100_000;
+
 struct Rumqttc(Mosquitto);
 
 impl Stage for Rumqttc {
     type Link = RumqttcLink;
+    const PACKET_BYTES_MAX: Option<usize> = Some(PACKET_BYTES_MAX);
 
     fn link(&self, client_id: &str) -> RumqttcLink {
         RumqttcLink::for_client(self.0.options(client_id))
@@ -18,6 +22,14 @@ impl Stage for Rumqttc {
 
     fn store_link(&self, client_id: &str) -> RumqttcLink {
         RumqttcLink::for_store(self.0.options(client_id).presence(true))
+    }
+
+    fn narrow_link(&self, client_id: &str) -> RumqttcLink {
+        RumqttcLink::for_client(self.0.options(client_id).receive_maximum(5).in_flight(5).queue(5))
+    }
+
+    fn narrow_store_link(&self, client_id: &str) -> RumqttcLink {
+        RumqttcLink::for_store(self.0.options(client_id).receive_maximum(5).in_flight(5).queue(5))
     }
 
     fn restart(&mut self) {
@@ -29,7 +41,8 @@ impl Stage for Rumqttc {
 async fn rumqttc_conforms() {
     for (name, case) in cases::<Rumqttc>() {
         let presence = "log_dest topic\nlog_type notice\nlog_type error";
-        let Some(broker) = Mosquitto::start_with(name, presence) else { return };
+        let lines = format!("{presence}\nmax_packet_size {PACKET_BYTES_MAX}");
+        let Some(broker) = Mosquitto::start_with(name, &lines) else { return };
         run(name, case, &mut Rumqttc(broker)).await;
     }
 }

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::str;
 
-/// Where mosquitto publishes its log.
-pub(crate) const TOPICS: &str = "$SYS/broker/log/";
+/// How the topics begin on which mosquitto publishes its log.
+pub const TOPICS: &str = "$SYS/broker/log/";
 
 /// The parts of the log that name those who have gone: notices, and for takeovers errors.
-pub(crate) const FILTERS: [&str; 2] = ["$SYS/broker/log/N", "$SYS/broker/log/E"];
+pub const FILTERS: [&str; 2] = ["$SYS/broker/log/N", "$SYS/broker/log/E"];
 
 /// How such a line ends. None is the end of another, so that no client id can feign another's line.
 const ENDINGS: [&str; 17] = [
@@ -36,7 +36,7 @@ const ENDINGS: [&str; 17] = [
 /// address stands behind the client id, in brackets; a client id that ends so is cut short.
 ///
 /// ```
-/// use statestore_rumqttc::presence::gone;
+/// use statestore_tokio::presence::gone;
 ///
 /// assert_eq!(gone(b"1700000000: Client pump 7 closed its connection."), Some("pump 7"));
 /// assert_eq!(gone(b"1700000000: New client connected from 127.0.0.1:40312 as pump 7 (p5, c1, k60)."), None);

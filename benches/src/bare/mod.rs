@@ -1,0 +1,138 @@
+//! A request and its echo written directly on an MQTT library: what no adapter can beat. A library is one implementation
+//! of [`Library`].
+
+#[cfg(feature = "paho")]
+mod paho;
+mod rumqttc;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Duration;
+
+use statestore_tokio::Link;
+
+use crate::race::Lap;
+
+#[cfg(feature = "paho")]
+pub use paho::Paho;
+pub use rumqttc::Rumqttc;
+
+const REQUEST: &str = "bare/request";
+
+/// Seconds that a request is worth.
+const EXPIRY: u32 = 10;
+
+/// What a load asks, and where.
+#[derive(Clone, Copy)]
+pub struct Question {
+    client_id: &'static str,
+    topic: &'static str,
+    response_topic: &'static str,
+    payload: &'static [u8],
+}
+
+/// Of the echo; as much as a GET carries.
+pub const ECHO: Question = Question {
+    client_id: "bare-load",
+    topic: REQUEST,
+    response_topic: "bare/response",
+    payload: &[b'x'; 100],
+};
+
+/// Of a store: the value of `k`.
+pub const GET: Question = Question {
+    client_id: "bare-get",
+    topic: statestore_proto::topic::REQUEST,
+    response_topic: "clients/bare-get/response",
+    payload: b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
+};
+
+impl Question {
+    const fn properties(&self) -> [(&'static str, &'static str); 3] {
+        let timestamp = "1696374425000:0:bare-load";
+        [("__ts", timestamp), ("__srcId", self.client_id), ("__protVer", "1.0")]
+    }
+}
+
+/// Room for all that can be outstanding, so that nothing ever waits for the library.
+const CAPACITY: usize = 4_096;
+const IN_FLIGHT: u16 = 1_024;
+
+/// What a library or its broker can fail with.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// An MQTT library and its adapter.
+pub trait Library {
+    /// Its name in the report.
+    const NAME: &'static str;
+    /// The adapter.
+    type Link: Link;
+    /// A client written directly on it.
+    type Bare: Bare;
+
+    /// The adapter as a client.
+    fn client(client_id: &str, port: u16) -> Self::Link;
+    /// The adapter as a store.
+    fn store(client_id: &str, port: u16) -> Self::Link;
+    /// Answers every request with its own payload, until its connection ends.
+    fn echo(port: u16) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
+}
+
+/// A connection that sends requests and receives their echoes.
+pub trait Bare: Sized {
+    /// Connects and subscribes, to ask this.
+    fn connect(port: u16, question: Question) -> impl Future<Output = Result<Self, Failure>>;
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn send(&mut self, correlation: [u8; 16]) -> Result<(), Failure>;
+    /// The correlation data of the next echo.
+    fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>>;
+}
+
+/// A closed loop over a connection.
+pub struct Load<B> {
+    bare: B,
+    sent: u64,
+}
+
+impl<B: Bare> Load<B> {
+    /// Connects, to ask this.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub async fn new(port: u16, question: Question) -> Result<Self, Failure> {
+        Ok(Self { bare: B::connect(port, question).await?, sent: 0 })
+    }
+
+    /// Sends `requests`, `in_flight` at a time, and gives the time that each took.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub async fn run(
+        &mut self,
+        requests: usize,
+        in_flight: usize,
+    ) -> Result<Vec<Duration>, Failure> {
+        let (mut waiting, mut times) = (BTreeMap::new(), Vec::with_capacity(requests));
+        for _ in 0..in_flight.min(requests) {
+            self.send(&mut waiting)?;
+        }
+        while times.len() < requests {
+            let correlation = self.bare.next().await?;
+            times.extend(waiting.remove(&*correlation).map(|lap: Lap| lap.time()));
+            if times.len() + waiting.len() < requests {
+                self.send(&mut waiting)?;
+            }
+        }
+        Ok(times)
+    }
+
+    fn send(&mut self, waiting: &mut BTreeMap<Vec<u8>, Lap>) -> Result<(), Failure> {
+        self.sent += 1;
+        let correlation = u128::from(self.sent).to_be_bytes();
+        waiting.insert(correlation.to_vec(), Lap::start());
+        self.bare.send(correlation)
+    }
+}

@@ -1,0 +1,56 @@
+//! Sets a key, gets it, and watches it, over Paho and against any store.
+//!
+//! `cargo run -p statestore-paho --example client -- --broker mqtt://127.0.0.1:1883 thermostat 21`
+
+#[path = "shared/args.rs"]
+mod args;
+
+use std::error::Error;
+use std::time::Duration;
+
+use statestore_paho::connect;
+use statestore_proto::client::WatchEvent;
+
+const USAGE: &str = "usage: client [--broker mqtt://HOST:PORT] [--id CLIENT_ID] [KEY [VALUE]]";
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let (options, rest) = args::options(USAGE, "paho-example");
+    let mut rest = rest.into_iter();
+    let key = rest.next().unwrap_or_else(|| "thermostat".into());
+    let value = rest.next().unwrap_or_else(|| "21".into());
+    if let Some(argument) = rest.next() {
+        args::refuse(USAGE, &format!("{argument:?} is too much"));
+    }
+    let store = connect(options)?;
+    if tokio::time::timeout(PATIENCE, store.connected()).await.is_err() {
+        let why = store.last_failure().unwrap_or_else(|| "no answer".into());
+        return Err(format!("no connection: {why}; is there a broker?").into());
+    }
+
+    let version = store
+        .set(key.clone(), value)
+        .await
+        .map_err(|error| format!("{error}; is there a store? `--example serve` hosts one"))?;
+    println!("set: version {version}");
+    let found = store.get(key.clone()).await?.ok_or("somebody deleted it")?;
+    println!("get: {}", found.value.escape_ascii());
+
+    let mut changes = store.observe(key.clone()).await?;
+    store.del(key).await?;
+    loop {
+        match changes.next().await.ok_or("the watch has ended")? {
+            WatchEvent::Changed { value: Some(value), .. } => {
+                println!("watch: {}", value.escape_ascii());
+            }
+            WatchEvent::Changed { value: None, .. } => break,
+            other => println!("watch: {other:?}"),
+        }
+    }
+    println!("watch: deleted");
+    store.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The link: one Paho client after the other.
+
+use std::fmt;
+use std::time::Duration;
+
+use paho_mqtt::QoS;
+use statestore_proto::mqtt::Transmit;
+use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
+use tracing::{debug, warn};
+
+use crate::connection::{Connection, Ticket};
+use crate::convert::Message;
+use crate::options::Options;
+
+/// How long a goodbye may take.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+
+/// A [`Link`] over Paho.
+pub struct PahoLink {
+    options: Options,
+    /// What belongs to an earlier one is nobody's business any more.
+    connection: Option<Connection>,
+    /// Orders to disconnect a client, which no ordinary client can do.
+    offenders: u64,
+}
+
+impl PahoLink {
+    /// A link for an application: a clean session.
+    #[must_use]
+    pub const fn for_client(options: Options) -> Self {
+        Self { options, connection: None, offenders: 0 }
+    }
+
+    /// A link for a store: the broker keeps the session for a while, so that it keeps requests while the store is away.
+    /// What `options` say of that counts.
+    #[must_use]
+    pub fn for_store(options: Options) -> Self {
+        Self::for_client(options.or_store_defaults())
+    }
+
+    fn cannot_disconnect(&mut self, client_id: &str) {
+        self.offenders += 1;
+        if self.offenders == 1 {
+            warn!(
+                client_id,
+                "an ordinary client cannot disconnect another; offenders stay connected"
+            );
+        } else {
+            debug!(client_id, offenders = self.offenders, "an offender stays connected");
+        }
+    }
+}
+
+impl Link for PahoLink {
+    type Message = Message;
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        self.connection = None;
+        let connection = Connection::open(&self.options).await?;
+        let session_present = connection.session_present;
+        self.connection = Some(connection);
+        Ok(Connected { session_present })
+    }
+
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        // Without a connection there is nothing to wait for: `next` says so.
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        match transmit {
+            // Paho did that when it read the message.
+            Transmit::Acknowledge(_) => {}
+            Transmit::Disconnect { client_id } => self.cannot_disconnect(&client_id),
+            other if !connection.has_room() => return Err(other),
+            Transmit::Publish(publish) => connection.publish(publish),
+            Transmit::Subscribe { filter, token } => {
+                connection.subscribe(&filter, QoS::AtLeastOnce, Ticket::Subscribe(token));
+            }
+            Transmit::Unsubscribe { filter } => connection.unsubscribe(&filter),
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        let Some(connection) = &mut self.connection else {
+            return Err(LinkError::transient("not connected"));
+        };
+        loop {
+            if let Some(event) = connection.take(messages)? {
+                return Ok(event);
+            }
+            connection.arrival().await;
+        }
+    }
+
+    async fn disconnect(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let _ = tokio::time::timeout(GOODBYE_MAX, connection.goodbye()).await;
+    }
+}
+
+impl fmt::Debug for PahoLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PahoLink").field("options", &self.options).finish_non_exhaustive()
+    }
+}

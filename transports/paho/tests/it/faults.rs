@@ -1,0 +1,428 @@
+//! What a broker can do to a link.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
+use statestore_paho::{Options, PahoLink, connect};
+use statestore_proto::mqtt::ReasonCode;
+use statestore_tokio::{Error, Found, Link, LinkEvent, StateStore};
+use tokio::task::JoinSet;
+
+use crate::scripted::{Peer, Scripted};
+use crate::timely;
+
+const SOON: Duration = Duration::from_millis(300);
+
+fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<Found>, Error>> {
+    let mut calls = JoinSet::new();
+    for key in 0..count {
+        let call = store.get(format!("key {key}"));
+        calls.spawn(async move { call.await });
+    }
+    calls
+}
+
+fn client(options: Options) -> StateStore {
+    connect(options).expect("a client id")
+}
+
+#[tokio::test]
+async fn a_refused_subscription_keeps_requests_back() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
+        peer.grant(subscribe.pkid, 0x87).await;
+        assert_eq!(store.get("k").timeout(SOON).await, Err(Error::NotSent));
+        store.shutdown().await;
+        assert!(peer.read().await.is_none(), "nothing was sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refused_publishes_are_told_apart() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        for reason in [0x87, 0x97, 0x80, 0x83, 0x90, 0x99] {
+            let call = tokio::spawn(store.get("k").into_future());
+            let request = peer.publish().await;
+            peer.puback(request.pkid, reason).await;
+            let outcome = call.await.expect("an outcome");
+            assert_eq!(outcome, Err(Error::Undelivered(ReasonCode(reason))));
+        }
+        // Paho keeps the reason of a success to itself.
+        for reason in [0, 0x10] {
+            let call = tokio::spawn(store.get("k").into_future());
+            let request = peer.publish().await;
+            peer.puback(request.pkid, reason).await;
+            peer.answer(&request).await;
+            assert_eq!(call.await.expect("an outcome"), Ok(None));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_broker_does_not_take_is_not_sent() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let peer = broker.welcome(&[0x27, 0, 0, 2, 88]).await;
+        let served = tokio::spawn(peer.serve());
+        assert_eq!(store.get("k").await, Ok(None));
+        let too_large = store.set("k", vec![0; 600]).await;
+        assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
+        assert_eq!(store.get("k").await, Ok(None), "the same connection goes on");
+        assert!(!served.is_finished());
+        assert!(broker.is_left_alone(SOON).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_takeover_is_the_end() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        let call = tokio::spawn(store.get("k").into_future());
+        peer.publish().await;
+        peer.disconnect(0x8e).await;
+        assert_eq!(call.await.expect("an outcome"), Err(Error::Unknown));
+        let Err(Error::Closed(closed)) = store.get("k").await else { panic!("it is over") };
+        assert!(closed.reason.is_some_and(|reason| reason.contains("0x8e")));
+        assert!(broker.is_left_alone(SOON).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_takeover_may_be_answered_if_asked_for() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let _store = client(broker.options("c1").retry_after_takeover(true));
+        for reason in [0x8e, 0x98, 0x95, 0x8b] {
+            broker.welcome(&[]).await.disconnect(reason).await;
+        }
+        broker.welcome(&[]).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_the_end() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1").credentials("me", "wrong"));
+        let mut peer = broker.accept().await;
+        let Packet::Connect(connect, _, Some(login)) = &peer.connect else { panic!("credentials") };
+        assert!(connect.clean_start);
+        let session = connect.properties.as_ref().and_then(|it| it.session_expiry_interval);
+        assert_eq!(session, Some(1), "with less, Paho crashes");
+        assert_eq!((&*login.username, &*login.password), ("me", "wrong"));
+        peer.send(&[0x20, 3, 0, 0x86, 0]).await;
+        let Err(Error::Closed(closed)) = store.connected().await else { panic!("it is over") };
+        assert!(closed.reason.is_some_and(|reason| reason.contains("BadUserNameOrPassword")));
+        assert!(broker.is_left_alone(SOON).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn options_reach_the_broker() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let options = broker.options("statestore").receive_maximum(77).max_packet_size(5_000);
+        let _service = statestore_paho::serve(options.keep_alive(Duration::from_secs(44)));
+        let peer = broker.accept().await;
+        let Packet::Connect(connect, None, None) = &peer.connect else { panic!("a CONNECT") };
+        assert_eq!((&*connect.client_id, connect.keep_alive), ("statestore", 44));
+        assert!(!connect.clean_start);
+        let properties = connect.properties.as_ref().expect("properties");
+        assert_eq!(properties.session_expiry_interval, Some(300));
+        assert_eq!(properties.receive_maximum, Some(77));
+        assert_eq!(properties.max_packet_size, Some(5_000));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_name_that_cannot_be_sent_is_no_panic() {
+    timely(async {
+        let options = Options::new("c1", "127.0.0.1", 1).credentials("a\0b", "");
+        let error = PahoLink::for_client(options).connect().await.expect_err("no user name");
+        assert!(!error.is_transient() && error.to_string().contains("NUL"), "{error}");
+        for (id, host) in [("c\0", "127.0.0.1"), ("c1", "a\0b")] {
+            let mut link = PahoLink::for_client(Options::new(id, host, 1));
+            assert!(!link.connect().await.expect_err("no text").is_transient());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_busy_broker_is_tried_again() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        broker.accept().await.send(&[0x20, 3, 0, 0x89, 0]).await;
+        drop(broker.accept().await);
+        let peer = broker.welcome(&[]).await;
+        tokio::spawn(peer.serve());
+        assert_eq!(store.get("k").await, Ok(None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_of_a_lost_connection_end_and_the_next_one_may_allow_less() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        let mut calls = gets(&store, 256);
+        for _ in 0..256 {
+            let request = peer.publish().await;
+            if request.pkid % 3 == 0 {
+                peer.puback(request.pkid, 0).await;
+            }
+        }
+        drop(peer);
+        while let Some(outcome) = calls.join_next().await {
+            assert_eq!(outcome.expect("an outcome"), Err(Error::Unknown));
+        }
+
+        let mut peer = broker.welcome(&[0x21, 0, 20]).await;
+        let mut calls = gets(&store, 300);
+        let mut open: Vec<Publish> = Vec::new();
+        for _ in 0..300 {
+            if open.len() == 20 {
+                // As many as there may be: now there is silence until one is acknowledged.
+                assert!(tokio::time::timeout(SOON / 30, peer.publish()).await.is_err());
+                acknowledge(&mut peer, &mut open).await;
+            }
+            open.push(peer.publish().await);
+        }
+        acknowledge(&mut peer, &mut open).await;
+        while let Some(outcome) = calls.join_next().await {
+            assert_eq!(outcome.expect("an outcome"), Ok(None));
+        }
+    })
+    .await;
+}
+
+async fn acknowledge(peer: &mut Peer, open: &mut Vec<Publish>) {
+    for request in open.drain(..) {
+        peer.puback(request.pkid, 0).await;
+        peer.answer(&request).await;
+    }
+}
+
+#[tokio::test]
+async fn acknowledgements_may_come_in_any_order() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        let first = tokio::spawn(store.get("first").into_future());
+        let held = peer.publish().await;
+        let second = tokio::spawn(store.get("second").into_future());
+        let refused = peer.publish().await;
+        peer.puback(refused.pkid, 0x87).await;
+        let outcome = second.await.expect("an outcome");
+        assert_eq!(outcome, Err(Error::Undelivered(ReasonCode::NOT_AUTHORIZED)));
+        peer.puback(held.pkid, 0).await;
+        peer.answer(&held).await;
+        assert_eq!(first.await.expect("an outcome"), Ok(None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_that_wait_in_every_queue_end_with_the_connection() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let options = broker.options("c1").in_flight(2).queue(3);
+        let store = StateStore::builder("c1")
+            .timeout(Duration::from_secs(2))
+            .spawn(PahoLink::for_client(options))
+            .expect("a client id");
+        let mut peer = broker.welcome(&[]).await;
+        let mut calls = gets(&store, 100);
+        peer.publish().await;
+        peer.publish().await;
+        drop(peer);
+        let peer = broker.welcome(&[]).await;
+        tokio::spawn(peer.serve());
+        let (mut unknown, mut answered) = (0, 0);
+        while let Some(outcome) = calls.join_next().await {
+            match outcome.expect("an outcome") {
+                Ok(None) => answered += 1,
+                Err(Error::Unknown) => unknown += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!((2..=6).contains(&unknown), "{unknown} of those offered, {answered} others");
+        assert_eq!(unknown + answered, 100);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn small_queues_do_not_stall() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1").in_flight(1).queue(1));
+        let peer = broker.welcome(&[]).await;
+        tokio::spawn(peer.serve());
+        let mut calls = gets(&store, 1_500);
+        while let Some(outcome) = calls.join_next().await {
+            assert_eq!(outcome.expect("an outcome"), Ok(None));
+        }
+    })
+    .await;
+}
+
+fn message(topic: &'static [u8], id: u16) -> Publish {
+    let mut publish = Publish::new("t", QoS::AtLeastOnce, Bytes::from(id.to_string()), None);
+    publish.topic = Bytes::from_static(topic);
+    publish.pkid = id;
+    publish
+}
+
+/// A link and its broker.
+async fn both(broker: &Scripted, options: Options) -> (PahoLink, Peer) {
+    let mut link = PahoLink::for_client(options);
+    let (connected, peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+    connected.expect("a connection");
+    (link, peer)
+}
+
+#[tokio::test]
+async fn what_a_slow_reader_does_not_take_stays_with_the_broker() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let (mut link, mut peer) = both(&broker, broker.options("c1").inbox(10)).await;
+        for id in 1..=11 {
+            peer.deliver(message(b"t", id)).await;
+        }
+        // All of them were acknowledged, so all of them are handed out before the link says that it has left.
+        for _ in 1..=11 {
+            assert!(matches!(peer.read().await, Some(Packet::PubAck(_))));
+        }
+        for id in 1..=11 {
+            match link.next(true).await {
+                Ok(LinkEvent::Message(message)) => {
+                    assert_eq!(message.payload(), id.to_string().as_bytes());
+                }
+                other => panic!("{other:?} instead of {id}"),
+            }
+        }
+        let error = link.next(true).await.expect_err("it has left");
+        assert!(error.is_transient(), "{error}");
+        assert!(peer.read().await.is_none(), "it said goodbye");
+        let (connected, mut peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        connected.expect("a connection");
+        peer.deliver(message(b"t", 12)).await;
+        assert!(matches!(link.next(true).await, Ok(LinkEvent::Message(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_of_a_lost_connection_is_heard_on_the_next() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let (mut link, mut peer) = both(&broker, broker.options("c1")).await;
+        peer.deliver(message(b"old", 1)).await;
+        assert!(matches!(peer.read().await, Some(Packet::PubAck(_))));
+        let (connected, mut peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        connected.expect("a connection");
+        peer.deliver(message(b"new", 1)).await;
+        match link.next(true).await {
+            Ok(LinkEvent::Message(message)) => assert_eq!(message.topic(), "new"),
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_loses_nothing() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let (mut link, mut peer) = both(&broker, broker.options("c1")).await;
+        for id in 1..=200 {
+            peer.deliver(message(b"t", id)).await;
+            // Sometimes before it arrives, sometimes after.
+            let pause = Duration::from_micros(u64::from(id % 7) * 20);
+            let _ = tokio::time::timeout(pause, link.next(false)).await;
+            match link.next(true).await {
+                Ok(LinkEvent::Message(message)) => {
+                    assert_eq!(message.payload(), id.to_string().as_bytes());
+                }
+                other => panic!("{other:?} instead of {id}"),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_dropped_leaves_nothing_behind() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let mut link = PahoLink::for_client(broker.options("c1"));
+        for _ in 0..3 {
+            assert!(tokio::time::timeout(SOON / 10, link.connect()).await.is_err());
+            // The welcome comes too late: whoever asked for it has gone.
+            let mut late = broker.welcome(&[]).await;
+            assert!(late.read().await.is_none());
+        }
+        let (connected, peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        connected.expect("a connection");
+        drop((link, peer));
+        assert!(broker.is_left_alone(SOON).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_goodbye_follows_what_was_sent() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1"));
+        let mut peer = broker.welcome(&[]).await;
+        let call = tokio::spawn(store.get("k").into_future());
+        let request = peer.publish().await;
+        peer.puback(request.pkid, 0).await;
+        let goodbye = tokio::spawn(store.shutdown());
+        assert!(peer.read().await.is_none());
+        goodbye.await.expect("it returns");
+        assert!(call.await.expect("an outcome").is_err());
+        assert!(broker.is_left_alone(SOON).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_silent_broker_does_not_hold_up_the_goodbye() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let store = client(broker.options("c1").in_flight(1).queue(2));
+        let mut peer = broker.welcome(&[]).await;
+        let mut calls = gets(&store, 20);
+        peer.publish().await;
+        store.shutdown().await;
+        while let Some(outcome) = calls.join_next().await {
+            assert!(outcome.expect("an outcome").is_err());
+        }
+    })
+    .await;
+}

@@ -1,0 +1,145 @@
+//! A broker that does what a test says, byte by byte.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rumqttc::v5::mqttbytes::v5::{Packet, PingReq, Publish, PublishProperties};
+use rumqttc::v5::mqttbytes::{Error, QoS};
+use statestore_paho::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Where connections arrive.
+pub(crate) struct Scripted {
+    listener: TcpListener,
+}
+
+/// One connection, seen from the broker.
+pub(crate) struct Peer {
+    stream: TcpStream,
+    unread: BytesMut,
+    /// The CONNECT that it began with.
+    pub(crate) connect: Packet,
+}
+
+impl Scripted {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        Self { listener }
+    }
+
+    pub(crate) fn options(&self, client_id: &str) -> Options {
+        let port = self.listener.local_addr().expect("its address").port();
+        Options::new(client_id, "127.0.0.1", port)
+    }
+
+    /// The next connection, after its CONNECT.
+    pub(crate) async fn accept(&self) -> Peer {
+        let (stream, _) = self.listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        let connect = Packet::PingReq(PingReq);
+        let mut peer = Peer { stream, unread: BytesMut::new(), connect };
+        peer.connect = peer.read().await.expect("a CONNECT");
+        assert!(matches!(peer.connect, Packet::Connect(..)), "{:?}", peer.connect);
+        peer
+    }
+
+    /// The next connection, welcomed with these properties of a CONNACK.
+    pub(crate) async fn welcome(&self, properties: &[u8]) -> Peer {
+        let mut peer = self.accept().await;
+        let len = u8::try_from(properties.len()).expect("few properties");
+        peer.send(&[&[0x20, len + 3, 0, 0, len], properties].concat()).await;
+        peer
+    }
+
+    /// Whether nobody connects for a while.
+    pub(crate) async fn is_left_alone(&self, duration: Duration) -> bool {
+        tokio::time::timeout(duration, self.listener.accept()).await.is_err()
+    }
+}
+
+impl Peer {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        // What the other side does not read any more is its own business.
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    /// The next packet; `None` when the other side has ended the connection.
+    pub(crate) async fn read(&mut self) -> Option<Packet> {
+        loop {
+            match Packet::read(&mut self.unread, None) {
+                // The short form of a DISCONNECT, which this parser does not read.
+                Err(Error::PayloadRequired) => return None,
+                Ok(Packet::Disconnect(_)) => return None,
+                Ok(packet) => return Some(packet),
+                Err(Error::InsufficientBytes(_)) => {}
+                Err(error) => panic!("not MQTT: {error}"),
+            }
+            if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Reads until there is a PUBLISH, granting every SUBSCRIBE on the way.
+    pub(crate) async fn publish(&mut self) -> Publish {
+        loop {
+            match self.read().await {
+                Some(Packet::Publish(publish)) => return publish,
+                Some(Packet::Subscribe(subscribe)) => self.grant(subscribe.pkid, 1).await,
+                Some(Packet::PubAck(_) | Packet::PingReq(_)) => {}
+                other => panic!("{other:?} instead of a PUBLISH"),
+            }
+        }
+    }
+
+    pub(crate) async fn grant(&mut self, id: u16, reason: u8) {
+        let [high, low] = id.to_be_bytes();
+        self.send(&[0x90, 4, high, low, 0, reason]).await;
+    }
+
+    pub(crate) async fn puback(&mut self, id: u16, reason: u8) {
+        let [high, low] = id.to_be_bytes();
+        self.send(&[0x40, 4, high, low, reason, 0]).await;
+    }
+
+    pub(crate) async fn disconnect(&mut self, reason: u8) {
+        self.send(&[0xe0, 2, reason, 0]).await;
+    }
+
+    pub(crate) async fn deliver(&mut self, publish: Publish) {
+        let mut bytes = BytesMut::new();
+        Packet::Publish(publish).write(&mut bytes, None).expect("a PUBLISH");
+        self.send(&bytes).await;
+    }
+
+    /// Answers a request as a store would that has no keys.
+    pub(crate) async fn answer(&mut self, request: &Publish) {
+        let asked = request.properties.as_ref().expect("a request has properties");
+        let properties = PublishProperties {
+            correlation_data: asked.correlation_data.clone(),
+            user_properties: vec![("__stat".into(), "200".into())],
+            ..PublishProperties::default()
+        };
+        let topic = asked.response_topic.clone().expect("a response topic");
+        let absent = Bytes::from_static(b"$-1\r\n");
+        let mut reply = Publish::new(topic, QoS::AtMostOnce, absent, Some(properties));
+        reply.pkid = 1;
+        self.deliver(reply).await;
+    }
+
+    /// Acknowledges and answers every request until the connection ends.
+    pub(crate) async fn serve(mut self) {
+        while let Some(packet) = self.read().await {
+            match packet {
+                Packet::Subscribe(subscribe) => self.grant(subscribe.pkid, 1).await,
+                Packet::Publish(request) => {
+                    self.puback(request.pkid, 0).await;
+                    self.answer(&request).await;
+                }
+                _ => {}
+            }
+        }
+    }
+}
