@@ -1,4 +1,5 @@
-//! The SDK's own clients of the state store and of its locks, against a store beside mosquitto.
+//! The SDK's own clients of the state store and of its locks, against a store beside mosquitto and one in a
+//! broker of its own.
 
 use std::time::Duration;
 
@@ -8,35 +9,50 @@ use azure_iot_operations_services::state_store::{
     Client, ErrorKind, KeyObservation, Operation, ServiceError, SetCondition, SetOptions,
 };
 use statestore_proto::hlc::Hlc;
-use statestore_rumqttc::{Options, serve};
+use statestore_rumqttc::{Options, connect, serve};
 use statestore_sdk_tests::{Application, TIMEOUT};
 use statestore_tests::mosquitto::Mosquitto;
-use statestore_tokio::StoreService;
 
 /// Nothing here waits that long unless it hangs.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// A broker and a store beside it.
-async fn place(test: &str) -> Option<(Mosquitto, StoreService)> {
-    let broker = Mosquitto::start(test)?;
-    let service = serve(Options::new("statestore", "127.0.0.1", broker.port()));
-    service.connected().await.expect("the store connects");
-    Some((broker, service))
-}
-
-/// Runs a test with a store, and ends it when it hangs.
+/// Runs a test with a store beside mosquitto, and with one in a broker of its own, and ends it when it hangs.
 macro_rules! over_a_store {
     ($($name:ident)*) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                let Some((broker, service)) = place(stringify!($name)).await else { return };
-                let done = tokio::time::timeout(HANGS, cases::$name(broker.port())).await;
-                done.expect("something hangs");
-                service.shutdown().await;
-            }
-        )*
+        mod beside {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let test = stringify!($name);
+                    let Some(broker) = super::Mosquitto::start(test) else { return };
+                    let options = super::Options::new("statestore", "127.0.0.1", broker.port());
+                    let service = super::serve(options);
+                    service.connected().await.expect("the store connects");
+                    super::timely(super::cases::$name(broker.port())).await;
+                    service.shutdown().await;
+                }
+            )*
+        }
+
+        mod embedded {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let options = statestore_embedded::Options::new(([127, 0, 0, 1], 0));
+                    let serving = statestore_embedded::serve(options).await;
+                    let (broker, service) = serving.expect("a free port");
+                    service.connected().await.expect("the store is there");
+                    super::timely(super::cases::$name(broker.local_addr().port())).await;
+                    service.shutdown().await;
+                    broker.stop().await;
+                }
+            )*
+        }
     };
+}
+
+async fn timely(test: impl Future<Output = ()>) {
+    tokio::time::timeout(HANGS, test).await.expect("something hangs");
 }
 
 over_a_store! {
@@ -47,6 +63,7 @@ over_a_store! {
     binary_and_large_values_come_back
     a_lease_is_one_holder_at_a_time
     a_lock_waits_for_its_release
+    both_kinds_of_locks_exclude_each_other
 }
 
 /// The SDK compares no clocks; its text form is read by ours.
@@ -208,5 +225,35 @@ mod cases {
         assert!(order(&next) > order(&token), "a new holder has a newer token");
         one.close().await;
         two.close().await;
+    }
+
+    pub(super) async fn both_kinds_of_locks_exclude_each_other(port: u16) {
+        let theirs = Application::connect("sdk-1", port);
+        let ours = connect(Options::new("ours", "127.0.0.1", port)).expect("a client id");
+        let term = Duration::from_secs(20);
+        let sdk = lock::Client::new(theirs.client.clone(), b"lock".into(), b"sdk-1".into());
+        let sdk = sdk.expect("a lock");
+        let lock = ours.lock("lock").lease(term);
+        let first = sdk.lock(term, TIMEOUT, None).await.expect("free");
+        assert!(lock.try_acquire().await.expect("an answer").is_none(), "the SDK holds it");
+        assert_eq!(lock.holder().await.expect("an answer").expect("held").name(), b"sdk-1");
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        sdk.unlock(TIMEOUT).await.expect("unlock");
+        let guard = waiting.await.expect("no panic").expect("free after the release");
+        let second = guard.token().expect("held");
+        assert!(*second.hlc() > order(&first), "a new holder has a newer token");
+        guard.set("valve", "open").await.expect("guarded");
+        let other = sdk.clone();
+        let waiting = tokio::spawn(async move { other.lock(term, TIMEOUT, None).await });
+        guard.release().await.expect("release");
+        let third = waiting.await.expect("no panic").expect("free after the release");
+        let write = |token| {
+            let (key, value) = (b"valve".to_vec(), b"shut".to_vec());
+            theirs.client.set(key, value, TIMEOUT, Some(token), SetOptions::default())
+        };
+        assert!(write(first).await.is_err(), "an old token");
+        assert!(write(third).await.expect("set").response);
+        ours.shutdown().await;
+        theirs.close().await;
     }
 }
