@@ -2,6 +2,7 @@
 //! the reader of the golden vectors. The tests themselves are in the one binary `it`.
 
 pub mod ask;
+pub mod certificates;
 pub mod conformance;
 pub mod counting;
 pub mod fuzz;

@@ -40,13 +40,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("get: {}", found.value.escape_ascii());
 
     let mut changes = store.observe(key.clone()).await?;
-    store.del(key).await?;
+    let mut deletion = None;
     loop {
         match changes.next().await.ok_or("the watch has ended")? {
             WatchEvent::Changed { value: Some(value), .. } => {
                 println!("watch: {}", value.escape_ascii());
             }
             WatchEvent::Changed { value: None, .. } => break,
+            // From now on changes are told as they come.
+            WatchEvent::Live if deletion.is_none() => {
+                deletion = Some(store.del(key.clone()).await?)
+            }
             other => println!("watch: {other:?}"),
         }
     }

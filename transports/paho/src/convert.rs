@@ -13,11 +13,8 @@ use statestore_tokio::{AsIncoming, LinkError};
 /// The longest packet that MQTT can express.
 pub(crate) const PACKET_BYTES_MAX: usize = 268_435_460;
 
-/// The longest text that MQTT can express.
-const TEXT_BYTES_MAX: usize = 65_535;
-
-const TOPIC_NAME_INVALID: ReasonCode = ReasonCode(0x90);
 const TOPIC_FILTER_INVALID: ReasonCode = ReasonCode(0x8f);
+const TOPIC_NAME_INVALID: ReasonCode = ReasonCode(0x90);
 
 /// A PUBLISH as Paho sends it, or why there is none. A payload that nothing else holds is not copied.
 pub(crate) fn packet(publish: Publish, packet_bytes_max: usize) -> Result<Packet, ReasonCode> {
@@ -41,8 +38,8 @@ pub(crate) fn packet(publish: Publish, packet_bytes_max: usize) -> Result<Packet
 fn properties(publish: &Publish) -> Option<Properties> {
     let mut properties = Properties::new();
     let is_good = |text: &&str| is_text(text);
-    if let Some(topic) = publish.response_topic.as_deref() {
-        properties.push_string(Code::ResponseTopic, Some(topic).filter(is_good)?).ok()?;
+    if let Some(text) = publish.response_topic.as_deref() {
+        properties.push_string(Code::ResponseTopic, Some(text).filter(is_good)?).ok()?;
     }
     if let Some(data) = &publish.correlation_data {
         properties.push_binary(Code::CorrelationData, data.as_bytes()).ok()?;
@@ -54,19 +51,20 @@ fn properties(publish: &Publish) -> Option<Properties> {
         properties.push_u32(Code::MessageExpiryInterval, seconds).ok()?;
     }
     for (name, value) in publish.user_properties() {
-        let value = value.to_string();
-        let value = Some(&*value).filter(is_good)?;
-        properties.push_string_pair(Code::UserProperty, name, value).ok()?;
+        let text = value.to_string();
+        properties
+            .push_string_pair(Code::UserProperty, name, Some(&*text).filter(is_good)?)
+            .ok()?;
     }
     Some(properties)
 }
 
 /// Paho panics at a NUL, and MQTT does not allow it.
 fn is_text(text: &str) -> bool {
-    text.len() <= TEXT_BYTES_MAX && !text.contains('\0')
+    text.len() <= usize::from(u16::MAX) && !text.contains('\0')
 }
 
-/// What a packet takes on the wire, after its first byte and the length of the rest.
+/// What a packet takes on the wire, with its first byte and the length of the rest.
 const fn packet_bytes(rest: usize) -> usize {
     let length = match rest {
         ..0x80 => 1,

@@ -14,9 +14,6 @@ const PACKET_BYTES_MAX: u32 = (1 << 20) + (64 << 10);
 /// Publishes without an acknowledgement, each way.
 const IN_FLIGHT_MAX: u16 = 1_024;
 
-/// Some megabytes of ordinary requests.
-const INBOX_MAX: usize = 4_096;
-
 /// Paho clears a session that ends with its connection, and frees twice what it could not write when it does.
 const SESSION_MIN: Duration = Duration::from_secs(1);
 
@@ -37,6 +34,7 @@ const STORE_SESSION: Duration = Duration::from_secs(300);
 #[derive(Clone)]
 pub struct Options {
     client_id: String,
+    scheme: &'static str,
     host: String,
     port: u16,
     credentials: Option<(String, String)>,
@@ -60,6 +58,7 @@ impl Options {
     pub fn new(client_id: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
         Self {
             client_id: client_id.into(),
+            scheme: "mqtt",
             host: host.into(),
             port,
             credentials: None,
@@ -70,7 +69,7 @@ impl Options {
             in_flight: IN_FLIGHT_MAX,
             receive_maximum: IN_FLIGHT_MAX,
             queue: 256,
-            inbox: INBOX_MAX,
+            inbox: 4_096,
             presence: false,
             retry_after_takeover: false,
             #[cfg(feature = "tls")]
@@ -177,6 +176,7 @@ impl Options {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, config: paho_mqtt::SslOptions) -> Self {
+        self.scheme = "mqtts";
         self.tls = Some(config);
         self
     }
@@ -193,13 +193,9 @@ impl Options {
 
     /// For a new client. Nothing is persisted: the machines know what is to be sent again.
     pub(crate) fn create(&self) -> CreateOptions {
-        #[cfg(feature = "tls")]
-        let scheme = if self.tls.is_some() { "mqtts" } else { "mqtt" };
-        #[cfg(not(feature = "tls"))]
-        let scheme = "mqtt";
-        let (host, port) = (&self.host, self.port);
-        let is_v6 = host.contains(':') && !host.starts_with('[');
-        let (open, close) = if is_v6 { ("[", "]") } else { ("", "") };
+        let (scheme, host, port) = (self.scheme, &self.host, self.port);
+        let is_bare_v6 = host.contains(':') && !host.starts_with('[');
+        let (open, close) = if is_bare_v6 { ("[", "]") } else { ("", "") };
         CreateOptionsBuilder::new()
             .server_uri(format!("{scheme}://{open}{host}{close}:{port}"))
             .client_id(&*self.client_id)
@@ -220,10 +216,8 @@ impl Options {
             .max_inflight(self.in_flight.into())
             .properties(self.properties(session.unwrap_or(SESSION_MIN))?);
         if let Some((user, password)) = &self.credentials {
-            if user.contains('\0') {
-                return None;
-            }
-            builder.user_name(&**user).password(&**password);
+            let user = Some(&**user).filter(|user| !user.contains('\0'))?;
+            builder.user_name(user).password(&**password);
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

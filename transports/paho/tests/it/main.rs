@@ -2,8 +2,11 @@
 
 mod conformance;
 mod faults;
+mod links;
 mod real;
 mod scripted;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -1,0 +1,78 @@
+//! Certificates made for one test by the command `openssl`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs, process};
+
+/// An authority, a broker and a client, as PEM files; gone with the test.
+#[derive(Debug)]
+pub struct Certificates(PathBuf);
+
+impl Certificates {
+    /// `None`, and a line that says so, where there is no openssl.
+    ///
+    /// # Panics
+    /// When there is one and it makes none.
+    #[must_use]
+    pub fn make(test: &str) -> Option<Self> {
+        let made = Self(env::temp_dir().join(format!("statestore-tls-{}", process::id())));
+        fs::create_dir_all(&made.0).expect("a directory of our own");
+        fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
+        let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        let authority = format!("req -x509 {new} -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
+        if !openssl(&made.0, &authority) {
+            println!("{test}: skipped, there is no openssl here");
+            return None;
+        }
+        for name in ["broker", "client"] {
+            let asks = format!("req {new} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+            let gets = format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile names -out {name}.pem"
+            );
+            assert!(openssl(&made.0, &asks) && openssl(&made.0, &gets), "a certificate");
+        }
+        Some(made)
+    }
+
+    /// The path of a file: `ca.pem`, or `.pem` and `.key` of `broker` and `client`.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Its contents.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    #[must_use]
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).expect("a PEM file")
+    }
+
+    /// The lines for mosquitto's file that make it insist on them.
+    #[must_use]
+    pub fn broker_lines(&self) -> String {
+        let file = |name| self.path(name).display().to_string();
+        format!(
+            // Run by root, mosquitto would become a user that may not read the key.
+            "cafile {}\ncertfile {}\nkeyfile {}\nrequire_certificate true\nuser root\n",
+            file("ca.pem"),
+            file("broker.pem"),
+            file("broker.key")
+        )
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn openssl(directory: &Path, arguments: &str) -> bool {
+    let mut command = Command::new("openssl");
+    command.args(arguments.split_whitespace()).current_dir(directory);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,38 @@
+//! The same over TLS, with certificates made for the test.
+
+use std::time::Duration;
+
+use statestore_paho::{Options, connect, serve, tls_config};
+use statestore_tests::certificates::Certificates;
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::timely;
+
+#[tokio::test]
+async fn both_sides_prove_who_they_are() {
+    let test = "both_sides_prove_who_they_are";
+    let Some(made) = Certificates::make(test) else { return };
+    let Some(broker) = Mosquitto::start_with(test, &made.broker_lines()) else { return };
+    timely(async {
+        let (chain, key) = (made.path("client.pem"), made.path("client.key"));
+        let identity = Some((&*chain, &*key));
+        let known = tls_config(made.path("ca.pem"), identity).expect("good paths");
+        let options = |id: &str| Options::new(id, "localhost", broker.port());
+        let _service = serve(options("statestore").tls(known.clone()));
+        let store = connect(options("c1").tls(known.clone())).expect("a client id");
+        while store.set("k", "v").timeout(Duration::from_secs(1)).await.is_err() {}
+        assert!(store.get("k").await.expect("an answer").is_some());
+
+        let elsewhere = Options::new("c2", "127.0.0.1", broker.port());
+        for stranger in [
+            options("c2").tls(tls_config(made.path("ca.pem"), None).expect("good paths")),
+            options("c2").tls(tls_config(made.path("broker.pem"), identity).expect("good paths")),
+            options("c2").tls(tls_config("/nonexistent", identity).expect("good paths")),
+            elsewhere.tls(known),
+        ] {
+            let store = connect(stranger).expect("a client id");
+            assert!(store.get("k").timeout(Duration::from_millis(500)).await.is_err());
+        }
+    })
+    .await;
+}
