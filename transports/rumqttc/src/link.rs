@@ -31,6 +31,10 @@ const CHANNEL_RESERVE: usize = 65_535 + 16;
 /// Messages about claims that wait to be read. There are two of them: what is retained, and the echo.
 const CLAIMS_MAX: usize = 8;
 
+/// After so many connections lost while claiming it is taken for the reason: a broker may close one for what its rules
+/// deny. One such loss is likely another store, which must not go unnoticed.
+const LOST_CLAIMING_MAX: u8 = 2;
+
 /// A [`Link`] over rumqttc.
 pub struct RumqttcLink {
     options: Options,
@@ -41,6 +45,8 @@ pub struct RumqttcLink {
     offenders: Offenders,
     /// For a store, unless its options forbid it.
     claimant: Option<Claimant>,
+    /// Connections in a row that were lost while they claimed.
+    lost_claiming: u8,
 }
 
 impl RumqttcLink {
@@ -48,7 +54,8 @@ impl RumqttcLink {
     #[must_use]
     pub fn for_client(options: Options) -> Self {
         let (again, offenders) = (Again::default(), Offenders::default());
-        Self { options, generation: 0, connection: None, again, offenders, claimant: None }
+        let (connection, claimant) = (None, None);
+        Self { options, generation: 0, connection, again, offenders, claimant, lost_claiming: 0 }
     }
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
@@ -131,12 +138,15 @@ impl Link for RumqttcLink {
         let connection = self.connection.insert(connection);
         // To retain where the broker has none of it would be the end of the connection.
         let retains = told.properties.is_none_or(|told| told.retain_available != Some(0));
-        if let Some(claimant) = self.claimant.as_mut().filter(|_| retains)
+        let may_claim = retains && self.lost_claiming < LOST_CLAIMING_MAX;
+        if let Some(claimant) = self.claimant.as_mut().filter(|_| may_claim)
             && let Err(error) = connection.claim(claimant, &mut heard).await
         {
+            self.lost_claiming += 1;
             self.disconnect().await;
             return Err(error);
         }
+        self.lost_claiming = 0;
         Ok(Connected { session_present })
     }
 

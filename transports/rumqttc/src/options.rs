@@ -172,8 +172,8 @@ impl Options {
     /// it finds; clocks count only when the broker has lost the claim. A store that ends by itself removes it; one that
     /// is left behind does no harm.
     ///
-    /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later. A
-    /// broker that closes connections for what it does not permit needs `false`.
+    /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later or,
+    /// where the broker closes the connection for it, at the third try.
     #[must_use]
     pub const fn claim(mut self, claim: bool) -> Self {
         self.claim = claim;
