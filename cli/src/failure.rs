@@ -28,6 +28,13 @@ impl Failure {
         Self::Unreachable(format!("{reason}; check --broker, --user and --ca"))
     }
 
+    /// The end of a store that has served, so what it was given at the start is not to blame.
+    pub(crate) fn ended(closed: &StoreClosed) -> Self {
+        Self::Unreachable(
+            closed.reason.as_deref().unwrap_or("the connection was closed").to_owned(),
+        )
+    }
+
     /// A failed request; `last_failure` is what the link says.
     pub(crate) fn request(error: Error, last_failure: Option<&str>) -> Self {
         match error {

@@ -65,7 +65,7 @@ async fn host(
     // Requests come from the broker: a store serves whether somebody reads this or not.
     let _ = writeln!(std::io::stdout(), "{line}");
     tokio::select! {
-        closed = service.stopped() => Err(Failure::closed(&closed)),
+        closed = service.stopped() => Err(Failure::ended(&closed)),
         () = stop.received() => {
             service.shutdown().await;
             Ok(ExitCode::SUCCESS)

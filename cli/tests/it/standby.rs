@@ -3,27 +3,56 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-use crate::place::{Form, everywhere};
+use crate::place::{Form, Place, everywhere};
 use crate::process::{HANGS, Running, run, statestore};
+use crate::raw::{Ask, array};
 
-everywhere!(a_standby_answers_when_the_first_has_gone);
+everywhere!(a_standby_serves_and_the_first_ends, what_the_first_did_not_answer_the_standby_does);
 
-fn a_standby_answers_when_the_first_has_gone(form: Form) {
+/// A store beside the one of this place, with its client id.
+fn standby(here: &Place) -> Running {
+    let second = Running::start(&mut here.serve());
+    assert!(second.line().contains("as client the store"), "it is ready");
+    second
+}
+
+fn a_standby_serves_and_the_first_ends(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("a broker is served by one store");
     }
     let Some(mut here) = form.start(&["--client-id", "the store"]) else { return };
     here.run(&["set", "k", "v"]).version();
+    let mut serves = here.take_store();
+    for _ in 0..2 {
+        let second = standby(&here);
+        let cause = "another store has taken over client id the store; for this one to serve";
+        serves.end().fails(3, &[cause]);
+        // It starts with nothing, and answers.
+        here.run(&["get", "k"]).is(1, "");
+        here.run(&["set", "k", "w"]).version();
+        here.run(&["get", "k"]).is(0, "w");
+        serves = second;
+    }
+    serves.signal("-TERM");
+    serves.end().is(0, "");
+}
+
+fn what_the_first_did_not_answer_the_standby_does(form: Form) {
+    if !form.has_broker_apart() {
+        return form.skip("a broker is served by one store");
+    }
+    let Some(mut here) = form.start(&["--client-id", "the store"]) else { return };
     let first = here.take_store();
-    let second = Running::start(&mut here.serve());
-    assert!(second.line().contains("as client the store"), "it is ready");
-    // A broker that tells the first of the takeover ends it; mosquitto 2.0 does not.
-    first.signal("-TERM");
-    assert!(matches!(first.end().code, Some(0 | 3)));
-    // It starts with nothing, and answers.
-    here.run(&["set", "other", "w"]).version();
-    here.run(&["get", "other"]).is(0, "w");
-    here.run(&["get", "k"]).is(1, "");
+    let mut raw = here.raw("raw");
+    // It has the request, and will see it.
+    first.signal("-STOP");
+    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
+    assert!(raw.deliver(&ask), "the broker has it");
+    let second = standby(&here);
+    assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
+    first.signal("-CONT");
+    first.end().fails(3, &["another store has taken over client id the store"]);
+    here.run(&["get", "k"]).is(0, "v");
     second.signal("-TERM");
     second.end().is(0, "");
 }

@@ -61,11 +61,16 @@
 //! the machines decide what is sent again. A refusal of the credentials or the client id, and another client that takes
 //! over the client id, end the handle instead of being tried again.
 //!
+//! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
+//! serves, and the first ends. See [`Options::claim`].
+//!
 //! # Features
 //!
 //! * `tls`: `Options::tls` with rustls and ring.
 
 mod again;
+mod claim;
+mod connection;
 mod convert;
 mod link;
 mod mailbox;

@@ -5,15 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::{ConnAck, Filter, Packet, Subscribe};
-use rumqttc::v5::mqttbytes::{QoS, valid_filter, valid_topic};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{ConnAck, Packet, Publish};
 use rumqttc::v5::{AsyncClient, Event, EventLoop};
-use statestore_proto::mqtt::{Delivery, Publish, ReasonCode, SubscribeToken, Transmit};
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, presence};
-use tokio::task::JoinHandle;
-use tracing::{debug, warn};
+use statestore_proto::mqtt::Transmit;
+use statestore_tokio::{Connected, Link, LinkError, LinkEvent, presence};
+use tokio::sync::mpsc;
 
 use crate::again::Again;
+use crate::claim::Claimant;
+use crate::connection::Connection;
 use crate::convert::{self, Message};
 use crate::mailbox::{Bounds, Mailbox, Ticket};
 use crate::offenders::Offenders;
@@ -24,8 +25,15 @@ use crate::pump::Pump;
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
 /// Acknowledgements wait in rumqttc's channel beyond the bound of other requests: one for each packet id, and some room
-/// for the subscriptions and the goodbye of the link itself.
-const CHANNEL_RESERVE: usize = 65_535 + 8;
+/// for the subscriptions, the claim and the goodbye of the link itself.
+const CHANNEL_RESERVE: usize = 65_535 + 16;
+
+/// Messages about claims that wait to be read. There are two of them: what is retained, and the echo.
+const CLAIMS_MAX: usize = 8;
+
+/// After so many connections lost while claiming it is taken for the reason: a broker may close one for what its rules
+/// deny. One such loss is likely another store, which must not go unnoticed.
+const LOST_CLAIMING_MAX: u8 = 2;
 
 /// A [`Link`] over rumqttc.
 pub struct RumqttcLink {
@@ -35,17 +43,10 @@ pub struct RumqttcLink {
     connection: Option<Connection>,
     again: Again,
     offenders: Offenders,
-}
-
-/// One connection and its pump.
-struct Connection {
-    client: AsyncClient,
-    mailbox: Arc<Mailbox>,
-    pump: JoinHandle<()>,
-    generation: u64,
-    packet_bytes_max: usize,
-    /// Messages to be acknowledged by hand in order of arrival, and whether they may be.
-    unacknowledged: VecDeque<(Delivery, bool)>,
+    /// For a store, unless its options forbid it.
+    claimant: Option<Claimant>,
+    /// Connections in a row that were lost while they claimed.
+    lost_claiming: u8,
 }
 
 impl RumqttcLink {
@@ -53,17 +54,29 @@ impl RumqttcLink {
     #[must_use]
     pub fn for_client(options: Options) -> Self {
         let (again, offenders) = (Again::default(), Offenders::default());
-        Self { options, generation: 0, connection: None, again, offenders }
+        let (connection, claimant) = (None, None);
+        Self { options, generation: 0, connection, again, offenders, claimant, lost_claiming: 0 }
     }
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
     /// while, so that requests without an answer come again after a lost connection. What `options` say of both counts.
+    /// It ends when another store [takes over](Options::claim) the client id.
     #[must_use]
     pub fn for_store(options: Options) -> Self {
-        Self::for_client(options.or_store_defaults())
+        let mut link = Self::for_client(options.or_store_defaults());
+        if link.options.claim && !link.options.retry_after_takeover {
+            link.claimant = Claimant::new(link.options.client_id(), fastrand::u64(..));
+        }
+        link
     }
 
-    fn connected(&self, client: AsyncClient, event_loop: EventLoop, told: &ConnAck) -> Connection {
+    fn connected(
+        &self,
+        client: AsyncClient,
+        event_loop: EventLoop,
+        told: &ConnAck,
+        claims: mpsc::Sender<Publish>,
+    ) -> Connection {
         let options = &self.options;
         let mailbox = Mailbox::new(Bounds {
             requests: options.requests_max,
@@ -74,6 +87,7 @@ impl RumqttcLink {
         pump.by_hand = options.by_hand();
         pump.presence = options.presence;
         pump.retry_after_takeover = options.retry_after_takeover;
+        pump.claims = self.claimant.as_ref().map(|of| (of.topic().to_owned(), claims));
         let told = told.properties.as_ref().and_then(|properties| properties.max_packet_size);
         let told = told.and_then(|max| usize::try_from(max).ok());
         let connection = Connection {
@@ -83,6 +97,7 @@ impl RumqttcLink {
             generation: self.generation,
             packet_bytes_max: told.unwrap_or(usize::MAX).min(convert::PACKET_BYTES_MAX),
             unacknowledged: VecDeque::new(),
+            claimed: None,
         };
         if options.presence {
             for filter in presence::FILTERS {
@@ -118,7 +133,20 @@ impl Link for RumqttcLink {
         }
         let session_present = told.session_present;
         self.again.connected();
-        self.connection = Some(self.connected(client, event_loop, &told));
+        let (claims, mut heard) = mpsc::channel(CLAIMS_MAX);
+        let connection = self.connected(client, event_loop, &told, claims);
+        let connection = self.connection.insert(connection);
+        // To retain where the broker has none of it would be the end of the connection.
+        let retains = told.properties.is_none_or(|told| told.retain_available != Some(0));
+        let may_claim = retains && self.lost_claiming < LOST_CLAIMING_MAX;
+        if let Some(claimant) = self.claimant.as_mut().filter(|_| may_claim)
+            && let Err(error) = connection.claim(claimant, &mut heard).await
+        {
+            self.lost_claiming += 1;
+            self.disconnect().await;
+            return Err(error);
+        }
+        self.lost_claiming = 0;
         Ok(Connected { session_present })
     }
 
@@ -155,87 +183,12 @@ impl Link for RumqttcLink {
 
     async fn disconnect(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
+        connection.withdraw();
         let Connection { client, mailbox, pump, .. } = &mut connection;
         mailbox.close();
         mailbox.send(Ticket::Other, || client.try_disconnect().is_ok());
         // The broker closes the connection when it has read everything; to close it here first might cut that off.
         let _ = tokio::time::timeout(GOODBYE_MAX, pump).await;
-    }
-}
-
-impl Connection {
-    fn publish(&self, publish: &Publish) {
-        let packet = convert::packet(publish);
-        let refusal = if packet.size() > self.packet_bytes_max {
-            ReasonCode::PACKET_TOO_LARGE
-        } else if valid_topic(&publish.topic) {
-            let (payload, properties) = (packet.payload, packet.properties.unwrap_or_default());
-            let (topic, qos, client) = (&*publish.topic, QoS::AtLeastOnce, &self.client);
-            self.mailbox.send(Ticket::Publish(publish.token), || {
-                client.try_publish_with_properties(topic, qos, false, payload, properties).is_ok()
-            });
-            return;
-        } else {
-            ReasonCode(0x90)
-        };
-        warn!(topic = &*publish.topic, %refusal, "not sent");
-        if let Some(token) = publish.token {
-            self.mailbox.answer(LinkEvent::Published(token, refusal));
-        }
-    }
-
-    fn subscribe(&self, filter: &str, qos: QoS, token: Option<SubscribeToken>) {
-        let size = Subscribe::new(Filter::new(filter, qos), None).size();
-        if size > self.packet_bytes_max || !valid_filter(filter) {
-            warn!(filter, "not subscribed: too long for the broker, or no filter");
-            if let Some(token) = token {
-                self.mailbox.answer(LinkEvent::Subscribed(token, ReasonCode(0x8f)));
-            }
-            return;
-        }
-        let client = &self.client;
-        self.mailbox.send(Ticket::Subscribe(token), || client.try_subscribe(filter, qos).is_ok());
-    }
-
-    /// Acknowledges a message as soon as all before it are.
-    fn acknowledge(&mut self, delivery: Delivery) {
-        let mut waiting = self.unacknowledged.iter_mut();
-        if let Some(entry) = waiting.find(|entry| **entry == (delivery, false)) {
-            entry.1 = true;
-        }
-        while let Some((delivery, true)) = self.unacknowledged.front().copied() {
-            self.unacknowledged.pop_front();
-            if let Some(packet) = convert::acknowledged(delivery, self.generation) {
-                let client = &self.client;
-                self.mailbox.send(Ticket::Other, || client.try_ack(&packet).is_ok());
-            }
-        }
-    }
-
-    fn take(
-        &mut self,
-        messages: bool,
-        again: &mut Again,
-    ) -> Result<Option<LinkEvent<Message>>, LinkError> {
-        while let Some(event) = self.mailbox.take(messages)? {
-            let LinkEvent::Message(message) = &event else { return Ok(Some(event)) };
-            let delivery = message.delivery();
-            self.unacknowledged.extend(delivery.map(|delivery| (delivery, false)));
-            let is_readable = message.as_incoming().is_some();
-            let early = delivery.filter(|_| again.is_suspect(message.packet()) || !is_readable);
-            early.into_iter().for_each(|delivery| self.acknowledge(delivery));
-            if is_readable {
-                return Ok(Some(event));
-            }
-            debug!("a message that cannot be read was dropped");
-        }
-        Ok(None)
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.pump.abort();
     }
 }
 

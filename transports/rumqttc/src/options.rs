@@ -34,6 +34,7 @@ pub struct Options {
     pub(crate) requests_max: usize,
     pub(crate) presence: bool,
     pub(crate) retry_after_takeover: bool,
+    pub(crate) claim: bool,
 }
 
 impl Options {
@@ -54,6 +55,7 @@ impl Options {
             requests_max: 256,
             presence: false,
             retry_after_takeover: false,
+            claim: true,
         }
     }
 
@@ -155,9 +157,26 @@ impl Options {
 
     /// Whether to connect again when another client has connected with this client id. By default that is the end, or
     /// the two would throw each other out for ever. Not every broker says so: mosquitto 2.0 just closes the connection.
+    /// A store finds out by its [claim](Self::claim), which it does not make when it is to connect again.
     #[must_use]
     pub const fn retry_after_takeover(mut self, retry: bool) -> Self {
         self.retry_after_takeover = retry;
+        self
+    }
+
+    /// Whether a store leaves a claim, so that of two with one client id the one that was started last serves and the
+    /// other ends, on every broker. By default it does. Clients never do.
+    ///
+    /// The claim is a retained message on `clients/{client id}/services/statestore/instance`, which this client must be
+    /// allowed to write and to read. Each connection reads it first, and each store takes a number greater than the one
+    /// it finds; clocks count only when the broker has lost the claim. A store that ends by itself removes it; one that
+    /// is left behind does no harm.
+    ///
+    /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later or,
+    /// where the broker closes the connection for it, at the third try.
+    #[must_use]
+    pub const fn claim(mut self, claim: bool) -> Self {
+        self.claim = claim;
         self
     }
 

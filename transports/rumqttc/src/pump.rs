@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rumqttc::Outgoing;
-use rumqttc::v5::mqttbytes::v5::{Packet, PubAck};
+use rumqttc::v5::mqttbytes::v5::{Packet, PubAck, Publish};
 use rumqttc::v5::{Event, EventLoop, Request};
 use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
 use statestore_tokio::{LinkEvent, presence};
+use tokio::sync::mpsc;
 
 use crate::convert::{self, Message};
 use crate::mailbox::{Mailbox, Ticket};
@@ -20,6 +21,8 @@ pub(crate) struct Pump {
     pub(crate) by_hand: bool,
     pub(crate) presence: bool,
     pub(crate) retry_after_takeover: bool,
+    /// Where claims are, and who reads them while one is made.
+    pub(crate) claims: Option<(String, mpsc::Sender<Publish>)>,
     publishes: BTreeMap<u16, PublishToken>,
     subscribes: BTreeMap<u16, SubscribeToken>,
 }
@@ -32,6 +35,7 @@ impl Pump {
             by_hand: false,
             presence: false,
             retry_after_takeover: false,
+            claims: None,
             publishes: BTreeMap::new(),
             subscribes: BTreeMap::new(),
         }
@@ -79,6 +83,12 @@ impl Pump {
                     if let Some(client_id) = presence::gone(&packet.payload) {
                         self.mailbox.gone(client_id);
                     }
+                    return;
+                }
+                let claims = self.claims.as_ref();
+                if let Some((_, claims)) = claims.filter(|(topic, _)| packet.topic == *topic) {
+                    // Nobody reads them any more, or somebody floods them: no machine is to see either.
+                    let _ = claims.try_send(packet);
                     return;
                 }
                 self.mailbox.deliver(Message::new(packet, self.generation, self.by_hand));

@@ -13,6 +13,7 @@
 //! | acknowledgements in order of arrival, after the answers; a crash between answer and acknowledgement | `acks::acknowledgements_follow_the_answers_in_order_of_arrival`, `acks::a_request_that_comes_again_gets_the_same_answer` |
 //! | a duplicate without DUP has one effect and the same answer | `real::a_repeated_request_has_one_effect_and_one_answer` |
 //! | single requests are fast, and a broker that delays them is told | `silent::a_broker_that_holds_packets_back_is_told_as_such` |
+//! | of two stores with one client id the older ends, on a broker that does not say why it closes a connection | `takeover` |
 //! | a takeover is the end; other reasons to be disconnected are not | `faults::a_takeover_is_the_end`, `faults::other_disconnects_are_followed_by_a_new_connection` |
 
 mod acks;
@@ -23,6 +24,7 @@ mod real;
 mod requests;
 mod scripted;
 mod silent;
+mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -325,7 +325,8 @@ async fn what_a_store_did_not_answer_its_successor_does() {
         return;
     };
     timely(async {
-        let mut link = RumqttcLink::for_store(broker.options("statestore"));
+        let options = broker.options("statestore").claim(false);
+        let mut link = RumqttcLink::for_store(options);
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
         store.handle_connected();

@@ -32,6 +32,7 @@ pub(crate) struct Welcome {
     pub(crate) receive_maximum: Option<u16>,
     pub(crate) max_packet_size: Option<u32>,
     pub(crate) keep_alive: Option<u16>,
+    pub(crate) retain_available: Option<u8>,
 }
 
 impl Scripted {
@@ -40,9 +41,10 @@ impl Scripted {
         Self { listener }
     }
 
+    /// Without claims: nothing is retained here, and scripts are easier to read.
     pub(crate) fn options(&self, client_id: &str) -> Options {
         let port = self.listener.local_addr().expect("its address").port();
-        Options::new(client_id, "127.0.0.1", port)
+        Options::new(client_id, "127.0.0.1", port).claim(false)
     }
 
     /// The next connection, after its CONNECT.
@@ -83,6 +85,9 @@ impl Welcome {
         if let Some(value) = self.keep_alive {
             properties.push(0x13);
             properties.extend(value.to_be_bytes());
+        }
+        if let Some(value) = self.retain_available {
+            properties.extend([0x25, value]);
         }
         let len = u8::try_from(properties.len()).expect("few properties");
         let mut bytes = vec![0x20, len + 3, u8::from(self.session_present), 0, len];

@@ -1,0 +1,113 @@
+use super::*;
+
+/// One connection that finds this retained.
+fn connect(store: &mut Claimant, retained: Option<&str>, unix_ms: u64) -> Option<String> {
+    let marker = store.marker();
+    if let Some(retained) = retained {
+        assert!(!store.hear(true, retained.as_bytes()));
+    }
+    assert!(store.hear(false, marker.as_bytes()));
+    store.claim(unix_ms)
+}
+
+fn store(instance: u64) -> Claimant {
+    Claimant::new("the store".to_owned(), instance).expect("a client id")
+}
+
+#[test]
+fn claims_are_read_as_they_are_written() {
+    for (number, instance) in [(0, 0), (1_696_374_425_000, 0xfeed), (u64::MAX, u64::MAX)] {
+        let claim = Claim { number, instance };
+        assert_eq!(Claim::parse(claim.to_string().as_bytes()), Some(claim));
+    }
+    assert_eq!(Claim { number: 7, instance: 0xab }.to_string(), "7:00000000000000ab");
+}
+
+#[test]
+fn anything_else_is_no_claim() {
+    let others: [&[u8]; 14] = [
+        b"",
+        b":",
+        b"7",
+        b"7:",
+        b":00000000000000ab",
+        b"7:ab",
+        b"7:00000000000000abc",
+        b"7:+0000000000000ab",
+        b"+7:00000000000000ab",
+        b" 7:00000000000000ab",
+        b"7:00000000000000ab\n",
+        b"18446744073709551616:00000000000000ab",
+        b":1\r\n",
+        b"\xff\xfe",
+    ];
+    for payload in others {
+        assert_eq!(Claim::parse(payload), None, "{}", payload.escape_ascii());
+        let text = String::from_utf8_lossy(payload);
+        assert_eq!(connect(&mut store(1), Some(&text), 5).as_deref(), Some("5:0000000000000001"));
+    }
+}
+
+#[test]
+fn the_one_that_comes_last_wins_whatever_the_clocks_say() {
+    for (then, now) in [(1_000, 2_000), (2_000, 1_000), (1_000, 1_000)] {
+        let (mut first, mut second) = (store(2), store(1));
+        let older = connect(&mut first, None, then).expect("nobody else is there");
+        let newer = connect(&mut second, Some(&older), now).expect("it came last");
+        // Both were thrown out once more, in any order.
+        assert_eq!(connect(&mut first, Some(&newer), now + 10), None, "{then} {now}");
+        assert_eq!(connect(&mut second, Some(&newer), now + 10), Some(newer));
+    }
+}
+
+#[test]
+fn a_number_is_kept_for_a_lifetime() {
+    let mut store = store(1);
+    let claim = connect(&mut store, Some("41:00000000000000ff"), 5);
+    assert_eq!(claim.as_deref(), Some("42:0000000000000001"), "one more than was left behind");
+    assert_eq!(connect(&mut store, None, 99), claim, "the broker has forgotten it");
+    assert_eq!(connect(&mut store, Some("41:00000000000000ff"), 99), claim, "or gone back");
+}
+
+#[test]
+fn of_those_that_saw_no_claim_one_is_left() {
+    for clock in [5, 6, 7] {
+        let (mut one, mut other) = (store(1), store(2));
+        let claims =
+            [connect(&mut one, None, 6), connect(&mut other, None, clock)].map(Option::unwrap);
+        let left = [
+            connect(&mut one, Some(&claims[1]), 9).is_some(),
+            connect(&mut other, Some(&claims[0]), 9).is_some(),
+        ];
+        assert_eq!(left, [clock < 6, clock >= 6]);
+    }
+}
+
+#[test]
+fn only_what_is_retained_counts_and_only_its_own_marker_is_an_echo() {
+    let (mut one, mut other) = (store(1), store(2));
+    let marker = one.marker();
+    assert!(!one.hear(false, b"99:00000000000000ff"), "a reply is never retained");
+    assert!(!one.hear(false, other.marker().as_bytes()));
+    assert!(!one.hear(true, marker.as_bytes()));
+    assert_eq!(one.claim(5).as_deref(), Some("5:0000000000000001"));
+}
+
+#[test]
+fn what_another_connection_found_is_forgotten() {
+    let mut store = store(1);
+    connect(&mut store, None, 5);
+    store.marker();
+    store.hear(true, b"6:0000000000000001");
+    // Lost before the echo.
+    assert!(connect(&mut store, None, 5).is_some());
+}
+
+#[test]
+fn a_client_id_is_one_that_a_topic_can_name() {
+    let topic = |id: &str| Claimant::new(id.to_owned(), 1).map(|of| of.topic().to_owned());
+    assert_eq!(topic("s").as_deref(), Some("clients/s/services/statestore/instance"));
+    for id in ["", "+", "a#"] {
+        assert_eq!(topic(id), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Two stores with one client id, on a broker that does not say why it closes a connection.
+
+use std::env;
+use std::fs;
+use std::process;
+
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::Packet;
+use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
+use statestore_proto::topic::REQUEST;
+use statestore_rumqttc::{Options, connect, rumqttc, serve};
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tokio::{StateStore, StoreService};
+use tokio::time::timeout;
+
+use crate::scripted::{Peer, Scripted, Welcome};
+use crate::{Connects, HANGS, timely};
+
+const CLAIM: &str = "clients/statestore/services/statestore/instance";
+
+/// What is said on the topic of claims.
+struct Listener {
+    client: AsyncClient,
+    event_loop: EventLoop,
+}
+
+impl Listener {
+    async fn connect(broker: &Mosquitto) -> Self {
+        let (client, event_loop) =
+            AsyncClient::new(MqttOptions::new("listener", "127.0.0.1", broker.port()), 16);
+        client.try_subscribe(CLAIM, QoS::AtLeastOnce).expect("room");
+        let mut listener = Self { client, event_loop };
+        while !matches!(listener.event().await, Packet::SubAck(_)) {}
+        listener
+    }
+
+    async fn event(&mut self) -> Packet {
+        loop {
+            if let Event::Incoming(packet) = self.event_loop.poll().await.expect("a connection") {
+                return packet;
+            }
+        }
+    }
+
+    async fn publish(&mut self, retain: bool, payload: &str) {
+        self.client.try_publish(CLAIM, QoS::AtLeastOnce, retain, payload.to_owned()).expect("room");
+        while !matches!(self.event().await, Packet::PubAck(_)) {}
+    }
+
+    /// The next message that is no marker.
+    async fn heard(&mut self) -> String {
+        loop {
+            if let Packet::Publish(packet) = self.event().await
+                && !packet.payload.starts_with(b"?")
+            {
+                return String::from_utf8(packet.payload.to_vec()).expect("text");
+            }
+        }
+    }
+}
+
+/// The claim that is retained now.
+async fn retained(broker: &Mosquitto) -> Option<String> {
+    let options = MqttOptions::new("reader", "127.0.0.1", broker.port());
+    let (client, mut event_loop) = AsyncClient::new(options, 16);
+    client.try_subscribe(CLAIM, QoS::AtMostOnce).expect("room");
+    client.try_publish(CLAIM, QoS::AtMostOnce, false, "after it").expect("room");
+    loop {
+        match event_loop.poll().await.expect("a connection") {
+            Event::Incoming(Packet::Publish(packet)) if packet.retain => {
+                return Some(String::from_utf8(packet.payload.to_vec()).expect("text"));
+            }
+            Event::Incoming(Packet::Publish(packet)) if packet.payload == "after it" => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn service(options: Options) -> StoreService {
+    let service = serve(options);
+    service.connected().await.expect("it serves");
+    service
+}
+
+fn client(broker: &Mosquitto) -> StateStore {
+    connect(broker.options("c1")).expect("a client id")
+}
+
+fn number(claim: &str) -> u64 {
+    claim.split_once(':').expect("a claim").0.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn the_store_that_comes_last_serves_and_the_other_ends() {
+    let test = "the_store_that_comes_last_serves_and_the_other_ends";
+    let Some(broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        let mut first = service(broker.options("statestore")).await;
+        let mut listener = Listener::connect(&broker).await;
+        let of_first = listener.heard().await;
+        let store = client(&broker);
+        store.set("k", "v").await.expect("a version");
+
+        let second = service(broker.options("statestore")).await;
+        let reason = first.stopped().await.reason.expect("a reason");
+        assert!(reason.contains("another store has taken over client id statestore;"), "{reason}");
+        for at in 0..100_u32 {
+            store.set(format!("key {at}"), "v").await.expect("a version");
+        }
+        assert_eq!(second.figures().keys, 100, "it began with nothing and misses nothing");
+
+        let of_second = retained(&broker).await.expect("a claim");
+        assert!(number(&of_second) > number(&of_first));
+        second.shutdown().await;
+        let mut heard = Vec::new();
+        while heard.last().is_none_or(|last| last != "") {
+            heard.push(listener.heard().await);
+        }
+        heard.retain(|heard| heard != "after it");
+        // The first threw the second out once, to learn of it; after that nobody was thrown out.
+        assert!((2..=4).contains(&heard.len()), "{heard:?}");
+        heard.dedup();
+        assert_eq!(heard, [&*of_second, ""]);
+        assert_eq!(retained(&broker).await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_keeps_its_claim_over_connections_and_removes_it_at_its_end() {
+    let test = "a_store_keeps_its_claim_over_connections_and_removes_it_at_its_end";
+    let Some(mut broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        let service = service(broker.options("statestore")).await;
+        let claim = retained(&broker).await;
+        assert!(claim.is_some());
+        // It forgets what it has retained.
+        assert!(broker.restart(), "it starts again");
+        let mut listener = Listener::connect(&broker).await;
+        assert_eq!(Some(listener.heard().await), claim);
+        // Somebody takes the client id and leaves: the claim is still there, and its own.
+        let mut thief = MqttOptions::new("statestore", "127.0.0.1", broker.port());
+        thief.set_clean_start(false);
+        let (_thief, mut event_loop) = AsyncClient::new(thief, 1);
+        let Ok(Event::Incoming(Packet::ConnAck(_))) = event_loop.poll().await else {
+            panic!("welcome")
+        };
+        drop(event_loop);
+        assert_eq!(Some(listener.heard().await), claim, "it is back");
+        client(&broker).set("k", "v").await.expect("a version");
+        service.shutdown().await;
+        assert_eq!(retained(&broker).await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_others_have_left_behind_does_no_harm() {
+    let test = "what_others_have_left_behind_does_no_harm";
+    let Some(broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        let mut listener = Listener::connect(&broker).await;
+        for left in ["9000000000000000:00000000000000ff", "9000000000000000", "+OK\r\n"] {
+            listener.publish(true, left).await;
+            let service = service(broker.options("statestore")).await;
+            let claim = retained(&broker).await.expect("a claim");
+            let is_claim = left.contains(':');
+            assert_eq!(number(&claim) == 9_000_000_000_000_001, is_claim, "{claim} after {left}");
+            client(&broker).set("k", left).await.expect("a version");
+            service.shutdown().await;
+            assert_eq!(retained(&broker).await, None);
+        }
+    })
+    .await;
+}
+
+/// A broker with these access rules, which believes every user name.
+fn broker_with(test: &str, rules: &str, lines: &str) -> Option<Mosquitto> {
+    let file = env::temp_dir().join(format!("statestore-rumqttc-{test}-{}", process::id()));
+    fs::write(&file, rules).expect("a file of our own");
+    let broker = Mosquitto::start_with(test, &format!("{lines}\nacl_file {}", file.display()));
+    fs::remove_file(file).expect("it was read at the start");
+    broker
+}
+
+/// The broker has a queue without bound, and then closes the connection for the marker when that is denied.
+#[tokio::test]
+async fn a_store_that_may_not_claim_serves_all_the_same() {
+    let test = "a_store_that_may_not_claim_serves_all_the_same";
+    for rule in ["deny", "read", "write"] {
+        let rules = format!(
+            "topic {rule} {CLAIM}\ntopic readwrite {REQUEST}\ntopic readwrite clients/c1/#\n"
+        );
+        let Some(broker) = broker_with(test, &rules, "") else { return };
+        timely(async {
+            let service = service(broker.options("statestore")).await;
+            client(&broker).set("k", "v").await.expect("a version");
+            assert_eq!(service.figures().keys, 1, "{rule}");
+            service.shutdown().await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_access_rules_of_the_readme_let_a_store_claim() {
+    let test = "the_access_rules_of_the_readme_let_a_store_claim";
+    let readme = include_str!("../../../../README.md");
+    let from = readme.find("\nuser statestore\n").expect("its rules");
+    let rules = &readme[from..from + readme[from..].find("```").expect("their end")];
+    let Some(broker) = broker_with(test, rules, "use_username_as_clientid true") else { return };
+    timely(async {
+        let options = |user: &str| broker.options(user).credentials(user, "any password");
+        let mut first = service(options("statestore")).await;
+        let second = service(options("statestore")).await;
+        let reason = first.stopped().await.reason.expect("a reason");
+        assert!(reason.contains("another store has taken over"), "{reason}");
+        let alice = connect(options("alice")).expect("a client id");
+        alice.set("k", "v").await.expect("a version");
+        second.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_is_left_only_where_it_is_wanted() {
+    let test = "a_claim_is_left_only_where_it_is_wanted";
+    let Some(broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        let plain = || broker.options("statestore");
+        for (options, claims) in [
+            (plain().claim(false), false),
+            (plain().retry_after_takeover(true), false),
+            (plain(), true),
+        ] {
+            let service = service(options).await;
+            assert_eq!(retained(&broker).await.is_some(), claims);
+            service.shutdown().await;
+        }
+        let store = connect(plain()).expect("a client id");
+        store.connected().await.expect("a connection");
+        assert_eq!(retained(&broker).await, None, "clients never do");
+    })
+    .await;
+}
+
+/// What is subscribed next.
+async fn filter(peer: &mut Peer) -> String {
+    match timeout(HANGS, peer.read()).await.expect("in time") {
+        Some(Packet::Subscribe(subscribe)) => subscribe.filters[0].path.clone(),
+        other => panic!("{other:?} instead of a SUBSCRIBE"),
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_retains_nothing_is_asked_for_nothing() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let _service = serve(broker.options("statestore").claim(true));
+        let welcome = Welcome { retain_available: Some(0), ..Welcome::default() };
+        assert_eq!(filter(&mut broker.welcome(welcome).await).await, REQUEST);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_thrown_out_for_its_claim_goes_without() {
+    timely(async {
+        let broker = Scripted::start().await;
+        let _service = serve(broker.options("statestore").claim(true));
+        for expected in [CLAIM, CLAIM, REQUEST, CLAIM] {
+            let mut peer = broker.welcome(Welcome::default()).await;
+            assert_eq!(filter(&mut peer).await, expected);
+        }
+    })
+    .await;
+}
