@@ -3,6 +3,8 @@
 //! A case asserts what the handles promise and nothing that depends on the transport, so that an application can change
 //! its MQTT library by changing one constructor.
 
+mod locks;
+
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -58,6 +60,10 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
         ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
         ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
         ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
+        ("locks", |stage| Box::pin(locks::locks(stage))),
+        ("locks_over_a_restart", |stage| Box::pin(locks::locks_over_a_restart(stage))),
+        ("elections", |stage| Box::pin(locks::elections(stage))),
+        ("expiry_is_told", |stage| Box::pin(locks::expiry_is_told(stage))),
         ("no_store", |stage| Box::pin(no_store(stage))),
         ("shutdown", |stage| Box::pin(shutdown(stage))),
     ]

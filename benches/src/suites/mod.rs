@@ -5,6 +5,7 @@ mod e2e;
 mod embedded;
 mod footprint;
 mod hlc;
+mod locks;
 mod sim;
 mod store;
 
@@ -30,6 +31,7 @@ pub const SUITES: &[Suite] = &[
     sim::SUITE,
     e2e::SUITE,
     embedded::SUITE,
+    locks::SUITE,
     footprint::SUITE,
 ];
 

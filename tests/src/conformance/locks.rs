@@ -1,0 +1,137 @@
+//! Leases in real time: locks, elections, and values that expire.
+
+use std::time::Duration;
+
+use statestore_proto::hlc::FencingToken;
+use statestore_proto::lock::{Loss, Observed};
+use statestore_tokio::{
+    Error, LockError, LockGuard, LockLost, LockObservation, StateStore, StoreService,
+};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{PATIENCE, SOON, Stage, change, client, impatient_client, service};
+
+/// Short enough to be waited for, and two renewals longer than a busy machine makes anybody wait.
+const LEASE: Duration = Duration::from_millis(900);
+
+/// One that outlasts the restart of a broker, though nobody can say how long that takes.
+const LONG_LEASE: Duration = Duration::from_secs(20);
+
+pub(super) async fn locks<S: Stage>(stage: &S) {
+    let (service, a, b) =
+        (service(stage).await, client(stage, "a").await, client(stage, "b").await);
+    let held = a.lock("lock").lease(LEASE).acquire().await.expect("free");
+    let first = token(&held);
+    assert!(b.lock("lock").try_acquire().await.expect("an answer").is_none(), "taken");
+    held.set("valve", "open").await.expect("held");
+    sleep(LEASE).await;
+    let renewed = token(&held);
+    assert!(renewed > first, "{renewed} after {first}");
+
+    let waiting = waiter(&service, &b).await;
+    assert_eq!(held.release().await, Ok(true));
+    let held = at_once(waiting).await;
+    let second = token(&held);
+    assert!(second > renewed, "{second} after {renewed}");
+    held.set("valve", "half").await.expect("held");
+
+    // Nobody tells a holder that its key was removed.
+    assert_eq!(a.del("lock").await, Ok(true));
+    let newer = a.lock("lock").acquire().await.expect("free");
+    assert!(token(&newer) > second);
+    newer.set("valve", "shut").await.expect("held");
+    assert!(held.is_held(), "as far as it knows");
+    assert_eq!(held.set("valve", "open").await, Err(Error::LockLost));
+    assert_eq!(held.lost().await, LockLost::Lost(Loss::FencedOut));
+    assert_eq!(b.get("valve").await.expect("get").expect("it was set").value, "shut");
+    assert_eq!(newer.release().await, Ok(true));
+    assert_eq!(b.lock("lock").holder().await, Ok(None));
+}
+
+pub(super) async fn locks_over_a_restart<S: Stage>(stage: &mut S) {
+    let service = service(stage).await;
+    let (a, b) = (impatient_client(stage, "a").await, impatient_client(stage, "b").await);
+    let lock = a.lock("lock").lease(LONG_LEASE).renew_after(Duration::from_millis(100));
+    let held = lock.acquire().await.expect("free");
+    let waiting = waiter(&service, &b).await;
+    let before = token(&held);
+    stage.restart();
+    // What was on its way may count as one renewal; the next one is of the new connection.
+    let mut last = before;
+    for _ in 0..2 {
+        until(|| held.token().is_some_and(|token| token > last)).await;
+        last = token(&held);
+    }
+    assert!(!waiting.is_finished(), "it is held all the time");
+    assert_eq!(held.release().await, Ok(true));
+    assert!(token(&at_once(waiting).await) > last);
+}
+
+pub(super) async fn elections<S: Stage>(stage: &S) {
+    let (_service, observer) = (service(stage).await, client(stage, "o").await);
+    let (a, b) = (client(stage, "a").await, client(stage, "b").await);
+    let mut leaders = observer.election("leader").observe().await.expect("observe");
+    assert_eq!(leaders.next().await, Some(Observed::Free));
+    let leads = a.election("leader").campaign().await.expect("nobody leads");
+    assert_eq!(leader(&mut leaders).await.as_deref(), Some("a"));
+    let found = observer.election("leader").leader().await.expect("get").expect("there is one");
+    assert_eq!(found.name(), b"a");
+    let candidate = b.election("leader").name("candidate");
+    let campaign = tokio::spawn(async move { candidate.campaign().await });
+    assert_eq!(leads.resign().await, Ok(true));
+    assert_eq!(leader(&mut leaders).await, None);
+    assert_eq!(leader(&mut leaders).await.as_deref(), Some("candidate"));
+    drop(campaign.await.expect("no panic").expect("elected"));
+    assert_eq!(leader(&mut leaders).await, None, "dropping it resigns");
+}
+
+pub(super) async fn expiry_is_told<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    let mut changes = client(stage, "b").await.observe("k").await.expect("observe");
+    let (lifetime, set_at) = (Duration::from_millis(300), Instant::now());
+    store.set("k", "v").expires_after(lifetime).await.expect("set");
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"v"[..]));
+    assert_eq!(change(&mut changes).await, None);
+    let took = set_at.elapsed();
+    // The store counts in whole milliseconds.
+    assert!(took >= lifetime - Duration::from_millis(1), "too early, after {took:?}");
+    assert!(took < lifetime + SOON, "too late, after {took:?}");
+    assert_eq!((store.get("k").await, service.figures().keys), (Ok(None), 0));
+}
+
+fn token(guard: &LockGuard) -> FencingToken {
+    guard.token().expect("it is held")
+}
+
+/// Somebody who waits for the lock and goes by notifications alone, once the store knows.
+async fn waiter(
+    service: &StoreService,
+    store: &StateStore,
+) -> JoinHandle<Result<LockGuard, LockError>> {
+    let lock = store.lock("lock").lease(LONG_LEASE).longest_lease(PATIENCE * 2);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until(|| service.figures().watches == 1).await;
+    waiting
+}
+
+async fn at_once(waiting: JoinHandle<Result<LockGuard, LockError>>) -> LockGuard {
+    let acquired = timeout(SOON, waiting).await.expect("at once");
+    acquired.expect("no panic").expect("free")
+}
+
+/// Of what nobody is told of. A case that waits too long fails.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The name of the next leader that is told.
+async fn leader(leaders: &mut LockObservation) -> Option<String> {
+    match leaders.next().await.expect("the watch goes on") {
+        Observed::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
+        Observed::Free => None,
+        Observed::Unknown => panic!("the connection was lost"),
+    }
+}
