@@ -114,8 +114,8 @@ async fn the_store_that_comes_last_serves_and_the_other_ends() {
         let of_second = retained(&broker).await.expect("a claim");
         assert!(number(&of_second) > number(&of_first));
         second.shutdown().await;
-        let mut heard = Vec::new();
-        while heard.last().is_none_or(|last| last != "") {
+        let mut heard: Vec<String> = Vec::new();
+        while heard.last().is_none_or(|last| !last.is_empty()) {
             heard.push(listener.heard().await);
         }
         heard.retain(|heard| heard != "after it");
