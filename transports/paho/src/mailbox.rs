@@ -49,8 +49,7 @@ impl Mailbox {
     }
 
     /// Takes a message, and says once when it was one too many, so that Paho is to stop: it has acknowledged all of them.
-    /// Those at QoS 0 may get lost; the others only if more than [`LEAVING_MAX`] come before
-    /// Paho has stopped.
+    /// Those at QoS 0 may get lost, the others only if more than [`LEAVING_MAX`] come before Paho has stopped.
     pub(crate) fn deliver(&self, packet: Packet) -> bool {
         let mut state = self.state();
         let waiting = state.messages.len();
