@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
 /// An authority, a broker and a client, as PEM files; gone with the test.
@@ -15,7 +16,10 @@ impl Certificates {
     /// When there is one and it makes none.
     #[must_use]
     pub fn make(test: &str) -> Option<Self> {
-        let made = Self(env::temp_dir().join(format!("statestore-tls-{}", process::id())));
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("statestore-tls-{}-{number}", process::id());
+        let made = Self(env::temp_dir().join(name));
         fs::create_dir_all(&made.0).expect("a directory of our own");
         fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
         let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";

@@ -14,6 +14,7 @@ mod locking;
 mod options;
 mod outages;
 mod overheard;
+mod own_broker;
 mod pipes;
 mod place;
 mod process;

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) const HANGS: Duration = Duration::from_secs(20);
 
 /// The variables that the command reads; none of them comes from whoever runs the tests.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 17] = [
     "STATESTORE_BROKER",
     "STATESTORE_CLIENT_ID",
     "STATESTORE_USER",
@@ -23,6 +23,13 @@ const VARIABLES: [&str; 10] = [
     "STATESTORE_TIMEOUT",
     "STATESTORE_OUTPUT",
     "STATESTORE_LOG",
+    "STATESTORE_LISTEN",
+    "STATESTORE_TLS_CERT",
+    "STATESTORE_TLS_KEY",
+    "STATESTORE_TLS_CLIENT_CA",
+    "STATESTORE_PASSWORD_FILE",
+    "STATESTORE_MAX_CONNECTIONS",
+    "STATESTORE_RATE_LIMIT",
 ];
 
 /// The command, with nothing from the environment of the tests.

@@ -1,14 +1,12 @@
 //! Who may connect at all.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs, process};
+use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::v5::ConnectReturnCode;
 use rumqttc::v5::{ConnectionError, MqttOptions};
 use statestore_embedded::{Users, tls_config};
 use statestore_rumqttc::{connect, tls_config as client_config};
-use std::time::Duration;
+use statestore_tests::certificates::Certificates;
 
 use crate::raw::Raw;
 use crate::{at, options, start, timely};
@@ -44,50 +42,6 @@ async fn only_users_with_their_passwords_connect() {
         }
     })
     .await;
-}
-
-/// An authority, a broker and a client, as PEM files; gone with the test.
-struct Certificates(PathBuf);
-
-impl Certificates {
-    /// `None`, and a line that says so, where there is no openssl.
-    fn make(test: &str) -> Option<Self> {
-        let made = Self(env::temp_dir().join(format!("statestore-embedded-tls-{}", process::id())));
-        fs::create_dir_all(&made.0).expect("a directory of our own");
-        fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
-        let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-        let authority = format!("req -x509 {new} -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
-        if !openssl(&made.0, &authority) {
-            println!("{test}: skipped, there is no openssl here");
-            return None;
-        }
-        for name in ["broker", "client"] {
-            let asks = format!("req {new} -keyout {name}.key -out {name}.csr -subj /CN={name}");
-            let gets = format!(
-                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
-                 -extfile names -out {name}.pem"
-            );
-            assert!(openssl(&made.0, &asks) && openssl(&made.0, &gets), "a certificate");
-        }
-        Some(made)
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name)).expect("a PEM file")
-    }
-}
-
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn openssl(directory: &Path, arguments: &str) -> bool {
-    let mut command = Command::new("openssl");
-    command.args(arguments.split_whitespace()).current_dir(directory);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }
 
 #[tokio::test]

@@ -31,7 +31,9 @@ impl LeasedLock {
     /// Takes the lock, reads a key, writes what `change` makes of it, and gives the lock back. The version of what was
     /// set, if anything was.
     ///
-    /// Of all that change the key so under the same lock, each sees what the one before has made of it.
+    /// Of all that change the key so under the same lock, each sees what the one before has made of it. The exception is a
+    /// write of a holder that lost the lock after sending it: one that arrives between the read and the write here is
+    /// overwritten unseen.
     ///
     /// ```
     /// # use statestore_loopback::Hub;

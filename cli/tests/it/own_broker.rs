@@ -1,0 +1,130 @@
+//! What only `serve` without a broker apart has: who may connect to it.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use statestore_tests::certificates::Certificates;
+
+use crate::process::{Running, run, run_with_input, statestore};
+
+/// A store in a broker of its own, on a free port.
+struct Own {
+    port: u16,
+    _store: Running,
+}
+
+impl Own {
+    fn start(options: &[&str]) -> Self {
+        let store =
+            Running::start(statestore().args(["serve", "--listen", "127.0.0.1:0"]).args(options));
+        let line = store.line();
+        let port = line.split(';').next().and_then(|url| url.rsplit(':').next());
+        let port = port.and_then(|port| port.parse().ok());
+        Self { port: port.unwrap_or_else(|| panic!("{line:?}")), _store: store }
+    }
+
+    /// The command, told where this is.
+    fn command(&self, scheme: &str, arguments: &[&str]) -> Command {
+        let mut command = statestore();
+        command.args(arguments).args(["--timeout", "5s", "--broker"]);
+        command.arg(format!("{scheme}://localhost:{}", self.port));
+        command
+    }
+}
+
+/// A file of a test's own, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("statestore-cli-{}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn users_come_in_with_their_passwords() {
+    let file = Scratch::new("users");
+    let passwd = |user: &str, password: &str| {
+        run_with_input(statestore().args(["passwd", file.path(), user]), password.as_bytes())
+    };
+    passwd("alice", "wrong\n").is(0, "");
+    passwd("bob", "two\n").is(0, "");
+    passwd("alice", "one\n").is(0, "");
+    passwd("carol", "").fails(2, &["no password", "echo SECRET"]);
+    let text = fs::read_to_string(file.path()).expect("the file");
+    assert_eq!(text.lines().count(), 2, "one line for each user");
+    assert!(!text.contains("one") && !text.contains("two"), "no password stands there");
+
+    let own = Own::start(&["--password-file", file.path()]);
+    let set = |login: &[&str]| run(own.command("mqtt", &["set", "k", "v"]).args(login));
+    set(&["--user", "alice", "--password", "one"]).version();
+    set(&["--user", "bob", "--password", "two"]).version();
+    for login in [&["--user", "alice", "--password", "wrong"][..], &["--user", "carol"], &[]] {
+        set(login).fails(3, &["--user"]);
+    }
+    let broken = Scratch::new("broken");
+    fs::write(&broken.0, "no line of a password file\n").expect("a file");
+    let serve = |path: &str| run(statestore().args(["serve", "--password-file", path]));
+    serve(broken.path()).fails(2, &[broken.path()]);
+    serve("/no/such/file").fails(2, &["/no/such/file"]);
+}
+
+#[test]
+fn tls_asks_both_sides() {
+    let Some(made) = Certificates::make("tls_asks_both_sides") else { return };
+    let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
+    let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
+    let options = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let own = Own::start(&options);
+    let (cert, key) = (path("client.pem"), path("client.key"));
+    let known = ["set", "k", "v", "--ca", &ca, "--cert", &cert, "--key-file", &key];
+    run(&mut own.command("mqtts", &known)).version();
+    let short = ["get", "k", "--timeout", "400ms"];
+    let mut anonymous = statestore();
+    anonymous.args(short).args(["--ca", &ca, "--broker"]);
+    anonymous.arg(format!("mqtts://localhost:{}", own.port));
+    assert_eq!(run(&mut anonymous).code, Some(3), "without a certificate");
+    let mut plain = statestore();
+    plain.args(short).args(["--broker", &format!("mqtt://localhost:{}", own.port)]);
+    assert_eq!(run(&mut plain).code, Some(3), "without TLS");
+    let own = run(statestore().args(["serve", "--tls-cert", &cert]));
+    own.fails(2, &["--tls-key"]);
+}
+
+#[test]
+fn a_taken_port_and_contradictions_are_told() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let serve =
+        |options: &[&str]| run(statestore().arg("serve").args(options).stdin(Stdio::null()));
+    serve(&["--listen", &address]).fails(2, &[&address, "in use"]);
+    serve(&["--listen", "nowhere"]).fails(2, &["127.0.0.1:1883"]);
+    let both = ["--listen", "127.0.0.1:0", "--broker", "mqtt://127.0.0.1:1"];
+    serve(&both).fails(2, &["--broker", "--listen"]);
+}
+
+#[test]
+fn connections_are_counted() {
+    let own = Own::start(&["--max-connections", "1"]);
+    let watch = Running::start(&mut own.command("mqtt", &["watch", "k"]));
+    assert!(watch.complaint().contains("live"));
+    let mut second = statestore();
+    second.args(["get", "k", "--timeout", "400ms", "--broker"]);
+    second.arg(format!("mqtt://localhost:{}", own.port));
+    assert_eq!(run(&mut second).code, Some(3), "one too many");
+    watch.kill();
+    run(&mut own.command("mqtt", &["get", "k"])).is(1, "");
+}
