@@ -73,6 +73,7 @@ impl Stage {
     pub fn new(keys: usize, watchers: usize) -> Self {
         let limits = StoreLimits {
             watches_max: usize::MAX,
+            watch_bytes_max: usize::MAX,
             outgoing_max: 1 << 20,
             ..StoreLimits::default()
         };

@@ -11,6 +11,24 @@ pub const TOPIC_BYTES_MAX: usize = 65_535;
 /// everybody else's versions.
 pub const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(60);
 
+/// How many counts a `__ts` or `__ft` may be past the last version that a store issued, where that version is itself
+/// further ahead of the store's wall clock than [`CLOCK_DRIFT_MAX`].
+///
+/// A client that follows the store's versions counts on from them, once a request. It would take
+/// [`COUNTER_MAX`] / 65,536 = 32,768 requests of somebody hostile to move the store's clock on by a millisecond, which
+/// passes sooner by itself.
+pub const STAMP_LEAD_MAX: u64 = 65_536;
+
+/// Bytes of the longest node id: what a `__ts` or `__ft` can make a store keep for each key.
+///
+/// Deployed clients use their MQTT client id, which brokers limit to far less than the 65,535 bytes of an MQTT string;
+/// the protocol names no limit (our choice).
+pub const NODE_ID_BYTES_MAX: usize = 256;
+
+/// Levels of the longest response topic. Mosquitto, for one, closes the connection of whoever publishes to a topic of
+/// more, so a requester could shut a store out by naming one (our choice).
+pub const RESPONSE_TOPIC_LEVELS_MAX: usize = 200;
+
 /// The greatest counter that a clock of ours issues: one deployed parser reads it into a signed 32-bit integer.
 ///
 /// A clock that gets there moves its wall part on by one millisecond instead.
@@ -31,18 +49,25 @@ pub const COMMAND_ELEMENTS_MAX: usize = 7;
 pub struct StoreLimits {
     /// Keys stored. A million of 16 bytes with values of 64 take some 160 MB.
     pub keys_max: usize,
-    /// Bytes of all keys and values together: what a machine at the edge can spare.
+    /// Bytes of all keys and values together: what a machine at the edge can spare. Each key takes some 80 bytes beside
+    /// them, and a fenced one up to 400 for its token.
     pub bytes_max: usize,
     /// Bytes of one key. A key must fit, twice as long, into a notification topic beside a client id.
     pub key_bytes_max: usize,
-    /// Registrations for notifications, all clients and keys together: each keeps a topic of a few hundred bytes.
+    /// Registrations for notifications, all clients and keys together: each takes some 300 bytes beside those of
+    /// [`watch_bytes_max`](Self::watch_bytes_max).
     pub watches_max: usize,
+    /// Bytes of keys and client ids of all registrations: 65,536 of the longest keys would take two gigabytes.
+    pub watch_bytes_max: usize,
     /// Registrations for one key, which is the number of notifications that one write causes.
     pub watches_per_key_max: usize,
     /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that.
     pub outgoing_max: usize,
-    /// Answers remembered to answer a redelivered request with. Past that the oldest is forgotten, and a duplicate of
-    /// its request would be taken for a new one.
+    /// Bytes of payloads, topics and records waiting to be sent. The answer that passes it is the last: with it, no more
+    /// than the longest value, or what one write tells its watchers, comes on top.
+    pub outgoing_bytes_max: usize,
+    /// Answers remembered to answer a redelivered request with. Past that the client that has most of them loses its
+    /// oldest, and a duplicate of its request would be taken for a new one.
     pub replies_max: usize,
     /// Bytes of those answers and of what names their requests.
     pub reply_bytes_max: usize,
@@ -55,8 +80,10 @@ impl Default for StoreLimits {
             bytes_max: 1 << 30,
             key_bytes_max: 32 * 1024,
             watches_max: 65_536,
+            watch_bytes_max: 64 << 20,
             watches_per_key_max: 1_024,
             outgoing_max: 8_192,
+            outgoing_bytes_max: 64 << 20,
             replies_max: 16_384,
             reply_bytes_max: 16 << 20,
         }

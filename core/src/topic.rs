@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::limits::TOPIC_BYTES_MAX;
+use crate::limits::{RESPONSE_TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX};
 
 /// Where every request is published.
 pub const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
@@ -27,6 +27,9 @@ pub enum TopicError {
     /// Holds `+`, `#` or NUL, which no topic name may.
     #[error("the topic holds a wildcard or NUL")]
     Wildcard,
+    /// A response topic of more than 200 levels, which brokers refuse.
+    #[error("the response topic has more than 200 levels")]
+    TooManyLevels,
     /// The request topic itself: a reply there would be read as a request.
     #[error("the response topic is the request topic")]
     RequestTopic,
@@ -56,7 +59,12 @@ pub fn check_response(topic: &str) -> Result<(), TopicError> {
     if topic.starts_with(RESERVED) {
         return Err(TopicError::Reserved);
     }
-    Ok(())
+    check_levels(topic, RESPONSE_TOPIC_LEVELS_MAX)
+}
+
+fn check_levels(topic: &str, levels_max: usize) -> Result<(), TopicError> {
+    let separators = topic.bytes().fold(0, |count, byte| count + usize::from(byte == b'/'));
+    if separators < levels_max { Ok(()) } else { Err(TopicError::TooManyLevels) }
 }
 
 /// What MQTT demands of any topic name.
@@ -91,9 +99,12 @@ impl<'a> ResponseTopic<'a> {
     /// The response topic of the client with this MQTT client id.
     ///
     /// # Errors
-    /// [`TopicError::Empty`], [`TopicError::Wildcard`] or [`TopicError::TooLong`] when the id cannot stand in a topic.
+    /// [`TopicError::Empty`], [`TopicError::Wildcard`], [`TopicError::TooLong`] or [`TopicError::TooManyLevels`] when the
+    /// id cannot stand in a topic.
     pub fn new(client_id: &'a str) -> Result<Self, TopicError> {
         check_name(client_id)?;
+        // The other levels are `clients` and six that follow.
+        check_levels(client_id, RESPONSE_TOPIC_LEVELS_MAX - 7)?;
         if RESPONSE_HEAD.len() + client_id.len() + RESPONSE_TAIL.len() > TOPIC_BYTES_MAX {
             return Err(TopicError::TooLong);
         }

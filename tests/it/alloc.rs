@@ -160,7 +160,8 @@ fn clocks_issue_for_nothing() {
 #[test]
 fn rules_and_topics_allocate_nothing() {
     let (ts, ft) = ("1696374425000:0:CLIENT", "1696374425000:1:StateStore");
-    let verify = || Stamps::verify(CommandKind::Set, Some(ts), Some(ft), NOW).unwrap();
+    let issued = HlcRef::parse(ts).unwrap();
+    let verify = || Stamps::verify(CommandKind::Set, Some(ts), Some(ft), NOW, issued).unwrap();
     assert_eq!(allocations(verify), 0);
     let fence = Some(FencingToken::new(HlcRef::parse(ft).unwrap()));
     let state = State { entry: Some(Entry { value: b"value", fence }), ..State::default() };

@@ -297,13 +297,16 @@ fn clause_5_no_limit_is_a_limit_too() {
         bytes_max: usize::MAX,
         key_bytes_max: usize::MAX,
         watches_max: usize::MAX,
+        watch_bytes_max: usize::MAX,
         watches_per_key_max: usize::MAX,
         outgoing_max: usize::MAX,
+        outgoing_bytes_max: usize::MAX,
         replies_max: usize::MAX,
         reply_bytes_max: usize::MAX,
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
     set(1, b"k", 5).hand_to(now(1), &mut store);
+    set(2, b"k", 5).hand_to(now(1), &mut store);
     assert!(store.is_ready());
     assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
     store.handle_timeout(now(6));

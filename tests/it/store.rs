@@ -3,6 +3,7 @@
 mod counters;
 mod duplicates;
 mod durability;
+mod memory;
 mod transport;
 mod watches;
 mod writes;

@@ -10,7 +10,7 @@ pub mod clock;
 #[cfg(test)]
 mod tests;
 
-use clock::{Clock, DRIFT_MAX, Stamp};
+use clock::{Clock, DRIFT_MAX, LEAD_MAX, Stamp};
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +83,7 @@ impl Model {
     /// An empty store whose versions carry this node id.
     #[must_use]
     pub fn new(node: &str) -> Self {
-        Self {
-            items: BTreeMap::new(),
-            watches: BTreeSet::new(),
-            clock: Clock::new(node, DRIFT_MAX),
-        }
+        Self { items: BTreeMap::new(), watches: BTreeSet::new(), clock: Clock::new(node, u64::MAX) }
     }
 
     /// Answers a request. Values that have expired go first, and their watchers are told.
@@ -102,7 +98,7 @@ impl Model {
 
     fn run(&mut self, request: &Request, told: &mut Vec<Told>) -> Result<Verdict, Refusal> {
         let command = &request.command;
-        let (timestamp, token) = stamps(request)?;
+        let (timestamp, token) = stamps(request, self.clock.own)?;
         let key = command.key();
         let held = self.items.get(key).cloned();
         let write =
@@ -203,11 +199,17 @@ impl Model {
 ///
 /// # Errors
 /// The refusal of the first one that is missing, malformed or too far ahead.
-pub fn stamps(request: &Request) -> Result<(Option<Stamp>, Option<Stamp>), Refusal> {
+pub fn stamps(
+    request: &Request,
+    (wall, counter): (u64, u64),
+) -> Result<(Option<Stamp>, Option<Stamp>), Refusal> {
     let limit = u128::from(request.now.unix.as_millis()) + u128::from(DRIFT_MAX);
     let read = |text: &str, skew| {
         let stamp = clock::parse(text).ok_or(Refusal::MalformedTimestamp)?;
-        if u128::from(stamp.0) > limit { Err(skew) } else { Ok(stamp) }
+        let past_wall_clock = u128::from(stamp.0) > limit;
+        let past_own_clock = stamp.0 > wall
+            || stamp.0 == wall && u128::from(stamp.1) > u128::from(counter) + LEAD_MAX;
+        if past_wall_clock && past_own_clock { Err(skew) } else { Ok(stamp) }
     };
     let (needed, allowed) = match request.command {
         Command::Set { .. } => (true, true),

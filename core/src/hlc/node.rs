@@ -4,6 +4,8 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use crate::limits::NODE_ID_BYTES_MAX;
+
 /// Why a text is not a node id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -14,8 +16,8 @@ pub enum NodeIdError {
     /// A colon ends the part before it in the text form, so a node id holds none.
     #[error("the node id contains a colon")]
     Colon,
-    /// Longer than [`NodeId::INLINE_MAX`] in a build without the feature `alloc`.
-    #[error("the node id does not fit without the feature alloc")]
+    /// Longer than [`NODE_ID_BYTES_MAX`], or than [`NodeId::INLINE_MAX`] in a build without the feature `alloc`.
+    #[error("the node id is too long")]
     TooLong,
 }
 
@@ -40,10 +42,12 @@ impl<'a> NodeIdRef<'a> {
     /// Checks `id`.
     ///
     /// # Errors
-    /// [`NodeIdError::Empty`] and [`NodeIdError::Colon`].
+    /// [`NodeIdError::Empty`], [`NodeIdError::TooLong`] for more than [`NODE_ID_BYTES_MAX`] bytes, and
+    /// [`NodeIdError::Colon`].
     pub fn new(id: &'a str) -> Result<Self, NodeIdError> {
         match id {
             "" => Err(NodeIdError::Empty),
+            id if id.len() > NODE_ID_BYTES_MAX => Err(NodeIdError::TooLong),
             id if id.as_bytes().contains(&b':') => Err(NodeIdError::Colon),
             id => Ok(Self(id)),
         }
@@ -56,7 +60,7 @@ impl<'a> NodeIdRef<'a> {
     }
 }
 
-/// A node id of its own: up to [`INLINE_MAX`](Self::INLINE_MAX) bytes in place, longer ones shared between clones.
+/// A node id of its own, of at most [`NODE_ID_BYTES_MAX`] bytes: up to [`INLINE_MAX`](Self::INLINE_MAX) bytes in place, longer ones shared between clones.
 ///
 /// A million versions issued by `StateStore` hold no copy of that name on the heap.
 ///
@@ -87,7 +91,8 @@ impl NodeId {
     /// Copies `id`.
     ///
     /// # Errors
-    /// [`NodeIdError::Empty`] and [`NodeIdError::Colon`]; without the feature `alloc` also [`NodeIdError::TooLong`].
+    /// As [`NodeIdRef::new`]; without the feature `alloc` [`NodeIdError::TooLong`] for more than
+    /// [`INLINE_MAX`](Self::INLINE_MAX) bytes.
     pub fn new(id: &str) -> Result<Self, NodeIdError> {
         let id = NodeIdRef::new(id)?;
         if let Some(inline) = Self::inline(id) {

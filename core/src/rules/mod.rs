@@ -9,9 +9,8 @@
 //! 4. **Fence**: [`admit`].
 //! 5. **Condition**: NX, NEX and the value of VDEL.
 //! 6. **Quota**: whether there is room for what the request would add.
-//! 7. **Apply**. A SET gets its version from the store's clock, which receives [`Stamps::latest`]. Where that fails (a
-//!    timestamp at the very edge of the allowed drift, or a store whose wall clock fell back) nothing is applied and the
-//!    answer is [`Refusal::TimestampSkew`](crate::message::Refusal::TimestampSkew).
+//! 7. **Apply**. A SET gets its version from the store's clock, which receives [`Stamps::latest`]. The bound of step 3
+//!    judges what comes in and never what the store issues, so no request is refused for what another has sent.
 //!
 //! [`decide`] takes steps 4 to 6 and says what step 7 is to do. A request refused at any step changes nothing: no
 //! value, token, expiry, registration or clock. Anyone with a compare-and-swap engine can run a store with these: look

@@ -1,7 +1,7 @@
 //! Step 3: the timestamps of a request become typed values or a refusal.
 
 use crate::hlc::{FencingToken, FencingTokenRef, HlcRef, Timestamp, TimestampRef};
-use crate::limits::CLOCK_DRIFT_MAX;
+use crate::limits::{CLOCK_DRIFT_MAX, STAMP_LEAD_MAX};
 use crate::message::{CommandKind, Refusal};
 use crate::time::UnixTime;
 
@@ -15,41 +15,48 @@ pub struct Stamps<'a> {
 }
 
 impl<'a> Stamps<'a> {
-    /// Checks `__ts` and `__ft` of a request of this kind against the store's wall clock.
+    /// Checks `__ts` and `__ft` of a request of this kind against the store's clocks: `now` is its wall clock, `issued`
+    /// the last version it issued ([`HybridClock::last`](crate::hlc::HybridClock::last)).
     ///
     /// `__ts` is read on SET only and `__ft` on writes only; elsewhere they are ignored, malformed or not. Being behind
-    /// is no error; being ahead by [`CLOCK_DRIFT_MAX`] is not yet one.
+    /// is no error; being ahead of the wall clock by [`CLOCK_DRIFT_MAX`] is not yet one.
+    ///
+    /// A stamp further ahead is still accepted when it follows from what the store itself has issued: it is at most
+    /// [`STAMP_LEAD_MAX`] counts past `issued` in the same millisecond. So a store whose own wall clock was set back
+    /// does not refuse the tokens that it gave out, nor clients whose clocks have followed it (our choice; the protocol
+    /// names the minute only). Such a stamp cannot carry the clock further away.
     ///
     /// # Errors
     /// [`Refusal::MissingTimestamp`], [`Refusal::MalformedTimestamp`], [`Refusal::TimestampSkew`] for `__ts`, then
     /// [`Refusal::MalformedTimestamp`], [`Refusal::FencingTokenSkew`] for `__ft`.
     ///
     /// ```
+    /// use statestore_proto::hlc::{HybridClock, NodeIdRef};
     /// use statestore_proto::message::{CommandKind, Refusal};
     /// use statestore_proto::rules::Stamps;
     /// use statestore_proto::time::UnixTime;
     ///
-    /// let now = UnixTime::from_millis(1_000_000);
-    /// assert!(Stamps::verify(CommandKind::Set, Some("1060000:0:c"), None, now).is_ok());
-    /// let late = Stamps::verify(CommandKind::Set, Some("1060001:0:c"), None, now);
-    /// assert_eq!(late, Err(Refusal::TimestampSkew));
-    /// assert!(Stamps::verify(CommandKind::Get, Some("nonsense"), None, now).is_ok());
+    /// let (now, clock) = (UnixTime::from_millis(1_000_000), HybridClock::new(NodeIdRef::STATE_STORE));
+    /// let verify = |kind, ts| Stamps::verify(kind, Some(ts), None, now, clock.last());
+    /// assert!(verify(CommandKind::Set, "1060000:0:c").is_ok());
+    /// assert_eq!(verify(CommandKind::Set, "1060001:0:c"), Err(Refusal::TimestampSkew));
+    /// assert!(verify(CommandKind::Get, "nonsense").is_ok());
     /// ```
     pub fn verify(
         kind: CommandKind,
         timestamp: Option<&'a str>,
         fencing_token: Option<&'a str>,
         now: UnixTime,
+        issued: HlcRef<'_>,
     ) -> Result<Self, Refusal> {
-        let limit = now + CLOCK_DRIFT_MAX;
+        let parse = |text, skew| parse(text, now, issued, skew);
         let mut stamps = Self::default();
         if kind == CommandKind::Set {
             let text = timestamp.ok_or(Refusal::MissingTimestamp)?;
-            stamps.timestamp = Some(Timestamp::new(parse(text, limit, Refusal::TimestampSkew)?));
+            stamps.timestamp = Some(Timestamp::new(parse(text, Refusal::TimestampSkew)?));
         }
         if let Some(text) = fencing_token.filter(|_| kind.is_write()) {
-            stamps.fencing_token =
-                Some(FencingToken::new(parse(text, limit, Refusal::FencingTokenSkew)?));
+            stamps.fencing_token = Some(FencingToken::new(parse(text, Refusal::FencingTokenSkew)?));
         }
         Ok(stamps)
     }
@@ -64,7 +71,16 @@ impl<'a> Stamps<'a> {
     }
 }
 
-fn parse(text: &str, limit: UnixTime, skew: Refusal) -> Result<HlcRef<'_>, Refusal> {
+fn parse<'a>(
+    text: &'a str,
+    now: UnixTime,
+    issued: HlcRef<'_>,
+    skew: Refusal,
+) -> Result<HlcRef<'a>, Refusal> {
     let hlc = HlcRef::parse(text).map_err(|_| Refusal::MalformedTimestamp)?;
-    if hlc.wall() > limit { Err(skew) } else { Ok(hlc) }
+    let follows = || {
+        let latest = (issued.wall(), issued.counter().saturating_add(STAMP_LEAD_MAX));
+        (hlc.wall(), hlc.counter()) <= latest
+    };
+    if hlc.wall() <= now + CLOCK_DRIFT_MAX || follows() { Ok(hlc) } else { Err(skew) }
 }

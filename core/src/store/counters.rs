@@ -104,8 +104,6 @@ pub struct Counters {
     pub watches_lost: u64,
     /// Values that expired.
     pub expired_values: u64,
-    /// Requests whose timestamp could not be followed because the wall clock here is too far behind.
-    pub clock_errors: u64,
     /// The furthest, in milliseconds, that a `__ts` or `__ft` which was looked at was ahead of the wall clock here,
     /// refused or not. Any client can send any timestamp.
     pub ahead_max_ms: u64,

@@ -1,6 +1,5 @@
 //! One request, from its payload to its answer: the order of checks of [`crate::rules`], in one place.
 
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -9,9 +8,13 @@ use bytes::Bytes;
 use super::counters::{Handled, Verdict};
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
-use super::{Access, Durability, Principal, REPLY_KEPT, Record, RecordChange, Store};
+use super::watches;
+use super::{
+    Access, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordChange,
+    RecordedExpiry, Store,
+};
 use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
-use crate::message::{Command, CommandKind, Dialect, Notification, Refusal, Reply};
+use crate::message::{Command, CommandKind, Condition, Dialect, Notification, Refusal, Reply};
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
 use crate::time::{Now, UnixTime};
@@ -23,6 +26,7 @@ struct Request<'a> {
     dialect: Dialect,
     stamps: Stamps<'a>,
     persist: bool,
+    number: u64,
 }
 
 impl Store {
@@ -58,30 +62,42 @@ impl Store {
         };
         let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
-            let (answer, verdict) = self.execute(now, from, incoming, dialect, &command);
+            let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
             self.send_reply(topic, Some(correlation), answer);
             return Handled { verb, verdict };
         }
         let client_id = from.client_id().unwrap_or_default();
-        let key = RequestKey { correlation: correlation.as_bytes(), client_id, response_topic };
+        let content = self.replies.content_of(incoming);
+        let key =
+            RequestKey { correlation: correlation.as_bytes(), client_id, response_topic, content };
         let hash = self.replies.hash_of(key);
-        if let Some(first) = self.replies.find(now.instant, hash, key) {
-            let first = first.clone();
+        let first = self.replies.find(now.instant, hash, key);
+        let first = first.map(|(answer, number)| (answer.clone(), number));
+        let number = first.as_ref().map(|(_, number)| *number);
+        let number = number.unwrap_or_else(|| self.replies.next_number());
+        let is_first = first.is_none();
+        // Whoever is told that it observes must, whatever has ended its registration since.
+        if let Some((first, _)) = first.filter(|_| command.kind() != CommandKind::Observe) {
+            if command.kind() == CommandKind::Unobserve {
+                // The KEYNOTIFY before it may have been delivered again too.
+                self.watches.remove_earlier(client_id, command.key(), number);
+            }
             self.send_reply(topic, Some(correlation), first);
             return Handled { verb, verdict: Verdict::Repeated };
         }
-        let (answer, verdict) = self.execute(now, from, incoming, dialect, &command);
-        let kept = incoming
-            .message_expiry
-            .map_or(REPLY_KEPT, |seconds| Duration::from_secs(seconds.into()));
-        self.replies.insert(Remembered {
-            client_id: client_id.into(),
-            response_topic: Arc::clone(&topic),
-            correlation: correlation.clone(),
-            answer: answer.clone(),
-            until: now.instant + kept,
-            hash,
-        });
+        let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
+        if is_first {
+            let kept = incoming.message_expiry.map(|seconds| Duration::from_secs(seconds.into()));
+            let remembered = Remembered {
+                response_topic: Arc::clone(&topic),
+                correlation: correlation.clone(),
+                content,
+                answer: answer.clone(),
+                until: now.instant + kept.unwrap_or(REPLY_KEPT).max(REPLY_KEPT_MIN),
+                hash,
+            };
+            self.replies.insert(client_id, remembered);
+        }
         self.send_reply(topic, Some(correlation), answer);
         Handled { verb, verdict }
     }
@@ -113,6 +129,7 @@ impl Store {
         incoming: &Incoming<'_>,
         dialect: Dialect,
         command: &Command<&[u8]>,
+        number: u64,
     ) -> (Answer, Verdict) {
         let refused = |refusal| (refuse(refusal, dialect), Verdict::Refused(refusal));
         // 2. Authorization.
@@ -126,6 +143,7 @@ impl Store {
             properties.timestamp,
             properties.fencing_token,
             now.unix,
+            self.clock.last(),
         );
         if command.kind().is_write() {
             self.clocks_seen(now.unix, command.kind(), incoming, stamps.as_ref().ok());
@@ -159,7 +177,7 @@ impl Store {
         let stored = || entry.map(|entry| self.table.version_of(entry).hlc().clone());
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
         // 7. Apply.
-        let request = Request { from, dialect, stamps, persist: properties.persist };
+        let request = Request { from, dialect, stamps, persist: properties.persist, number };
         match change {
             Change::Put => match self.apply_put(now, &request, slot, command) {
                 Some(version) => timestamp = Some(version),
@@ -234,7 +252,7 @@ impl Store {
     fn make_room(&mut self, now: Now) {
         let limits = self.config.limits;
         let reserve = limits.burst().saturating_add(limits.watches_per_key_max);
-        while self.outbox.len().saturating_add(reserve) <= limits.outgoing_max {
+        while self.has_room(reserve) {
             let Some(slot) = self.expiries.pop_due(now.instant) else {
                 return;
             };
@@ -255,17 +273,19 @@ impl Store {
                     || (grows && bytes > limits.bytes_max)
             }
             Command::Observe { key } => {
-                let topic = NotificationTopic::new(from.client_id().unwrap_or_default(), key);
-                topic.is_err()
+                let client_id = from.client_id().unwrap_or_default();
+                let bytes = self.watches.bytes() + watches::bytes_of(client_id, key);
+                NotificationTopic::new(client_id, key).is_err()
                     || key.len() > limits.key_bytes_max
                     || self.watches.len() >= limits.watches_max
+                    || bytes > limits.watch_bytes_max
                     || self.watches.of(key).len() >= limits.watches_per_key_max
             }
             _ => false,
         }
     }
 
-    /// Applies a SET; `None` when no version can be issued, and then nothing has changed.
+    /// Applies a SET; `None` when the last version of 64 bits is issued, and then nothing has changed.
     fn apply_put(
         &mut self,
         now: Now,
@@ -273,13 +293,10 @@ impl Store {
         slot: Option<Slot>,
         command: &Command<&[u8]>,
     ) -> Option<Hlc> {
-        let Command::Set { key, value, expiry, .. } = command else {
+        let Command::Set { key, value, condition, expiry } = command else {
             return None;
         };
-        let Ok(version) = self.clock.receive(now.unix, request.stamps.latest()?) else {
-            self.counters.clock_errors += 1;
-            return None;
-        };
+        let version = self.clock.receive(now.unix, request.stamps.latest()?).ok()?;
         let fence =
             request.stamps.fencing_token.map(|token| FencingToken::new(Hlc::from(*token.hlc())));
         let meta = Meta {
@@ -290,7 +307,11 @@ impl Store {
         };
         let was_persistent =
             slot.and_then(|slot| self.table.get(slot)).is_some_and(super::Entry::is_persistent);
-        let expires = expiry.map(|expiry| now.unix + expiry.as_duration());
+        let expires = expiry.map(|after| RecordedExpiry {
+            at: now.unix + after.as_duration(),
+            after,
+            is_lease: *condition != Condition::Always,
+        });
         self.record_put((key, value), &meta, expires, was_persistent);
         self.put(slot, key, value, meta);
         self.notify(key, &Notification::Set(*value), &version);
@@ -313,9 +334,7 @@ impl Store {
                 }
             }
             Change::Observe => {
-                if let Ok(topic) = NotificationTopic::new(client_id, key) {
-                    self.watches.insert(client_id, key, &topic.to_string(), request.dialect);
-                }
+                self.watches.insert(client_id, key, request.dialect, request.number);
             }
             Change::Unobserve => self.watches.remove(client_id, key),
             Change::None | Change::Put => {}
@@ -348,7 +367,7 @@ impl Store {
         &mut self,
         (key, value): (&[u8], &[u8]),
         meta: &Meta,
-        expires: Option<UnixTime>,
+        expires: Option<RecordedExpiry>,
         was_persistent: bool,
     ) {
         let change = match self.config.durability {
@@ -371,24 +390,18 @@ impl Store {
     /// Tells the watchers of a key, each in the dialect that it registered in. The payload is shared between them.
     fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
         let mut payloads: [Option<Bytes>; 2] = [None, None];
-        for watch in self.watches.of(key) {
+        let watches = self.watches.of(key);
+        for (number, watch) in watches.iter().enumerate() {
             let Some(slot) = payloads.get_mut(watch.dialect as usize) else {
                 continue;
             };
             let payload =
                 slot.get_or_insert_with(|| notification.encode(watch.dialect).into()).clone();
             self.counters.notifications += 1;
-            self.outbox.push(Transmit::Publish(Publish {
-                topic: Arc::clone(&watch.topic),
-                payload,
-                response_topic: None,
-                correlation_data: None,
-                content_type: None,
-                message_expiry: None,
-                token: Some(watch.token()),
-                purpose: Purpose::Notification { client_id: Arc::clone(&watch.client_id) },
-                timestamp: Some(version.clone()),
-            }));
+            // What they share is freed with the last of them.
+            let shared = payloads.iter().flatten().map(Bytes::len).sum::<usize>() + key.len();
+            let bytes = if number + 1 == watches.len() { shared } else { 0 };
+            self.outbox.notify(Arc::clone(watch), payload, version.clone(), bytes);
         }
     }
 }

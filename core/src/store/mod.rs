@@ -36,8 +36,9 @@
 //! # Delivery
 //!
 //! For each request with a delivery token there is one [`Transmit::Acknowledge`], after everything that answers it and
-//! in order of arrival. A request that comes again is answered from a bounded cache; GET, which has no effect, is
-//! executed again.
+//! in order of arrival. A request that comes again, with the same payload and stamps, is answered from a bounded cache;
+//! GET, which has no effect, is executed again, and so is KEYNOTIFY: whoever is told that it observes does, also when its
+//! registration has ended since.
 //!
 //! # Durability
 //!
@@ -59,7 +60,7 @@ use core::time::Duration;
 
 pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
 pub use counters::{Counters, DropReason, Handled, Verdict, Verdicts};
-pub use record::{Batch, BatchId, Record, RecordChange};
+pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
@@ -73,6 +74,10 @@ use watches::Watches;
 
 /// How long an answer is remembered when its request has no message expiry interval.
 const REPLY_KEPT: Duration = Duration::from_secs(60);
+
+/// How long an answer is remembered at least: a request with a message expiry interval of zero is delivered at once,
+/// and may be twice.
+const REPLY_KEPT_MIN: Duration = Duration::from_secs(1);
 
 /// A state store. See the [module documentation](self).
 pub struct Store {
@@ -123,7 +128,8 @@ impl Store {
         limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
         Self {
-            clock: HybridClock::new(config.node_id.clone()),
+            // What comes in is bounded by `Stamps::verify`; no request is refused for what this store has issued.
+            clock: HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX),
             table: Table::new(seed, config.node_id.clone()),
             expiries: Deadlines::new(),
             watches: Watches::new(),
@@ -138,7 +144,9 @@ impl Store {
     /// Takes back one record of an earlier store. Call it for all of them, in order, before anything else.
     ///
     /// The clock moves past every version seen, so no version is issued twice. Limits do not apply: what was accepted
-    /// once is kept. A value that has expired by the wall clock is not.
+    /// once is kept. [`RecordedExpiry::rest`] says how much time is left to a value that expires; one that has none left
+    /// is absent from now on, and the next [`handle_timeout`](Self::handle_timeout) records its removal, so that no
+    /// later store with an earlier wall clock has it again.
     pub fn restore(&mut self, now: Now, record: &Record) {
         let (RecordChange::Put { version, .. } | RecordChange::Removed { version }) =
             &record.change;
@@ -150,21 +158,18 @@ impl Store {
         else {
             return;
         };
-        let expires = expires.map(|unix| now.instant + unix.duration_since(now.unix));
-        if expires.is_some_and(|at| at <= now.instant) {
-            return;
-        }
+        let expires = expires.map(|expires| now.instant + expires.rest(now.unix));
         let fence = fencing_token.clone();
         let meta = Meta { version: version.clone(), persist: *persist, expires, fence };
         self.put(None, &record.key, value, meta);
     }
 
     /// Takes the news of a connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
-    /// broker that hosts the store hands requests over without.
+    /// broker that hosts the store hands requests over without. The SUBSCRIBE comes before whatever else waits to be sent.
     pub fn handle_connected(&mut self) {
         self.connections += 1;
         let token = SubscribeToken(self.connections);
-        self.outbox.push(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
+        self.outbox.subscribe(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
     }
 
     /// Takes a received PUBLISH. `from` says who sent it.
@@ -270,8 +275,7 @@ impl Store {
     /// from the broker.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.outbox.len().saturating_add(self.config.limits.burst())
-            <= self.config.limits.outgoing_max
+        self.has_room(self.config.limits.burst())
     }
 
     /// The value stored under a key.
@@ -330,8 +334,14 @@ impl Store {
     }
 
     fn has_room_to_expire(&self) -> bool {
-        self.outbox.len().saturating_add(self.config.limits.watches_per_key_max)
-            <= self.config.limits.outgoing_max
+        self.has_room(self.config.limits.watches_per_key_max)
+    }
+
+    /// Whether so many packets more may wait to be sent.
+    fn has_room(&self, packets: usize) -> bool {
+        let limits = &self.config.limits;
+        self.outbox.len().saturating_add(packets) <= limits.outgoing_max
+            && self.outbox.bytes() <= limits.outgoing_bytes_max
     }
 
     /// Stores a value in its slot, or in a new one, and arms its expiry.

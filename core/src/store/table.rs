@@ -21,6 +21,7 @@ pub(super) struct Entry {
     /// The version without its node id, which is nearly always the store's own.
     counter: u32,
     wall: u64,
+    /// One more than the millisecond, so that zero says never.
     expires: Option<NonZeroU64>,
     rare: Option<Box<Rare>>,
 }
@@ -85,7 +86,7 @@ impl Entry {
     }
 
     pub(super) fn expires(&self) -> Option<Instant> {
-        self.expires.map(|at| Instant::from_millis(at.get()))
+        self.expires.map(|after| Instant::from_millis(after.get() - 1))
     }
 
     pub(super) fn is_expired(&self, now: Instant) -> bool {
@@ -109,8 +110,9 @@ impl Entry {
         let Meta { version, persist, expires, fence } = meta;
         let hlc = version.hlc();
         self.wall = hlc.wall().as_millis();
-        // At zero nothing can be due later than at one: the store has not begun.
-        self.expires = expires.map(|at| NonZeroU64::new(at.as_millis()).unwrap_or(NonZeroU64::MIN));
+        // The end of time never comes.
+        self.expires =
+            expires.and_then(|at| at.as_millis().checked_add(1)).and_then(NonZeroU64::new);
         let own = hlc.node() == node;
         let counter = u32::try_from(hlc.counter()).ok().filter(|_| own);
         self.counter = counter.unwrap_or_default();

@@ -1,28 +1,61 @@
 //! Registrations for notifications: by key for the fan-out, by client for its end, by number for late outcomes.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt::Write;
 
+use bytes::Bytes;
+
+use crate::hlc::Hlc;
 use crate::message::Dialect;
-use crate::mqtt::PublishToken;
+use crate::mqtt::{Publish, PublishToken, Purpose};
+use crate::topic::NotificationTopic;
 
 /// One client's registration for one key.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// Grows with every registration and renewal.
     number: u64,
-    pub(super) client_id: Arc<str>,
+    /// The number of the KEYNOTIFY, which stays the same when that is delivered again.
+    request: u64,
+    client_id: Arc<str>,
     key: Arc<[u8]>,
-    pub(super) topic: Arc<str>,
     pub(super) dialect: Dialect,
 }
 
 impl Watch {
-    /// Names the registration in the PUBACK of its notifications.
-    pub(super) const fn token(&self) -> PublishToken {
-        PublishToken(self.number)
+    /// The PUBLISH of a notification. Its token names the registration in the PUBACK.
+    pub(super) fn notification(&self, payload: Bytes, version: Hlc) -> Publish {
+        let mut topic = String::new();
+        if let Ok(name) = NotificationTopic::new(&self.client_id, &self.key) {
+            topic.reserve_exact(name.encoded_len());
+            // A string takes everything.
+            let _ = write!(topic, "{name}");
+        }
+        Publish {
+            topic: topic.into(),
+            payload,
+            response_topic: None,
+            correlation_data: None,
+            content_type: None,
+            message_expiry: None,
+            token: Some(PublishToken(self.number)),
+            purpose: Purpose::Notification { client_id: Arc::clone(&self.client_id) },
+            timestamp: Some(version),
+        }
     }
+
+    /// Bytes of key and client id.
+    fn len(&self) -> usize {
+        bytes_of(&self.client_id, &self.key)
+    }
+}
+
+/// What a registration counts for against the limit of bytes.
+pub(super) const fn bytes_of(client_id: &str, key: &[u8]) -> usize {
+    client_id.len() + key.len()
 }
 
 /// All registrations. A renewal replaces the registration at its place.
@@ -32,6 +65,7 @@ pub(super) struct Watches {
     by_client: BTreeMap<Arc<str>, BTreeMap<Arc<[u8]>, u64>>,
     by_number: BTreeMap<u64, Arc<Watch>>,
     last: u64,
+    bytes: usize,
 }
 
 impl Watches {
@@ -41,12 +75,18 @@ impl Watches {
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
             last: 0,
+            bytes: 0,
         }
     }
 
     /// How many registrations there are.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
+    }
+
+    /// Bytes of their keys and client ids.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The registrations for `key`, the oldest first.
@@ -59,26 +99,28 @@ impl Watches {
         self.by_client.get(client_id).is_some_and(|keys| keys.contains_key(key))
     }
 
-    /// Registers, or renews under a new number.
-    pub(super) fn insert(&mut self, client_id: &str, key: &[u8], topic: &str, dialect: Dialect) {
+    /// Registers, or renews under a new number; `request` is the number of the KEYNOTIFY.
+    pub(super) fn insert(&mut self, client_id: &str, key: &[u8], dialect: Dialect, request: u64) {
         let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
         let client_id: Arc<str> = known.unwrap_or_else(|| client_id.into());
         let known = self.by_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
         let key: Arc<[u8]> = known.unwrap_or_else(|| key.into());
         self.last += 1;
         let number = self.last;
-        let topic = topic.into();
         let watch = Arc::new(Watch {
             number,
+            request,
             client_id: Arc::clone(&client_id),
             key: Arc::clone(&key),
-            topic,
             dialect,
         });
         self.by_number.insert(number, Arc::clone(&watch));
         let watchers = self.by_key.entry(Arc::clone(&key)).or_default();
         match self.by_client.entry(client_id).or_default().insert(key, number) {
-            None => watchers.push(watch),
+            None => {
+                self.bytes += watch.len();
+                watchers.push(watch);
+            }
             Some(renewed) => {
                 self.by_number.remove(&renewed);
                 watchers
@@ -97,6 +139,15 @@ impl Watches {
         }
         if let Some(number) = number {
             self.forget(number);
+        }
+    }
+
+    /// Ends a registration if its KEYNOTIFY came before the request with this number.
+    pub(super) fn remove_earlier(&mut self, client_id: &str, key: &[u8], request: u64) {
+        let number = self.by_client.get(client_id).and_then(|keys| keys.get(key));
+        let watch = number.and_then(|number| self.by_number.get(number));
+        if watch.is_some_and(|watch| watch.request < request) {
+            self.remove(client_id, key);
         }
     }
 
@@ -125,6 +176,7 @@ impl Watches {
     /// Removes a registration from the two tables that know it by key and by number.
     fn forget(&mut self, number: u64) {
         let Some(watch) = self.by_number.remove(&number) else { return };
+        self.bytes -= watch.len();
         let Some(watchers) = self.by_key.get_mut(&watch.key) else { return };
         watchers.retain(|other| other.number != number);
         if watchers.is_empty() {

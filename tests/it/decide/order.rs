@@ -133,7 +133,9 @@ impl Faulty<'_> {
             Ok(command) => {
                 let now = UnixTime::from_millis(NOW);
                 let kind = command.kind();
-                match Stamps::verify(kind, timestamp.as_deref(), token.as_deref(), now) {
+                let issued = HlcRef::parse(FENCE).unwrap();
+                let (timestamp, token) = (timestamp.as_deref(), token.as_deref());
+                match Stamps::verify(kind, timestamp, token, now, issued) {
                     Err(refusal) => refused(refusal),
                     Ok(stamps) => {
                         let state = State { entry, observed: false, full: self.has(Quota) };

@@ -1,6 +1,7 @@
 //! The timestamps of a request: which are read, in which order, and where exactly the minute ends.
 
 use proptest::prelude::*;
+use statestore_proto::hlc::{Hlc, HybridClock, NodeIdRef};
 use statestore_proto::message::{CommandKind, Refusal};
 use statestore_proto::rules::Stamps;
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -10,8 +11,19 @@ use statestore_tests::model::{Request, stamps};
 
 const NOW: u64 = 1_696_374_425_000;
 
+/// By a store that has issued nothing.
+fn fresh<'a>(
+    kind: CommandKind,
+    ts: Option<&'a str>,
+    ft: Option<&'a str>,
+    now: u64,
+) -> Result<Stamps<'a>, Refusal> {
+    let nothing = HybridClock::new(NodeIdRef::STATE_STORE);
+    Stamps::verify(kind, ts, ft, UnixTime::from_millis(now), nothing.last())
+}
+
 fn verify(kind: CommandKind, ts: Option<&str>, ft: Option<&str>) -> Result<(), Refusal> {
-    Stamps::verify(kind, ts, ft, UnixTime::from_millis(NOW)).map(|_| ())
+    fresh(kind, ts, ft, NOW).map(|_| ())
 }
 
 /// A property: absent, malformed, or a value around the edge of what is accepted.
@@ -22,12 +34,15 @@ fn property() -> impl Strategy<Value = Option<String>> {
         Just(0),
         Just(u64::MAX)
     ];
-    let value = (wall, 0..3_u64, node_id());
+    let counter = prop_oneof![0..3_u64, 65_535..65_540_u64, Just(u64::MAX)];
+    let value = (wall, counter, node_id());
     let value = value.prop_map(|(wall, counter, node)| format!("{wall}:{counter}:{node}"));
-    let malformed = proptest::sample::select(vec!["", "1:2", "1:2:", "+1:2:n", "1:2:n:m", "x"]);
+    let long = format!("1:2:{}", "n".repeat(257));
+    let malformed = ["", "1:2", "1:2:", "+1:2:n", "1:2:n:m", "x", &long].map(str::to_owned);
+    let malformed = proptest::sample::select(malformed.to_vec());
     prop_oneof![
         1 => Just(None),
-        1 => malformed.prop_map(|text| Some(text.to_owned())),
+        1 => malformed.prop_map(Some),
         4 => value.prop_map(Some),
     ]
 }
@@ -38,13 +53,15 @@ proptest! {
         (kind, command) in kind().prop_flat_map(|kind| (Just(kind), command_of(kind))),
         timestamp in property(),
         token in property(),
+        issued in ((NOW + 59_998)..=(NOW + 60_003), 0..3_u64),
     ) {
         let unix = UnixTime::from_millis(NOW);
-        let found = Stamps::verify(kind, timestamp.as_deref(), token.as_deref(), unix);
+        let last = Hlc::new(UnixTime::from_millis(issued.0), issued.1, NodeIdRef::STATE_STORE);
+        let found = Stamps::verify(kind, timestamp.as_deref(), token.as_deref(), unix, last);
         let now = Now::new(Instant::default(), unix);
         let client = String::new();
         let request = Request { now, client, command, timestamp: timestamp.clone(), token: token.clone(), full: false };
-        let expected = stamps(&request);
+        let expected = stamps(&request, issued);
         let tuples = found.map(|found| {
             let timestamp = found.timestamp.map(|timestamp| stamp(timestamp.hlc()));
             (timestamp, found.fencing_token.map(|token| stamp(token.hlc())))
@@ -85,19 +102,38 @@ fn the_timestamp_is_checked_before_the_token() {
 #[test]
 fn properties_that_a_verb_does_not_carry_are_not_read() {
     for kind in [CommandKind::Get, CommandKind::Observe, CommandKind::Unobserve] {
-        let unread = Stamps::verify(kind, Some("x"), Some("x"), UnixTime::from_millis(NOW));
+        let unread = fresh(kind, Some("x"), Some("x"), NOW);
         assert_eq!(unread, Ok(Stamps::default()));
         assert_eq!(unread.unwrap().latest(), None);
     }
     for kind in [CommandKind::Del, CommandKind::VDel] {
-        let stamps = Stamps::verify(kind, Some("x"), Some("5:0:c"), UnixTime::from_millis(NOW));
+        let stamps = fresh(kind, Some("x"), Some("5:0:c"), NOW);
         assert_eq!(stamps.map(|stamps| stamps.timestamp), Ok(None));
     }
 }
 
 #[test]
 fn the_limit_does_not_wrap_at_the_end_of_time() {
-    let end = UnixTime::from_millis(u64::MAX);
     let most = format!("{}:0:c", u64::MAX);
-    assert!(Stamps::verify(CommandKind::Set, Some(&most), Some(&most), end).is_ok());
+    assert!(fresh(CommandKind::Set, Some(&most), Some(&most), u64::MAX).is_ok());
+}
+
+#[test]
+fn what_the_store_itself_issued_is_never_too_far_ahead() {
+    let kind = CommandKind::Set;
+    let issued = Hlc::new(UnixTime::from_millis(NOW + 90_000), 7, NodeIdRef::STATE_STORE);
+    let at = |wall: u64, counter: u64| {
+        let text = format!("{}:{counter}:c", NOW + wall);
+        let now = UnixTime::from_millis(NOW);
+        let timestamp = Stamps::verify(kind, Some(&text), None, now, issued).map(|_| ());
+        let token = Stamps::verify(kind, Some("1:0:c"), Some(&text), now, issued).map(|_| ());
+        (timestamp, token)
+    };
+    let refused = (Err(Refusal::TimestampSkew), Err(Refusal::FencingTokenSkew));
+    for (wall, counter) in [(90_000, 7), (90_000, 7 + 65_536), (89_999, u64::MAX), (60_000, 9)] {
+        assert_eq!(at(wall, counter), (Ok(()), Ok(())), "{wall}:{counter}");
+    }
+    for (wall, counter) in [(90_000, 8 + 65_536), (90_001, 0)] {
+        assert_eq!(at(wall, counter), refused, "{wall}:{counter}");
+    }
 }

@@ -2,9 +2,10 @@
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
+use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_tests::ask::Told;
 
-use super::{OK, Rig, del, get, observe, set, set_if, stop, version};
+use super::{OK, Rig, del, error, get, observe, set, set_if, stop, version};
 
 #[test]
 fn a_duplicate_gets_the_first_answer_and_has_no_effect() {
@@ -25,27 +26,88 @@ fn a_duplicate_gets_the_first_answer_and_has_no_effect() {
 }
 
 #[test]
-fn registrations_are_repeated_like_writes_and_reads_are_read_again() {
+fn reads_are_read_again() {
     let mut rig = Rig::new();
-    let (start, end, read) =
-        (rig.ask("a", &observe("k")), rig.ask("a", &stop("k")), rig.ask("a", &get("k")));
-    assert_eq!(rig.reply(&start).0, OK);
-    assert_eq!(rig.reply(&end).0, OK);
-    assert_eq!(rig.reply(&start).0, OK);
-    assert_eq!((rig.store.watches(), rig.reply(&end).0.as_str()), (0, OK));
+    let read = rig.ask("a", &get("k"));
     assert_eq!(rig.reply(&read).0, r"$-1\r\n");
     rig.answer("c", &set("k", "v"));
     assert_eq!(rig.reply(&read).0, r"$1\r\nv\r\n");
 }
 
 #[test]
-fn refusals_are_remembered_too() {
+fn who_is_told_that_it_observes_does() {
+    type End = fn(&mut Rig);
+    let gone: End = |rig| rig.store.handle_client_gone("a");
+    let undeliverable: End = |rig| {
+        let ask = rig.ask("w", &set("k", "v"));
+        ask.hand_to(rig.now(), &mut rig.store);
+        let tokens = std::iter::from_fn(|| rig.store.poll_transmit());
+        let tokens = tokens.filter_map(|transmit| match transmit {
+            Transmit::Publish(publish) => publish.token,
+            _ => None,
+        });
+        let tokens: Vec<_> = tokens.collect();
+        rig.store.handle_published(tokens[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    };
+    for end in [gone, undeliverable] {
+        let mut rig = Rig::new();
+        let start = rig.ask("a", &observe("k"));
+        assert_eq!(rig.reply(&start).0, OK);
+        end(&mut rig);
+        assert_eq!(rig.store.watches(), 0);
+        // The client connects again with its session and sends what was not acknowledged.
+        assert_eq!(rig.reply(&start).0, OK);
+        assert_eq!(rig.store.watches(), 1);
+        assert_eq!(rig.notified(&set("k", "w")).len(), 1);
+    }
+}
+
+/// A client sends again what was not acknowledged, in order: the tail of what it sent.
+#[test]
+fn registrations_stand_as_the_last_request_left_them() {
     let mut rig = Rig::new();
-    let mut ask = rig.ask("c", &set("k", "v"));
-    ask.timestamp = None;
+    let (start, end) = (rig.ask("a", &observe("k")), rig.ask("a", &stop("k")));
+    assert_eq!((rig.reply(&start).0.as_str(), rig.reply(&end).0.as_str()), (OK, OK));
+    assert_eq!((rig.reply(&start).0.as_str(), rig.store.watches()), (OK, 1));
+    assert_eq!((rig.reply(&end).0.as_str(), rig.store.watches()), (OK, 0));
+    let anew = rig.ask("a", &observe("k"));
+    assert_eq!((rig.reply(&anew).0.as_str(), rig.store.watches()), (OK, 1));
+    assert_eq!(rig.reply(&end).0, OK);
+    assert_eq!(rig.store.watches(), 1, "a STOP ends nothing that was asked for after it");
+    assert_eq!(rig.reply(&start).0, OK);
+    assert_eq!(rig.reply(&anew).0, OK);
+    assert_eq!(rig.store.watches(), 1);
+    assert_eq!(rig.answer("a", &stop("k")), OK);
+    assert_eq!(rig.answer("a", &stop("k")), r":0\r\n");
+}
+
+#[test]
+fn refusals_are_remembered_too() {
+    let limits = StoreLimits { keys_max: 0, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let ask = rig.ask("c", &set("k", "v"));
     let refused = rig.reply(&ask);
-    ask.timestamp = Some("1:0:c".into());
-    assert_eq!(rig.reply(&ask), refused);
+    assert_eq!(refused, error("the quota has been exceeded"));
+    assert_eq!((rig.reply(&ask), rig.store.counters().repeated()), (refused, 1));
+}
+
+/// Scripts that always send the same correlation data are not deployed clients, and are served all the same.
+#[test]
+fn another_request_with_the_same_correlation_data_is_no_duplicate() {
+    let mut rig = Rig::new();
+    let first = rig.ask("c", &set("k", "v"));
+    assert_eq!(rig.reply(&first), (OK.into(), Some(version(0, 1))));
+    let mut others = [first.clone(), first.clone(), first.clone(), first.clone()];
+    others[0].payload = set("k", "w").encode().into();
+    others[1].timestamp = Some("2:0:c".into());
+    others[2].token = Some("2:0:c".into());
+    others[3].persist = true;
+    others[3].token = Some("3:0:c".into());
+    for (number, other) in (2..).zip(others) {
+        assert_eq!(rig.reply(&other), (OK.into(), Some(version(0, number))), "{other:?}");
+        assert_eq!(rig.reply(&other), (OK.into(), Some(version(0, number))));
+    }
+    assert_eq!(rig.reply(&first), (OK.into(), Some(version(0, 1))), "and is still a duplicate");
 }
 
 #[test]
@@ -65,7 +127,8 @@ fn requester_topic_and_correlation_together_name_a_request() {
 
 #[test]
 fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
-    for (expiry, kept) in [(None, 60_000), (Some(3), 3_000), (Some(90), 90_000)] {
+    let times = [(None, 60_000), (Some(3), 3_000), (Some(90), 90_000), (Some(0), 1_000)];
+    for (expiry, kept) in times {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
         ask.expiry = expiry;
@@ -92,6 +155,29 @@ fn the_cache_is_bounded_by_count_and_bytes() {
         assert_eq!(size(&rig), 2);
         rig.reply(&asks[0]);
         assert_eq!(size(&rig), 2, "the oldest was forgotten");
+    }
+}
+
+#[test]
+fn whoever_floods_the_cache_forgets_its_own_answers() {
+    for limits in [
+        StoreLimits { replies_max: 16, ..StoreLimits::default() },
+        StoreLimits { reply_bytes_max: 2_000, ..StoreLimits::default() },
+    ] {
+        let mut rig = Rig::limited(limits);
+        rig.answer("w", &set("k", "old"));
+        let del = rig.ask("victim", &del("k"));
+        assert_eq!(rig.reply(&del).0, r":1\r\n");
+        let flood: Vec<_> = (0..1_000).map(|_| rig.ask("flood", &stop("k"))).collect();
+        flood.iter().for_each(|ask| _ = rig.reply(ask));
+        rig.answer("w", &set("k", "new"));
+        assert_eq!(rig.reply(&del).0, r":1\r\n");
+        assert_eq!(rig.answer("w", &get("k")), r"$3\r\nnew\r\n", "not deleted by a duplicate");
+        let repeated = rig.store.counters().repeated();
+        rig.reply(flood.last().unwrap());
+        assert_eq!(rig.store.counters().repeated(), repeated + 1);
+        rig.reply(&flood[0]);
+        assert_eq!(rig.store.counters().repeated(), repeated + 1);
     }
 }
 

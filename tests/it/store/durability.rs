@@ -186,8 +186,15 @@ fn a_store_is_rebuilt_from_its_records() {
             format!("leased=v {} None Some({due:?})", version(1_000, 5)),
         ]
     );
-    assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
     assert_eq!(rebuilt.store.poll_records(), None, "what is restored is not written again");
+    assert_eq!(rebuilt.store.poll_timeout(), Some(Instant::from_millis(1_100)));
+    assert_eq!(rebuilt.timer(), []);
+    let (id, written) = records(&mut rebuilt);
+    rebuilt.store.handle_persisted(id);
+    assert!(
+        matches!(&written[..], [Record { key, change: RecordChange::Removed { .. } }] if **key == *b"short")
+    );
+    assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
     let ask = rebuilt.ask("c", &set("fenced", "w"));
     assert_eq!(rebuilt.reply(&ask).0, r"-ERR a fencing token is required for this request\r\n");
 }
@@ -210,4 +217,61 @@ fn versions_go_on_after_a_restart_even_with_a_clock_that_is_behind() {
         panic!("{told:?}")
     };
     assert_eq!((payload.as_str(), issued.as_ref()), (OK, Some(&version(30_000, 2))));
+}
+
+/// Starts a store from a disk, with wall clock and monotonic clock set by hand.
+fn started(disk: &[Record], unix: u64) -> (Store, Now) {
+    let mut store = Store::new(StoreConfig::new(8).durability(Durability::All));
+    let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
+    disk.iter().for_each(|record| store.restore(now, record));
+    (store, now)
+}
+
+#[test]
+fn what_had_expired_at_one_start_has_expired_at_every_later_one() {
+    let mut rig = durable(Durability::All);
+    leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
+    let (_, mut disk) = records(&mut rig);
+    let (mut second, now) = started(&disk, 20_000);
+    assert!(second.get(now, b"k").is_none());
+    second.handle_timeout(now);
+    disk.extend(second.poll_records().unwrap().records);
+    let (third, now) = started(&disk, 5_000);
+    assert!(third.get(now, b"k").is_none(), "the wall clock was set right, 15 s earlier");
+}
+
+#[test]
+fn a_value_that_was_set_again_is_not_removed_for_an_earlier_expiry() {
+    let mut rig = durable(Durability::All);
+    leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
+    leaves(&mut rig, &set("k", "for good"), false);
+    let (_, disk) = records(&mut rig);
+    let (mut second, now) = started(&disk, 20_000);
+    second.handle_timeout(now);
+    assert_eq!(second.poll_records(), None);
+    assert_eq!(second.get(now, b"k").unwrap().value, b"for good");
+}
+
+/// The wall clock steps by a minute while a lease runs, and the store is started again a second later.
+#[test]
+fn a_step_of_the_wall_clock_cuts_no_lease_short() {
+    for condition in [Condition::IfAbsent, Condition::IfAbsentOrEqual] {
+        let mut rig = durable(Durability::All);
+        leaves(&mut rig, &set_if("lock", "a", condition, 10_000), false);
+        let (_, disk) = records(&mut rig);
+        let (second, now) = started(&disk, 61_000);
+        let due = second.get(now, b"lock").unwrap().expires;
+        assert_eq!(due, Some(Instant::from_millis(10_000)), "all of it, and no more");
+    }
+}
+
+#[test]
+fn no_step_of_the_wall_clock_gives_a_value_more_than_its_time() {
+    let mut rig = durable(Durability::All);
+    rig.millis = 100_000;
+    leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
+    let (_, disk) = records(&mut rig);
+    let (second, now) = started(&disk, 1_000);
+    let due = second.get(now, b"k").unwrap().expires;
+    assert_eq!(due, Some(Instant::from_millis(10_000)));
 }

@@ -22,7 +22,8 @@ fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
 #[test]
 fn a_forbidden_response_topic_costs_the_connection() {
     let below = format!("{RESERVED}/636C/command/notify/6B");
-    for topic in [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b"] {
+    let deep = "a/".repeat(200) + "a";
+    for topic in [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b", &deep] {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.response_topic = Some(topic.into());
@@ -59,7 +60,8 @@ fn a_retained_request_is_no_request() {
 #[test]
 fn any_other_response_topic_is_used_verbatim() {
     let mut rig = Rig::new();
-    for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "$weird"] {
+    let deep = "a/".repeat(199) + "a";
+    for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "$weird", &deep] {
         let mut ask = rig.ask("c", &get("k"));
         ask.response_topic = Some(topic.into());
         assert_eq!(rig.reply(&ask).0, r"$-1\r\n");

@@ -1,8 +1,9 @@
 //! Sections 3 and 5 to 8: conditions, versions, fences, expiry and quotas.
 
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Condition, Operand};
+use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::ask::{Ask, Told};
 
 use super::{EPOCH, OK, Rig, del, error, get, observe, set, set_if, vdel, version};
 
@@ -98,17 +99,69 @@ fn a_counter_that_is_used_up_moves_the_wall_part_on() {
     assert_eq!(rig.reply(&ask).1, Some(version(1, 0)));
 }
 
+/// A stamp at the very bound with the last counter but one, as `__ts` or as `__ft`.
 #[test]
-fn a_wall_clock_that_stepped_back_too_far_refuses_writes_and_no_more() {
+fn the_stamp_of_one_client_costs_no_other_its_request() {
+    for as_token in [false, true] {
+        let mut rig = Rig::new();
+        let mut hostile = rig.ask("h", &set("x", "1"));
+        let stamp = Some(format!("{}:{}:h", EPOCH + 60_000, i32::MAX - 1));
+        *(if as_token { &mut hostile.token } else { &mut hostile.timestamp }) = stamp;
+        assert_eq!(rig.reply(&hostile), (OK.into(), Some(version(60_000, i32::MAX as u64))));
+        let honest = rig.ask("honest", &set("k", "v"));
+        assert_eq!(rig.reply(&honest), (OK.into(), Some(version(60_001, 0))));
+        hostile.correlation = Some(b"another".to_vec());
+        let again = rig.reply(&hostile);
+        assert_eq!(again, (OK.into(), Some(version(60_001, 1))), "one count past, not more");
+    }
+}
+
+/// A client that is a minute ahead, and then a store whose wall clock is set back.
+#[test]
+fn a_wall_clock_that_is_set_back_refuses_nobody() {
+    for back in [5, 60_001, 86_400_000] {
+        let mut rig = Rig::new();
+        let mut fast = rig.ask("fast", &set("lock", "fast"));
+        fast.timestamp = Some(format!("{}:0:fast", EPOCH + 60_000));
+        let token = rig.reply(&fast).1;
+        assert_eq!(token, Some(version(60_000, 1)));
+        let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - back));
+        let handed = |rig: &mut Rig, ask: &Ask| {
+            ask.hand_to(now, &mut rig.store);
+            match Told::drain(&mut rig.store).first() {
+                Some(Told::Reply { payload, version, .. }) => (payload.clone(), version.clone()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut ask = rig.ask("honest", &set("k", "v"));
+        ask.timestamp = Some(format!("{}:0:honest", EPOCH - back));
+        assert_eq!(handed(&mut rig, &ask), (OK.into(), Some(version(60_000, 2))));
+        // The token that the store gave out itself, and a clock that has followed the store.
+        let mut guarded = rig.ask("fast", &set("guarded", "v"));
+        guarded.token = token;
+        guarded.timestamp = Some(format!("{}:9:fast", EPOCH + 60_000));
+        assert_eq!(handed(&mut rig, &guarded), (OK.into(), Some(version(60_000, 10))));
+        // But nobody carries it further.
+        let mut hostile = rig.ask("h", &set("x", "1"));
+        hostile.timestamp = Some(format!("{}:0:h", EPOCH + 60_001));
+        assert_eq!(handed(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
+        hostile.timestamp = Some(format!("{}:{}:h", EPOCH + 60_000, i32::MAX - 1));
+        assert_eq!(handed(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
+    }
+}
+
+#[test]
+fn a_node_id_of_more_than_256_bytes_is_no_stamp() {
     let mut rig = Rig::new();
-    rig.answer("c", &set("k", "v"));
-    let late = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - 60_001));
-    let mut ask = rig.ask("c", &set("k", "w"));
-    ask.timestamp = Some("1:0:c".into());
-    ask.hand_to(late, &mut rig.store);
-    assert_eq!(rig.store.counters().clock_errors, 1);
-    while rig.store.poll_transmit().is_some() {}
-    assert_eq!(rig.answer("c", &get("k")), r"$1\r\nv\r\n");
+    for (len, expected) in [(256, OK.to_owned()), (257, error("malformed timestamp").0)] {
+        let node = "n".repeat(len);
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.timestamp = Some(format!("{EPOCH}:0:{node}"));
+        assert_eq!(rig.reply(&ask).0, expected);
+        let mut ask = rig.ask("c", &set("fenced", "v"));
+        ask.token = Some(format!("{EPOCH}:0:{node}"));
+        assert_eq!(rig.reply(&ask).0, expected);
+    }
 }
 
 #[test]

@@ -48,6 +48,7 @@ fn word(kind: ParseHlcErrorKind) -> &'static str {
         ParseHlcErrorKind::Overflow => "overflow",
         ParseHlcErrorKind::Node(NodeIdError::Empty) => "node-empty",
         ParseHlcErrorKind::Node(NodeIdError::Colon) => "node-colon",
+        ParseHlcErrorKind::Node(NodeIdError::TooLong) => "node-too-long",
         _ => "another problem",
     }
 }

@@ -66,7 +66,7 @@ fn exchange(now: UnixTime) -> Option<usize> {
     };
     let sent = set.encode_into(&mut payload).ok()?;
     let request = Command::decode(payload.get(..sent)?).ok()?;
-    let stamps = Stamps::verify(CommandKind::Set, Some(text), None, now).ok()?;
+    let stamps = Stamps::verify(CommandKind::Set, Some(text), None, now, clock.last()).ok()?;
     let fence = FencingToken::new(HlcRef::parse("1:0:StateStore").ok()?);
     let entry = Entry { value: b"open", fence: Some(fence) };
     let state = State { entry: Some(entry), ..State::default() };

@@ -80,6 +80,7 @@ fn parse(text: &str) -> Result<(u64, u64, &str), ParseHlcError> {
     let fail = |error| Err(ParseHlcError { kind: ParseHlcErrorKind::Node(error), at: from });
     match &text[from..] {
         "" => fail(NodeIdError::Empty),
+        node if node.len() > 256 => fail(NodeIdError::TooLong),
         _ if colons.len() > 2 => fail(NodeIdError::Colon),
         node => Ok((numbers[0], numbers[1], node)),
     }
@@ -99,6 +100,8 @@ mod tests {
         assert_eq!(fault("1:+2:n"), (ParseHlcErrorKind::NotDecimal, 2));
         assert_eq!(fault("18446744073709551616:0:n"), (ParseHlcErrorKind::Overflow, 0));
         assert_eq!(fault("1:2:"), (ParseHlcErrorKind::Node(NodeIdError::Empty), 4));
+        let long = format!("1:2:{}:", "n".repeat(256));
+        assert_eq!(fault(&long), (ParseHlcErrorKind::Node(NodeIdError::TooLong), 4));
         assert_eq!(fault("1:2:a:b"), (ParseHlcErrorKind::Node(NodeIdError::Colon), 4));
     }
 }

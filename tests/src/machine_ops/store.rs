@@ -136,8 +136,10 @@ impl StoreScript {
             bytes_max: 64,
             key_bytes_max: 12,
             watches_max: 4,
+            watch_bytes_max: 24,
             watches_per_key_max: 2,
             outgoing_max: 64,
+            outgoing_bytes_max: 1 << 20,
             replies_max: usize::from(self.flags >> 6),
             reply_bytes_max: 400,
         }
@@ -235,6 +237,9 @@ pub fn store_ops(data: &[u8]) {
     }
     compare_contents(&store, &oracle, last);
     if script.durability() == Durability::All {
+        // An expiry counts once it is recorded; until then nobody was told of it.
+        store.handle_timeout(last);
+        send(&mut store, script.durability(), &mut disk);
         let mut rebuilt = script.store(8);
         disk.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {

@@ -8,6 +8,9 @@ pub type Stamp = (u64, u64, String);
 /// How many milliseconds a value may be ahead.
 pub const DRIFT_MAX: u64 = 60_000;
 
+/// How many counts a timestamp may be past a clock that is itself further ahead.
+pub const LEAD_MAX: u128 = 65_536;
+
 /// The greatest counter that is issued.
 const COUNTER_MAX: u128 = 2_147_483_647;
 
@@ -22,7 +25,7 @@ pub fn text((wall, counter, node): &Stamp) -> String {
     format!("{wall}:{counter}:{node}")
 }
 
-/// A tuple from text: three parts, the first two of digits only, the last not empty.
+/// A tuple from text: three parts, the first two of digits only, the last of 1 to 256 bytes.
 #[must_use]
 pub fn parse(text: &str) -> Option<Stamp> {
     let parts: Vec<&str> = text.split(':').collect();
@@ -31,7 +34,8 @@ pub fn parse(text: &str) -> Option<Stamp> {
         let plain = !part.is_empty() && part.chars().all(|letter| "0123456789".contains(letter));
         plain.then(|| part.parse().ok()).flatten()
     };
-    (!node.is_empty()).then_some((digits(wall)?, digits(counter)?, node.to_owned()))
+    let node_fits = (1..=256).contains(&node.len());
+    node_fits.then_some((digits(wall)?, digits(counter)?, node.to_owned()))
 }
 
 /// How far ahead a refused value would have been, in milliseconds.

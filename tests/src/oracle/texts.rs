@@ -19,10 +19,17 @@ pub(super) fn identity(ask: &Ask) -> Option<String> {
     ask.verified.clone().or_else(source).or_else(from_topic)
 }
 
-pub(super) fn stamp(text: &str, unix: u64, ahead: Refusal) -> Result<Stamp, Refusal> {
+/// At most a minute ahead of the wall clock, or at most 65,536 counts past the last version issued.
+pub(super) fn stamp(
+    text: &str,
+    unix: u64,
+    issued: (u64, u64),
+    ahead: Refusal,
+) -> Result<Stamp, Refusal> {
     let hlc = HlcRef::parse(text).map_err(|_| Refusal::MalformedTimestamp)?;
     let stamp = (hlc.wall().as_millis(), hlc.counter(), hlc.node().as_str().to_owned());
-    if stamp.0 > unix.saturating_add(60_000) { Err(ahead) } else { Ok(stamp) }
+    let follows = (stamp.0, stamp.1) <= (issued.0, issued.1 + 65_536);
+    if stamp.0 > unix.saturating_add(60_000) && !follows { Err(ahead) } else { Ok(stamp) }
 }
 
 /// The wall part of a clock value that can be read.

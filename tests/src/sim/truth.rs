@@ -19,6 +19,9 @@ use super::wire::{Answer, RequestName, name_of, user_property};
 /// How far ahead of the store a timestamp may be.
 const DRIFT_MAX: u64 = 60_000;
 
+/// How many counts it may be past the store's last version, whatever the wall clock says.
+const LEAD_MAX: u64 = 65_536;
+
 /// One applied change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -112,7 +115,7 @@ impl Truth {
         let (reply, version) = self.execute(now, message, &command, name);
         let answer = Answer { payload: reply.to_bytes(Dialect::Deployed), version };
         if !reads {
-            let kept = u64::from(message.message_expiry.unwrap_or(60)) * 1_000;
+            let kept = (u64::from(message.message_expiry.unwrap_or(60)) * 1_000).max(1_000);
             self.answers.insert(name, (answer.clone(), at + kept));
         }
         Some(answer)
@@ -143,7 +146,8 @@ impl Truth {
         name: RequestName,
     ) -> (Reply<Bytes>, Option<Hlc>) {
         let at = now.instant.as_millis();
-        let stamps = match stamps(message, command.kind(), now.unix.as_millis()) {
+        let unix = now.unix.as_millis();
+        let stamps = match stamps(message, command.kind(), unix, self.clock) {
             Ok(stamps) => stamps,
             Err(refusal) => return refused(refusal),
         };
@@ -212,9 +216,6 @@ impl Truth {
         let latest = stamps.timestamp.as_ref().max(stamps.token.as_ref())?;
         let past = self.clock.max((latest.wall().as_millis(), latest.counter()));
         let next = if now > past.0 { (now, 0) } else { (past.0, past.1 + 1) };
-        if next.0 > now + DRIFT_MAX {
-            return None;
-        }
         self.clock = next;
         let node = NodeId::new("StateStore").ok()?;
         Some(Hlc::new(UnixTime::from_millis(next.0), next.1, node))
@@ -227,11 +228,18 @@ impl Truth {
     }
 }
 
-fn stamps(message: &Message, kind: CommandKind, now: u64) -> Result<Stamps, Refusal> {
+fn stamps(
+    message: &Message,
+    kind: CommandKind,
+    now: u64,
+    issued: (u64, u64),
+) -> Result<Stamps, Refusal> {
     let read = |name, skew| {
         let Some(text) = user_property(message, name) else { return Ok(None) };
         let hlc: Hlc = text.parse().map_err(|_| Refusal::MalformedTimestamp)?;
-        if hlc.wall().as_millis() > now + DRIFT_MAX { Err(skew) } else { Ok(Some(hlc)) }
+        let follows = (hlc.wall().as_millis(), hlc.counter()) <= (issued.0, issued.1 + LEAD_MAX);
+        let ahead = hlc.wall().as_millis() > now + DRIFT_MAX;
+        if ahead && !follows { Err(skew) } else { Ok(Some(hlc)) }
     };
     let mut stamps = Stamps { timestamp: None, token: None };
     if kind == CommandKind::Set {

@@ -56,6 +56,7 @@ fn clock_text(choice: u8, now: Now) -> Option<String> {
         8 => format!("{}:{}:node", unix, i32::MAX),
         9 => format!("{}:0:node", unix + 30_000),
         10 => "soon".into(),
+        11 => format!("{}:{}:node", unix + 60_000, i32::MAX - 1),
         _ => return None,
     })
 }
