@@ -21,6 +21,11 @@ const NOT_ACQUIRED: u8 = 1;
 /// Part of the lease by which this holder is ahead of the store: what the command has to end in.
 const MARGIN: u32 = 10;
 
+/// The command has this long to end whatever the lease: in less, no program cleans up after itself. With a lease of less
+/// than ten seconds that may be past its end, when another already holds the lock and only the token keeps the two
+/// apart; so it does after any lease when the command is stopped or slow.
+const GRACE_MIN: Duration = Duration::from_secs(1);
+
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
     let margin = args.lease / MARGIN;
@@ -52,7 +57,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(not_acquired(error, &store)),
     };
-    let ended = guarded(&args.command, &guard, margin).await;
+    let ended = guarded(&args.command, &guard, margin.max(GRACE_MIN)).await;
     // When it is lost there is nothing to give back.
     let _ = guard.release().await;
     store.shutdown().await;

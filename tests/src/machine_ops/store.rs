@@ -276,7 +276,11 @@ fn send(store: &mut Store, durability: Durability, disk: &mut Vec<Record>) -> Ve
 }
 
 /// The same things in the same order; only of keys that expired in one moment the order is free.
-fn assert_same(sent: &[Transmit], mut expected: Out, numbers: &mut Vec<(u64, PublishToken)>) {
+pub(crate) fn assert_same(
+    sent: &[Transmit],
+    mut expected: Out,
+    numbers: &mut Vec<(u64, PublishToken)>,
+) {
     let topic_key = |told: &Told| match told {
         Told::Notification { topic, .. } => topic.rsplit('/').next().map(str::to_owned),
         _ => Some("~".into()),

@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_loopback::{ClientIndex, Clock, Faults, World};
+use statestore_loopback::{ClientIndex, Clock, Faults, Traced, World};
 use statestore_proto::client::{Event, Request, RequestId, WatchId};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
+use statestore_proto::mqtt::{PublishToken, Transmit};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 
-use super::store::{CLIENTS, KEYS, compare_contents};
+use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use super::{Args, Reader, WatchLog};
 use crate::ask::Ask;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Out};
 
 /// `s` submit, `c` cancel, `o` observe, `u` unobserve, `D` a client loses its connection, `T` time passes, `F` other
 /// faults, `W` a client's wall clock steps.
@@ -35,6 +36,8 @@ struct Run {
     requests: Vec<(usize, RequestId)>,
     watches: Vec<Watching>,
     logs: BTreeMap<usize, WatchLog>,
+    /// The registrations that notifications belonged to, as the oracle and as the store name them.
+    numbers: Vec<(u64, PublishToken)>,
     /// Whether a notification of the store can be lost with nobody noticing: only with its own connection.
     store_may_drop: bool,
 }
@@ -77,6 +80,7 @@ impl Run {
             requests: Vec::new(),
             watches: Vec::new(),
             logs: BTreeMap::new(),
+            numbers: Vec::new(),
             store_may_drop: faults.disconnects > 0,
         }
     }
@@ -113,7 +117,10 @@ impl Run {
                     }
                 }
             }
-            b'D' => self.world.disconnect(index),
+            b'D' => {
+                self.world.disconnect(index);
+                self.tell();
+            }
             b'T' => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
             b'F' => {
                 let faults = Faults { loss: b.into(), duplication: c.into(), ..Faults::default() };
@@ -151,23 +158,42 @@ impl Run {
         }
     }
 
-    /// Lets time pass step by step, so that the oracle sees each request at the store's own time.
+    /// Lets time pass step by step, so that the oracle is told everything at the store's own time.
     fn pass(&mut self, millis: u64) {
         let limit = self.world.now() + Duration::from_millis(millis);
         loop {
             let more = self.world.step(limit);
-            let now = self.store_now();
-            for message in self.world.take_trace() {
-                if *message.topic == *topic::REQUEST {
-                    self.oracle.ask(now, &Ask::of_message(&message));
-                }
-            }
-            self.oracle.expire(now);
+            self.tell();
             self.collect();
             if !more {
                 return;
             }
         }
+    }
+
+    /// Tells the oracle what the store was told, in that order; what the store said then, the oracle must have said.
+    fn tell(&mut self) {
+        let now = self.store_now();
+        // The timer of the store comes first in each step.
+        let mut expected: Out = self.oracle.expire(now);
+        let mut sent = Vec::new();
+        for traced in self.world.take_trace() {
+            match traced {
+                Traced::Message(message) if *message.topic == *topic::REQUEST => {
+                    expected.extend(self.oracle.ask(now, &Ask::of_message(&message)));
+                }
+                Traced::Sent(Transmit::Subscribe { .. }) => {}
+                Traced::Sent(transmit) => sent.push(transmit),
+                Traced::Gone(client) => self.oracle.client_gone(&client),
+                Traced::Undeliverable(token) => {
+                    let known = self.numbers.iter().find(|(_, other)| *other == token);
+                    let (number, _) = known.expect("a token belongs to a notification");
+                    self.oracle.undeliverable(*number);
+                }
+                _ => {}
+            }
+        }
+        assert_same(&sent, expected, &mut self.numbers);
     }
 
     fn store_now(&self) -> Now {
@@ -198,6 +224,8 @@ impl Run {
         let (seen, expected) = (store.counters(), &self.oracle.counters);
         assert_eq!((seen.by_verb, seen.unreadable), (expected.by_verb, expected.unreadable));
         assert_eq!((seen.overloaded, seen.strangers), (0, 0));
+        assert_eq!(store.watches(), self.oracle.watches());
+        assert_eq!(seen.watches_lost, expected.watches_lost);
         for watching in self.watches.iter().filter(|_| !self.store_may_drop) {
             let told = self.logs.entry(watching.client).or_default().told(watching.id);
             if !told.ended {

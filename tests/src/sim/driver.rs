@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use statestore_loopback::{ClientIndex, Faults, World};
+use statestore_loopback::{ClientIndex, Faults, Traced, World};
 use statestore_proto::client::{ClientConfig, Event, Outcome, RequestId, WatchEvent, WatchId};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::limits::{ClientLimits, StoreLimits};
@@ -261,7 +261,8 @@ impl Run {
         self.truth.expire(at);
         let trace = self.world.take_trace();
         let (store, now) = self.world.store();
-        for message in &trace {
+        for traced in &trace {
+            let Traced::Message(message) = traced else { continue };
             self.digest.message(at, message);
             if *message.topic == *topic::REQUEST {
                 let answer = self.truth.take(now, message);

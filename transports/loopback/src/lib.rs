@@ -34,4 +34,4 @@ pub use broker::{Broker, Faults, Output, Tamper};
 pub use hub::{Hub, HubLink};
 pub use message::Message;
 pub use session::{Error, Found, Session};
-pub use world::{ClientIndex, Clock, World};
+pub use world::{ClientIndex, Clock, Traced, World};

@@ -14,7 +14,7 @@ use statestore_proto::time::Instant;
 
 use crate::broker::Faults;
 use crate::message::Message;
-use crate::world::{ClientIndex, Clock, World};
+use crate::world::{ClientIndex, Clock, Traced, World};
 
 /// Why a call to a [`Session`] or [`World`] failed. The session is usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -236,7 +236,11 @@ impl Session {
 
     /// Every message delivered since tracing was switched on by [`World::set_tracing`], which are forgotten here.
     pub fn take_trace(&mut self) -> Vec<Message> {
-        self.world.take_trace()
+        let message = |traced| match traced {
+            Traced::Message(message) => Some(message),
+            _ => None,
+        };
+        self.world.take_trace().into_iter().filter_map(message).collect()
     }
 
     fn remove(&mut self, client: ClientIndex, command: Command<Bytes>) -> Result<bool, Error> {

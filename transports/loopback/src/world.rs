@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_proto::client::{Client, ClientConfig, Event};
+use statestore_proto::mqtt::{PublishToken, ReasonCode, Transmit};
 use statestore_proto::store::{Principal, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -42,6 +43,20 @@ impl Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientIndex(pub usize);
 
+/// What a [`World`] with tracing keeps, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Traced {
+    /// A message reached the store or a client.
+    Message(Message),
+    /// The store sent this.
+    Sent(Transmit),
+    /// The store was told that this client has disconnected.
+    Gone(Arc<str>),
+    /// The store was told that the notification with this token reached nobody.
+    Undeliverable(PublishToken),
+}
+
 /// A store, clients, and the network between them.
 ///
 /// Time stands still until [`step`](Self::step) moves it to the next thing that is due. Equal seeds and equal calls give
@@ -54,7 +69,7 @@ pub struct World {
     clients: Vec<ClientNode>,
     by_id: BTreeMap<Arc<str>, ClientIndex>,
     reconnect_after: Duration,
-    trace: Vec<Message>,
+    trace: Vec<Traced>,
     tracing: bool,
 }
 
@@ -190,13 +205,13 @@ impl World {
         }
     }
 
-    /// Starts or stops keeping every delivered message.
+    /// Starts or stops keeping every delivered message, what the store sent, and what it was told of its clients.
     pub fn set_tracing(&mut self, tracing: bool) {
         self.tracing = tracing;
     }
 
-    /// The messages kept, which are forgotten here.
-    pub fn take_trace(&mut self) -> Vec<Message> {
+    /// What was kept, which is forgotten here.
+    pub fn take_trace(&mut self) -> Vec<Traced> {
         std::mem::take(&mut self.trace)
     }
 
@@ -265,6 +280,7 @@ impl World {
         loop {
             let mut idle = true;
             while let Some(transmit) = self.store.store.poll_transmit() {
+                self.trace(|| Traced::Sent(transmit.clone()));
                 self.broker.handle_transmit(self.now, &self.store.id, transmit);
                 idle = false;
             }
@@ -284,11 +300,15 @@ impl World {
         }
     }
 
+    fn trace(&mut self, what: impl FnOnce() -> Traced) {
+        if self.tracing {
+            self.trace.push(what());
+        }
+    }
+
     fn take(&mut self, output: Output) {
-        if self.tracing
-            && let Output::Message { message, .. } = &output
-        {
-            self.trace.push(message.clone());
+        if let Output::Message { message, .. } = &output {
+            self.trace(|| Traced::Message(message.clone()));
         }
         if *output.client_id() == self.store.id {
             self.take_for_store(output);
@@ -306,6 +326,9 @@ impl World {
             }
             Output::Published { token, reason, .. } => {
                 self.store.store.handle_published(token, reason);
+                if reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
+                    self.trace(|| Traced::Undeliverable(token));
+                }
             }
             Output::Disconnected { .. } => {
                 self.store.reconnect_at = Some(self.now + self.reconnect_after);
@@ -333,6 +356,7 @@ impl World {
                 node.reconnect_at = Some(self.now + self.reconnect_after);
                 // The broker tells the store, as one that hosts it would.
                 self.store.store.handle_client_gone(&client_id);
+                self.trace(|| Traced::Gone(client_id));
             }
         }
     }
