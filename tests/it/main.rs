@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod alloc;
+mod api;
 mod client;
 mod conformance;
 mod contract_client;
