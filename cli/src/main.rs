@@ -1,4 +1,5 @@
 //! `statestore`: a state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
+#![forbid(unsafe_code)]
 
 mod args;
 mod bench;

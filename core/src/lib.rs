@@ -94,3 +94,8 @@ pub mod rules;
 pub mod store;
 pub mod time;
 pub mod topic;
+
+/// The program in the README of this package.
+#[cfg(all(doctest, feature = "alloc"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

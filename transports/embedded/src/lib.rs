@@ -68,6 +68,7 @@
 //! * A client with overlapping subscriptions gets a message once for each, notifications apart.
 //! * A client is disconnected without a DISCONNECT packet, and one that is stuck in the middle of a write only when its
 //!   keep-alive time is over; its registrations end at once.
+#![forbid(unsafe_code)]
 
 mod access;
 mod broker;

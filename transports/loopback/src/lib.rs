@@ -20,6 +20,7 @@
 //! assert_eq!((&found.value[..], found.version), (b"21".as_slice(), Some(version)));
 //! # Ok::<(), statestore_loopback::Error>(())
 //! ```
+#![forbid(unsafe_code)]
 
 mod broker;
 mod filter;

@@ -100,6 +100,7 @@
 //! # Features
 //!
 //! * `tls`: `Options::tls` with OpenSSL.
+#![forbid(unsafe_code)]
 
 mod client;
 mod connection;

@@ -67,6 +67,7 @@
 //! # Features
 //!
 //! * `tls`: `Options::tls` with rustls and ring.
+#![forbid(unsafe_code)]
 
 mod again;
 mod claim;
@@ -108,3 +109,8 @@ pub fn serve(options: Options) -> StoreService {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The program in the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct PackageReadme;

@@ -40,6 +40,7 @@
 //!
 //! Dropping the future of a request gives the request up: it may have been applied, or may still be. Dropping an
 //! [`Observation`] ends it.
+#![forbid(unsafe_code)]
 
 mod application;
 mod backoff;
