@@ -26,9 +26,8 @@ impl<T: Ord + Copy> Deadlines<T> {
     }
 
     pub(crate) fn remove(&mut self, at: Instant, item: T) {
-        if self.set.remove(&(at, item)) && self.next == Some(at) {
-            self.refresh();
-        }
+        self.set.remove(&(at, item));
+        self.refresh();
     }
 
     /// Takes one item that is due at `now`, the earliest first; equal times in order of the items.

@@ -3,6 +3,7 @@
 mod counters;
 mod duplicates;
 mod durability;
+mod exact;
 mod memory;
 mod transport;
 mod watches;

@@ -83,7 +83,7 @@ impl Ask {
             deployed: find(property::PROTOCOL_VERSION).is_some(),
             persist: find(property::PERSIST).is_some(),
             expiry: message.message_expiry,
-            arrived: None,
+            arrived: message.arrived,
             delivery: message.delivery.map(|delivery| delivery.0),
         }
     }

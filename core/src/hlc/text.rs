@@ -50,12 +50,17 @@ impl<'a> HlcRef<'a> {
     /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
     /// ```
     pub fn parse(text: &'a str) -> Result<Self, ParseHlcError> {
+        Self::parse_parts(text).map(|(hlc, _)| hlc)
+    }
+
+    /// The clock value, and where its node id begins.
+    fn parse_parts(text: &'a str) -> Result<(Self, usize), ParseHlcError> {
         let (wall, rest) = number(text, 0)?;
         let counter_at = text.len() - rest.len();
         let (counter, node) = number(rest, counter_at)?;
         let node_at = text.len() - node.len();
         match NodeIdRef::new(node) {
-            Ok(node) => Ok(Hlc { wall, counter, node }),
+            Ok(node) => Ok((Hlc { wall, counter, node }, node_at)),
             Err(error) => Err(ParseHlcError { kind: ParseHlcErrorKind::Node(error), at: node_at }),
         }
     }
@@ -138,10 +143,7 @@ impl FromStr for Hlc {
     type Err = ParseHlcError;
 
     fn from_str(text: &str) -> Result<Self, ParseHlcError> {
-        let hlc = HlcRef::parse(text)?;
-        hlc.to_owned().map_err(|error| ParseHlcError {
-            kind: ParseHlcErrorKind::Node(error),
-            at: text.len() - hlc.node.as_str().len(),
-        })
+        let (hlc, at) = HlcRef::parse_parts(text)?;
+        hlc.to_owned().map_err(|error| ParseHlcError { kind: ParseHlcErrorKind::Node(error), at })
     }
 }

@@ -225,11 +225,9 @@ impl Decimal {
     /// How many digits `number` has.
     #[inline]
     pub(crate) const fn len(number: u64) -> usize {
-        match number {
-            0..=9 => 1,
-            10..=99 => 2,
-            100..=999 => 3,
-            _ => number.ilog10() as usize + 1,
+        match number.checked_ilog10() {
+            Some(log) => log as usize + 1,
+            None => 1,
         }
     }
 }

@@ -231,5 +231,6 @@ fn message(sender: &str, publish: &statestore_proto::mqtt::Publish) -> Message {
         message_expiry: publish.message_expiry,
         dup: false,
         delivery: None,
+        arrived: None,
     }
 }

@@ -1,25 +1,27 @@
-//! Lets a world live: what the clients do in each step, and the taps that record it.
+//! Lets a world live: what the clients do in each step, what goes wrong, and the taps that record it.
+
+mod tap;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use statestore_loopback::{ClientIndex, Faults, Traced, World};
-use statestore_proto::client::{ClientConfig, Event, Outcome, RequestId, WatchEvent, WatchId};
+use statestore_loopback::{ClientIndex, Driver, Faults, World};
+use statestore_proto::client::{ClientConfig, RequestId, WatchId};
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::limits::{ClientLimits, StoreLimits};
-use statestore_proto::message::{Command, Reply};
+use statestore_proto::limits::ClientLimits;
+use statestore_proto::message::Command;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
-use statestore_proto::topic;
 
 use super::history::{History, Moment, Note, Op, Watched, What};
-use super::scenario::{self, Mix, Scenario};
+use super::scenario::{Mix, Scenario};
 use super::truth::Truth;
 use super::twin::Twin;
 use super::wire::{Digest, RequestName, Wire};
-use super::{Check, Violation, commands};
+use super::{Violation, commands};
 
 /// A step of waiting moves time by this at most.
 const WAIT_MAX: Duration = Duration::from_millis(500);
@@ -54,6 +56,7 @@ pub(super) struct Run {
     pub(super) violations: Vec<Violation>,
     pub(super) digest: Digest,
     scenario: Scenario,
+    twin: Twin,
     world: World,
     order: u64,
 }
@@ -61,15 +64,20 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(scenario: Scenario, twin: Twin) -> Self {
         let mut rng = Rng::with_seed(scenario.seed);
-        let mut limits = StoreLimits::default();
-        twin.limit(&mut limits);
-        let config = StoreConfig::new(rng.u64(..)).limits(limits);
+        let config = store_config(&scenario, twin, rng.u64(..));
         let mut world = World::new(rng.u64(..), scenario.faults, config);
         world.set_tracing(true);
+        world.set_driver(Driver { persist_max: scenario.persist_max, flaw: twin.flaw() });
+        if scenario.mix == Mix::Direct {
+            world.set_hosted();
+        }
         world.set_reconnect_after(scenario.reconnect_after);
         world.set_store_clock(scenario.store_clock);
         if let Some(tamper) = twin.tamper() {
             world.set_tamper(tamper);
+        }
+        if let Some(detain) = twin.detain() {
+            world.set_detain(detain);
         }
         let mut actors = Vec::new();
         for (number, setup) in scenario.clients.iter().enumerate() {
@@ -96,11 +104,12 @@ impl Run {
             keys: commands::keys(scenario.plain_keys),
             actors,
             history: History::default(),
-            truth: Truth::default(),
+            truth: Truth::new(scenario.limits),
             wire: Wire::default(),
             violations: Vec::new(),
             digest: Digest::default(),
             scenario,
+            twin,
             world,
             order: 0,
         }
@@ -122,8 +131,11 @@ impl Run {
     pub(super) fn step(&mut self) {
         let actor = self.rng.usize(0..self.actors.len());
         let things_go_wrong = self.scenario.mix != Mix::Faultless;
-        let churn = self.scenario.churn;
-        match self.rng.u16(0..1_000) {
+        let (churn, trouble) = (self.scenario.churn, 375 + self.scenario.trouble);
+        // An application that stands still with its client asks for nothing.
+        let first = if self.world.is_paused(self.actors[actor].index) { 360 } else { 0 };
+        let dice = self.rng.u16(first..1_000);
+        match dice {
             0..350 => {
                 let (command, token) = commands::choose(self, actor);
                 self.submit(actor, command, token);
@@ -134,9 +146,10 @@ impl Run {
                 self.wait(duration);
             }
             370..375 if things_go_wrong => self.jump(actor),
+            375.. if dice < trouble => self.trouble(actor),
             400.. if self.rng.u16(0..1_000) < churn => match self.rng.u8(0..3) {
-                0 => self.observe_any(actor),
-                1 => self.unobserve(actor),
+                0 if first == 0 => self.observe_any(actor),
+                1 if first == 0 => self.unobserve(actor),
                 _ if things_go_wrong => self.disconnect(actor),
                 _ => {}
             },
@@ -151,6 +164,7 @@ impl Run {
     /// Nothing is done and nothing goes wrong any more, and everybody listens, until all is said.
     pub(super) fn end(&mut self) {
         self.world.set_faults(Faults::default());
+        self.world.resume();
         self.actors.iter_mut().for_each(|actor| actor.sleepy = false);
         // First of all: a watch that found no room catches up only once it was polled.
         self.tap();
@@ -238,100 +252,16 @@ impl Run {
 
     fn disconnect(&mut self, actor: usize) {
         // What was said so far was said before, so that whatever follows is known to be about the loss.
-        if !self.actors[actor].sleepy {
+        if !self.actors[actor].sleepy && !self.world.is_paused(self.actors[actor].index) {
             self.poll(actor);
         }
         self.world.disconnect(self.actors[actor].index);
         self.tap();
     }
+}
 
-    /// Sets a clock to another time, forward or back.
-    fn jump(&mut self, actor: usize) {
-        let clock = scenario::clock(&mut self.rng, true);
-        if self.rng.u8(0..4) == 0 {
-            self.world.set_store_clock(clock);
-        } else {
-            self.world.set_client_clock(self.actors[actor].index, clock);
-        }
-    }
-
-    /// Records what was delivered in the last step, and holds the store to what it must hold.
-    fn tap(&mut self) {
-        let at = self.now();
-        self.truth.expire(at);
-        let trace = self.world.take_trace();
-        let (store, now) = self.world.store();
-        for traced in &trace {
-            let Traced::Message(message) = traced else { continue };
-            self.digest.message(at, message);
-            if *message.topic == *topic::REQUEST {
-                let answer = self.truth.take(now, message);
-                self.wire.request(message, answer);
-            } else if message.correlation_data.is_some() {
-                self.wire.reply(message);
-            }
-        }
-        if self.violations.is_empty() {
-            let differs = |key: &Bytes| Some((key.clone(), self.truth.differs(store, now, key)?));
-            let wrong = self.keys.iter().find_map(differs);
-            self.violations.extend(wrong.map(|(key, text)| Violation {
-                check: Check::Store,
-                text: format!("at {at} ms, key {key:?}: {text}"),
-            }));
-        }
-        for actor in 0..self.actors.len() {
-            if !self.actors[actor].sleepy || self.rng.u8(0..8) == 0 {
-                self.poll(actor);
-            }
-        }
-    }
-
-    /// Takes every event of a client.
-    fn poll(&mut self, actor: usize) {
-        let after = self.actors[actor].last_poll;
-        while let Some(event) = self.world.poll_event(self.actors[actor].index) {
-            let at = self.now();
-            self.digest.event(at, actor, &event);
-            let moment = self.moment();
-            match event {
-                Event::Completed { id, outcome } => self.completed(actor, id, moment, outcome),
-                Event::Watch { id, event } => {
-                    let Some(watch) = self.actors[actor].watches.get(&id).copied() else {
-                        self.history.strays += 1;
-                        continue;
-                    };
-                    if matches!(event, WatchEvent::Ended(_)) {
-                        self.actors[actor].watches.remove(&id);
-                    }
-                    let what = What::Told(event);
-                    self.history.watches[watch].notes.push(Note { moment, after, what });
-                }
-                Event::Ready => {
-                    for watch in self.actors[actor].watches.values() {
-                        let what = What::Ready;
-                        self.history.watches[*watch].notes.push(Note { moment, after, what });
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.actors[actor].last_poll = self.now();
-    }
-
-    fn completed(&mut self, actor: usize, id: RequestId, moment: Moment, outcome: Outcome) {
-        let name = RequestName::new(actor, id);
-        let number = self.actors[actor].requests.remove(&id);
-        let number = number.or_else(|| self.history.ops.iter().position(|op| op.name == name));
-        let Some(op) = number.and_then(|number| self.history.ops.get_mut(number)) else {
-            self.history.strays += 1;
-            return;
-        };
-        op.completions += 1;
-        if let Outcome::Replied { reply: Reply::Done, version: Some(version) } = &outcome
-            && *op.key() == commands::LOCK
-        {
-            self.actors[actor].tokens.push(version.to_fencing_token());
-        }
-        op.completed = Some((moment, outcome));
-    }
+fn store_config(scenario: &Scenario, twin: Twin, hash_seed: u64) -> StoreConfig {
+    let mut limits = scenario.limits;
+    twin.limit(&mut limits);
+    StoreConfig::new(hash_seed).limits(limits).durability(scenario.durability)
 }

@@ -1,5 +1,6 @@
 //! Locks on a bad network: contenders that take, renew, write under the lock, fall asleep and give back, with clocks of
-//! their own, while messages are late, lost, doubled and out of order and connections break.
+//! their own, while messages are late, lost, doubled and out of order and connections break; with some seeds whole
+//! processes stand still for longer than a lease, with some a durable store crashes.
 //!
 //! Held against: one holder at a time, tokens that grow, no write of an earlier holder after one of a later; and when
 //! nothing more goes wrong, everybody who waits gets the lock, and at the end nothing is left of it.
@@ -9,12 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use statestore_loopback::{ClientIndex, Faults, World};
+use statestore_loopback::{ClientIndex, Driver, Faults, World};
 use statestore_proto::client::{ClientConfig, Event, Outcome, Request, RequestId, WatchId};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent, LockState, Ticket};
 use statestore_proto::message::{Command, Condition, Refusal, Reply, ServiceError};
-use statestore_proto::store::StoreConfig;
+use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Instant;
 
 use super::scenario;
@@ -37,11 +38,25 @@ pub enum LockTwin {
     NoVdel,
 }
 
+/// What goes wrong beside the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockTrouble {
+    /// Only applications fall asleep, while their clients go on.
+    #[default]
+    Network,
+    /// A holder with its client, or the store, stands still for longer than the lease.
+    Pauses,
+    /// The store crashes and comes back with what was persisted. No duplicates: its answers are not.
+    Crashes,
+}
+
 /// What happened in a run.
 #[derive(Clone, Debug, Default)]
 pub struct LockReport {
     /// The seed.
     pub seed: u64,
+    /// What went wrong on purpose.
+    pub trouble: LockTrouble,
     /// The first thing that must not happen, if any did.
     pub wrong: Option<String>,
     /// How often each kind of event was told, by name.
@@ -104,16 +119,24 @@ impl Run {
     fn new(seed: u64, twin: LockTwin) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x10c5);
         let millis = Duration::from_millis;
+        let trouble = match rng.u8(0..4) {
+            0 => LockTrouble::Pauses,
+            1 => LockTrouble::Crashes,
+            _ => LockTrouble::Network,
+        };
+        let crashes = trouble == LockTrouble::Crashes;
         let links_break = rng.u8(0..3) == 0;
         let faults = Faults {
             delay_min: millis(rng.u64(0..=2)),
             delay_max: millis(rng.u64(3..=80)),
             loss: rng.u16(0..=80),
-            duplication: if links_break { 0 } else { rng.u16(0..=150) },
+            duplication: if links_break || crashes { 0 } else { rng.u16(0..=150) },
             reordering: rng.u16(0..=300),
             disconnects: if links_break { rng.u16(1..=10) } else { 0 },
         };
-        let mut world = World::new(rng.u64(..), faults, StoreConfig::new(rng.u64(..)));
+        let mut world = World::new(rng.u64(..), faults, store_config(&mut rng, trouble));
+        let persist_max = millis(if crashes { rng.u64(0..=30) } else { 0 });
+        world.set_driver(Driver { persist_max, flaw: None });
         world.set_reconnect_after(millis(rng.u64(1..=300)));
         let lease = millis(rng.u64(300..=1_500));
         let contenders = (0..rng.usize(2..=4)).map(|number| {
@@ -139,7 +162,7 @@ impl Run {
             }
         });
         let contenders = contenders.collect();
-        let report = LockReport { seed, ..LockReport::default() };
+        let report = LockReport { seed, trouble, ..LockReport::default() };
         let (last_token, last_write) = (None, None);
         let ending = false;
         Self { rng, twin, world, lease, contenders, last_token, last_write, ending, report }
@@ -158,6 +181,7 @@ impl Run {
     /// Nothing goes wrong any more: those who wait get their turn, and nothing is left in the end.
     fn end(&mut self) {
         self.world.set_faults(Faults::default());
+        self.world.resume();
         self.ending = true;
         for one in &mut self.contenders {
             if let Some((until, _)) = &mut one.asleep {
@@ -190,6 +214,9 @@ impl Run {
 
     /// One contender does something.
     fn doing(&mut self, who: usize) {
+        if self.rng.u8(0..10) == 0 {
+            self.trouble(who);
+        }
         let now = self.world.now();
         let one = &mut self.contenders[who];
         let local = one.local(now);
@@ -219,6 +246,28 @@ impl Run {
             _ => {}
         }
         self.drive();
+    }
+
+    fn trouble(&mut self, who: usize) {
+        let duration = self.lease.mul_f64(0.5 + self.rng.f64() * 2.0);
+        match self.report.trouble {
+            LockTrouble::Network => {}
+            LockTrouble::Pauses if self.rng.bool() => self.world.pause_store(duration),
+            LockTrouble::Pauses => {
+                let index = self.contenders[who].index;
+                if self.contenders[who].asleep.is_none() {
+                    let write = self.guarded(who);
+                    self.contenders[who].asleep = Some((self.world.now() + duration, write));
+                    self.world.pause_client(index, duration);
+                }
+            }
+            LockTrouble::Crashes => {
+                let config = store_config(&mut self.rng, LockTrouble::Crashes);
+                self.world.crash_store(config);
+                // A write that was not persisted is gone, and nobody was told of it.
+                self.last_write = None;
+            }
+        }
     }
 
     /// A write under the lock, whose value says whose turn it belongs to.
@@ -366,7 +415,8 @@ impl Run {
             self.wrong(format!("{holders} hold the lock at {now:?}"));
         }
         let (store, at) = self.world.store();
-        let Some(stored) = store.get(at, DATA) else { return };
+        let stored = store.get(at, DATA).filter(|_| self.world.store_runs());
+        let Some(stored) = stored else { return };
         let turn = std::str::from_utf8(stored.value).ok().and_then(|text| text.parse::<Hlc>().ok());
         if self.last_write > turn {
             let text = format!("a write of {turn:?} came after one of {:?}", self.last_write);
@@ -382,6 +432,12 @@ impl Run {
     fn wrong(&mut self, text: String) {
         self.report.wrong.get_or_insert(text);
     }
+}
+
+fn store_config(rng: &mut Rng, trouble: LockTrouble) -> StoreConfig {
+    let durable = trouble == LockTrouble::Crashes;
+    let durability = if durable { Durability::All } else { Durability::None };
+    StoreConfig::new(rng.u64(..)).durability(durability)
 }
 
 fn is_fenced_out(outcome: &Outcome) -> bool {

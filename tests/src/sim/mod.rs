@@ -14,6 +14,8 @@
 //!   that the reply has overtaken cannot be told from a new one, since an absent key has no version.
 //! * [`Delivery::Broken`]: nothing is invented, versions only grow, each reconnect is a `Gap`. Changes may be missed
 //!   without one: the store's own connection died with their notifications, and no client can know.
+//!
+//! What each kind of trouble promises beside that stands with [`Mix`].
 
 pub mod check;
 mod commands;
@@ -29,7 +31,7 @@ use std::fmt;
 
 pub use history::{History, Moment, Note, Op, Watched, What};
 pub use scenario::{ClientSetup, Delivery, Mix, Scenario};
-pub use truth::{Change, Effect, Truth};
+pub use truth::{Change, Effect, Restart, Truth};
 pub use twin::Twin;
 pub use wire::{Answer, Digest, Exchange, RequestName, Wire};
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use statestore_loopback::{Clock, Faults};
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::store::Durability;
 
 /// What kind of trouble a run is about. The seed decides that too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,12 +24,55 @@ pub enum Mix {
     /// no store is acknowledged as rejected and applied all the same, which no broker does on one connection; so the
     /// two faults are not mixed.
     StoreLink,
+    /// The store keeps every write and crashes; the next one begins with what was persisted, which takes up to 30 ms.
+    ///
+    /// Promised: no answer and no notification is ever contradicted. All checks hold across crashes; what was not
+    /// persisted nobody was told. Watches are as with `StoreLink`, for registrations are not kept. There are no
+    /// duplicates of requests: answers are not kept either, and a request that comes again after a crash is taken for a
+    /// new one. The wall clock of the store does not step, since it is what tells a store how long it was away.
+    Durable,
+    /// Limits that a few requests reach, so that writes and watches are refused and requests wait at the broker until
+    /// the store is ready; with half of the seeds records take their time too.
+    ///
+    /// Promised: the limits hold, refusals change nothing and come exactly when there is no room, and back-pressure
+    /// loses nothing: what `InOrder` promises, but that a watch may be refused.
+    Quota,
+    /// The wall clocks of the clients and of the store step by minutes, forward and back, past what is tolerated.
+    ///
+    /// Promised: what `InOrder` promises. Versions grow whatever the clocks do.
+    ClockSteps,
+    /// A client or the store stands still for longer than its leases and time-outs and goes on; messages wait for it.
+    ///
+    /// Promised: what `InOrder` promises; and what waited past its expiry is not done. There are no duplicates of
+    /// requests: one that waits for nearly all of its time outlives the answer that the store remembers.
+    Pauses,
+    /// Another store takes the client id of the store, and with it the requests. It finds what was persisted, or with
+    /// half of the seeds nothing.
+    ///
+    /// Promised: in the first case what `Durable` promises. In the second each store by itself answers as it must, and
+    /// watches tell the truth; values, fences and the order of versions end with the store that had them.
+    Takeover,
+    /// The broker hosts the store: notifications come without a subscription, and the store hears who has gone.
+    ///
+    /// Promised: what `InOrder` promises, and no notification after the answer to the STOP that ends its registration.
+    Direct,
 }
 
 impl Mix {
     /// All of them, in the order in which seeds take turns.
-    pub const ALL: [Self; 5] =
-        [Self::Faultless, Self::InOrder, Self::Reordered, Self::Heavy, Self::StoreLink];
+    pub const ALL: [Self; 11] = [
+        Self::Faultless,
+        Self::InOrder,
+        Self::Reordered,
+        Self::Heavy,
+        Self::StoreLink,
+        Self::Durable,
+        Self::Quota,
+        Self::ClockSteps,
+        Self::Pauses,
+        Self::Takeover,
+        Self::Direct,
+    ];
 
     /// The mix of a seed.
     #[must_use]
@@ -45,10 +90,20 @@ impl Mix {
     #[must_use]
     pub const fn delivery(self) -> Delivery {
         match self {
-            Self::Faultless | Self::InOrder => Delivery::InOrder,
+            Self::Faultless
+            | Self::InOrder
+            | Self::Quota
+            | Self::ClockSteps
+            | Self::Pauses
+            | Self::Direct => Delivery::InOrder,
             Self::Reordered | Self::Heavy => Delivery::Reordered,
-            Self::StoreLink => Delivery::Broken,
+            Self::StoreLink | Self::Durable | Self::Takeover => Delivery::Broken,
         }
+    }
+
+    /// Whether the store that follows one must count time as that one did.
+    const fn restores(self) -> bool {
+        matches!(self, Self::Durable | Self::Takeover)
     }
 }
 
@@ -95,6 +150,16 @@ pub struct Scenario {
     pub reconnect_after: Duration,
     /// How many of a thousand steps of waiting cut a connection, begin a watch or end one instead.
     pub churn: u16,
+    /// How many of a thousand steps are what the mix is about.
+    pub trouble: u16,
+    /// What the store keeps at most.
+    pub limits: StoreLimits,
+    /// What it writes.
+    pub durability: Durability,
+    /// How long that takes at most.
+    pub persist_max: Duration,
+    /// Whether a store that takes over finds what was persisted.
+    pub restored: bool,
 }
 
 impl Scenario {
@@ -114,22 +179,47 @@ impl Scenario {
             })
             .collect();
         let wrong_store = wrong_clocks && rng.bool();
+        let plain_keys = rng.usize(1..=2);
+        let faults = faults(&mut rng, mix);
+        let mut store_clock = clock(&mut rng, wrong_store);
+        if mix.restores() {
+            store_clock.drift_ppm = 0;
+        }
+        let writes = mix.restores() || (mix == Mix::Quota && rng.bool());
         Self {
             seed,
             mix,
             clients,
-            plain_keys: rng.usize(1..=2),
-            faults: faults(&mut rng, mix),
-            store_clock: clock(&mut rng, wrong_store),
-            reconnect_after: Duration::from_millis(rng.u64(1..=400)),
+            plain_keys,
+            faults,
+            store_clock,
+            // A store that is away most of the time proves little.
+            reconnect_after: Duration::from_millis(
+                rng.u64(1..=if mix.restores() { 100 } else { 400 }),
+            ),
             churn: rng.u16(10..=100),
+            trouble: match mix {
+                Mix::Durable | Mix::ClockSteps | Mix::Pauses | Mix::Takeover => rng.u16(5..=25),
+                _ => 0,
+            },
+            limits: if mix == Mix::Quota { limits(&mut rng) } else { StoreLimits::default() },
+            durability: if writes { Durability::All } else { Durability::None },
+            persist_max: Duration::from_millis(if writes { rng.u64(0..=30) } else { 0 }),
+            restored: mix == Mix::Durable || rng.bool(),
         }
     }
 
-    /// No message is on its way to a connected client for longer, from sender to receiver.
+    /// Whether the store's own wall clock may step.
+    pub(super) fn store_clock_steps(&self) -> bool {
+        !self.mix.restores()
+    }
+
+    /// Nothing that happened in the store is on its way to a connected client for longer. What is written waits for the
+    /// batch that is being written and for its own; an expiry that found no room to be told waited for as much before.
     #[must_use]
     pub fn transit_max(&self) -> u64 {
-        u64::try_from(self.faults.delay_max.as_millis()).unwrap_or(u64::MAX) * 2
+        let longest = self.faults.delay_max * 2 + self.persist_max * 4;
+        u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -147,6 +237,26 @@ pub(super) fn clock(rng: &mut Rng, may_be_wrong: bool) -> Clock {
     Clock { offset_ms, drift_ppm: rng.i64(-500..=500) }
 }
 
+/// A clock that is wrong by minutes: always by more than the minute that is tolerated.
+pub(super) fn far_clock(rng: &mut Rng) -> Clock {
+    let ahead = rng.i64(70_000..=900_000);
+    let offset_ms = if rng.bool() { ahead } else { -ahead };
+    Clock { offset_ms, drift_ppm: rng.i64(-500..=500) }
+}
+
+/// Limits that are reached all the time: there are three or four keys, and values of a few bytes.
+fn limits(rng: &mut Rng) -> StoreLimits {
+    StoreLimits {
+        keys_max: rng.usize(2..=4),
+        bytes_max: rng.usize(14..=40),
+        key_bytes_max: if rng.u8(0..4) == 0 { 6 } else { 64 },
+        watches_max: rng.usize(2..=8),
+        watches_per_key_max: rng.usize(1..=4),
+        outgoing_max: 0,
+        ..StoreLimits::default()
+    }
+}
+
 fn faults(rng: &mut Rng, mix: Mix) -> Faults {
     let millis = Duration::from_millis;
     let mild = Faults {
@@ -159,7 +269,13 @@ fn faults(rng: &mut Rng, mix: Mix) -> Faults {
     };
     match mix {
         Mix::Faultless => Faults::default(),
-        Mix::InOrder => mild,
+        Mix::InOrder | Mix::Quota | Mix::ClockSteps => mild,
+        // Fast enough for an answer to be there before its record is written, were it let go.
+        Mix::Durable | Mix::Takeover => {
+            Faults { duplication: 0, delay_max: millis(rng.u64(2..=12)), ..mild }
+        }
+        Mix::Pauses => Faults { duplication: 0, ..mild },
+        Mix::Direct => Faults { loss: 0, duplication: 0, ..mild },
         Mix::Reordered => Faults { reordering: rng.u16(50..=500), ..mild },
         Mix::Heavy => Faults {
             delay_max: millis(rng.u64(20..=250)),

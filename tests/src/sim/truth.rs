@@ -3,16 +3,21 @@
 //! It shares the codec and the clock values with the crate under test and nothing else. Its log is the true order of
 //! changes, and [`Truth::differs`] holds the real store to it after every step.
 
+mod restart;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use statestore_loopback::Message;
 use statestore_proto::hlc::{Hlc, NodeId};
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
     Command, CommandKind, Condition, Dialect, Refusal, Reply, ServiceError, property,
 };
 use statestore_proto::store::Store;
 use statestore_proto::time::{Now, UnixTime};
+
+pub use restart::Restart;
 
 use super::wire::{Answer, RequestName, name_of, user_property};
 
@@ -46,6 +51,8 @@ pub enum Effect {
     Deleted,
     /// Its time had come.
     Expired,
+    /// The store that had it was replaced by one that has nothing.
+    Lost,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +61,8 @@ struct Held {
     version: Hlc,
     fence: Option<Hlc>,
     expires: Option<u64>,
+    /// How long it was given, and whether on a condition, as locks are.
+    lease: Option<(u64, bool)>,
 }
 
 /// The naive store.
@@ -63,6 +72,13 @@ pub struct Truth {
     clock: (u64, u64),
     answers: BTreeMap<RequestName, (Answer, u64)>,
     log: Vec<Change>,
+    limits: StoreLimits,
+    /// Every value ever set, by its version.
+    written: BTreeMap<Hlc, Held>,
+    /// When the store crashed, while there is none.
+    crashed: Option<u64>,
+    restarts: Vec<Restart>,
+    losses: Vec<u64>,
 }
 
 /// The timestamps of a request.
@@ -72,6 +88,12 @@ struct Stamps {
 }
 
 impl Truth {
+    /// An empty store with these limits, of which it knows those of keys and values.
+    #[must_use]
+    pub fn new(limits: StoreLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// Every change so far, in order.
     #[must_use]
     pub fn log(&self) -> &[Change] {
@@ -87,7 +109,7 @@ impl Truth {
     /// Lets everything expire that is due.
     pub fn expire(&mut self, at: u64) {
         let due = |held: &Held| held.expires.is_some_and(|expires| expires <= at);
-        if !self.held.values().any(due) {
+        if self.crashed.is_some() || !self.held.values().any(due) {
             return;
         }
         let keys: Vec<Bytes> =
@@ -105,6 +127,9 @@ impl Truth {
             return None;
         }
         let at = now.instant.as_millis();
+        if has_waited_too_long(message, at) {
+            return None;
+        }
         let reads = command.kind() == CommandKind::Get;
         if let Some((first, until)) = self.answers.get(&name)
             && at < *until
@@ -171,6 +196,9 @@ impl Truth {
             {
                 (Reply::NotApplied, version)
             }
+            Command::Set { key, value, .. } if !self.has_room(key, value) => {
+                refused(Refusal::QuotaExceeded)
+            }
             Command::Set { .. } => self.set(now, command, stamps, name),
             _ if found.is_none() => (Reply::NothingRemoved, None),
             Command::VDel { value, .. } if found.as_ref().is_some_and(|found| found != value) => {
@@ -190,7 +218,7 @@ impl Truth {
         stamps: Stamps,
         name: RequestName,
     ) -> (Reply<Bytes>, Option<Hlc>) {
-        let Command::Set { key, value, expiry, .. } = command else {
+        let Command::Set { key, value, expiry, condition } = command else {
             return refused(Refusal::Syntax);
         };
         let Some(version) = self.issue(now.unix.as_millis(), &stamps) else {
@@ -205,10 +233,25 @@ impl Truth {
             version: version.clone(),
             by: Some(name),
         });
-        let expires = expiry.map(|expiry| at + expiry.as_millis());
-        self.held
-            .insert(key, Held { value, version: version.clone(), fence: stamps.token, expires });
+        let px = expiry.map(|expiry| expiry.as_millis());
+        let lease = px.map(|px| (px, *condition != Condition::Always));
+        let (fence, expires) = (stamps.token, px.map(|px| at + px));
+        let held = Held { value, version: version.clone(), fence, expires, lease };
+        self.written.insert(version.clone(), held.clone());
+        self.held.insert(key, held);
         (Reply::Done, Some(version))
+    }
+
+    /// The quota, as the limits describe it.
+    fn has_room(&self, key: &[u8], value: &[u8]) -> bool {
+        let limits = &self.limits;
+        let taken: usize = self.held.iter().map(|(key, held)| key.len() + held.value.len()).sum();
+        let old = self.held.get(key).map(|held| held.value.len());
+        let after = taken + key.len() + value.len() - old.map_or(0, |old| key.len() + old);
+        let grows = old.is_none_or(|old| value.len() > old);
+        key.len() <= limits.key_bytes_max
+            && (old.is_some() || self.held.len() < limits.keys_max)
+            && (!grows || after <= limits.bytes_max)
     }
 
     /// The version of a write: past the clock, the request's timestamp and its token.
@@ -226,6 +269,13 @@ impl Truth {
             self.log.push(Change { at, key, effect, version: held.version, by });
         }
     }
+}
+
+/// A request that waited for the store past its message expiry is none any more.
+fn has_waited_too_long(message: &Message, at: u64) -> bool {
+    let waited = message.arrived.map_or(0, |arrived| at.saturating_sub(arrived.as_millis()));
+    let allowed = message.message_expiry.map(|seconds| u64::from(seconds) * 1_000);
+    waited > 0 && allowed.is_some_and(|allowed| waited >= allowed)
 }
 
 fn stamps(

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_loopback::{Message, Tamper};
+use statestore_loopback::{Detain, Flaw, Message, Tamper};
 use statestore_proto::hlc::{Hlc, HlcRef};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, property};
 use statestore_proto::mqtt::Correlation;
+use statestore_proto::time::UnixTime;
 use statestore_proto::topic;
 
 /// What is broken.
@@ -27,24 +29,62 @@ pub enum Twin {
     NoReregistration,
     /// A read is answered with what the same key was read as before.
     StaleReads,
+    /// The store says that writes are done before they are persisted.
+    EarlyRelease,
+    /// The store knows no limits.
+    NoLimits,
+    /// Requests are handed to the store whether or not it is ready.
+    NeverAsks,
+    /// The store's clock goes back once, so that versions do.
+    ClockGoesBack,
+    /// Nobody says that a request had waited, so that it is done when its client has long given it up.
+    NoArrival,
+    /// A store that takes over is thought to know what was persisted, and knows nothing.
+    Amnesia,
+    /// Some notifications come after what was sent behind them.
+    LateNotifications,
 }
 
 /// A key that nobody writes.
 const ELSEWHERE: &[u8] = b"elsewhere";
 
 impl Twin {
-    pub(super) const fn limit(self, limits: &mut StoreLimits) {
-        if matches!(self, Self::NoReplyCache) {
-            limits.replies_max = 0;
+    pub(super) fn limit(self, limits: &mut StoreLimits) {
+        match self {
+            Self::NoReplyCache => limits.replies_max = 0,
+            Self::NoLimits => *limits = StoreLimits::default(),
+            _ => {}
         }
+    }
+
+    pub(super) const fn flaw(self) -> Option<Flaw> {
+        match self {
+            Self::EarlyRelease => Some(Flaw::ReleasesEarly),
+            Self::NeverAsks => Some(Flaw::NeverAsks),
+            Self::NoArrival => Some(Flaw::ForgetsArrival),
+            _ => None,
+        }
+    }
+
+    /// What keeps messages back.
+    pub(super) fn detain(self) -> Option<Detain> {
+        let mut notifications = 0_u64;
+        let late = Box::new(move |message: &Message| {
+            notifications += u64::from(message.topic.starts_with(topic::RESERVED));
+            let is_late =
+                message.topic.starts_with(topic::RESERVED) && notifications.is_multiple_of(4);
+            Duration::from_millis(if is_late { 150 } else { 0 })
+        });
+        (self == Self::LateNotifications).then_some(late as Detain)
     }
 
     pub(super) fn tamper(self) -> Option<Tamper> {
         match self {
-            Self::Sound | Self::NoReplyCache => None,
             Self::OpenFence => Some(open_fence()),
             Self::NoReregistration => Some(no_reregistration()),
             Self::StaleReads => Some(stale_reads()),
+            Self::ClockGoesBack => Some(clock_goes_back()),
+            _ => None,
         }
     }
 }
@@ -73,6 +113,24 @@ fn no_reregistration() -> Tamper {
             let known = first.entry((Arc::clone(&message.sender), key.to_vec()));
             if known.or_insert_with(|| name.clone()) != &name {
                 message.payload = Command::Observe { key: ELSEWHERE }.encode().into();
+            }
+        }
+    })
+}
+
+/// From some write on, every version that the store tells is five minutes less.
+fn clock_goes_back() -> Tamper {
+    let mut told = 0;
+    Box::new(move |message| {
+        let stamps =
+            message.user_properties.iter_mut().filter(|(name, _)| *name == property::TIMESTAMP);
+        for (_, text) in stamps.filter(|_| *message.topic != *topic::REQUEST) {
+            told += 1;
+            if let Ok(version) = HlcRef::parse(text)
+                && told > 40
+            {
+                let wall = UnixTime::from_millis(version.wall().as_millis() - 300_000);
+                *text = HlcRef::new(wall, version.counter(), *version.node()).to_string();
             }
         }
     })

@@ -10,6 +10,7 @@ use statestore_proto::client::{Event, RequestId};
 use statestore_proto::hlc::Hlc;
 use statestore_proto::message::{Command, CommandKind, property};
 use statestore_proto::mqtt::Correlation;
+use statestore_proto::topic::NotificationTopic;
 
 /// A request by its correlation data: which client, and which of its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +102,22 @@ pub struct Exchange {
 pub struct Wire {
     /// By name.
     pub exchanges: BTreeMap<RequestName, Exchange>,
+    /// After how many requests the store lost everything.
+    pub losses: Vec<u64>,
+    /// Notifications that came after the answer to the STOP that ended their registration.
+    pub after_stop: Vec<String>,
     requests: u64,
+    registrations: BTreeMap<String, Registration>,
+    /// What each STOP ends.
+    stops: BTreeMap<RequestName, String>,
+}
+
+/// What became last of a registration, which goes by the topic of its notifications. Numbers are those of requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Registration {
+    begun: u64,
+    /// The last STOP whose answer reached the client.
+    ended: u64,
 }
 
 impl Wire {
@@ -110,6 +126,15 @@ impl Wire {
         let Some(name) = name_of(message) else { return };
         let Ok(command) = Command::decode(&message.payload) else { return };
         self.requests += 1;
+        if let Ok(topic) = NotificationTopic::new(&message.sender, command.key()) {
+            match command.kind() {
+                CommandKind::Observe => {
+                    self.registrations.entry(topic.to_string()).or_default().begun = self.requests;
+                }
+                CommandKind::Unobserve => _ = self.stops.insert(name, topic.to_string()),
+                _ => {}
+            }
+        }
         let exchange = self.exchanges.entry(name).or_insert_with(|| Exchange {
             first: self.requests,
             deliveries: 0,
@@ -122,12 +147,27 @@ impl Wire {
         exchange.expected.extend(expected);
     }
 
-    /// Takes a reply that reached a client.
-    pub fn reply(&mut self, message: &Message) {
-        let exchange = name_of(message).and_then(|name| self.exchanges.get_mut(&name));
-        if let Some(exchange) = exchange {
+    /// The store was replaced by one that has nothing.
+    pub fn lose(&mut self) {
+        self.losses.push(self.requests);
+    }
+
+    /// Takes what reached a client.
+    pub fn deliver(&mut self, message: &Message) {
+        let Some(name) = name_of(message) else {
+            let registration = self.registrations.get(&*message.topic);
+            if registration.is_some_and(|Registration { begun, ended }| begun < ended) {
+                self.after_stop.push(message.topic.to_string());
+            }
+            return;
+        };
+        if let Some(exchange) = self.exchanges.get_mut(&name) {
             let payload = message.payload.clone();
             exchange.replies.push(Answer { payload, version: stamp(message) });
+            let stopped = self.stops.get(&name).and_then(|topic| self.registrations.get_mut(topic));
+            if let Some(registration) = stopped {
+                registration.ended = registration.ended.max(exchange.first);
+            }
         }
     }
 }

@@ -34,6 +34,9 @@ pub struct Faults {
 /// A test's own fault: it may change any message before the broker routes it.
 pub type Tamper = Box<dyn FnMut(&mut Message) + Send>;
 
+/// A test's own fault: how long any message is kept back behind those that follow it to the same receiver.
+pub type Detain = Box<dyn FnMut(&Message) -> Duration + Send>;
+
 /// What the broker tells a client, or the one who watches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -67,6 +70,13 @@ pub enum Output {
         /// Whose.
         client_id: Arc<str>,
     },
+    /// The store that this broker hosts hears that the connection of a client is gone, behind everything of that client.
+    Gone {
+        /// The store's client id.
+        client_id: Arc<str>,
+        /// Whose connection it was.
+        gone: Arc<str>,
+    },
 }
 
 /// An in-memory MQTT 5 broker with QoS 1 and clean sessions, and the network that leads to it.
@@ -78,6 +88,11 @@ pub struct Broker {
     rng: fastrand::Rng,
     faults: Faults,
     tamper: Option<Tamper>,
+    detain: Option<Detain>,
+    /// The client that is the store which this broker hosts.
+    hosted: Option<Arc<str>>,
+    /// The latest time that it was told.
+    now: Instant,
     connections: BTreeMap<Arc<str>, Connection>,
     /// By arrival and then by departure.
     in_flight: BTreeMap<(Instant, u64), Leg>,
@@ -130,6 +145,9 @@ impl Broker {
             rng: fastrand::Rng::with_seed(seed),
             faults,
             tamper: None,
+            detain: None,
+            hosted: None,
+            now: Instant::default(),
             connections: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             last_leg: 0,
@@ -148,6 +166,17 @@ impl Broker {
         self.tamper = Some(tamper);
     }
 
+    /// Has messages kept back on their way from the broker: to show that a check notices what it must.
+    pub fn set_detain(&mut self, detain: Detain) {
+        self.detain = Some(detain);
+    }
+
+    /// Makes a client the store that this broker hosts: its notifications go to their recipients whether or not these
+    /// subscribe, in one order with its replies, and it is told who has disconnected, in one order with the requests.
+    pub fn set_hosted(&mut self, client_id: &Arc<str>) {
+        self.hosted = Some(Arc::clone(client_id));
+    }
+
     /// Connects a client with a clean session. One that is connected already loses its earlier connection.
     pub fn handle_connect(&mut self, client_id: &Arc<str>) {
         self.handle_disconnect(client_id);
@@ -160,12 +189,17 @@ impl Broker {
     pub fn handle_disconnect(&mut self, client_id: &str) {
         if let Some((client_id, _)) = self.connections.remove_entry(client_id) {
             self.in_flight.retain(|_, leg| leg.client_id != client_id);
-            self.outputs.push_back(Output::Disconnected { client_id });
+            let hosted = self.hosted.clone().filter(|hosted| *hosted != client_id);
+            self.outputs.push_back(Output::Disconnected { client_id: Arc::clone(&client_id) });
+            if let Some(hosted) = hosted {
+                self.reply(self.now, Output::Gone { client_id: hosted, gone: client_id });
+            }
         }
     }
 
     /// Takes a packet that a client sends. Without a connection it is lost.
     pub fn handle_transmit(&mut self, now: Instant, client_id: &str, transmit: Transmit) {
+        self.now = self.now.max(now);
         let Some((id, _)) = self.connections.get_key_value(client_id) else { return };
         let client_id = Arc::clone(id);
         let copies = self.copies(matches!(transmit, Transmit::Publish(_)));
@@ -176,6 +210,7 @@ impl Broker {
 
     /// Moves what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
         while let Some(leg) = self.in_flight.first_entry().filter(|leg| leg.key().0 <= now) {
             let leg = leg.remove();
             self.arrive(now, leg);
@@ -249,12 +284,15 @@ impl Broker {
 
     fn publish(&mut self, now: Instant, sender: &Arc<str>, publish: Publish) {
         let token = publish.token;
+        let hosts = self.hosted.as_ref() == Some(sender);
+        let recipient: Option<Arc<str>> = publish.recipient().filter(|_| hosts).cloned();
         let mut message = Message::new(Arc::clone(sender), publish);
         if let Some(tamper) = &mut self.tamper {
             tamper(&mut message);
         }
-        let is_for = |(_, connection): &(&Arc<str>, &Connection)| {
-            connection.filters.iter().any(|filter| filter::matches(filter, &message.topic))
+        let is_for = |(client_id, connection): &(&Arc<str>, &Connection)| match &recipient {
+            Some(recipient) => recipient == *client_id,
+            None => connection.filters.iter().any(|filter| filter::matches(filter, &message.topic)),
         };
         let receivers: Vec<Arc<str>> = self
             .connections
@@ -304,6 +342,8 @@ impl Broker {
     fn depart(&mut self, now: Instant, client_id: &Arc<str>, cargo: Cargo) {
         let arrival = now + self.delay();
         let overtakes = self.happens(self.faults.reordering);
+        let detained = cargo.message().zip(self.detain.as_mut());
+        let detained = detained.map(|(message, detain)| detain(message)).unwrap_or_default();
         let Some(connection) = self.connections.get_mut(client_id) else { return };
         let lane = match &cargo {
             Cargo::ToBroker(_) => &mut connection.to_broker,
@@ -315,7 +355,7 @@ impl Broker {
         self.last_leg += 1;
         let leg =
             Leg { client_id: Arc::clone(client_id), generation: connection.generation, cargo };
-        self.in_flight.insert((arrival, self.last_leg), leg);
+        self.in_flight.insert((arrival + detained, self.last_leg), leg);
     }
 
     fn delay(&mut self) -> Duration {
@@ -363,16 +403,24 @@ impl Lane {
 }
 
 impl Cargo {
+    /// What is delivered, if it is a message.
+    fn message(&self) -> Option<&Message> {
+        match self {
+            Self::FromBroker(output) => match &**output {
+                Output::Message { message, .. } => Some(message),
+                _ => None,
+            },
+            Self::ToBroker(_) => None,
+        }
+    }
+
     fn topic(&self) -> Option<&Arc<str>> {
         match self {
             Self::ToBroker(transmit) => match &**transmit {
                 Transmit::Publish(publish) => Some(&publish.topic),
                 _ => None,
             },
-            Self::FromBroker(output) => match &**output {
-                Output::Message { message, .. } => Some(&message.topic),
-                _ => None,
-            },
+            Self::FromBroker(_) => self.message().map(|message| &message.topic),
         }
     }
 }
@@ -385,7 +433,8 @@ impl Output {
             Self::Subscribed { client_id, .. }
             | Self::Published { client_id, .. }
             | Self::Message { client_id, .. }
-            | Self::Disconnected { client_id } => client_id,
+            | Self::Disconnected { client_id }
+            | Self::Gone { client_id, .. } => client_id,
         }
     }
 }

@@ -191,7 +191,9 @@ impl Link for HubLink {
             mailbox.arrived.notified().await;
         };
         match delivery {
-            Delivery::ClientGone(client_id) => Ok(LinkEvent::ClientGone(client_id)),
+            Delivery::ClientGone(gone) | Delivery::Output(Output::Gone { gone, .. }) => {
+                Ok(LinkEvent::ClientGone(gone))
+            }
             Delivery::Output(Output::Subscribed { token, reason, .. }) => {
                 Ok(LinkEvent::Subscribed(token, reason))
             }

@@ -30,9 +30,9 @@ mod message;
 mod session;
 mod world;
 
-pub use broker::{Broker, Faults, Output, Tamper};
+pub use broker::{Broker, Detain, Faults, Output, Tamper};
 #[cfg(feature = "tokio")]
 pub use hub::{Hub, HubLink};
 pub use message::Message;
 pub use session::{Error, Found, Session};
-pub use world::{ClientIndex, Clock, Traced, World};
+pub use world::{ClientIndex, Clock, Driver, Flaw, Traced, World};

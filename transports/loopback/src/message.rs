@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish};
+use statestore_proto::time::Instant;
 
 /// A PUBLISH as it travels: its properties are text by now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Message {
     pub dup: bool,
     /// To be acknowledged with, on a connection that acknowledges itself.
     pub delivery: Option<Delivery>,
+    /// When it reached its receiver, which may be busy and take it later.
+    pub arrived: Option<Instant>,
 }
 
 impl Message {
@@ -45,6 +48,7 @@ impl Message {
             message_expiry: publish.message_expiry,
             dup: false,
             delivery: None,
+            arrived: None,
         }
     }
 
@@ -59,6 +63,7 @@ impl Message {
         incoming.dup = self.dup;
         incoming.verified_sender = Some(&self.sender);
         incoming.delivery = self.delivery;
+        incoming.arrived = self.arrived;
         for (name, value) in &self.user_properties {
             incoming.user_property(name, value);
         }

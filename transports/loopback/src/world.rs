@@ -1,43 +1,27 @@
 //! Clients, a store and a broker in one process, in simulated time, each with a clock of its own.
 
-use std::collections::BTreeMap;
+mod clock;
+mod journal;
+mod node;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use statestore_proto::client::{Client, ClientConfig, Event};
-use statestore_proto::mqtt::{PublishToken, ReasonCode, Transmit};
-use statestore_proto::store::{Principal, Store, StoreConfig};
-use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::mqtt::{PublishToken, Transmit};
+use statestore_proto::store::{Record, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now};
 
-use crate::broker::{Broker, Faults, Output, Tamper};
+pub use self::clock::Clock;
+use self::journal::Journal;
+use self::node::{ClientNode, StoreNode};
+use crate::broker::{Broker, Detain, Faults, Output, Tamper};
 use crate::message::Message;
 use crate::session::Error;
 
 /// The MQTT client id of the store.
 const STORE: &str = "statestore";
-
-/// When a world begins, by a wall clock that is right.
-const EPOCH: u64 = 1_696_374_425_000;
-
-/// How far the wall clock of a node is from the truth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
-    /// Ahead by so many milliseconds, or behind.
-    pub offset_ms: i64,
-    /// Gains so many milliseconds in a million, or loses.
-    pub drift_ppm: i64,
-}
-
-impl Clock {
-    /// What this clock shows.
-    #[must_use]
-    pub fn read(&self, now: Instant) -> UnixTime {
-        let elapsed = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-        let error =
-            self.offset_ms.saturating_add(elapsed.saturating_mul(self.drift_ppm) / 1_000_000);
-        UnixTime::from_millis((EPOCH + now.as_millis()).saturating_add_signed(error))
-    }
-}
 
 /// Names a client of a [`World`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +39,29 @@ pub enum Traced {
     Gone(Arc<str>),
     /// The store was told that the notification with this token reached nobody.
     Undeliverable(PublishToken),
+    /// A store began, after it took back what was written, if it did.
+    Started,
+}
+
+/// How a world drives its store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// How long a batch of records takes at most until it is persisted; zero persists it at once. One is written at a
+    /// time.
+    pub persist_max: Duration,
+    /// What is wrong with the driver: to show that a check notices what it must.
+    pub flaw: Option<Flaw>,
+}
+
+/// What a driver of a store can do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It says that records are persisted while they are still being written.
+    ReleasesEarly,
+    /// It hands requests over without asking whether the store is ready.
+    NeverAsks,
+    /// It does not say when a request that had to wait arrived.
+    ForgetsArrival,
 }
 
 /// A store, clients, and the network between them.
@@ -71,34 +78,27 @@ pub struct World {
     reconnect_after: Duration,
     trace: Vec<Traced>,
     tracing: bool,
-}
-
-#[derive(Debug)]
-struct StoreNode {
-    id: Arc<str>,
-    store: Store,
-    clock: Clock,
-    reconnect_at: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct ClientNode {
-    id: Arc<str>,
-    client: Client,
-    clock: Clock,
-    /// When to connect, while there is no connection.
-    reconnect_at: Option<Instant>,
+    journal: Journal,
+    driver: Driver,
+    hosted: bool,
+    /// Its dice are thrown only for those who were paused, so that no other world depends on them.
+    rng: fastrand::Rng,
 }
 
 impl World {
     /// A store on a network, and no clients yet.
     #[must_use]
     pub fn new(seed: u64, faults: Faults, store: StoreConfig) -> Self {
+        let reconnect_after = Duration::from_millis(50);
         let store = StoreNode {
             id: STORE.into(),
             store: Store::new(store),
             clock: Clock::default(),
             reconnect_at: Some(Instant::default()),
+            reconnect_after,
+            next: None,
+            paused_until: None,
+            inbox: VecDeque::new(),
         };
         Self {
             now: Instant::default(),
@@ -106,9 +106,13 @@ impl World {
             store,
             clients: Vec::new(),
             by_id: BTreeMap::new(),
-            reconnect_after: Duration::from_millis(50),
+            reconnect_after,
             trace: Vec::new(),
             tracing: false,
+            journal: Journal::new(seed),
+            driver: Driver::default(),
+            hosted: false,
+            rng: fastrand::Rng::with_seed(seed),
         }
     }
 
@@ -140,6 +144,9 @@ impl World {
             client: Client::new(config),
             clock,
             reconnect_at: Some(self.now),
+            reconnect_after: self.reconnect_after,
+            paused_until: None,
+            inbox: VecDeque::new(),
         });
         Ok(index)
     }
@@ -153,13 +160,32 @@ impl World {
     /// A client and what its clocks show.
     pub fn client(&mut self, index: ClientIndex) -> Option<(&mut Client, Now)> {
         let node = self.clients.get_mut(index.0)?;
-        Some((&mut node.client, Now::new(self.now, node.clock.read(self.now))))
+        let now = node.now(self.now);
+        Some((&mut node.client, now))
     }
 
-    /// The store and what its clocks show.
+    /// The store and what its clocks show. While there is none, what the last one was.
     #[must_use]
     pub fn store(&self) -> (&Store, Now) {
-        (&self.store.store, self.store_now())
+        (&self.store.store, self.store.now(self.now))
+    }
+
+    /// Whether there is a store, and it does not stand still.
+    #[must_use]
+    pub const fn store_runs(&self) -> bool {
+        self.store.runs()
+    }
+
+    /// Whether records are being written that are not persisted yet.
+    #[must_use]
+    pub const fn is_writing(&self) -> bool {
+        self.journal.due().is_some()
+    }
+
+    /// What was persisted, in order: what a store finds that is started after a crash.
+    #[must_use]
+    pub fn persisted(&self) -> &[Record] {
+        self.journal.records()
     }
 
     /// Sets the clock of the store.
@@ -174,9 +200,23 @@ impl World {
         }
     }
 
-    /// Sets how long a client waits before it connects again.
-    pub const fn set_reconnect_after(&mut self, reconnect_after: Duration) {
+    /// Sets how long clients and the store wait before they connect again.
+    pub fn set_reconnect_after(&mut self, reconnect_after: Duration) {
         self.reconnect_after = reconnect_after;
+        self.store.reconnect_after = reconnect_after;
+        self.clients.iter_mut().for_each(|node| node.reconnect_after = reconnect_after);
+    }
+
+    /// Drives the store in this way from now on.
+    pub const fn set_driver(&mut self, driver: Driver) {
+        self.driver = driver;
+        self.journal.set_persist_max(driver.persist_max);
+    }
+
+    /// From now on the broker hosts the store: see [`Broker::set_hosted`].
+    pub fn set_hosted(&mut self) {
+        self.hosted = true;
+        self.broker.set_hosted(&self.store.id);
     }
 
     /// Other faults from now on.
@@ -189,12 +229,57 @@ impl World {
         self.broker.set_tamper(tamper);
     }
 
+    /// Has messages kept back on their way from the broker.
+    pub fn set_detain(&mut self, detain: Detain) {
+        self.broker.set_detain(detain);
+    }
+
     /// Ends the store as a crash would and starts another, empty one in its place, which connects after a while.
     pub fn replace_store(&mut self, store: StoreConfig) {
-        self.broker.handle_disconnect(&self.store.id);
-        self.settle();
-        self.store.store = Store::new(store);
+        self.end_store(store, false);
         self.store.reconnect_at = Some(self.now + self.reconnect_after);
+    }
+
+    /// Ends the store as a crash would and starts another, after a while, that finds what was persisted.
+    ///
+    /// What was being written is persisted as a whole or not at all.
+    pub fn crash_store(&mut self, store: StoreConfig) {
+        self.end_store(store, true);
+        self.store.reconnect_at = Some(self.now + self.reconnect_after);
+    }
+
+    /// Starts another store, which takes the client id of this one at once: `restored`, or with nothing.
+    ///
+    /// From there on nobody hears the one before, and it hears nobody.
+    pub fn take_over(&mut self, store: StoreConfig, restored: bool) {
+        self.end_store(store, restored);
+        self.start_store();
+        self.settle();
+    }
+
+    /// Has the store stand still for a while: it sees no clock and takes nothing, which waits for it.
+    pub fn pause_store(&mut self, duration: Duration) {
+        self.store.paused_until = Some(self.now + duration);
+    }
+
+    /// Has a client stand still for a while, as [`pause_store`](Self::pause_store) does.
+    pub fn pause_client(&mut self, index: ClientIndex, duration: Duration) {
+        if let Some(node) = self.clients.get_mut(index.0) {
+            node.paused_until = Some(self.now + duration);
+        }
+    }
+
+    /// Whether a client stands still.
+    #[must_use]
+    pub fn is_paused(&self, index: ClientIndex) -> bool {
+        self.clients.get(index.0).is_some_and(|node| node.paused_until.is_some())
+    }
+
+    /// Nobody stands still any more.
+    pub fn resume(&mut self) {
+        let now = self.now;
+        let paused = self.clients.iter_mut().map(|node| &mut node.paused_until);
+        paused.chain([&mut self.store.paused_until]).flatten().for_each(|until| *until = now);
     }
 
     /// Ends the connection of a client; it connects again after a while.
@@ -247,51 +332,104 @@ impl World {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let clients =
-            self.clients.iter().flat_map(|node| [node.reconnect_at, node.client.poll_timeout()]);
-        let store =
-            [self.store.reconnect_at, self.store.store.poll_timeout(), self.broker.poll_timeout()];
-        clients.chain(store).flatten().min()
+        let clients = self.clients.iter().flat_map(ClientNode::deadlines);
+        let written = self.journal.due().filter(|_| self.store.runs());
+        let others = [written, self.broker.poll_timeout()];
+        clients.chain(self.store.deadlines()).chain(others).flatten().min()
     }
 
     /// Tells everybody what time it is.
     fn wake(&mut self) {
-        let (now, store_now) = (self.now, self.store_now());
+        let now = self.now;
         self.broker.handle_timeout(now);
-        self.store.store.handle_timeout(store_now);
-        if self.store.reconnect_at.is_some_and(|at| at <= now) {
-            self.store.reconnect_at = None;
-            self.broker.handle_connect(&self.store.id);
-            self.store.store.handle_connected();
+        self.wake_store();
+        for index in 0..self.clients.len() {
+            self.wake_client(index);
         }
-        for node in &mut self.clients {
-            let node_now = Now::new(now, node.clock.read(now));
-            node.client.handle_timeout(node_now);
-            if node.reconnect_at.is_some_and(|at| at <= now) {
-                node.reconnect_at = None;
-                self.broker.handle_connect(&node.id);
-                node.client.handle_connected(node_now, false);
+    }
+
+    fn wake_store(&mut self) {
+        let now = self.now;
+        if self.store.paused_until.take_if(|until| *until <= now).is_some() && self.rng.bool() {
+            // A process that goes on may look at its clock first or at what has arrived.
+            self.hand_to_store();
+        }
+        if self.store.runs() {
+            self.store.store.handle_timeout(self.store.now(now));
+        }
+        let runs = self.store.paused_until.is_none();
+        if runs && self.store.reconnect_at.is_some_and(|at| at <= now) {
+            self.start_store();
+        }
+    }
+
+    fn wake_client(&mut self, index: usize) {
+        let now = self.now;
+        let Some(node) = self.clients.get_mut(index) else { return };
+        if node.paused_until.take_if(|until| *until <= now).is_some() && self.rng.bool() {
+            let taken = node.take_news(now);
+            self.keep(taken);
+        }
+        let Some(node) = self.clients.get_mut(index) else { return };
+        if node.paused_until.is_some() {
+            return;
+        }
+        let node_now = node.now(now);
+        node.client.handle_timeout(node_now);
+        if node.reconnect_at.is_some_and(|at| at <= now) {
+            node.reconnect_at = None;
+            self.broker.handle_connect(&node.id);
+            node.client.handle_connected(node_now, false);
+        }
+    }
+
+    /// The store is gone, with its connection and whatever was not persisted.
+    fn end_store(&mut self, next: StoreConfig, restored: bool) {
+        self.store.next = Some((next, restored));
+        self.store.paused_until = None;
+        self.store.inbox.clear();
+        self.journal.crash();
+        if !restored {
+            self.journal.erase();
+        }
+        self.broker.handle_disconnect(&self.store.id);
+        self.settle();
+    }
+
+    /// Begins the next store, if this one is gone, and connects.
+    fn start_store(&mut self) {
+        let store_now = self.store.now(self.now);
+        self.store.reconnect_at = None;
+        if let Some((config, restored)) = self.store.next.take() {
+            self.store.store = Store::new(config);
+            if restored {
+                self.journal.load(store_now, &mut self.store.store);
             }
+            self.keep(vec![Traced::Started]);
         }
+        self.broker.handle_connect(&self.store.id);
+        self.store.store.handle_connected();
     }
 
     /// Carries everything that is ready, until nothing is.
     fn settle(&mut self) {
         loop {
-            let mut idle = true;
-            while let Some(transmit) = self.store.store.poll_transmit() {
-                self.trace(|| Traced::Sent(transmit.clone()));
-                self.broker.handle_transmit(self.now, &self.store.id, transmit);
-                idle = false;
-            }
+            let mut idle = !self.drive_store();
             for node in &mut self.clients {
-                while let Some(transmit) = node.client.poll_transmit() {
+                let taken = node.take_news(self.now);
+                idle &= taken.is_empty();
+                if self.tracing {
+                    self.trace.extend(taken);
+                }
+                while let Some(transmit) =
+                    node.paused_until.is_none().then(|| node.client.poll_transmit()).flatten()
+                {
                     self.broker.handle_transmit(self.now, &node.id, transmit);
                     idle = false;
                 }
             }
             while let Some(output) = self.broker.poll_output() {
-                self.take(output);
+                self.arrive(output);
                 idle = false;
             }
             if idle {
@@ -300,68 +438,68 @@ impl World {
         }
     }
 
-    fn trace(&mut self, what: impl FnOnce() -> Traced) {
+    /// Whether the store did anything.
+    fn drive_store(&mut self) -> bool {
+        if !self.store.runs() {
+            return false;
+        }
+        let mut busy = self.hand_to_store();
+        busy |= self.journal.drive(self.now, &mut self.store.store, self.driver.flaw);
+        while let Some(transmit) = self.store.store.poll_transmit() {
+            self.keep(vec![Traced::Sent(transmit.clone())]);
+            self.broker.handle_transmit(self.now, &self.store.id, transmit);
+            busy = true;
+        }
+        busy
+    }
+
+    fn hand_to_store(&mut self) -> bool {
+        let before = self.store.inbox.len();
+        let taken = self.store.take_news(self.now, self.driver.flaw);
+        self.keep(taken);
+        self.store.inbox.len() < before
+    }
+
+    fn keep(&mut self, traced: Vec<Traced>) {
         if self.tracing {
-            self.trace.push(what());
+            self.trace.extend(traced);
         }
     }
 
-    fn take(&mut self, output: Output) {
-        if let Output::Message { message, .. } = &output {
-            self.trace(|| Traced::Message(message.clone()));
+    /// Something has come to the one it is for.
+    fn arrive(&mut self, mut output: Output) {
+        if let Output::Message { message, .. } = &mut output {
+            message.arrived = Some(self.now);
         }
-        if *output.client_id() == self.store.id {
-            self.take_for_store(output);
+        if let Output::Disconnected { client_id } = &output
+            && !self.hosted
+            && *client_id != self.store.id
+        {
+            // The broker tells the store, as one that hosts it would.
+            let (client_id, gone) = (Arc::clone(&self.store.id), Arc::clone(client_id));
+            self.put(Output::Gone { client_id, gone });
+        }
+        self.put(output);
+    }
+
+    fn put(&mut self, output: Output) {
+        let inbox = if *output.client_id() == self.store.id {
+            // What was for a store that is gone is lost with it.
+            if self.store.next.is_some() {
+                return;
+            }
+            &mut self.store.inbox
         } else {
-            self.take_for_client(output);
+            let index = self.by_id.get(output.client_id());
+            let Some(node) = index.and_then(|index| self.clients.get_mut(index.0)) else { return };
+            &mut node.inbox
+        };
+        if inbox.len() < Broker::QUEUE_MAX || matches!(output, Output::Disconnected { .. }) {
+            inbox.push_back(output);
+        } else {
+            inbox.clear();
+            let client_id = Arc::clone(output.client_id());
+            self.broker.handle_disconnect(&client_id);
         }
-    }
-
-    fn take_for_store(&mut self, output: Output) {
-        let now = self.store_now();
-        match output {
-            Output::Message { message, .. } => {
-                let from = Principal::verified(&message.sender);
-                self.store.store.handle_publish(now, from, &message.as_incoming());
-            }
-            Output::Published { token, reason, .. } => {
-                self.store.store.handle_published(token, reason);
-                if reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
-                    self.trace(|| Traced::Undeliverable(token));
-                }
-            }
-            Output::Disconnected { .. } => {
-                self.store.reconnect_at = Some(self.now + self.reconnect_after);
-            }
-            Output::Subscribed { .. } => {}
-        }
-    }
-
-    fn take_for_client(&mut self, output: Output) {
-        let Some(index) = self.by_id.get(output.client_id()).copied() else { return };
-        let Some(node) = self.clients.get_mut(index.0) else { return };
-        let now = Now::new(self.now, node.clock.read(self.now));
-        match output {
-            Output::Message { message, .. } => {
-                node.client.handle_publish(now, &message.as_incoming());
-            }
-            Output::Published { token, reason, .. } => {
-                node.client.handle_published(now, token, reason);
-            }
-            Output::Subscribed { token, reason, .. } => {
-                node.client.handle_subscribed(now, token, reason);
-            }
-            Output::Disconnected { client_id } => {
-                node.client.handle_disconnected(now);
-                node.reconnect_at = Some(self.now + self.reconnect_after);
-                // The broker tells the store, as one that hosts it would.
-                self.store.store.handle_client_gone(&client_id);
-                self.trace(|| Traced::Gone(client_id));
-            }
-        }
-    }
-
-    fn store_now(&self) -> Now {
-        Now::new(self.now, self.store.clock.read(self.now))
     }
 }

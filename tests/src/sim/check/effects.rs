@@ -19,8 +19,8 @@ pub fn check(history: &History, wire: &Wire) -> Result<(), String> {
         return Err(format!("{} completions of {op:?}", op.completions));
     }
     for (name, exchange) in &wire.exchanges {
-        // A read has no effect, and a duplicate of it may well find another value. Neither is counted.
-        if exchange.kind == CommandKind::Get {
+        // Neither has an effect that a second time would add to; a duplicate may well find another value, or room now.
+        if matches!(exchange.kind, CommandKind::Get | CommandKind::Observe) {
             continue;
         }
         if let Some((first, rest)) = exchange.replies.split_first()

@@ -38,7 +38,7 @@ fn check_changes<'a>(
                 fences.insert(&change.key, token);
             }
             (Effect::Set(_), None) => {}
-            (Effect::Deleted | Effect::Expired, _) => {
+            (Effect::Deleted | Effect::Expired | Effect::Lost, _) => {
                 fences.remove(&change.key);
             }
         }

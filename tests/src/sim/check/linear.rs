@@ -13,17 +13,18 @@ use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Command, Condition, Refusal, Reply, ServiceError};
 
 use super::search::{self, Step};
-use crate::sim::{Change, Effect, History, Moment, Op};
+use crate::sim::{Change, Effect, History, Moment, Op, Restart};
 
-/// Checks every key of a history. The log of the store only hints at which order to try first.
+/// Checks every key of a history. The log of the store only hints at which order to try first. A value that was set on
+/// a condition may live its whole time again from each restart on.
 ///
 /// # Errors
 /// The first key without such an order, and its operations.
-pub fn check(history: &History, log: &[Change]) -> Result<(), String> {
+pub fn check(history: &History, log: &[Change], restarts: &[Restart]) -> Result<(), String> {
     for key in history.keys() {
         let ops: Vec<&Op> = history.ops.iter().filter(|op| *op.key() == key).collect();
         let log: Vec<&Change> = log.iter().filter(|change| change.key == key).collect();
-        check_key(&ops, &log).map_err(|why| {
+        check_key(&ops, &log, restarts).map_err(|why| {
             let ops: Vec<String> = ops.iter().map(|op| format!("    {op:?}\n")).collect();
             format!("key {key:?}: {why}\n{}", ops.concat())
         })?;
@@ -31,7 +32,7 @@ pub fn check(history: &History, log: &[Change]) -> Result<(), String> {
     Ok(())
 }
 
-fn check_key(ops: &[&Op], log: &[&Change]) -> Result<(), String> {
+fn check_key(ops: &[&Op], log: &[&Change], restarts: &[Restart]) -> Result<(), String> {
     let (mut calls, mut names) = (Vec::new(), BTreeMap::new());
     for op in ops {
         if let Some(call) = call(op)? {
@@ -49,10 +50,12 @@ fn check_key(ops: &[&Op], log: &[&Change]) -> Result<(), String> {
             }
             Effect::Deleted => Some(Step::Remove { call: call? }),
             Effect::Expired => Some(Step::Expire),
+            // Nothing is promised across a loss, so nobody asks.
+            Effect::Lost => None,
         }
     };
     let hint: Vec<Step> = log.iter().map_while(step).collect();
-    search::search(&calls, &chain, &hint)
+    search::search(&calls, &chain, &hint, restarts)
 }
 
 /// An operation as the search sees it.
@@ -104,9 +107,9 @@ fn call(op: &Op) -> Result<Option<Call>, String> {
             ServiceError::Known(Refusal::FencingTokenLower | Refusal::FencingTokenRequired) => {
                 (Does::See(Seen::Fenced), true)
             }
-            ServiceError::Known(Refusal::TimestampSkew | Refusal::FencingTokenSkew) => {
-                return Ok(None);
-            }
+            ServiceError::Known(
+                Refusal::TimestampSkew | Refusal::FencingTokenSkew | Refusal::QuotaExceeded,
+            ) => return Ok(None),
             error => return Err(format!("{error:?} answers {op:?}")),
         },
         Outcome::Replied { reply, version } => (answered(op, reply, version.clone())?, true),

@@ -74,7 +74,7 @@ fn refused(mut op: Op, refusal: Refusal) -> Op {
 }
 
 fn is_linear(ops: Vec<Op>) -> bool {
-    check(&History { ops, ..History::default() }, &[]).is_ok()
+    check(&History { ops, ..History::default() }, &[], &[]).is_ok()
 }
 
 #[test]

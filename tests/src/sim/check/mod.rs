@@ -8,18 +8,23 @@ pub mod watches;
 
 mod search;
 
-use super::{Check, Report, Violation};
+use super::{Check, Mix, Report, Violation};
 
 /// Every check, each by itself: what one finds does not hide what another would.
 pub(super) fn all(report: &mut Report) {
     let Report { history, wire, truth, scenario, .. } = &*report;
+    let quota = scenario.mix == Mix::Quota;
+    // No order explains a value that is gone.
+    let linear = if wire.losses.is_empty() {
+        linear::check(history, truth.log(), truth.restarts())
+    } else {
+        Ok(())
+    };
     let found = [
-        (Check::Store, versions::conformance(wire)),
-        (Check::Linear, linear::check(history, truth.log())),
-        (
-            Check::Watches,
-            watches::check(history, truth, scenario.mix.delivery(), scenario.transit_max()),
-        ),
+        (Check::Store, versions::conformance(wire, quota)),
+        (Check::Linear, linear),
+        (Check::Watches, watches::check(history, truth, watches::Allowance::of(scenario))),
+        (Check::Watches, watches::quiet_after_stop(wire, scenario.mix.delivery())),
         (Check::Effects, effects::check(history, wire)),
         (Check::Fencing, fencing::check(history, truth)),
         (Check::Versions, versions::check(wire)),

@@ -13,6 +13,7 @@ use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::Condition;
 
 use super::linear::{Call, Does, Seen, Segment};
+use crate::sim::Restart;
 
 /// States visited before the search gives up, and says so.
 const BUDGET: usize = 20_000;
@@ -33,6 +34,7 @@ pub(super) fn search(
     calls: &[Call],
     chain: &[(Version, Segment)],
     hint: &[Step],
+    restarts: &[Restart],
 ) -> Result<(), String> {
     let mut events: Vec<Event> = Vec::new();
     for (number, call) in calls.iter().enumerate() {
@@ -41,7 +43,7 @@ pub(super) fn search(
         events.extend(call.returned.map(|returned| point(returned.order, returned.at, true)));
     }
     events.sort_by_key(|event| event.order);
-    let search = Search { calls, chain, hint, events };
+    let search = Search { calls, chain, hint, restarts, events };
     let mut open = vec![Config::default()];
     let mut visited = BTreeSet::new();
     let mut furthest = 0;
@@ -66,6 +68,7 @@ struct Search<'a> {
     calls: &'a [Call],
     chain: &'a [(Version, Segment)],
     hint: &'a [Step],
+    restarts: &'a [Restart],
     events: Vec<Event>,
 }
 
@@ -155,7 +158,8 @@ impl Search<'_> {
 
     /// A known operation found the value alive, so it was not set too early for that.
     fn witness(&self, held: &mut Held, call: &Call, floor: &mut u64) {
-        if let Some(px) = self.px(held) {
+        let px = self.px(held).filter(|_| !self.may_be_prolonged(held));
+        if let Some(px) = px {
             held.earliest = held.earliest.max((call.invoked.at + 1).saturating_sub(px));
         }
         *floor = (*floor).max(call.invoked.at).max(held.earliest);
@@ -290,7 +294,25 @@ impl Search<'_> {
 
     /// When the value has expired for certain.
     fn latest_end(&self, held: &Held) -> Option<u64> {
-        self.px(held).map(|px| held.latest + px)
+        let px = self.px(held)?;
+        let restarts = self.restarts.iter().filter(|_| self.is_lease(held));
+        let prolonged = |end: u64, restart: &Restart| match restart.from <= end {
+            true => end.max(restart.at + px),
+            false => end,
+        };
+        Some(
+            restarts
+                .filter(|restart| restart.at >= held.earliest)
+                .fold(held.latest + px, prolonged),
+        )
+    }
+
+    fn may_be_prolonged(&self, held: &Held) -> bool {
+        self.is_lease(held) && self.restarts.iter().any(|restart| restart.at >= held.earliest)
+    }
+
+    fn is_lease(&self, held: &Held) -> bool {
+        matches!(&self.calls[held.setter].does, Does::Set { condition, .. } if *condition != Condition::Always)
     }
 
     fn px(&self, held: &Held) -> Option<u64> {

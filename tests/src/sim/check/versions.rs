@@ -2,11 +2,11 @@
 //! is greater than its request's timestamp, and that every answer is the one the naive store gives.
 
 use bytes::Bytes;
-use statestore_proto::message::{CommandKind, Reply};
+use statestore_proto::message::{CommandKind, Refusal, Reply, ServiceError};
 
-use crate::sim::{Exchange, Wire};
+use crate::sim::{Answer, Exchange, Wire};
 
-/// Checks the versions of all writes that were answered.
+/// Checks the versions of all writes that were answered. A store that has lost everything begins anew.
 ///
 /// # Errors
 /// What is wrong first.
@@ -20,7 +20,11 @@ pub fn check(wire: &Wire) -> Result<(), String> {
     let mut sets: Vec<&Exchange> = wire.exchanges.values().filter(done).collect();
     sets.sort_by_key(|exchange| exchange.first);
     let mut last = None;
+    let mut losses = wire.losses.iter().peekable();
     for exchange in sets {
+        while losses.next_if(|before| **before < exchange.first).is_some() {
+            last = None;
+        }
         let version = exchange.replies.first().and_then(|reply| reply.version.as_ref());
         if version.is_none() {
             return Err(format!("a write was answered without a version: {exchange:?}"));
@@ -36,15 +40,19 @@ pub fn check(wire: &Wire) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks every answer against the naive store's.
+/// Checks every answer against the naive store's. Registrations may be refused for a quota only where there is one.
 ///
 /// # Errors
 /// What is wrong first.
-pub fn conformance(wire: &Wire) -> Result<(), String> {
+pub fn conformance(wire: &Wire, quota: bool) -> Result<(), String> {
     for (name, exchange) in &wire.exchanges {
         // The naive store keeps no registrations; what those do shows in what watches are told.
         if matches!(exchange.kind, CommandKind::Observe | CommandKind::Unobserve) {
-            if let Some(reply) = exchange.replies.iter().find(|reply| !is_plain(&reply.payload)) {
+            let is_full = |reply: &&Answer| {
+                quota && exchange.kind == CommandKind::Observe && is_refused(&reply.payload)
+            };
+            let plain = |reply: &&Answer| is_plain(&reply.payload) || is_full(reply);
+            if let Some(reply) = exchange.replies.iter().find(|reply| !plain(reply)) {
                 return Err(format!("{name:?}: {reply:?} to a registration"));
             }
             continue;
@@ -59,6 +67,11 @@ pub fn conformance(wire: &Wire) -> Result<(), String> {
 
 fn is_plain(payload: &Bytes) -> bool {
     matches!(Reply::decode(payload, CommandKind::Unobserve), Ok(Reply::Done | Reply::NotObserved))
+}
+
+fn is_refused(payload: &Bytes) -> bool {
+    let full = Reply::Error(ServiceError::Known(Refusal::QuotaExceeded));
+    Reply::decode(payload, CommandKind::Observe) == Ok(full)
 }
 
 #[cfg(test)]
@@ -104,8 +117,8 @@ mod tests {
     #[test]
     fn other_answers_are_noticed() {
         let mut wire = wire(&[("5:0:c", Some("5:1:s"))]);
-        assert_eq!(conformance(&wire), Ok(()));
+        assert_eq!(conformance(&wire, false), Ok(()));
         wire.exchanges.values_mut().for_each(|exchange| exchange.expected = vec![answer(None)]);
-        assert!(conformance(&wire).is_err());
+        assert!(conformance(&wire, false).is_err());
     }
 }

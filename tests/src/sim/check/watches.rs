@@ -5,27 +5,58 @@
 
 use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::hlc::Version;
+use statestore_proto::message::{Refusal, ServiceError};
 
-use crate::sim::{Change, Delivery, Effect, History, Note, Truth, Watched, What};
+use crate::sim::{
+    Change, Delivery, Effect, History, Mix, Note, Scenario, Truth, Watched, What, Wire,
+};
 
-/// Checks every watch of a history, by what can be promised under this delivery. No message takes longer from sender to
-/// receiver than `transit_max` milliseconds.
+/// What a run allows and another does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    /// What can be promised.
+    pub delivery: Delivery,
+    /// No message takes longer from sender to receiver, in milliseconds.
+    pub transit_max: u64,
+    /// Whether a watch may end because there is no room for it.
+    pub quota: bool,
+}
+
+impl Allowance {
+    /// What a scenario allows.
+    #[must_use]
+    pub fn of(scenario: &Scenario) -> Self {
+        Self {
+            delivery: scenario.mix.delivery(),
+            transit_max: scenario.transit_max(),
+            quota: scenario.mix == Mix::Quota,
+        }
+    }
+}
+
+/// Checks every watch of a history, by what can be promised.
 ///
 /// # Errors
 /// The first watch that was told wrong, what it was told, and what was true.
-pub fn check(
-    history: &History,
-    truth: &Truth,
-    delivery: Delivery,
-    transit_max: u64,
-) -> Result<(), String> {
+pub fn check(history: &History, truth: &Truth, allowance: Allowance) -> Result<(), String> {
     for watched in &history.watches {
         let log: Vec<&Change> =
             truth.log().iter().filter(|change| change.key == watched.key).collect();
-        let follower = Follower::new(&log, delivery, transit_max);
+        let follower = Follower::new(&log, truth.losses(), allowance);
         follower.check(watched).map_err(|why| describe(watched, &log, &why))?;
     }
     Ok(())
+}
+
+/// Checks that no notification came after the answer to the STOP that ended its registration, where order is promised.
+///
+/// # Errors
+/// The topic of the first that did.
+pub fn quiet_after_stop(wire: &Wire, delivery: Delivery) -> Result<(), String> {
+    match wire.after_stop.first().filter(|_| delivery == Delivery::InOrder) {
+        Some(topic) => Err(format!("a notification after the answer to its STOP: {topic}")),
+        None => Ok(()),
+    }
 }
 
 fn describe(watched: &Watched, log: &[&Change], why: &str) -> String {
@@ -47,12 +78,15 @@ fn describe(watched: &Watched, log: &[&Change], why: &str) -> String {
 /// Follows one watch. A place is a number of changes: the state of the key after so many of them.
 struct Follower<'a> {
     log: &'a [&'a Change],
+    /// When stores were replaced by ones that have nothing, and whose versions begin anew.
+    losses: &'a [u64],
     delivery: Delivery,
     transit_max: u64,
+    quota: bool,
     /// The place that was told last; `None` is somewhere where the key is absent.
     told: Option<usize>,
-    /// The newest version told, and whether it was told as gone.
-    newest: Option<(Version, bool)>,
+    /// The newest version told, of which store, and whether it was told as gone.
+    newest: Option<(usize, Version, bool)>,
     /// While live: places that the watch may be at.
     live: Option<Vec<usize>>,
     /// Whether the watch went live on an absent key and was told nothing since.
@@ -62,11 +96,14 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    const fn new(log: &'a [&'a Change], delivery: Delivery, transit_max: u64) -> Self {
+    const fn new(log: &'a [&'a Change], losses: &'a [u64], allowance: Allowance) -> Self {
+        let Allowance { delivery, transit_max, quota } = allowance;
         Self {
             log,
+            losses,
             delivery,
             transit_max,
+            quota,
             told: None,
             newest: None,
             live: None,
@@ -97,7 +134,7 @@ impl<'a> Follower<'a> {
         match &note.what {
             What::Told(WatchEvent::Changed { value, version }) => {
                 let told = (value.as_deref(), version.as_ref());
-                self.order(told)?;
+                self.order(note, told)?;
                 if self.live.is_some() {
                     self.changed_live(note, told)
                 } else {
@@ -112,7 +149,11 @@ impl<'a> Follower<'a> {
             }
             What::Told(WatchEvent::Ended(end)) => {
                 self.ended = true;
-                let expected = self.stopped && *end == WatchEnd::Stopped;
+                let full = WatchEnd::Refused(ServiceError::Known(Refusal::QuotaExceeded));
+                let expected = match end {
+                    WatchEnd::Stopped => self.stopped,
+                    other => self.quota && *other == full,
+                };
                 if expected { Ok(()) } else { Err(format!("ended by itself: {end:?}")) }
             }
             What::Ready if self.live.is_some() => Err("reconnected without a gap".into()),
@@ -125,11 +166,19 @@ impl<'a> Follower<'a> {
     }
 
     /// What is told comes after what was told before: a deletion has the version of what it deletes.
-    fn order(&mut self, (value, version): (Option<&[u8]>, Option<&Version>)) -> Result<(), String> {
+    fn order(
+        &mut self,
+        note: &Note,
+        (value, version): (Option<&[u8]>, Option<&Version>),
+    ) -> Result<(), String> {
         let Some(version) = version else {
             return if value.is_some() { Err("a value without version".into()) } else { Ok(()) };
         };
-        let this = (version.clone(), value.is_none());
+        let is_it =
+            |change: &&&Change| change.version == *version.hlc() && change.at <= note.moment.at;
+        let set = self.log.iter().rfind(is_it);
+        let store = set.map_or(0, |set| self.losses.iter().filter(|at| **at < set.at).count());
+        let this = (store, version.clone(), value.is_none());
         match &self.newest {
             Some(newest) if this <= *newest => Err(format!("{this:?} told after {newest:?}")),
             _ => {
@@ -215,6 +264,12 @@ impl<'a> Follower<'a> {
                     && self.log.get(*place).is_none_or(|change| change.at >= earliest)
             })
             .collect();
+        // A value of the store before may have a greater version than what this one holds, and no version says so.
+        let may_be_of_another = self.losses.iter().any(|at| *at <= note.moment.at);
+        if places.is_empty() && may_be_of_another {
+            self.live = Some((0..=self.log.len()).collect());
+            return Ok(());
+        }
         if places.is_empty() {
             return Err("live with what was out of date".into());
         }

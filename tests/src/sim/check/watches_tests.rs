@@ -4,7 +4,7 @@ use bytes::Bytes;
 use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::hlc::Version;
 
-use super::Follower;
+use super::{Allowance, Follower};
 use crate::sim::{Change, Delivery, Effect, Moment, Note, Watched, What};
 
 const KEY: Bytes = Bytes::from_static(b"k");
@@ -46,7 +46,7 @@ fn verdict(delivery: Delivery, notes: &[(u64, What)]) -> Result<(), String> {
     let watched = Watched { client: 0, key: KEY, notes: notes.iter().map(note).collect() };
     let log = log();
     let log: Vec<&Change> = log.iter().collect();
-    Follower::new(&log, delivery, 2).check(&watched)
+    Follower::new(&log, &[], Allowance { delivery, transit_max: 2, quota: false }).check(&watched)
 }
 
 fn is_good(notes: &[(u64, What)]) -> bool {

@@ -1,0 +1,129 @@
+//! Limits to the very byte, and what a store says of itself.
+
+use statestore_proto::hlc::NodeId;
+use statestore_proto::limits::StoreLimits;
+use statestore_tests::ask::{Ask, Told};
+use statestore_tests::counting::live_bytes;
+
+use super::{OK, Rig, del, error, get, observe, set};
+
+const QUOTA: &str = "the quota has been exceeded";
+
+#[test]
+fn a_key_may_be_as_long_as_its_limit() {
+    let limits = StoreLimits { key_bytes_max: 5, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    assert_eq!(rig.answer("c", &observe("12345")), OK);
+    assert_eq!(rig.answer("c", &observe("123456")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("12345", "v")), OK);
+    assert_eq!(rig.answer("c", &set("123456", "v")), error(QUOTA).0);
+}
+
+#[test]
+fn keys_and_values_may_be_as_many_bytes_as_their_limit() {
+    let limits = StoreLimits { bytes_max: 10, keys_max: 2, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    assert_eq!(rig.store.bytes(), 0);
+    assert_eq!(rig.answer("c", &set("key", "123456")), OK);
+    assert_eq!(rig.store.bytes(), 9);
+    assert_eq!(rig.answer("c", &set("key", "12345678")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "1234567")), OK);
+    assert_eq!(rig.store.bytes(), 10);
+    assert_eq!(rig.answer("c", &set("l", "")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "12345")), OK);
+    assert_eq!(rig.answer("c", &set("l", "1")), OK);
+    assert_eq!((rig.store.bytes(), rig.store.len()), (10, 2));
+    assert_eq!(rig.answer("c", &del("key")), r":1\r\n");
+    assert_eq!((rig.store.bytes(), rig.store.len()), (2, 1));
+}
+
+/// Whether the first of two writes of equal length is still known when it comes again.
+fn remembers_both(reply_bytes_max: usize) -> bool {
+    let limits = StoreLimits { reply_bytes_max, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let asks = [rig.ask("c", &set("a", "1")), rig.ask("c", &set("b", "2"))];
+    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
+    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
+    rig.store.counters().repeated() == 2
+}
+
+#[test]
+fn answers_may_be_as_many_bytes_as_their_limit() {
+    let one = |reply_bytes_max: usize| {
+        let limits = StoreLimits { reply_bytes_max, ..StoreLimits::default() };
+        let mut rig = Rig::limited(limits);
+        let ask = rig.ask("c", &set("a", "1"));
+        assert_eq!((rig.all(&ask).1.0, rig.all(&ask).1.0), (OK.into(), OK.into()));
+        rig.store.counters().repeated() == 1
+    };
+    let least = (0..10_000).find(|bytes| one(*bytes)).expect("one answer is small");
+    assert!(remembers_both(2 * least), "two take exactly twice as much");
+    assert!(!remembers_both(2 * least - 1));
+}
+
+#[test]
+fn versions_of_the_store_itself_take_no_room_of_their_own() {
+    let each = |token: Option<&str>| {
+        let limits = StoreLimits { replies_max: 0, ..StoreLimits::default() };
+        let mut rig = Rig::limited(limits);
+        let before = live_bytes();
+        for number in 0..1_000 {
+            let mut ask: Ask = rig.ask("c", &set(&format!("key {number:04}"), "value"));
+            ask.token = token.map(Into::into);
+            assert_eq!(rig.all(&ask).1.0, OK);
+        }
+        (live_bytes() - before) / 1_000
+    };
+    let (plain, fenced) = (each(None), each(Some("1:0:c")));
+    assert!(plain + 64 < fenced, "{plain} bytes a key, with a token {fenced}");
+}
+
+#[test]
+fn what_is_dropped_is_counted_together() {
+    let mut rig = Rig::limited(StoreLimits {
+        watches_per_key_max: 1,
+        outgoing_max: 0,
+        ..StoreLimits::default()
+    });
+    let ask = rig.ask("c", &get("k"));
+    let spoilt = |times: usize, spoil: fn(&mut Ask)| {
+        let mut ask = ask.clone();
+        spoil(&mut ask);
+        vec![ask; times]
+    };
+    rig.millis = 5_000;
+    let waited = |ask: &mut Ask| {
+        (ask.expiry, ask.arrived) = (Some(1), Some(statestore_proto::time::Instant::default()));
+    };
+    let dropped = [
+        spoilt(1, |ask| ask.topic = "elsewhere".into()),
+        spoilt(2, |ask| ask.response_topic = None),
+        spoilt(4, |ask| ask.response_topic = Some(String::new())),
+        spoilt(8, waited),
+    ];
+    for ask in dropped.concat() {
+        rig.hand(&ask);
+    }
+    assert_eq!(rig.store.counters().dropped(), 15);
+    while rig.store.is_ready() {
+        ask.hand_to(rig.now(), &mut rig.store);
+    }
+    (0..16).for_each(|_| _ = ask.hand_to(rig.now(), &mut rig.store));
+    let counters = rig.store.counters();
+    assert_eq!((counters.dropped(), counters.overloaded), (31, 16));
+    let answers = Told::drain(&mut rig.store);
+    assert!(answers.iter().all(|told| !matches!(told, Told::Notification { .. })));
+}
+
+#[test]
+fn node_ids_are_ordered_by_their_bytes() {
+    let node = |id| NodeId::new(id).expect("a plain id");
+    let long = "a node id that is too long to be kept in place";
+    let ordered = ["A", "B", "StateStore", "a", long, "b", "ä"].map(node);
+    for (at, one) in ordered.iter().enumerate() {
+        for (other_at, other) in ordered.iter().enumerate() {
+            assert_eq!(one.partial_cmp(other), Some(at.cmp(&other_at)), "{one:?} {other:?}");
+            assert_eq!((one < other, one == other), (at < other_at, at == other_at));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What goes wrong beside the network: clocks, crashes, pauses, and another store.
+
+use std::time::Duration;
+
+use super::{Run, store_config};
+use crate::sim::scenario::{self, Mix};
+use crate::sim::twin::Twin;
+
+impl Run {
+    /// Sets a clock to another time, forward or back.
+    pub(super) fn jump(&mut self, actor: usize) {
+        let clock = scenario::clock(&mut self.rng, true);
+        self.set_clock(actor, clock);
+    }
+
+    fn set_clock(&mut self, actor: usize, clock: statestore_loopback::Clock) {
+        if self.rng.u8(0..4) > 0 {
+            self.world.set_client_clock(self.actors[actor].index, clock);
+        } else if self.scenario.store_clock_steps() {
+            self.world.set_store_clock(clock);
+        }
+    }
+
+    /// What the mix is about.
+    pub(super) fn trouble(&mut self, actor: usize) {
+        match self.scenario.mix {
+            Mix::Durable => self.crash(),
+            Mix::ClockSteps => {
+                let clock = scenario::far_clock(&mut self.rng);
+                self.set_clock(actor, clock);
+            }
+            Mix::Pauses => self.pause(actor),
+            Mix::Takeover => self.take_over(),
+            _ => {}
+        }
+    }
+
+    /// Goes on, half of the time, until something is being written, and a moment more.
+    fn wait_for_a_commit(&mut self) {
+        if self.rng.bool() {
+            return;
+        }
+        let limit = self.world.now() + Duration::from_millis(500);
+        while !self.world.is_writing() && self.world.step(limit) {
+            self.tap();
+        }
+        let moment = Duration::from_millis(self.rng.u64(0..=15));
+        self.wait(moment);
+    }
+
+    fn crash(&mut self) {
+        self.wait_for_a_commit();
+        let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
+        self.world.crash_store(config);
+        self.truth.crash(self.now(), self.world.persisted());
+        self.tap();
+    }
+
+    fn take_over(&mut self) {
+        self.wait_for_a_commit();
+        let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
+        let restored = self.scenario.restored;
+        self.world.take_over(config, restored && self.twin != Twin::Amnesia);
+        if restored {
+            self.truth.crash(self.now(), self.world.persisted());
+        } else {
+            self.truth.lose(self.now());
+            self.wire.lose();
+        }
+        self.tap();
+    }
+
+    /// Longer than the leases and time-outs here, or not; somebody may be paused already and stays so for longer.
+    fn pause(&mut self, actor: usize) {
+        let duration = Duration::from_millis(self.rng.u64(100..=6_000));
+        if self.rng.u8(0..3) == 0 {
+            self.world.pause_store(duration);
+        } else {
+            self.world.pause_client(self.actors[actor].index, duration);
+        }
+    }
+}
