@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::debug;
 use crate::hlc::{FencingToken, Hlc};
-use crate::message::property;
+use crate::message::{Incarnation, property};
 use crate::time::Instant;
 
 /// Quality of service of a PUBLISH. Everything a machine of this crate sends is [`AtLeastOnce`](Self::AtLeastOnce).
@@ -77,6 +77,7 @@ pub(crate) struct Properties<'a> {
     pub(crate) status: Option<&'a str>,
     pub(crate) persist: bool,
     pub(crate) has_protocol_version: bool,
+    pub(crate) incarnation: Option<&'a str>,
 }
 
 impl<'a> Incoming<'a> {
@@ -110,6 +111,7 @@ impl<'a> Incoming<'a> {
             property::STATUS => known.status = known.status.or(Some(value)),
             property::PERSIST => known.persist |= value == property::PERSIST_VALUE,
             property::PROTOCOL_VERSION => known.has_protocol_version = true,
+            property::INCARNATION => known.incarnation = known.incarnation.or(Some(value)),
             _ => {}
         }
     }
@@ -123,6 +125,12 @@ impl<'a> Incoming<'a> {
             .filter(|waited| !waited.is_zero());
         let allowed = self.message_expiry.map(|seconds| Duration::from_secs(seconds.into()));
         waited.zip(allowed).is_some_and(|(waited, allowed)| waited >= allowed)
+    }
+
+    /// Which incarnation of its store a reply or notification says that it comes from.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.properties.incarnation.and_then(Incarnation::parse)
     }
 
     /// The client id that the sender claims in `__srcId`. Any publisher can set it.
@@ -257,8 +265,8 @@ pub struct Publish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Request { source: Arc<str>, fencing_token: Option<FencingToken>, persist: bool },
-    Reply,
-    Notification { client_id: Arc<str> },
+    Reply { incarnation: Option<Incarnation> },
+    Notification { client_id: Arc<str>, incarnation: Option<Incarnation> },
 }
 
 impl Publish {
@@ -267,18 +275,27 @@ impl Publish {
         let timestamp =
             self.timestamp.as_ref().map(|hlc| (property::TIMESTAMP, PropertyValue::Hlc(hlc)));
         let text = |name, value| Some((name, PropertyValue::Text(value)));
+        let said = |incarnation: &Option<_>| {
+            incarnation.map(|said| (property::INCARNATION, PropertyValue::Incarnation(said)))
+        };
         let rest = match &self.purpose {
             Purpose::Request { source, fencing_token, persist } => [
                 text(property::SOURCE_ID, source),
                 text(property::PROTOCOL_VERSION, property::PROTOCOL_VERSION_VALUE),
+                text(property::INCARNATION, ""),
                 fencing_token
                     .as_ref()
                     .map(|token| (property::FENCING_TOKEN, PropertyValue::Hlc(token.hlc()))),
                 persist
                     .then_some((property::PERSIST, PropertyValue::Text(property::PERSIST_VALUE))),
             ],
-            Purpose::Reply => [text(property::STATUS, property::STATUS_VALUE), None, None, None],
-            Purpose::Notification { .. } => [None, None, None, None],
+            Purpose::Reply { incarnation } => {
+                let status = text(property::STATUS, property::STATUS_VALUE);
+                [status, said(incarnation), None, None, None]
+            }
+            Purpose::Notification { incarnation, .. } => {
+                [said(incarnation), None, None, None, None]
+            }
         };
         timestamp.into_iter().chain(rest.into_iter().flatten())
     }
@@ -287,8 +304,8 @@ impl Publish {
     #[must_use]
     pub const fn recipient(&self) -> Option<&Arc<str>> {
         match &self.purpose {
-            Purpose::Notification { client_id } => Some(client_id),
-            Purpose::Request { .. } | Purpose::Reply => None,
+            Purpose::Notification { client_id, .. } => Some(client_id),
+            Purpose::Request { .. } | Purpose::Reply { .. } => None,
         }
     }
 }
@@ -315,6 +332,8 @@ pub enum PropertyValue<'a> {
     Text(&'a str),
     /// A clock value.
     Hlc(&'a Hlc),
+    /// Which run of a store it comes from.
+    Incarnation(Incarnation),
 }
 
 impl fmt::Display for PropertyValue<'_> {
@@ -322,6 +341,7 @@ impl fmt::Display for PropertyValue<'_> {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Hlc(hlc) => fmt::Display::fmt(hlc, f),
+            Self::Incarnation(incarnation) => fmt::Display::fmt(incarnation, f),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The rules of the client, one by one.
 
+mod incarnation;
 mod renewal;
 mod requests;
 mod watches;
@@ -19,11 +20,13 @@ const ID: &str = "client-id1";
 struct Rig {
     client: Client,
     millis: u64,
+    /// What the store says of itself on replies and notifications.
+    incarnation: Option<&'static str>,
 }
 
 impl Rig {
     fn with(config: ClientConfig) -> Self {
-        Self { client: Client::new(config), millis: 0 }
+        Self { client: Client::new(config), millis: 0, incarnation: None }
     }
 
     fn offline() -> Self {
@@ -102,6 +105,9 @@ impl Rig {
         if let Some(version) = version {
             incoming.user_property("__ts", version);
         }
+        if let Some(incarnation) = self.incarnation {
+            incoming.user_property("statestore-incarnation", incarnation);
+        }
         self.client.handle_publish(self.now(), &incoming);
     }
 
@@ -119,6 +125,9 @@ impl Rig {
         let mut incoming = Incoming::new(&topic, &payload);
         if let Some(version) = version {
             incoming.user_property("__ts", version);
+        }
+        if let Some(incarnation) = self.incarnation {
+            incoming.user_property("statestore-incarnation", incarnation);
         }
         self.client.handle_publish(self.now(), &incoming);
     }

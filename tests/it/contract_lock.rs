@@ -110,7 +110,10 @@ impl Rig {
     }
 
     fn outcome(&self, what: u8, how: u8) -> Result<Outcome, SubmitError> {
-        let replied = |reply| Ok(Outcome::Replied { reply, version: self.version(how) });
+        let replied = |reply| {
+            let version = self.version(how);
+            Ok(Outcome::Replied { reply, version, incarnation: None })
+        };
         match what {
             0..=119 => replied(Reply::Done),
             120..=149 => replied(Reply::NotApplied),

@@ -2,6 +2,7 @@
 
 mod holding;
 mod leaving;
+mod replaced;
 mod waiting;
 
 use std::time::Duration;
@@ -40,7 +41,7 @@ fn token(wall: u64) -> FencingToken {
 }
 
 fn replied(reply: Reply<Bytes>, wall: Option<u64>) -> Result<Outcome, SubmitError> {
-    Ok(Outcome::Replied { reply, version: wall.map(version) })
+    Ok(Outcome::Replied { reply, version: wall.map(version), incarnation: None })
 }
 
 fn done(wall: u64) -> Result<Outcome, SubmitError> {
@@ -142,7 +143,11 @@ impl Rig {
 fn a_holder_is_read_back_from_its_value() {
     let held = |value: &'static str| {
         let reply = Reply::Value(Bytes::from_static(value.as_bytes()));
-        match Holder::of_outcome(&Outcome::Replied { reply, version: Some(version(4)) }) {
+        match Holder::of_outcome(&Outcome::Replied {
+            reply,
+            version: Some(version(4)),
+            incarnation: None,
+        }) {
             Observed::Held(holder) => holder,
             other => panic!("{other:?}"),
         }
@@ -165,7 +170,7 @@ fn a_holder_is_read_back_from_its_value() {
         let holder = held(strange);
         assert_eq!((holder.name(), holder.nonce()), (strange.as_bytes(), None), "{strange}");
     }
-    let absent = Outcome::Replied { reply: Reply::Absent, version: None };
+    let absent = Outcome::Replied { reply: Reply::Absent, version: None, incarnation: None };
     assert_eq!(Holder::of_outcome(&absent), Observed::Free);
     assert_eq!(Holder::of_outcome(&Outcome::Unknown), Observed::Unknown);
     assert!(matches!(Holder::query("k").command(), Command::Get { key } if key == "k"));

@@ -30,7 +30,7 @@ const FORBIDDEN: [&str; 14] = [
 ];
 
 /// Names that stand in one place of the core only.
-const PROPERTY_NAMES: [&str; 8] = [
+const PROPERTY_NAMES: [&str; 9] = [
     "\"__ts\"",
     "\"__ft\"",
     "\"__stat\"",
@@ -39,6 +39,7 @@ const PROPERTY_NAMES: [&str; 8] = [
     "\"aio-persistence\"",
     "\"$partition\"",
     "\"$high_priority\"",
+    "\"statestore-incarnation\"",
 ];
 
 /// A file of the repository: its path from the root, with slashes, and its text.

@@ -33,6 +33,8 @@ pub struct Ask {
     pub deployed: bool,
     /// Whether `aio-persistence` is `true`.
     pub persist: bool,
+    /// What it says when it asks which incarnation of the store answers.
+    pub incarnation: Option<String>,
     /// Message expiry interval in seconds.
     pub expiry: Option<u32>,
     /// When it arrived, if it waited.
@@ -57,6 +59,7 @@ impl Ask {
             source: None,
             deployed: true,
             persist: false,
+            incarnation: None,
             expiry: None,
             arrived: None,
             delivery: Some(number),
@@ -82,6 +85,7 @@ impl Ask {
             source: find(property::SOURCE_ID),
             deployed: find(property::PROTOCOL_VERSION).is_some(),
             persist: find(property::PERSIST).is_some(),
+            incarnation: find(property::INCARNATION),
             expiry: message.message_expiry,
             arrived: message.arrived,
             delivery: message.delivery.map(|delivery| delivery.0),
@@ -101,6 +105,7 @@ impl Ask {
             (property::TIMESTAMP, &self.timestamp),
             (property::FENCING_TOKEN, &self.token),
             (property::SOURCE_ID, &self.source),
+            (property::INCARNATION, &self.incarnation),
         ];
         for (name, value) in texts {
             if let Some(value) = value {

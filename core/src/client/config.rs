@@ -117,8 +117,20 @@ impl ClientConfig {
     /// Registers each watch again after this time and compares what the store has with what was told; at least a
     /// millisecond, and up to a quarter earlier so that watches do not all renew at once. `None`, the default, never does.
     ///
-    /// Nobody tells a client that a store behind another party's broker was started anew: without this its watches hear
-    /// nothing more. Where the comparison shows that something was missed, the watch tells a gap.
+    /// Nobody tells a client that a store behind another party's broker was started anew and has forgotten it: without
+    /// this its watches may hear nothing more. What a renewal finds depends on the store.
+    ///
+    /// * One that says its [incarnation](crate::message::Incarnation), as the stores of this crate do when they are given
+    ///   one, is known to be another at its first message, to whatever request. Every watch then tells a gap at once and
+    ///   reads again. While it stays the same, registrations have held, and the comparison only finds what was missed when
+    ///   a store was told in error that this client is gone: a gap is told where the key is not as it was told last. Of
+    ///   that, a change that another has followed by the time of the renewal is missed without a gap.
+    /// * One that does not, as the deployed ones, may have forgotten this client between any two renewals. A gap is told at
+    ///   each renewal unless nothing can have been missed: the key has a value, still in the version told last, and no
+    ///   change was heard while it was asked. So a watch of an absent key tells a gap, and that it is live again, at each
+    ///   interval, as does one whose key changes during a renewal. Until the next renewal nothing tells that changes are
+    ///   missing; and what a store whose clock is behind that of the one before says of an absent key is taken for a late
+    ///   duplicate until then.
     #[must_use]
     pub fn renew_watches(mut self, interval: Option<Duration>) -> Self {
         self.renewal = interval.map(|interval| interval.max(Duration::from_millis(1)));

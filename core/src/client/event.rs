@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::debug;
 use crate::hlc::{ClockDriftError, FencingToken, Version};
-use crate::message::{Command, PeerError, Reply, ServiceError};
+use crate::message::{Command, Incarnation, PeerError, Reply, ServiceError};
 use crate::mqtt::ReasonCode;
 
 /// A command and how it is to be sent.
@@ -118,6 +118,8 @@ pub enum Outcome {
         reply: Reply<Bytes>,
         /// The version that came with it.
         version: Option<Version>,
+        /// Which incarnation of the store answered, if it says so.
+        incarnation: Option<Incarnation>,
     },
     /// The broker did not pass the request on: it refused it, or no store is subscribed.
     Rejected(ReasonCode),
@@ -162,6 +164,15 @@ pub enum Event {
         filter: Arc<str>,
         /// The broker's reason.
         reason: ReasonCode,
+    },
+    /// Another store answers than before: it was started anew, or another took its place. What was registered with the one
+    /// before is gone, and so is whatever it did not keep elsewhere. Watches tell a gap and register again by themselves;
+    /// tell locks, with [`Lock::handle_incarnation`](crate::lock::Lock::handle_incarnation).
+    ///
+    /// Told before all that waits to be polled. Of several that were not polled only the last is told.
+    StoreReplaced {
+        /// Its incarnation; `None` when it does not say.
+        incarnation: Option<Incarnation>,
     },
     /// An accepted request has come to its end. There is exactly one of these for each.
     Completed {

@@ -3,7 +3,7 @@
 use super::watch::State;
 use super::{Client, Event, Outcome, RequestId, Stale, correlated};
 use crate::hlc::{HlcRef, Version};
-use crate::message::{Notification, Reply};
+use crate::message::{Incarnation, Notification, Reply};
 use crate::mqtt::Incoming;
 use crate::time::Now;
 use crate::topic::ReceivedTopic;
@@ -34,11 +34,14 @@ impl Client {
         let id = id.ok_or(Stale::StrangersReply)?;
         let pending = self.pending.get(&id).filter(|pending| pending.sent);
         let kind = pending.ok_or(Stale::Reply(RequestId(id)))?.kind;
+        let incarnation = incoming.incarnation();
+        self.meet(incarnation);
         let version = self.merge(now, incoming);
         let outcome = match Reply::decode(incoming.payload, kind) {
             Ok(reply) => Outcome::Replied {
                 reply: reply.map(|slice| incoming.payload.slice_ref(slice)),
                 version,
+                incarnation,
             },
             Err(error) => Outcome::Malformed(error),
         };
@@ -52,6 +55,9 @@ impl Client {
         key: &[u8],
         incoming: &Incoming<'_>,
     ) -> Result<(), Stale> {
+        if let said @ Some(_) = incoming.incarnation() {
+            self.meet(said);
+        }
         let id = self.watches.of_key(key).ok_or(Stale::Notification)?;
         let notification =
             Notification::decode(incoming.payload).map_err(Stale::MalformedNotification)?;
@@ -64,6 +70,16 @@ impl Client {
             Notification::Deleted => (State::Absent(Some(version)), None),
         };
         self.hear(id, state, value)
+    }
+
+    /// Notes which store a message comes from, before the message is used: if it is another than before, nothing may be
+    /// told as current any more. A reply without an incarnation is from a store that has none, since every request asks.
+    fn meet(&mut self, incarnation: Option<Incarnation>) {
+        let before = self.met.replace(incarnation);
+        if before.is_some_and(|before| before != incarnation) {
+            self.replaced = Some(incarnation);
+            self.restart_watches();
+        }
     }
 
     /// The version that came with a message, merged into the clock. A drift is told and costs nothing else.

@@ -28,7 +28,8 @@
 //! let mut reply = Incoming::new(&topic, &payload);
 //! reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
 //! client.handle_publish(now, &reply);
-//! let outcome = Outcome::Replied { reply: Reply::Value(Bytes::from_static(b"value")), version: None };
+//! let reply = Reply::Value(Bytes::from_static(b"value"));
+//! let outcome = Outcome::Replied { reply, version: None, incarnation: None };
 //! assert_eq!(client.poll_event(), Some(Event::Completed { id, outcome }));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
@@ -39,6 +40,11 @@
 //! notifications are. Requests may be submitted at any time; they wait, and time out, while there is no connection. A
 //! request that was sent when its connection was lost completes as [`Outcome::Unknown`], unless the transport
 //! [keeps the session](ClientConfig::keeps_session).
+//!
+//! Each request asks the store for its [incarnation](crate::message::Incarnation). When another one answers than before,
+//! on a reply or a notification, the registrations of this client are gone: before the message is used every watch tells
+//! a gap, registers and reads again, and [`Event::StoreReplaced`] is told. A store that does not say which it is can be
+//! replaced unnoticed; [`renew_watches`](ClientConfig::renew_watches) says what its watches do about it.
 //!
 //! Each SUBSCRIBE is to be answered with [`handle_subscribed`](Client::handle_subscribed). Received messages may be
 //! acknowledged by the transport at once.
@@ -61,7 +67,7 @@ pub use event::{
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, Hlc, HybridClock};
-use crate::message::{Command, CommandKind, property};
+use crate::message::{Command, CommandKind, Incarnation, property};
 use crate::mqtt::{
     Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
 };
@@ -89,6 +95,12 @@ pub struct Client {
     /// KEYNOTIFY requests, not sent yet: they wait for a subscription of their own.
     unsent_observing: VecDeque<u64>,
     watches: Watches,
+    /// The store that answered last, by its incarnation if it says so; `None` before the first answer.
+    met: Option<Option<Incarnation>>,
+    /// The store that took its place, not told yet.
+    replaced: Option<Option<Incarnation>>,
+    /// When all watches were last begun anew for that.
+    restarted: Option<Instant>,
     events: VecDeque<Event>,
     /// Requests of the application that are pending or whose completion waits in `events`.
     accepted: usize,
@@ -152,6 +164,9 @@ impl Client {
             unsent: VecDeque::new(),
             unsent_observing: VecDeque::new(),
             watches: Watches::default(),
+            met: None,
+            replaced: None,
+            restarted: None,
             events: VecDeque::new(),
             accepted: 0,
             now: Now::default(),
@@ -212,7 +227,7 @@ impl Client {
         self.lose_connection(!session_present);
         self.connected = true;
         self.responses = self.subscribe(Arc::clone(&self.config.response_topic));
-        self.resume_watches();
+        self.resume_watches(session_present);
     }
 
     /// Takes the outcome of a SUBSCRIBE: the reason code of its SUBACK. One of an earlier connection is ignored.
@@ -301,6 +316,9 @@ impl Client {
     /// The next event, in order.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
+        if let Some(incarnation) = self.replaced.take() {
+            return Some(Event::StoreReplaced { incarnation });
+        }
         let event = self.events.pop_front().or_else(|| self.next_lagging_event())?;
         if matches!(event, Event::Completed { .. }) {
             self.accepted -= 1;

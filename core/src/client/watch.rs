@@ -20,8 +20,10 @@ pub(super) struct Watch {
     told: Option<State>,
     /// The newest state heard of since registering, not told yet.
     heard: Option<(State, Option<Bytes>)>,
-    /// Whether that was heard after the read was sent.
+    /// Whether something was heard after the read was sent.
     heard_since_read: bool,
+    /// Whether something was heard after a live watch began to renew its registration.
+    heard_since_renewal: bool,
     /// Whether an unclosed gap was told; a watch begins with one that needs no telling.
     pub(super) gap: bool,
     /// Whether an event found no room.
@@ -103,6 +105,7 @@ impl Watch {
             told: Some(State::Absent(None)),
             heard: None,
             heard_since_read: false,
+            heard_since_renewal: false,
             gap: true,
             lagging: false,
             request: None,
@@ -110,15 +113,29 @@ impl Watch {
         }
     }
 
+    /// Notes that KEYNOTIFY is sent while changes go on being reported.
+    pub(super) const fn renew(&mut self) {
+        self.heard_since_renewal = false;
+    }
+
     /// Notes that a read is sent while changes go on being reported.
     pub(super) const fn compare(&mut self) {
         self.heard_since_read = false;
     }
 
-    /// Whether a read that was sent while changes were reported shows that some were not.
+    /// Whether a read that was sent while changes were reported shows that some were not. The registration is known to
+    /// have held: this is for a store that was told in error that this client is gone.
     pub(super) fn missed(&self, read: &State) -> bool {
         // What was heard meanwhile may be newer than the read.
         !self.heard_since_read && !read.is_same(&self.known)
+    }
+
+    /// The same when nothing tells whether the registration held: whether changes may be missing.
+    pub(super) fn may_have_missed(&self, read: &State) -> bool {
+        // A version is issued once, so the same one says that nothing came in between. An absent key may have been set and
+        // deleted, and a change that is heard hides those before it.
+        let unchanged = matches!(read, State::Present(_)) && read.is_same(&self.known);
+        self.heard_since_renewal || !unchanged
     }
 
     /// Enters a phase that has a request.
@@ -141,6 +158,7 @@ impl Watch {
                 let version = state.version().cloned();
                 self.known = state;
                 self.heard_since_read = true;
+                self.heard_since_renewal = true;
                 Ok(Some((value, version)))
             }
             Phase::Registering | Phase::Reading
@@ -187,6 +205,12 @@ impl Watch {
             present @ State::Present(_) => present,
         };
         Settled::Live(is_news.then_some((value, version)))
+    }
+
+    /// Lets every version be news again: what is heard from here on comes from a new registration, perhaps with a store
+    /// whose clock is behind that of the one before.
+    pub(super) fn forget_known(&mut self) {
+        self.known = State::Absent(None);
     }
 
     /// Notes that the application was told what is known.

@@ -74,7 +74,8 @@ impl Client {
         Ok(id)
     }
 
-    /// Ends a watch. Nothing follows but [`WatchEvent::Ended`]; `false` when it is over already.
+    /// Ends a watch. Nothing follows but [`WatchEvent::Ended`], not even what waits to be polled; `false` when it is over
+    /// already.
     pub fn unobserve(&mut self, now: Now, id: WatchId) -> bool {
         self.now = now;
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
@@ -82,6 +83,10 @@ impl Client {
             return false;
         }
         let key = watch.key.clone();
+        // What was lost or waits is of no interest any more.
+        watch.lagging = false;
+        self.watches.lagging.remove(&id);
+        self.events.retain(|event| !matches!(event, Event::Watch { id: of, .. } if *of == id));
         self.drop_request(id);
         self.watches.release_key(id, &key);
         // Without this nothing was registered on this connection, and the store forgets a client that disconnects.
@@ -142,7 +147,7 @@ impl Client {
                 self.end(id, WatchEnd::Refused(error));
             }
             Outcome::Replied { reply: Reply::Done, .. } => self.request(id, Phase::Reading),
-            Outcome::Replied { reply: Reply::Value(value), version: Some(version) } => {
+            Outcome::Replied { reply: Reply::Value(value), version: Some(version), .. } => {
                 self.settle(id, State::Present(version), Some(value));
             }
             Outcome::Replied { reply: Reply::Absent, .. } => {
@@ -169,7 +174,7 @@ impl Client {
                 let get = Command::Get { key: watch.key.clone() };
                 return self.ask(id, &get);
             }
-            Outcome::Replied { reply: Reply::Value(_), version: Some(version) } => {
+            Outcome::Replied { reply: Reply::Value(_), version: Some(version), .. } => {
                 State::Present(version)
             }
             Outcome::Replied { reply: Reply::Absent, .. } => State::Absent(None),
@@ -177,7 +182,10 @@ impl Client {
             Outcome::Rejected(_) => return self.register_in(id, self.config.timeout / 10),
             _ => return self.register_in(id, self.config.timeout),
         };
-        if watch.missed(&read) {
+        // Another incarnation would have restarted this watch.
+        let held = matches!(self.met, Some(Some(_)));
+        let missed = if held { watch.missed(&read) } else { watch.may_have_missed(&read) };
+        if missed {
             self.tell_gap(id);
             self.request(id, Phase::Reading);
         } else {
@@ -190,6 +198,7 @@ impl Client {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         watch.register_at = None;
         if watch.phase == Phase::Live {
+            watch.renew();
             let observe = Command::Observe { key: watch.key.clone() };
             self.ask(id, &observe);
         } else {
@@ -198,15 +207,44 @@ impl Client {
     }
 
     /// Every watch registers on the new connection.
-    pub(super) fn resume_watches(&mut self) {
+    pub(super) fn resume_watches(&mut self, session_present: bool) {
         if self.watches.by_id.is_empty() {
             return;
         }
         self.subscribe_notifications();
         for id in self.watches.ids() {
+            let Some(watch) = self.watches.by_id.get_mut(&id) else { continue };
             // One that is over only waits to say so.
-            let over = |watch: &Watch| matches!(watch.phase, Phase::Ended(_));
-            if !self.watches.by_id.get(&id).is_some_and(over) {
+            if matches!(watch.phase, Phase::Ended(_)) {
+                continue;
+            }
+            // A session that was kept may still deliver what was heard before.
+            if !session_present {
+                watch.forget_known();
+            }
+            self.register(id);
+        }
+    }
+
+    /// Every watch has lost its registration with the store that had it, says so, and registers with the one that answers
+    /// now.
+    pub(super) fn restart_watches(&mut self) {
+        // When two stores answer in turn, or one lies, that must not go round as fast as messages do.
+        let pause = self.config.timeout / 10;
+        let earlier = self.restarted.replace(self.now.instant);
+        let again = earlier.is_some_and(|at| self.now.instant < at + pause);
+        for id in self.watches.ids() {
+            let Some(watch) = self.watches.by_id.get_mut(&id) else { continue };
+            watch.forget_known();
+            // One that waits has not registered yet, and the others are over or wait for their end.
+            if !matches!(watch.phase, Phase::Registering | Phase::Reading | Phase::Live) {
+                continue;
+            }
+            self.drop_request(id);
+            self.tell_gap(id);
+            if again {
+                self.retry_after(id, pause);
+            } else {
                 self.register(id);
             }
         }

@@ -85,6 +85,9 @@ pub enum Loss {
     /// Somebody deleted it.
     #[error("somebody deleted its key")]
     Deleted,
+    /// Another store answers than the one that it was acquired at: there, nobody holds it or somebody else does.
+    #[error("another store has taken the place of the one it was acquired at")]
+    StoreReplaced,
     /// A guarded write was refused because a newer holder has written.
     #[error("a newer holder has written what it guards")]
     FencedOut,

@@ -22,7 +22,7 @@ use crate::message::{Command, Reply};
 ///
 /// let request = Holder::query("locks/boiler"); // to be submitted to a client, which tells the outcome:
 /// let value = Bytes::from_static(b"thermostat-7/3820000000000000/1");
-/// let outcome = Outcome::Replied { reply: Reply::Value(value), version: None };
+/// let outcome = Outcome::Replied { reply: Reply::Value(value), version: None, incarnation: None };
 /// let Observed::Held(holder) = Holder::of_outcome(&outcome) else { panic!("somebody holds it") };
 /// assert_eq!(holder.name(), b"thermostat-7");
 /// # let _ = request;
@@ -50,7 +50,7 @@ impl Holder {
     #[must_use]
     pub fn of_outcome(outcome: &Outcome) -> Observed {
         match outcome {
-            Outcome::Replied { reply: Reply::Value(value), version } => {
+            Outcome::Replied { reply: Reply::Value(value), version, .. } => {
                 Observed::Held(Self::new(value.clone(), version.clone()))
             }
             Outcome::Replied { reply: Reply::Absent, .. } => Observed::Free,

@@ -9,7 +9,7 @@ use super::{AcquireError, GiveUp, Kind, Lock, LockEvent, LockState, Loss, Next};
 use crate::client::{Outcome, Request, SubmitError};
 use crate::hlc::Version;
 use crate::limits::LOCK_EVENTS_MAX;
-use crate::message::{Command, Condition, Expiry, Refusal, Reply, ServiceError};
+use crate::message::{Command, Condition, Expiry, Incarnation, Refusal, Reply, ServiceError};
 use crate::time::Instant;
 
 impl Lock {
@@ -20,7 +20,7 @@ impl Lock {
         once: bool,
     ) -> Result<(), AcquireError> {
         self.advance(now);
-        if matches!(self.state, LockState::Waiting | LockState::Held) {
+        if self.is_active() {
             return Err(AcquireError::Active);
         }
         if self.events.len() >= LOCK_EVENTS_MAX {
@@ -28,6 +28,7 @@ impl Lock {
         }
         self.state = LockState::Waiting;
         (self.deadline, self.once, self.nudged) = (deadline, once, false);
+        self.doubted = false;
         self.backoff.reset();
         if self.watching == Watching::Refused {
             self.watching = Watching::Off;
@@ -37,6 +38,11 @@ impl Lock {
         }
         self.advance(now);
         Ok(())
+    }
+
+    /// Whether it is wanted or held.
+    pub(super) const fn is_active(&self) -> bool {
+        matches!(self.state, LockState::Waiting | LockState::Held)
     }
 
     pub(super) fn take_request(&mut self, now: Instant) -> Request {
@@ -104,6 +110,7 @@ impl Lock {
             }
             _ => {}
         }
+        let is_known = self.answered_by(&outcome);
         if self.spent {
             // Nobody wants it any more.
             return match self.claim_until {
@@ -112,7 +119,12 @@ impl Lock {
             };
         }
         match outcome {
-            Ok(Outcome::Replied { reply: Reply::Done, version }) => self.done(now, sent, version),
+            // It is lost: another store answered.
+            _ if !self.is_active() => {}
+            Ok(Outcome::Replied { reply: Reply::Done, .. }) if !is_known => self.doubt(now),
+            Ok(Outcome::Replied { reply: Reply::Done, version, .. }) => {
+                self.done(now, sent, version);
+            }
             Ok(Outcome::Replied { reply: Reply::NotApplied, .. }) => self.not_applied(now),
             Ok(Outcome::Replied { reply: Reply::Error(error), .. }) => self.refused(now, error),
             Err(error) if self.state == LockState::Waiting => match error {
@@ -126,6 +138,7 @@ impl Lock {
 
     /// Takes the outcome of a VDEL.
     pub(super) fn freed(&mut self, now: Instant, outcome: &Result<Outcome, SubmitError>) {
+        self.answered_by(outcome);
         match outcome {
             Ok(Outcome::Replied {
                 reply: Reply::Removed | Reply::NothingRemoved | Reply::NotApplied,
@@ -133,6 +146,39 @@ impl Lock {
             }) => self.cleaned(true),
             Ok(Outcome::Replied { .. }) => self.cleaned(false),
             _ => self.retry(now),
+        }
+    }
+
+    /// Notes which store an answer comes from; whether that is the one heard of before.
+    fn answered_by(&mut self, outcome: &Result<Outcome, SubmitError>) -> bool {
+        match outcome {
+            Ok(Outcome::Replied { incarnation, .. }) => self.meet(*incarnation),
+            _ => true,
+        }
+    }
+
+    /// Notes which store there is; whether it is the one heard of before.
+    pub(super) fn meet(&mut self, incarnation: Option<Incarnation>) -> bool {
+        let before = self.store.replace(incarnation);
+        let is_known = before.is_none_or(|before| before == incarnation);
+        if !is_known {
+            // Its clock may be behind that of the one before.
+            self.floor = None;
+            if self.state == LockState::Held {
+                self.lose(Loss::StoreReplaced);
+            }
+        }
+        is_known
+    }
+
+    /// A try was answered by a store that was not heard of before, or no more: the next answer tells. What it took there
+    /// the next try renews.
+    fn doubt(&mut self, now: Instant) {
+        match (core::mem::replace(&mut self.doubted, true), self.once) {
+            (false, _) => self.next = Next::Now,
+            // The stores of two answers in a row differ: there may be no end to it.
+            (true, true) => self.give_up(GiveUp::NoAnswer),
+            (true, false) => self.retry(now),
         }
     }
 
@@ -152,6 +198,7 @@ impl Lock {
             return if self.once { self.give_up(GiveUp::NoAnswer) } else { self.retry(now) };
         }
         self.token = Some(token.clone());
+        self.doubted = false;
         self.next = Next::At(sent + self.config.renew_after);
         self.backoff.reset();
         if self.state == LockState::Held {

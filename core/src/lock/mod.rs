@@ -2,7 +2,8 @@
 //!
 //! A [`Lock`] takes, renews, waits for and gives back one key of the store. It owns no client: it says what to submit and
 //! what to observe ([`poll_action`](Lock::poll_action)), and is told what became of it
-//! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch)). Whoever drives it, a plain loop or
+//! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch),
+//! [`handle_incarnation`](Lock::handle_incarnation)). Whoever drives it, a plain loop or
 //! an async handle, passes on and nothing else.
 //!
 //! The recipe: `SET key holder NEX PX lease` takes and renews, `VDEL key holder` gives back, and the version that the
@@ -68,6 +69,7 @@
 //!                 None => {} // a request of the application
 //!             },
 //!             Event::Watch { id, event } if Some(id) == watch => lock.handle_watch(now.instant, &event),
+//!             Event::StoreReplaced { incarnation } => lock.handle_incarnation(now.instant, incarnation),
 //!             _ => {}
 //!         }
 //!     }
@@ -105,6 +107,12 @@
 //! * *Nobody else holds the lock while `is_held` is true*, under equal clock rates and the margin, and as long as nobody
 //!   deletes or overwrites its key by other means and the store does not forget it, as one in memory does that starts
 //!   again.
+//! * *A holding belongs to one store.* Where the store says its [incarnation](crate::message::Incarnation), a lock whose
+//!   store was replaced is lost as soon as the client hears of it ([`handle_incarnation`](Lock::handle_incarnation)), and
+//!   by the answer to its next renewal at the latest; until then another may hold it at the new store. What it had written
+//!   there by then is not protected: the fences of a store in memory are gone with it, and its tokens do not compare
+//!   with those of the new one. A store that does not say it, as the deployed ones, renews the lock without a word,
+//!   though another may have held it in between. Only one that keeps locks over a restart is safe then.
 //! * *Side effects elsewhere are not protected.* Between asking `is_held` and switching the boiler on, the process may
 //!   sleep for longer than the lease. Only something that checks tokens can refuse then.
 //!
@@ -145,6 +153,7 @@ pub use holder::Holder;
 use crate::client::{Outcome, Request, SubmitError, WatchEvent};
 use crate::debug;
 use crate::hlc::{FencingToken, Version};
+use crate::message::Incarnation;
 use crate::time::Instant;
 use backoff::Backoff;
 use watching::Watching;
@@ -173,8 +182,12 @@ pub struct Lock {
     nudged: bool,
     held_until: Instant,
     token: Option<FencingToken>,
-    /// The greatest version that a SET of this lock got: all others must be greater.
+    /// The greatest version that a SET of this lock got: all others of the same store must be greater.
     floor: Option<Version>,
+    /// The store heard of last, by its incarnation if it says so; while the lock is held, the one that it was acquired at.
+    store: Option<Option<Incarnation>>,
+    /// Whether the answer to the last try came from another store than the one heard of before.
+    doubted: bool,
     pending: Option<Pending>,
     last_ticket: u64,
     /// When to send the next request, while none is outstanding.
@@ -233,6 +246,8 @@ impl Lock {
             held_until: Instant::default(),
             token: None,
             floor: None,
+            store: None,
+            doubted: false,
             pending: None,
             last_ticket: 0,
             next: Next::Never,
@@ -292,9 +307,7 @@ impl Lock {
         let until = self.claim_until.filter(|_| self.spent);
         let (kind, request) = match until {
             Some(until) => (Kind::Free, self.free_request(now, until)),
-            None if matches!(self.state, LockState::Waiting | LockState::Held) => {
-                (Kind::Take, self.take_request(now))
-            }
+            None if self.is_active() => (Kind::Take, self.take_request(now)),
             None => return None,
         };
         self.last_ticket += 1;
@@ -326,6 +339,17 @@ impl Lock {
         if self.watching == Watching::On {
             self.watched(now, event);
         }
+    }
+
+    /// Takes the news that another store has taken the place of the one that answered before, as
+    /// [`Event::StoreReplaced`](crate::client::Event::StoreReplaced) brings it. A lock that was acquired at another
+    /// incarnation is lost, and the answer of another one to a try that is under way is not taken for an acquisition.
+    ///
+    /// Outcomes say which store answered, so a driver that does not pass this on only makes the lock notice later: at its
+    /// next renewal. It may come before or after the outcomes that it belongs to.
+    pub fn handle_incarnation(&mut self, now: Instant, incarnation: Option<Incarnation>) {
+        self.advance(now);
+        self.meet(incarnation);
     }
 
     /// Takes the news that a write guarded with `token` was refused as
@@ -404,9 +428,8 @@ impl Lock {
     /// but the watch of [`watch_holder`](LockConfig::watch_holder), which has no end of its own.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let active = matches!(self.state, LockState::Waiting | LockState::Held);
         let watches = self.watching == Watching::On && !self.config.watch_holder;
-        !active && !watches && self.pending.is_none() && self.cleaning_ends().is_none()
+        !self.is_active() && !watches && self.pending.is_none() && self.cleaning_ends().is_none()
     }
 }
 
@@ -427,6 +450,8 @@ impl core::fmt::Debug for Lock {
             .field("held_until", &self.held_until())
             .field("token", &self.token)
             .field("floor", &self.floor)
+            .field("store", &self.store)
+            .field("doubted", &self.doubted)
             .field("pending", &self.pending)
             .field("next", &self.next)
             .field("backoff", &self.backoff)

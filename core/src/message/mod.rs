@@ -17,12 +17,14 @@
 
 mod command;
 mod error;
+mod incarnation;
 mod notification;
 pub mod property;
 mod reply;
 
 pub use command::{Command, CommandKind, Condition, Expiry, Operand, WordCase};
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
+pub use incarnation::Incarnation;
 pub use notification::Notification;
 pub use reply::Reply;
 

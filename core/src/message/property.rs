@@ -33,5 +33,17 @@ pub const PARTITION: &str = "$partition";
 /// Request: empty; deployed clients send it and no store needs it.
 pub const HIGH_PRIORITY: &str = "$high_priority";
 
+/// Request, reply, notification: which [`Incarnation`](super::Incarnation) of the store answers.
+///
+/// An extension of this project; deployed stores and clients ignore it, and a name that begins with `__` is theirs to give.
+/// A request that carries it, with an empty value, asks. A store that has an incarnation then puts its text, 16 lower-case
+/// hexadecimal digits, on the reply, whatever the reply says and however often it is repeated; and after a KEYNOTIFY that
+/// asks, on every notification of that registration. Any other value means nothing, as if there were none.
+///
+/// A client to which another incarnation answers than before knows that its registrations are gone, and with them
+/// whatever was not durable: values, fencing tokens, locks. One that nobody answers knows nothing and goes by what it
+/// reads.
+pub const INCARNATION: &str = "statestore-incarnation";
+
 /// Content type of requests; on replies absent or exactly this.
 pub const CONTENT_TYPE: &str = "application/octet-stream";

@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::hlc::{NodeId, NodeIdRef};
 use crate::limits::StoreLimits;
-use crate::message::{Dialect, WordCase};
+use crate::message::{Dialect, Incarnation, WordCase};
 use crate::mqtt::Incoming;
 use crate::topic::ResponseTopic;
 
@@ -106,12 +106,13 @@ pub struct StoreConfig {
     pub(super) word_case: WordCase,
     pub(super) durability: Durability,
     pub(super) hash_seed: u64,
+    pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
 }
 
 impl StoreConfig {
     /// The default configuration: node id `StateStore`, [`StoreLimits::default`], each requester's dialect, verbs in any
-    /// case, nothing durable, no authorizer.
+    /// case, nothing durable, no authorizer, no incarnation.
     ///
     /// `hash_seed` seeds the table's hash function. A store that strangers can reach should draw it at random, or they
     /// can choose keys that collide; a simulation passes a constant. No output depends on it.
@@ -124,6 +125,7 @@ impl StoreConfig {
             word_case: WordCase::Any,
             durability: Durability::None,
             hash_seed,
+            incarnation: None,
             authorizer: None,
         }
     }
@@ -163,6 +165,22 @@ impl StoreConfig {
         self
     }
 
+    /// Tells clients that ask which [`Incarnation`] of the store this is, so that they notice when another takes its place.
+    ///
+    /// Draw it anew for each store that begins without registrations, at random: one that was seen before hides what was
+    /// forgotten. It is told to whoever asks, so it must say nothing of the hash seed.
+    #[must_use]
+    pub const fn incarnation(mut self, number: u64) -> Self {
+        self.incarnation = Some(Incarnation::new(number));
+        self
+    }
+
+    /// Whether it was given an incarnation.
+    #[must_use]
+    pub const fn has_incarnation(&self) -> bool {
+        self.incarnation.is_some()
+    }
+
     /// Asks `authorizer` about every request.
     #[must_use]
     pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
@@ -179,6 +197,7 @@ impl fmt::Debug for StoreConfig {
             .field("dialect", &self.dialect)
             .field("word_case", &self.word_case)
             .field("durability", &self.durability)
+            .field("incarnation", &self.incarnation)
             .field("authorizer", &self.authorizer.is_some())
             .finish_non_exhaustive()
     }

@@ -14,7 +14,9 @@ use super::{
     RecordedExpiry, Store,
 };
 use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
-use crate::message::{Command, CommandKind, Condition, Dialect, Notification, Refusal, Reply};
+use crate::message::{
+    Command, CommandKind, Condition, Dialect, Incarnation, Notification, Refusal, Reply,
+};
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
 use crate::time::{Now, UnixTime};
@@ -24,6 +26,7 @@ use crate::topic::NotificationTopic;
 struct Request<'a> {
     from: Principal<'a>,
     dialect: Dialect,
+    incarnation: Option<Incarnation>,
     stamps: Stamps<'a>,
     persist: bool,
     number: u64,
@@ -48,7 +51,7 @@ impl Store {
                 Refusal::NotQos1
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
-            self.send_reply(topic, correlation, refuse(refusal, dialect));
+            self.send_reply(incoming, topic, correlation, refuse(refusal, dialect));
             return Handled { verb: None, verdict: Verdict::Refused(refusal) };
         };
         // 1. Grammar.
@@ -56,14 +59,14 @@ impl Store {
             Ok(command) => command,
             Err(error) => {
                 let refusal = error.kind.refusal();
-                self.send_reply(topic, Some(correlation), refuse(refusal, dialect));
+                self.send_reply(incoming, topic, Some(correlation), refuse(refusal, dialect));
                 return Handled { verb: None, verdict: Verdict::Refused(refusal) };
             }
         };
         let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
-            self.send_reply(topic, Some(correlation), answer);
+            self.send_reply(incoming, topic, Some(correlation), answer);
             return Handled { verb, verdict };
         }
         let client_id = from.client_id().unwrap_or_default();
@@ -82,7 +85,7 @@ impl Store {
                 // The KEYNOTIFY before it may have been delivered again too.
                 self.watches.remove_earlier(client_id, command.key(), number);
             }
-            self.send_reply(topic, Some(correlation), first);
+            self.send_reply(incoming, topic, Some(correlation), first);
             return Handled { verb, verdict: Verdict::Repeated };
         }
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
@@ -98,12 +101,18 @@ impl Store {
             };
             self.replies.insert(client_id, remembered);
         }
-        self.send_reply(topic, Some(correlation), answer);
+        self.send_reply(incoming, topic, Some(correlation), answer);
         Handled { verb, verdict }
+    }
+
+    /// Which incarnation this is, for a request that asks.
+    fn incarnation_for(&self, incoming: &Incoming<'_>) -> Option<Incarnation> {
+        self.config.incarnation.filter(|_| incoming.properties.incarnation.is_some())
     }
 
     fn send_reply(
         &mut self,
+        to: &Incoming<'_>,
         topic: Arc<str>,
         correlation_data: Option<Correlation>,
         answer: Answer,
@@ -116,7 +125,7 @@ impl Store {
             content_type: None,
             message_expiry: None,
             token: None,
-            purpose: Purpose::Reply,
+            purpose: Purpose::Reply { incarnation: self.incarnation_for(to) },
             timestamp: answer.timestamp,
         }));
     }
@@ -177,7 +186,9 @@ impl Store {
         let stored = || entry.map(|entry| self.table.version_of(entry).hlc().clone());
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
         // 7. Apply.
-        let request = Request { from, dialect, stamps, persist: properties.persist, number };
+        let incarnation = self.incarnation_for(incoming);
+        let persist = properties.persist;
+        let request = Request { from, dialect, incarnation, stamps, persist, number };
         match change {
             Change::Put => match self.apply_put(now, &request, slot, command) {
                 Some(version) => timestamp = Some(version),
@@ -334,7 +345,8 @@ impl Store {
                 }
             }
             Change::Observe => {
-                self.watches.insert(client_id, key, request.dialect, request.number);
+                let Request { dialect, incarnation, number, .. } = *request;
+                self.watches.insert(client_id, key, dialect, incarnation, number);
             }
             Change::Unobserve => self.watches.remove(client_id, key),
             Change::None | Change::Put => {}

@@ -40,6 +40,12 @@
 //! GET, which has no effect, is executed again, and so is KEYNOTIFY: whoever is told that it observes does, also when its
 //! registration has ended since.
 //!
+//! # Incarnation
+//!
+//! A store begins without registrations, and one in memory without values, fences and locks. With
+//! [`StoreConfig::incarnation`] it says so: clients that ask are told which store they talk to, on every reply and
+//! notification ([`property::INCARNATION`](crate::message::property::INCARNATION)), and notice when it is another.
+//!
 //! # Durability
 //!
 //! With [`StoreConfig::durability`], [`Store::poll_records`] hands out what was written, and everything that depends on

@@ -9,7 +9,7 @@ use core::fmt::Write;
 use bytes::Bytes;
 
 use crate::hlc::Hlc;
-use crate::message::Dialect;
+use crate::message::{Dialect, Incarnation};
 use crate::mqtt::{Publish, PublishToken, Purpose};
 use crate::topic::NotificationTopic;
 
@@ -23,6 +23,8 @@ pub(super) struct Watch {
     client_id: Arc<str>,
     key: Arc<[u8]>,
     pub(super) dialect: Dialect,
+    /// What its notifications say, if its KEYNOTIFY asked.
+    incarnation: Option<Incarnation>,
 }
 
 impl Watch {
@@ -42,7 +44,10 @@ impl Watch {
             content_type: None,
             message_expiry: None,
             token: Some(PublishToken(self.number)),
-            purpose: Purpose::Notification { client_id: Arc::clone(&self.client_id) },
+            purpose: Purpose::Notification {
+                client_id: Arc::clone(&self.client_id),
+                incarnation: self.incarnation,
+            },
             timestamp: Some(version),
         }
     }
@@ -100,7 +105,14 @@ impl Watches {
     }
 
     /// Registers, or renews under a new number; `request` is the number of the KEYNOTIFY.
-    pub(super) fn insert(&mut self, client_id: &str, key: &[u8], dialect: Dialect, request: u64) {
+    pub(super) fn insert(
+        &mut self,
+        client_id: &str,
+        key: &[u8],
+        dialect: Dialect,
+        incarnation: Option<Incarnation>,
+        request: u64,
+    ) {
         let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
         let client_id: Arc<str> = known.unwrap_or_else(|| client_id.into());
         let known = self.by_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
@@ -113,6 +125,7 @@ impl Watches {
             client_id: Arc::clone(&client_id),
             key: Arc::clone(&key),
             dialect,
+            incarnation,
         });
         self.by_number.insert(number, Arc::clone(&watch));
         let watchers = self.by_key.entry(Arc::clone(&key)).or_default();

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_loopback::{Clock, Faults, World};
-use statestore_proto::client::{ClientConfig, Event, Request, WatchEnd, WatchEvent, WatchId};
-use statestore_proto::message::{Command, Condition, Refusal, ServiceError};
+use statestore_proto::client::{
+    ClientConfig, Event, Request, Stale, WatchEnd, WatchEvent, WatchId,
+};
+use statestore_proto::message::{Command, Condition, Incarnation, Refusal, ServiceError};
 use statestore_proto::mqtt::{Publish, ReasonCode};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
@@ -48,10 +50,19 @@ fn changed(value: Option<&'static str>, version: Option<&str>) -> WatchEvent {
     WatchEvent::Changed { value, version: version.map(super::version) }
 }
 
+/// What a store says of itself, and what another says.
+const ONE: &str = "00000000000000a1";
+const OTHER: &str = "00000000000000b2";
+
 /// A live watch of a key with the value `v` and the version 5:0:s, a millisecond before it is to renew.
 fn almost_due() -> (Rig, WatchId) {
+    almost_due_at(None)
+}
+
+fn almost_due_at(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     let interval = Some(Duration::from_millis(INTERVAL));
     let mut rig = Rig::with(config().renew_watches(interval));
+    rig.incarnation = incarnation;
     let id = rig.client.observe(rig.now(), K).unwrap();
     rig.connect();
     let registration = observe(&mut rig);
@@ -67,7 +78,11 @@ fn almost_due() -> (Rig, WatchId) {
 
 /// The same after KEYNOTIFY was answered; gives the GET.
 fn renewed() -> (Rig, WatchId, Publish) {
-    let (mut rig, id) = almost_due();
+    renewed_at(None)
+}
+
+fn renewed_at(incarnation: Option<&'static str>) -> (Rig, WatchId, Publish) {
+    let (mut rig, id) = almost_due_at(incarnation);
     rig.pass(1);
     let registration = observe(&mut rig);
     rig.reply(&registration, "+OK\r\n", None);
@@ -86,7 +101,7 @@ fn nothing_missed_is_nothing_told() {
 
 #[test]
 fn changes_are_told_while_it_renews() {
-    let (mut rig, id) = almost_due();
+    let (mut rig, id) = almost_due_at(Some(ONE));
     rig.pass(1);
     let registration = observe(&mut rig);
     rig.notify("k", Some("w"), Some("6:0:s"));
@@ -97,6 +112,105 @@ fn changes_are_told_while_it_renews() {
     rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
     let expected = [changed(Some("w"), Some("6:0:s")), changed(None, Some("6:0:s"))];
     assert_eq!(told(&mut rig, id), expected);
+}
+
+/// What the watch tells when its key is read again after a gap.
+fn after_the_gap(rig: &mut Rig, id: WatchId, payload: &'static str, version: &str) {
+    assert_eq!(told(rig, id), [WatchEvent::Gap]);
+    let read = get(rig);
+    rig.reply(&read, payload, Some(version));
+    assert_eq!(told(rig, id).last(), Some(&WatchEvent::Live));
+    rig.pass(INTERVAL - SHARE);
+    observe(rig);
+}
+
+#[test]
+fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
+    // The store forgot, 6:0 was written, and 7:0 after the registration ...
+    let (mut rig, id) = almost_due();
+    rig.pass(1);
+    let registration = observe(&mut rig);
+    rig.notify("k", Some("b"), Some("7:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("b"), Some("7:0:s"))]);
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
+    after_the_gap(&mut rig, id, "$1\r\nb\r\n", "7:0:s");
+
+    // ... or after the read, which says what was missed.
+    let (mut rig, id, read) = renewed();
+    rig.notify("k", Some("b"), Some("7:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("b"), Some("7:0:s"))]);
+    rig.reply(&read, "$1\r\na\r\n", Some("6:0:s"));
+    after_the_gap(&mut rig, id, "$1\r\nb\r\n", "7:0:s");
+}
+
+#[test]
+fn an_absent_key_of_a_silent_store_is_a_gap_and_of_another_none() {
+    for incarnation in [None, Some(ONE)] {
+        let (mut rig, id) = almost_due_at(incarnation);
+        rig.notify("k", None, Some("5:0:s"));
+        assert_eq!(told(&mut rig, id), [changed(None, Some("5:0:s"))]);
+        rig.pass(1);
+        let registration = observe(&mut rig);
+        rig.reply(&registration, "+OK\r\n", None);
+        let read = get(&mut rig);
+        rig.reply(&read, "$-1\r\n", None);
+        if incarnation.is_some() {
+            assert_eq!(told(&mut rig, id), []);
+            continue;
+        }
+        // It may have been set and deleted while the store had forgotten.
+        assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+        let read = get(&mut rig);
+        rig.reply(&read, "$-1\r\n", None);
+        assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+        // What was deleted is still no news.
+        rig.notify("k", Some("v"), Some("5:0:s"));
+        assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    }
+}
+
+#[test]
+fn a_store_that_was_told_in_error_that_the_client_is_gone_is_found_out() {
+    let (mut rig, id, read) = renewed_at(Some(ONE));
+    rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
+    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("w"), Some("6:0:s")), WatchEvent::Live]);
+}
+
+#[test]
+fn a_renewal_that_another_store_answers_begins_anew() {
+    // The first to say so is a notification, the registration, or the read.
+    for first in 0..3 {
+        let (mut rig, id) = almost_due_at(Some(ONE));
+        rig.pass(1);
+        let registration = observe(&mut rig);
+        if first == 0 {
+            rig.incarnation = Some(OTHER);
+            rig.notify("k", Some("b"), Some("7:0:s"));
+        } else {
+            rig.incarnation = Some([OTHER, ONE][first - 1]);
+            rig.reply(&registration, "+OK\r\n", None);
+        }
+        if first == 2 {
+            let read = get(&mut rig);
+            rig.incarnation = Some(OTHER);
+            rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
+        }
+        let replaced = Event::StoreReplaced { incarnation: Incarnation::parse(OTHER) };
+        let gap = Event::Watch { id, event: WatchEvent::Gap };
+        assert_eq!(rig.events(), [replaced, gap], "and nothing before the gap");
+        let registration = observe(&mut rig);
+        rig.reply(&registration, "+OK\r\n", None);
+        let read = get(&mut rig);
+        rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
+        assert_eq!(told(&mut rig, id), [changed(Some("b"), Some("7:0:s")), WatchEvent::Live]);
+        rig.pass(INTERVAL - SHARE);
+        observe(&mut rig);
+    }
 }
 
 #[test]

@@ -61,6 +61,23 @@ fn a_refused_subscription_is_told_and_requests_wait_for_the_next_connection() {
 }
 
 #[test]
+fn it_is_ready_from_the_suback_to_the_loss_of_the_connection() {
+    let mut rig = Rig::offline();
+    assert!(!rig.client.is_ready());
+    rig.client.handle_connected(rig.now(), false);
+    let (_, token) = rig.subscribe().unwrap();
+    assert!(!rig.client.is_ready(), "asked, not granted");
+    rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
+    assert!(rig.client.is_ready());
+    rig.disconnect();
+    assert!(!rig.client.is_ready());
+    rig.client.handle_connected(rig.now(), false);
+    let (_, token) = rig.subscribe().unwrap();
+    rig.client.handle_subscribed(rig.now(), token, ReasonCode::NOT_AUTHORIZED);
+    assert!(!rig.client.is_ready(), "refused");
+}
+
+#[test]
 fn a_request_carries_exactly_what_the_store_reads() {
     let mut rig = Rig::ready();
     let token = FencingToken::new("7:1:StateStore".parse::<Hlc>().unwrap());
@@ -83,9 +100,11 @@ fn a_request_carries_exactly_what_the_store_reads() {
     let timestamp = |counter| format!("__ts={EPOCH}:{counter}:{ID}");
     let fence = "__ft=7:1:StateStore".to_owned();
     let persist = "aio-persistence=true".to_owned();
-    assert_eq!(carried(), [timestamp(0), source.clone(), protocol.clone(), fence.clone(), persist]);
-    assert_eq!(carried(), [timestamp(1), source.clone(), protocol.clone()]);
-    assert_eq!(carried(), [timestamp(2), source, protocol, fence]);
+    let asks = "statestore-incarnation=".to_owned();
+    let always = |counter| [timestamp(counter), source.clone(), protocol.clone(), asks.clone()];
+    assert_eq!(carried(), [&always(0)[..], &[fence.clone(), persist]].concat());
+    assert_eq!(carried(), always(1));
+    assert_eq!(carried(), [&always(2)[..], &[fence]].concat());
 }
 
 #[test]
@@ -126,14 +145,18 @@ fn a_reply_completes_its_request_once() {
     let (to_first, to_second) = (rig.sent().0, rig.sent().0);
     rig.reply(&to_second, "+OK\r\n", Some("5:0:StateStore"));
     let reply = Reply::Done;
-    let outcome = Outcome::Replied { reply, version: Some(version("5:0:StateStore")) };
+    let outcome =
+        Outcome::Replied { reply, version: Some(version("5:0:StateStore")), incarnation: None };
     assert_eq!(rig.completed(), (second, outcome.clone()));
     assert!(outcome.may_be_applied());
     rig.reply(&to_first, "$1\r\nv\r\n", Some("4:0:StateStore"));
     let reply = Reply::Value(Bytes::from_static(b"v"));
     assert_eq!(
         rig.completed(),
-        (first, Outcome::Replied { reply, version: Some(version("4:0:StateStore")) })
+        (
+            first,
+            Outcome::Replied { reply, version: Some(version("4:0:StateStore")), incarnation: None }
+        )
     );
     for (duplicate, id) in [(&to_first, first), (&to_second, second)] {
         rig.reply(duplicate, "+OK\r\n", None);
@@ -150,7 +173,7 @@ fn refusals_and_unreadable_replies_complete_too() {
     rig.reply(&publish, "-ERR the quota has been exceeded\r\n", None);
     let refused = Reply::Error(ServiceError::Known(Refusal::QuotaExceeded));
     let outcome = rig.completed().1;
-    assert_eq!(outcome, Outcome::Replied { reply: refused, version: None });
+    assert_eq!(outcome, Outcome::Replied { reply: refused, version: None, incarnation: None });
     assert!(!outcome.may_be_applied());
     for payload in ["", "$5\r\nv\r\n", ":1\r\n"] {
         rig.submit(set());
@@ -318,7 +341,8 @@ fn a_store_too_far_ahead_is_told_and_costs_no_reply() {
     let text = format!("{}:0:StateStore", EPOCH + 60_001);
     rig.reply(&publish, "$-1\r\n", Some(&text));
     let events = rig.events();
-    let outcome = Outcome::Replied { reply: Reply::Absent, version: Some(version(&text)) };
+    let outcome =
+        Outcome::Replied { reply: Reply::Absent, version: Some(version(&text)), incarnation: None };
     assert!(matches!(events[0], Event::ClockDrift(_)), "{events:?}");
     assert_eq!(events[1..], [Event::Completed { id, outcome }]);
     rig.submit(set());
@@ -335,7 +359,7 @@ fn a_wall_clock_that_stepped_back_refuses_a_set_and_no_get() {
     assert!(rig.client.submit(back, get()).is_ok());
     rig.sent();
     let names: Vec<_> = rig.sent().0.user_properties().map(|(name, _)| name).collect();
-    assert_eq!(names, ["__srcId", "__protVer"]);
+    assert_eq!(names, ["__srcId", "__protVer", "statestore-incarnation"]);
 }
 
 #[test]

@@ -321,10 +321,115 @@ fn an_end_without_room_is_told_later_even_over_a_reconnect() {
     let (mut rig, id) = crowded(1);
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
     rig.client.unobserve(rig.now(), id);
+    // It takes the only place.
+    rig.notify("another", None, Some("5:0:s"));
     rig.disconnect();
     rig.client.handle_connected(rig.now(), false);
     rig.grant();
-    let expected = [changed(Some("a"), "5:0:s"), WatchEvent::Ended(WatchEnd::Stopped)];
-    assert_eq!(told(&mut rig, id), expected);
+    let stale = Event::Stale(Stale::Notification);
+    let end = Event::Watch { id, event: WatchEvent::Ended(WatchEnd::Stopped) };
+    assert_eq!(rig.events(), [stale, end]);
     assert_eq!(rig.client.poll_transmit(), None);
+}
+
+#[test]
+fn nothing_follows_unobserve_but_the_end() {
+    let (mut rig, id) = crowded(2);
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    for text in ["5:0:s", "6:0:s", "7:0:s"] {
+        rig.notify("k", Some("v"), Some(text));
+    }
+    // Two changes wait, and for the third there was no room.
+    assert!(rig.client.unobserve(rig.now(), id));
+    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    assert_eq!(rig.events(), []);
+    rig.reply(&stop, "+OK\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+}
+
+/// A watch that has sent its read, with the answer outstanding.
+fn reading() -> (Rig, WatchId, Publish) {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    register(&mut rig);
+    let read = expect(&mut rig, &Command::Get { key: K });
+    (rig, id, read)
+}
+
+#[test]
+fn an_older_duplicate_does_not_replace_what_was_heard_while_reading() {
+    let (mut rig, id, read) = reading();
+    rig.notify("k", Some("new"), Some("6:0:s"));
+    rig.notify("k", Some("old"), Some("5:0:s"));
+    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    rig.reply(&read, "$3\r\nold\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("new"), "6:0:s"), WatchEvent::Live]);
+}
+
+#[test]
+fn a_late_duplicate_of_what_was_deleted_while_reading_is_no_news() {
+    let (mut rig, id, read) = reading();
+    rig.notify("k", Some("gone"), Some("6:0:s"));
+    rig.notify("k", None, Some("6:0:s"));
+    rig.reply(&read, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    rig.notify("k", Some("gone"), Some("6:0:s"));
+    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+
+    // The same when the value was heard before the read was sent, and its deletion not at all.
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    let registration = expect(&mut rig, &Command::Observe { key: K });
+    rig.notify("k", Some("gone"), Some("6:0:s"));
+    rig.reply(&registration, "+OK\r\n", None);
+    self::read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    rig.notify("k", Some("gone"), Some("6:0:s"));
+    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+}
+
+#[test]
+fn a_registration_that_reached_nobody_is_tried_again_soon() {
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    rig.connect();
+    let registration = expect(&mut rig, &Command::Observe { key: K });
+    let token = registration.token.unwrap();
+    rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    rig.pass(999);
+    assert_eq!(rig.client.poll_transmit(), None);
+    rig.pass(1);
+    register(&mut rig);
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+}
+
+#[test]
+fn after_a_new_connection_lower_versions_are_news_unless_the_session_was_kept() {
+    for kept in [false, true] {
+        let mut rig = Rig::with(config().keeps_session(kept));
+        let id = watch(&mut rig);
+        rig.connect();
+        register(&mut rig);
+        read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
+        rig.notify("k", None, Some("5:0:s"));
+        rig.disconnect();
+        rig.events();
+        rig.client.handle_connected(rig.now(), kept);
+        rig.grant();
+        assert_eq!(rig.client.poll_event(), Some(Event::Ready));
+        register(&mut rig);
+        read(&mut rig, "$-1\r\n", None);
+        assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+        // Of a store whose clock is behind, or a late duplicate.
+        rig.notify("k", Some("w"), Some("4:0:s"));
+        if kept {
+            assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+        } else {
+            assert_eq!(told(&mut rig, id), [changed(Some("w"), "4:0:s")]);
+        }
+    }
 }

@@ -114,6 +114,45 @@ fn a_renewal_that_fails_is_tried_again_inside_the_lease() {
 }
 
 #[test]
+fn a_renewal_that_fails_late_is_tried_again_within_half_of_what_is_left() {
+    for (failed, latest) in [(860, 880), (898, 899), (899, 900)] {
+        let mut rig = Rig::held();
+        let ticket = rig.takes(300);
+        rig.answer(failed, ticket, lost());
+        let due = rig.lock.poll_timeout().unwrap().as_millis();
+        assert!(failed < due && due <= latest, "failed at {failed}, due at {due}");
+    }
+}
+
+#[test]
+fn renewals_that_were_not_polled_are_one_for_each_holding() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    let ticket = rig.takes(0);
+    rig.answer(10, ticket, done(5));
+    for (now, wall) in [(310, 6), (620, 7)] {
+        let ticket = rig.takes(now);
+        rig.answer(now, ticket, done(wall));
+    }
+    rig.lock.release(at(630));
+    let ticket = rig.frees(630);
+    rig.answer(640, ticket, replied(Reply::Removed, Some(7)));
+    rig.lock.acquire(at(650), None).unwrap();
+    for (now, wall) in [(650, 8), (950, 9), (1_250, 10)] {
+        let ticket = rig.takes_as(now, "me/3132333435363738/2");
+        rig.answer(now, ticket, done(wall));
+    }
+    let expected = [
+        LockEvent::Acquired { token: token(5) },
+        LockEvent::Renewed { token: token(7) },
+        LockEvent::Released { confirmed: true },
+        LockEvent::Acquired { token: token(8) },
+        LockEvent::Renewed { token: token(10) },
+    ];
+    assert_eq!(rig.events(), expected);
+}
+
+#[test]
 fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
     let unknown = ServiceError::from_text(Bytes::from_static(b"out of tea")).unwrap();
     for (outcome, loss) in [

@@ -356,7 +356,8 @@ impl Run {
                 Action::Submit { ticket, request } => {
                     let frees = matches!(request.command(), Command::VDel { .. });
                     if self.twin == LockTwin::NoVdel && frees {
-                        let outcome = Outcome::Replied { reply: Reply::Removed, version: None };
+                        let reply = Reply::Removed;
+                        let outcome = Outcome::Replied { reply, version: None, incarnation: None };
                         one.lock.handle_outcome(local, ticket, Ok(outcome));
                         continue;
                     }

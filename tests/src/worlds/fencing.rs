@@ -113,7 +113,7 @@ impl Fencing {
                 continue;
             }
             actor.taking = None;
-            if let Outcome::Replied { reply: Reply::Done, version: Some(version) } = outcome {
+            if let Outcome::Replied { reply: Reply::Done, version: Some(version), .. } = outcome {
                 actor.token = Some(version.to_fencing_token());
             }
         }

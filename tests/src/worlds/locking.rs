@@ -143,7 +143,8 @@ impl Locking {
                             && matches!(request.command(), Command::VDel { .. })
                         {
                             let reply = Reply::Removed;
-                            let outcome = Outcome::Replied { reply, version: None };
+                            let outcome =
+                                Outcome::Replied { reply, version: None, incarnation: None };
                             one.lock.handle_outcome(local, ticket, Ok(outcome));
                             continue;
                         }
@@ -212,7 +213,8 @@ impl Locking {
         match up {
             Up::Lock(ticket, command) => {
                 let (reply, version) = self.ask(who, command, None);
-                let outcome = Outcome::Replied { reply: reply.map(Bytes::from), version };
+                let outcome =
+                    Outcome::Replied { reply: reply.map(Bytes::from), version, incarnation: None };
                 self.contenders[who].down.push_back(Down::Outcome(ticket, outcome));
             }
             Up::Observe => {

@@ -116,7 +116,7 @@ impl Session {
     /// Any [`Error`]; [`Error::NotApplied`] when its condition did not hold.
     pub fn write(&mut self, client: ClientIndex, request: Request) -> Result<Version, Error> {
         match self.request(client, request)? {
-            Outcome::Replied { reply: Reply::Done, version: Some(version) } => Ok(version),
+            Outcome::Replied { reply: Reply::Done, version: Some(version), .. } => Ok(version),
             Outcome::Replied { reply: Reply::NotApplied, .. } => Err(Error::NotApplied),
             other => Err(failed(other)),
         }
@@ -132,7 +132,7 @@ impl Session {
         key: impl Into<Bytes>,
     ) -> Result<Option<Found>, Error> {
         match self.request(client, Request::new(Command::Get { key: key.into() }))? {
-            Outcome::Replied { reply: Reply::Value(value), version } => {
+            Outcome::Replied { reply: Reply::Value(value), version, .. } => {
                 Ok(Some(Found { value, version }))
             }
             Outcome::Replied { reply: Reply::Absent, .. } => Ok(None),

@@ -86,16 +86,18 @@ pub struct World {
 }
 
 impl World {
-    /// A store on a network, and no clients yet.
+    /// A store on a network, and no clients yet. It and every store after it gets an incarnation of its own, unless its
+    /// configuration has one: equal worlds have equal ones.
     #[must_use]
     pub fn new(seed: u64, faults: Faults, store: StoreConfig) -> Self {
         let reconnect_after = Duration::from_millis(50);
         let store = StoreNode {
             id: STORE.into(),
-            store: Store::new(store),
+            store: Store::new(numbered(store, 1)),
             clock: Clock::default(),
             reconnect_at: Some(Instant::default()),
             reconnect_after,
+            made: 1,
             next: None,
             paused_until: None,
             inbox: VecDeque::new(),
@@ -401,7 +403,8 @@ impl World {
         let store_now = self.store.now(self.now);
         self.store.reconnect_at = None;
         if let Some((config, restored)) = self.store.next.take() {
-            self.store.store = Store::new(config);
+            self.store.made += 1;
+            self.store.store = Store::new(numbered(config, self.store.made));
             if restored {
                 self.journal.load(store_now, &mut self.store.store);
             }
@@ -502,4 +505,9 @@ impl World {
             self.broker.handle_disconnect(&client_id);
         }
     }
+}
+
+/// The configuration of the store with this number.
+const fn numbered(store: StoreConfig, number: u64) -> StoreConfig {
+    if store.has_incarnation() { store } else { store.incarnation(number) }
 }

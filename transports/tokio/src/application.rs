@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
+use statestore_proto::message::Incarnation;
 use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use statestore_proto::time::{Instant, Now};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
 use crate::error::Error;
@@ -57,10 +58,12 @@ pub(crate) struct Application {
     /// The request that has been the only one since it was submitted.
     lone: Option<RequestId>,
     latency: Latency,
+    /// Tells locks when another store has taken the place of the one before, and which.
+    replaced: watch::Sender<Option<Incarnation>>,
 }
 
 impl Application {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, replaced: watch::Sender<Option<Incarnation>>) -> Self {
         Self {
             client,
             waiters: BTreeMap::new(),
@@ -69,6 +72,7 @@ impl Application {
             answered: false,
             lone: None,
             latency: Latency::default(),
+            replaced,
         }
     }
 
@@ -206,6 +210,10 @@ impl Machine for Application {
                     if self.observers.update(id, event) {
                         self.client.unobserve(now, id);
                     }
+                }
+                Event::StoreReplaced { incarnation } => {
+                    warn!("another store answers than before: what it did not keep is gone");
+                    self.replaced.send_replace(incarnation);
                 }
                 Event::SubscribeFailed { filter, reason } => {
                     warn!(%filter, %reason, "subscription refused")

@@ -218,7 +218,7 @@ impl<R: Send + 'static> IntoFuture for Set<R> {
 
 fn version(outcome: Outcome) -> Result<Version, Error> {
     match outcome {
-        Outcome::Replied { reply: Reply::Done, version: Some(version) } => Ok(version),
+        Outcome::Replied { reply: Reply::Done, version: Some(version), .. } => Ok(version),
         other => Err(Error::of(other)),
     }
 }
@@ -232,7 +232,7 @@ fn applied(outcome: Outcome) -> Result<Option<Version>, Error> {
 
 pub(crate) fn found(outcome: Outcome) -> Result<Option<Found>, Error> {
     match outcome {
-        Outcome::Replied { reply: Reply::Value(value), version } => {
+        Outcome::Replied { reply: Reply::Value(value), version, .. } => {
             Ok(Some(Found { value, version }))
         }
         Outcome::Replied { reply: Reply::Absent, .. } => Ok(None),

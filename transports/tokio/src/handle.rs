@@ -9,7 +9,7 @@ use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, ConfigError, Outcome, Request};
 use statestore_proto::hlc::Version;
 use statestore_proto::limits::ClientLimits;
-use statestore_proto::message::Command;
+use statestore_proto::message::{Command, Incarnation};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) commands: mpsc::Sender<Ask>,
     stop: watch::Sender<bool>,
     status: watch::Receiver<Status>,
+    replaced: watch::Receiver<Option<Incarnation>>,
     last_key: AtomicU64,
     client_id: Arc<str>,
 }
@@ -110,8 +111,9 @@ impl Builder {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline(None));
+        let (replaced, replaced_by) = watch::channel(None);
         let driver = Driver {
-            machine: Application::new(Client::new(config)),
+            machine: Application::new(Client::new(config), replaced),
             link,
             commands: receiver,
             stop: stopped,
@@ -121,8 +123,14 @@ impl Builder {
         };
         // It ends when it is told to, or when the last handle is gone.
         drop(tokio::spawn(driver.run()));
-        let shared =
-            Shared { commands, stop, status: status_of, last_key: AtomicU64::new(0), client_id };
+        let shared = Shared {
+            commands,
+            stop,
+            status: status_of,
+            replaced: replaced_by,
+            last_key: AtomicU64::new(0),
+            client_id,
+        };
         Ok(StateStore { shared: Arc::new(shared) })
     }
 }
@@ -216,6 +224,13 @@ impl StateStore {
     pub async fn shutdown(self) {
         let _ = self.shared.stop.send(true);
         self.shared.commands.closed().await;
+    }
+
+    /// Changes when another store has taken the place of the one before, from now on.
+    pub(crate) fn replacements(&self) -> watch::Receiver<Option<Incarnation>> {
+        let mut replacements = self.shared.replaced.clone();
+        replacements.mark_unchanged();
+        replacements
     }
 
     pub(crate) async fn outcome(&self, request: Request, span: Span) -> Result<Outcome, Error> {

@@ -49,7 +49,8 @@ pub struct ServiceBuilder {
 }
 
 impl ServiceBuilder {
-    /// Another configuration of the store machine: limits, authorizer, dialect.
+    /// Another configuration of the store machine: limits, authorizer, dialect. A store without an incarnation gets one
+    /// drawn at random when it starts.
     #[must_use]
     pub fn config(mut self, config: StoreConfig) -> Self {
         self.config = config;
@@ -70,9 +71,14 @@ impl ServiceBuilder {
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline(None));
         let figures = Arc::new(Mutex::new(Figures::default()));
+        let mut rng = fastrand::Rng::new();
+        let config = match self.config {
+            config if config.has_incarnation() => config,
+            config => config.incarnation(rng.u64(..)),
+        };
         let driver = Driver {
             machine: Host {
-                store: Store::new(self.config),
+                store: Store::new(config),
                 subscribed: false,
                 figures: Arc::clone(&figures),
                 is_news: false,
@@ -81,7 +87,7 @@ impl ServiceBuilder {
             commands: receiver,
             stop: stopped,
             status,
-            pauses: Pauses::new(self.backoff, fastrand::Rng::new()),
+            pauses: Pauses::new(self.backoff, rng),
             clock: Clock::new(),
         };
         let task = tokio::spawn(driver.run());
@@ -90,7 +96,7 @@ impl ServiceBuilder {
 }
 
 impl StoreService {
-    /// A store with the default configuration and a hash seed drawn at random.
+    /// A store with the default configuration, and a hash seed and an incarnation drawn at random.
     #[must_use]
     pub fn builder() -> ServiceBuilder {
         ServiceBuilder {

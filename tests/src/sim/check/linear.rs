@@ -112,7 +112,7 @@ fn call(op: &Op) -> Result<Option<Call>, String> {
             ) => return Ok(None),
             error => return Err(format!("{error:?} answers {op:?}")),
         },
-        Outcome::Replied { reply, version } => (answered(op, reply, version.clone())?, true),
+        Outcome::Replied { reply, version, .. } => (answered(op, reply, version.clone())?, true),
         outcome if outcome.may_be_applied() => match effect(&op.command, None) {
             Some(does) => (does, false),
             None => return Ok(None),

@@ -27,7 +27,8 @@ fn op(command: Command<Bytes>, times: (u64, u64), outcome: Outcome) -> Op {
 }
 
 fn replied(reply: Reply<Bytes>, wall: u64) -> Outcome {
-    Outcome::Replied { reply, version: (wall > 0).then(|| version(wall)) }
+    let version = (wall > 0).then(|| version(wall));
+    Outcome::Replied { reply, version, incarnation: None }
 }
 
 fn put(value: &'static str, px: u64, condition: Condition<Bytes>) -> Command<Bytes> {

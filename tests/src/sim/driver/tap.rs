@@ -99,7 +99,7 @@ impl Run {
             return;
         };
         op.completions += 1;
-        if let Outcome::Replied { reply: Reply::Done, version: Some(version) } = &outcome
+        if let Outcome::Replied { reply: Reply::Done, version: Some(version), .. } = &outcome
             && *op.key() == commands::LOCK
         {
             self.actors[actor].tokens.push(version.to_fencing_token());

@@ -20,6 +20,8 @@ pub(super) struct StoreNode {
     pub(super) clock: Clock,
     pub(super) reconnect_at: Option<Instant>,
     pub(super) reconnect_after: Duration,
+    /// Stores made so far, which numbers their incarnations.
+    pub(super) made: u64,
     /// While there is no store: the next one, and whether it finds what was written.
     pub(super) next: Option<(StoreConfig, bool)>,
     pub(super) paused_until: Option<Instant>,

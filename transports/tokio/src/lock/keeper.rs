@@ -6,6 +6,7 @@ use std::pin::Pin;
 use statestore_proto::client::{Outcome, SubmitError, WatchEvent};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent, Ticket};
+use statestore_proto::message::Incarnation;
 use statestore_proto::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, debug_span, warn};
@@ -26,6 +27,7 @@ pub(super) struct Keeper {
     clock: Clock,
     request: Option<(Ticket, Task<Result<Outcome, Error>>)>,
     watching: Watching,
+    replacements: watch::Receiver<Option<Incarnation>>,
     over: bool,
 }
 
@@ -42,6 +44,8 @@ enum News {
     Watching(Result<Observation, Error>),
     Watch(Option<WatchEvent>),
     FencedOut(FencingToken),
+    /// Another store has taken the place of the one before.
+    Replaced,
     Stop,
     Time,
 }
@@ -58,7 +62,9 @@ impl Keeper {
             lock.acquire(now, wanted.wait.map(|wait| now + wait))
         };
         let store = wanted.store.clone();
-        Self { lock, store, clock, request: None, watching: Watching::Off, over: false }
+        let replacements = store.replacements();
+        let watching = Watching::Off;
+        Self { lock, store, clock, request: None, watching, replacements, over: false }
     }
 
     /// Runs until the lock is over and leaves nothing behind.
@@ -79,6 +85,7 @@ impl Keeper {
                 (ticket, outcome) = requested(&mut self.request) => News::Outcome(ticket, outcome),
                 news = watched(&mut self.watching) => news,
                 Some(token) = fenced_out.recv() => News::FencedOut(token),
+                Ok(()) = self.replacements.changed() => News::Replaced,
                 // A guard that is gone has said so, or its runtime ends.
                 _ = stop.wait_for(|stop| *stop), if !stopping => News::Stop,
                 () = self.clock.sleep_until(self.lock.poll_timeout()) => News::Time,
@@ -145,6 +152,11 @@ impl Keeper {
 
     fn take(&mut self, news: News) -> Result<(), StoreClosed> {
         let now = self.now();
+        // The drive loop says it before whatever else there is to take now.
+        if matches!(news, News::Replaced) || self.replacements.has_changed().unwrap_or(false) {
+            let incarnation = *self.replacements.borrow_and_update();
+            self.lock.handle_incarnation(now, incarnation);
+        }
         match news {
             News::Outcome(ticket, outcome) => {
                 let outcome = told(outcome)?;
@@ -158,7 +170,7 @@ impl Keeper {
             News::Watch(None) => self.watching = Watching::Off,
             News::FencedOut(token) => self.lock.handle_fenced_out(now, &token),
             News::Stop => _ = self.lock.release(now),
-            News::Time => self.lock.handle_timeout(now),
+            News::Replaced | News::Time => self.lock.handle_timeout(now),
         }
         Ok(())
     }
