@@ -1,8 +1,8 @@
 //! Every order of events in small worlds, each with a twin that must fail.
 
 use statestore_tests::worlds::{
-    Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Locking, Watching, explore,
-    explore_copies,
+    Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Locking, Restarting,
+    Says, Watching, explore, explore_copies,
 };
 
 fn explored(name: &str, result: Result<Explored, Counterexample>, least: usize) {
@@ -45,6 +45,53 @@ fn an_observer_that_is_not_registered_again_is_out_of_date() {
     let found = explore(|| Watching::new(1, true)).unwrap_err();
     println!("{found:#?}");
     assert!(found.wrong.contains("but the store has"), "{found:?}");
+}
+
+/// A watch of a key with a value, over a new store.
+const OVER: Beginning = Beginning {
+    says: Says::Which,
+    renews: true,
+    present: true,
+    ahead: false,
+    restarts: 1,
+    ticks: 1,
+};
+
+fn over_new_stores(name: &str, beginning: Beginning, least: usize) {
+    for (present, ahead) in [(true, true), (true, false), (false, true), (false, false)] {
+        let beginning = Beginning { present, ahead, ..beginning };
+        explored(name, explore(|| Restarting::new(beginning)), least);
+    }
+}
+
+#[test]
+fn an_observer_misses_nothing_over_a_new_store_but_with_a_gap() {
+    over_new_stores("a store that says which it is", OVER, 1_000);
+}
+
+#[test]
+fn an_observer_of_silent_stores_misses_nothing_but_with_a_gap() {
+    over_new_stores("a silent store", Beginning { says: Says::Nothing, ..OVER }, 1_000);
+}
+
+#[test]
+fn an_observer_that_ignores_the_incarnation_misses_a_change() {
+    for present in [true, false] {
+        let beginning = Beginning { says: Says::TheSame, present, ..OVER };
+        let found = explore(|| Restarting::new(beginning)).unwrap_err();
+        println!("{found:#?}");
+        assert!(found.wrong.contains("a change is missing"), "{found:?}");
+    }
+}
+
+#[test]
+fn an_observer_that_renews_nothing_is_never_told_of_a_new_store() {
+    for says in [Says::Which, Says::Nothing] {
+        let found =
+            explore(|| Restarting::new(Beginning { says, renews: false, ..OVER })).unwrap_err();
+        println!("{found:#?}");
+        assert!(found.wrong.contains("never told"), "{found:?}");
+    }
 }
 
 /// Two contenders, and no more than what the stories below are about.

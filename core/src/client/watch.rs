@@ -22,8 +22,8 @@ pub(super) struct Watch {
     heard: Option<(State, Option<Bytes>)>,
     /// Whether something was heard after the read was sent.
     heard_since_read: bool,
-    /// Whether something was heard after a live watch began to renew its registration.
-    heard_since_renewal: bool,
+    /// Whether a live watch that renews its registration has sent its read.
+    comparing: bool,
     /// Whether an unclosed gap was told; a watch begins with one that needs no telling.
     pub(super) gap: bool,
     /// Whether an event found no room.
@@ -105,7 +105,7 @@ impl Watch {
             told: Some(State::Absent(None)),
             heard: None,
             heard_since_read: false,
-            heard_since_renewal: false,
+            comparing: false,
             gap: true,
             lagging: false,
             request: None,
@@ -115,12 +115,24 @@ impl Watch {
 
     /// Notes that KEYNOTIFY is sent while changes go on being reported.
     pub(super) const fn renew(&mut self) {
-        self.heard_since_renewal = false;
+        self.comparing = false;
     }
 
     /// Notes that a read is sent while changes go on being reported.
     pub(super) const fn compare(&mut self) {
+        self.comparing = true;
         self.heard_since_read = false;
+    }
+
+    /// Whether changes go on being reported while it renews its registration, and this is one.
+    pub(super) fn is_news_while_renewing(&self, state: &State) -> bool {
+        self.phase == Phase::Live && self.request.is_some() && state.follows(&self.known)
+    }
+
+    /// Makes a renewal that is under way a registration, so that changes are held back from here on.
+    pub(super) fn stop_reporting(&mut self) {
+        self.enter(if self.comparing { Phase::Reading } else { Phase::Registering });
+        self.heard = None;
     }
 
     /// Whether a read that was sent while changes were reported shows that some were not. The registration is known to
@@ -133,9 +145,8 @@ impl Watch {
     /// The same when nothing tells whether the registration held: whether changes may be missing.
     pub(super) fn may_have_missed(&self, read: &State) -> bool {
         // A version is issued once, so the same one says that nothing came in between. An absent key may have been set and
-        // deleted, and a change that is heard hides those before it.
-        let unchanged = matches!(read, State::Present(_)) && read.is_same(&self.known);
-        self.heard_since_renewal || !unchanged
+        // deleted.
+        !(matches!(read, State::Present(_)) && read.is_same(&self.known))
     }
 
     /// Enters a phase that has a request.
@@ -158,7 +169,6 @@ impl Watch {
                 let version = state.version().cloned();
                 self.known = state;
                 self.heard_since_read = true;
-                self.heard_since_renewal = true;
                 Ok(Some((value, version)))
             }
             Phase::Registering | Phase::Reading

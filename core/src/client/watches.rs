@@ -122,6 +122,13 @@ impl Client {
         state: State,
         value: Option<Bytes>,
     ) -> Result<(), Stale> {
+        let is_registered = self.is_registered();
+        let watch = self.watches.by_id.get_mut(&id).ok_or(Stale::Notification)?;
+        if !is_registered && watch.is_news_while_renewing(&state) {
+            // Others may have come before it while the store had forgotten this client.
+            watch.stop_reporting();
+            self.tell_gap(id);
+        }
         let watch = self.watches.by_id.get_mut(&id).ok_or(Stale::Notification)?;
         let change = watch.hear(state, value).map_err(|_| Stale::Notification)?;
         if let Some(change) = change {
@@ -164,6 +171,7 @@ impl Client {
 
     /// Takes the outcome of a request that a watch made while it reported changes.
     fn finish_renewal(&mut self, id: WatchId, outcome: Outcome) {
+        let is_registered = self.is_registered();
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         let read = match outcome {
             Outcome::Replied { reply: Reply::Error(error), .. } => {
@@ -182,15 +190,18 @@ impl Client {
             Outcome::Rejected(_) => return self.register_in(id, self.config.timeout / 10),
             _ => return self.register_in(id, self.config.timeout),
         };
-        // Another incarnation would have restarted this watch.
-        let held = matches!(self.met, Some(Some(_)));
-        let missed = if held { watch.missed(&read) } else { watch.may_have_missed(&read) };
+        let missed = if is_registered { watch.missed(&read) } else { watch.may_have_missed(&read) };
         if missed {
             self.tell_gap(id);
             self.request(id, Phase::Reading);
         } else {
             self.renew_later(id);
         }
+    }
+
+    /// Whether the registrations of live watches are known to have held: another incarnation would have ended them.
+    const fn is_registered(&self) -> bool {
+        matches!(self.met, Some(Some(_)))
     }
 
     /// A watch that waited to register does so, and one that is live renews its registration.

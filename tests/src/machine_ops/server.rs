@@ -72,6 +72,17 @@ impl Server {
         self.links[link].connected
     }
 
+    /// Starts another store, empty, in the place of the one that was there. What is on its way arrives there; nobody is
+    /// told.
+    pub fn replace_store(&mut self, incarnation: Option<u64>) {
+        let config = StoreConfig::new(0);
+        self.store = Store::new(match incarnation {
+            Some(number) => config.incarnation(number),
+            None => config,
+        });
+        self.note(&("replaced", incarnation));
+    }
+
     /// Opens a connection, with a clean session.
     pub fn connect(&mut self, link: usize) {
         self.disconnect(link);

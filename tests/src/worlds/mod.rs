@@ -7,11 +7,13 @@
 mod duplicates;
 mod fencing;
 mod locking;
+mod restarting;
 mod watching;
 
 pub use duplicates::Duplicates;
 pub use fencing::Fencing;
 pub use locking::{Budget, Fault, Locking};
+pub use restarting::{Beginning, Restarting, Says};
 pub use watching::Watching;
 
 use std::collections::hash_map::DefaultHasher;
