@@ -103,6 +103,7 @@ const TWO: Budget = Budget {
     losses: 0,
     sleeps: 0,
     ticks: 2,
+    restarts: 0,
     deadlines: false,
     held: false,
 };
@@ -148,6 +149,20 @@ const THREE: Budget = Budget { contenders: 3, held: true, ticks: 1, ..TWO };
 #[test]
 fn three_contend() {
     sound("three locks", THREE, 1_000);
+}
+
+const RESTARTED: Budget = Budget { restarts: 1, held: true, ..TWO };
+
+#[test]
+fn no_lock_is_renewed_over_a_new_store() {
+    sound("locks over a new store", RESTARTED, 1_000);
+    let begins = Budget { restarts: 1, tries: 2, ticks: 1, ..TWO };
+    sound("locks that are taken over a new store", begins, 1_000);
+}
+
+#[test]
+fn a_lock_that_ignores_which_store_answers_is_renewed_over_a_new_one() {
+    caught(Fault::IgnoresStore, RESTARTED, "renewed over a new store");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Contenders for one lock: answers are lost, processes sleep longer than the lease, clocks disagree, time passes at
-//! any moment. The locks are the production machine, the store is the naive model.
+//! any moment, and the store is started anew. The locks are the production machine, the store is the naive model.
 
 mod parts;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
 use statestore_proto::lock::{Action, LockEvent, LockState};
-use statestore_proto::message::{Command, Condition, Notification, Reply};
+use statestore_proto::message::{Command, Condition, Incarnation, Notification, Reply};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 pub use parts::{Budget, Fault};
@@ -28,10 +28,12 @@ pub struct Locking {
     fault: Fault,
     budget: Budget,
     model: Model,
+    /// Numbers the stores.
+    store: u64,
     contenders: Vec<Contender>,
     now: u64,
-    /// The greatest token that a holder was told.
-    last_token: Option<FencingToken>,
+    /// The greatest token of each store that a holder was told.
+    last_token: [Option<FencingToken>; 3],
     /// The token that guarded the last accepted write.
     last_write: Option<FencingToken>,
 }
@@ -47,11 +49,12 @@ impl Locking {
             fault,
             budget,
             model: Model::new("StateStore"),
+            store: 0,
             contenders: (0..budget.contenders)
                 .map(|who| Contender::new(fault, &budget, who))
                 .collect(),
             now: 0,
-            last_token: None,
+            last_token: [None, None, None],
             last_write: None,
         };
         if budget.held {
@@ -75,8 +78,13 @@ impl Locking {
         self.model.items.get(LOCK)
     }
 
+    /// Whether a contender holds the lock of the store that there is: one that is gone cannot keep others out.
     fn holds(&self, who: usize) -> bool {
-        let lock = &self.contenders[who].lock;
+        let one = &self.contenders[who];
+        let lock = &one.lock;
+        if one.acquired_at != self.store {
+            return false;
+        }
         match self.fault {
             Fault::NegativeMargin => lock
                 .held_until()
@@ -143,8 +151,8 @@ impl Locking {
                             && matches!(request.command(), Command::VDel { .. })
                         {
                             let reply = Reply::Removed;
-                            let outcome =
-                                Outcome::Replied { reply, version: None, incarnation: None };
+                            let incarnation = Some(Incarnation::new(self.store));
+                            let outcome = Outcome::Replied { reply, version: None, incarnation };
                             one.lock.handle_outcome(local, ticket, Ok(outcome));
                             continue;
                         }
@@ -174,15 +182,23 @@ impl Locking {
     fn told(&mut self, who: usize) -> Result<(), String> {
         let one = &mut self.contenders[who];
         while let Some(event) = one.lock.poll_event() {
-            match event {
-                LockEvent::Acquired { token } | LockEvent::Renewed { token } => {
-                    if self.last_token.as_ref().is_some_and(|last| *last >= token) {
-                        return Err(format!("token {token} after {:?}", self.last_token));
-                    }
-                    self.last_token = Some(token);
-                }
-                _ => {}
+            let (token, acquired) = match event {
+                LockEvent::Acquired { token } => (token, true),
+                LockEvent::Renewed { token } => (token, false),
+                _ => continue,
+            };
+            if acquired && one.met < one.news {
+                return Err(format!("acquired at {}, though told of {}", one.met, one.news));
             }
+            if !acquired && one.met != one.acquired_at {
+                return Err(format!("{who} renewed over a new store"));
+            }
+            one.acquired_at = one.met;
+            let last = &mut self.last_token[usize::try_from(one.met).unwrap_or_default()];
+            if last.as_ref().is_some_and(|last| *last >= token) {
+                return Err(format!("token {token} after {last:?}"));
+            }
+            *last = Some(token);
         }
         Ok(())
     }
@@ -213,9 +229,11 @@ impl Locking {
         match up {
             Up::Lock(ticket, command) => {
                 let (reply, version) = self.ask(who, command, None);
-                let outcome =
-                    Outcome::Replied { reply: reply.map(Bytes::from), version, incarnation: None };
-                self.contenders[who].down.push_back(Down::Outcome(ticket, outcome));
+                let said = Some(Incarnation::new(self.store));
+                let incarnation = said.filter(|_| self.fault != Fault::IgnoresStore);
+                let reply = reply.map(Bytes::from);
+                let outcome = Outcome::Replied { reply, version, incarnation };
+                self.contenders[who].down.push_back(Down::Outcome(ticket, outcome, self.store));
             }
             Up::Observe => {
                 let key = || Bytes::from_static(LOCK);
@@ -267,10 +285,16 @@ impl Locking {
         let one = &mut self.contenders[who];
         match one.down.pop_front() {
             // One that has timed out already is stale.
-            Some(Down::Outcome(ticket, outcome))
+            Some(Down::Outcome(ticket, outcome, store))
                 if one.outstanding.is_some_and(|(other, _)| other == ticket) =>
             {
                 one.outstanding = None;
+                // The client registers with the new store.
+                if one.met != store && one.observing {
+                    one.up.push_back(Up::Observe);
+                    one.down.push_back(Down::Watch(WatchEvent::Gap));
+                }
+                one.met = store;
                 one.lock.handle_outcome(local, ticket, Ok(outcome));
             }
             Some(Down::Watch(event)) if one.observing => one.lock.handle_watch(local, &event),
@@ -313,6 +337,20 @@ impl Locking {
         }
     }
 
+    /// Whoever asks the store hears of the next one in any order with its answers, or not at all.
+    fn tell_news(&mut self, who: usize) {
+        let local = self.local(who);
+        let one = &mut self.contenders[who];
+        one.news = self.store;
+        one.lock.handle_incarnation(local, Some(Incarnation::new(self.store)));
+    }
+
+    fn restart(&mut self) {
+        self.budget.restarts -= 1;
+        self.store += 1;
+        self.model = Model::new("StateStore");
+    }
+
     fn write(&mut self, who: usize) {
         let local = self.local(who);
         let key = Bytes::from_static(DATA);
@@ -347,6 +385,9 @@ const ARRIVES: [&str; 3] = ["A's request arrives", "B's request arrives", "C's r
 const HEARS: [&str; 3] = ["A hears", "B hears", "C hears"];
 const LOSES: [&str; 3] =
     ["what comes to A is lost", "what comes to B is lost", "what comes to C is lost"];
+const NEWS: [&str; 3] =
+    ["A is told of the new store", "B is told of the new store", "C is told of the new store"];
+const RESTART: &str = "the store is started anew";
 const TICK: &str = "time passes";
 const HEAL: &str = "no more goes wrong";
 
@@ -365,8 +406,12 @@ impl SmallWorld for Locking {
                 (!one.up.is_empty(), ARRIVES),
                 (!one.asleep && !one.down.is_empty(), HEARS),
                 (!one.down.is_empty() && self.budget.losses > 0, LOSES),
+                (!one.asleep && one.news < self.store && self.fault == Fault::None, NEWS),
             ];
             choices.extend(options.iter().filter(|(can, _)| *can).map(|(_, names)| names[who]));
+        }
+        if self.budget.restarts > 0 {
+            choices.push(RESTART);
         }
         if self.budget.ticks > 0 && self.next_due().is_some() {
             choices.push(TICK);
@@ -387,6 +432,9 @@ impl SmallWorld for Locking {
             self.tick();
             return self.drive();
         }
+        if choice == RESTART {
+            self.restart();
+        }
         for who in 0..self.contenders.len() {
             match choice {
                 _ if choice == ACQUIRES[who] => self.acquire(who)?,
@@ -403,6 +451,7 @@ impl SmallWorld for Locking {
                 _ if choice == WAKES[who] => self.contenders[who].asleep = false,
                 _ if choice == ARRIVES[who] => self.arrive(who)?,
                 _ if choice == HEARS[who] => self.hear(who),
+                _ if choice == NEWS[who] => self.tell_news(who),
                 _ if choice == LOSES[who] => {
                     self.budget.losses -= 1;
                     self.contenders[who].unlucky = true;
@@ -418,9 +467,10 @@ impl SmallWorld for Locking {
         if self.contenders.is_empty() {
             return Ok(());
         }
-        let Self { budget, now, last_token, last_write, model, .. } = self;
-        let Budget { losses, sleeps, ticks, .. } = budget;
-        write!(out, "{now} {losses} {sleeps} {ticks} {last_token:?} {last_write:?} ")?;
+        let Self { budget, store, now, last_token, last_write, model, .. } = self;
+        let Budget { losses, sleeps, ticks, restarts, .. } = budget;
+        write!(out, "{store} {now} {losses} {sleeps} {ticks} {restarts} ")?;
+        write!(out, "{last_token:?} {last_write:?} ")?;
         write!(out, "{:?} {:?}", model.clock.own, model.watches.len())?;
         for (key, item) in &model.items {
             let Item { value, version, fence, expires } = item;
@@ -431,7 +481,8 @@ impl SmallWorld for Locking {
             let Contender { lock, tries, releases, writes, asleep, unlucky, .. } = one;
             let Contender { up, down, outstanding, observing, .. } = one;
             write!(out, "{lock:?} {tries} {releases} {writes} {asleep} {unlucky} {observing} ")?;
-            write!(out, "{up:?} {down:?} {outstanding:?};")?;
+            let Contender { met, news, acquired_at, .. } = one;
+            write!(out, "{up:?} {down:?} {outstanding:?} {met} {news} {acquired_at};")?;
         }
         Ok(())
     }

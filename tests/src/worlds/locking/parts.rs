@@ -38,6 +38,8 @@ pub enum Fault {
     NoVdel,
     /// Both contenders have the same name and nonce, as one would that kept its nonce over a restart.
     SameSession,
+    /// Nobody looks at which store answers.
+    IgnoresStore,
 }
 
 /// How much may happen.
@@ -57,6 +59,8 @@ pub struct Budget {
     pub sleeps: u8,
     /// Times that time passes.
     pub ticks: u8,
+    /// Times that the store is started anew, empty.
+    pub restarts: u8,
     /// Whether tries give up after half a lease.
     pub deadlines: bool,
     /// Whether the first holds the lock already.
@@ -75,7 +79,8 @@ pub(super) enum Up {
 /// What comes back.
 #[derive(Clone, Debug)]
 pub(super) enum Down {
-    Outcome(Ticket, Outcome),
+    /// An outcome and the number of the store that it comes from.
+    Outcome(Ticket, Outcome, u64),
     Watch(WatchEvent),
 }
 
@@ -91,6 +96,12 @@ pub(super) struct Contender {
     /// The request outstanding, and when it times out.
     pub(super) outstanding: Option<(Ticket, u64)>,
     pub(super) observing: bool,
+    /// The store that its client heard of last.
+    pub(super) met: u64,
+    /// The store that its lock was told of, beside outcomes.
+    pub(super) news: u64,
+    /// The store that its lock was acquired at.
+    pub(super) acquired_at: u64,
     /// Whether something of it was lost or late, so that it cannot know what the store has.
     pub(super) unlucky: bool,
 }
@@ -125,6 +136,9 @@ impl Contender {
             down: VecDeque::new(),
             outstanding: None,
             observing: false,
+            met: 0,
+            news: 0,
+            acquired_at: 0,
             unlucky: false,
         }
     }

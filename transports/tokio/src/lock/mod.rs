@@ -38,6 +38,9 @@ pub enum LockError {
     /// The lock was not acquired. What an unanswered try may have taken all the same is given back.
     #[error("the lock was not acquired: {0}")]
     NotAcquired(GiveUp),
+    /// Others changed the key of an edit again and again, without holding the lock.
+    #[error("the key was changed again and again by others who do not hold the lock")]
+    Contested,
     /// A request under the lock failed, or the handle is closed.
     #[error(transparent)]
     Request(#[from] Error),

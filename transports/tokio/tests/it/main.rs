@@ -1,9 +1,11 @@
 //! The handles over the loopback, in simulated time.
 
+mod edit;
 mod late;
 mod lock;
 mod log;
 mod observers;
+mod replaced;
 mod requests;
 mod slow;
 

@@ -1,0 +1,200 @@
+//! Edits, and the late writes of earlier holders that arrive in the middle of one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use statestore_loopback::{Hub, HubLink, Message};
+use statestore_proto::client::{Client, ClientConfig, Request, WatchEvent};
+use statestore_proto::hlc::FencingToken;
+use statestore_proto::message::{Command, Condition};
+use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tokio::{
+    Connected, Edit, Error, Found, Link, LinkError, LinkEvent, LockError, StateStore, StoreService,
+};
+
+use super::{client, service};
+
+const KEY: &str = "count";
+
+/// Which request of an edit the late writes overtake.
+type Is = fn(&Command<&[u8]>) -> bool;
+
+/// A link that hands the broker the next late write of another client just before each request of one kind.
+struct Overtaken {
+    link: HubLink,
+    is: Is,
+    late: HubLink,
+    writes: VecDeque<Transmit>,
+}
+
+impl Link for Overtaken {
+    type Message = Message;
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        self.late.connect().await?;
+        self.link.connect().await
+    }
+
+    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        if let Transmit::Publish(publish) = &transmit
+            && let Ok(command) = Command::decode(&publish.payload)
+            && *command.key() == KEY.as_bytes()
+            && (self.is)(&command)
+            && let Some(write) = self.writes.pop_front()
+        {
+            self.late.offer(write)?;
+        }
+        self.link.offer(transmit)
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        self.link.next(messages).await
+    }
+
+    async fn disconnect(&mut self) {
+        self.link.disconnect().await;
+    }
+}
+
+/// Writes that a holder with this token sent and that have not arrived yet.
+fn late_writes(token: &FencingToken, count: usize) -> VecDeque<Transmit> {
+    let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(1));
+    let mut sender = Client::new(ClientConfig::new("late", *b"8 random").expect("a client id"));
+    sender.handle_connected(now, false);
+    let Some(Transmit::Subscribe { token: subscribed, .. }) = sender.poll_transmit() else {
+        panic!("it subscribes first")
+    };
+    sender.handle_subscribed(now, subscribed, ReasonCode::GRANTED_QOS_1);
+    for number in 0..count {
+        let value = format!("late{number}").into();
+        let key = Bytes::from_static(KEY.as_bytes());
+        let set = Command::Set { key, value, condition: Condition::Always, expiry: None };
+        sender.submit(now, Request::new(set).fencing_token(token.clone())).expect("room");
+    }
+    std::iter::from_fn(|| sender.poll_transmit()).collect()
+}
+
+/// A store whose key an earlier holder has written, if it has a value, and a handle whose requests of one kind are
+/// overtaken by so many late writes of that holder.
+async fn overtaken(
+    before: Option<&'static str>,
+    count: usize,
+    is: Is,
+) -> (StoreService, StateStore, StateStore) {
+    overtaken_with(before, count, is, FencingToken::clone).await
+}
+
+async fn overtaken_with(
+    before: Option<&'static str>,
+    count: usize,
+    is: Is,
+    token: impl FnOnce(&FencingToken) -> FencingToken,
+) -> (StoreService, StateStore, StateStore) {
+    let broker = Hub::new();
+    let service = service(broker.store_link("statestore")).await;
+    let earlier = client("a", broker.link("a")).await;
+    let guard = earlier.lock("lock").acquire().await.unwrap();
+    if let Some(value) = before {
+        guard.set(KEY, value).await.unwrap();
+    }
+    let writes = late_writes(&token(&guard.token().expect("it is held")), count);
+    guard.release().await.unwrap();
+    let (link, late) = (broker.link("b"), broker.link("late"));
+    let editor = client("b", Overtaken { link, is, late, writes }).await;
+    (service, earlier, editor)
+}
+
+/// Adds a plus sign, or removes the key; what it was asked about is kept.
+async fn edit(store: &StateStore, delete: bool) -> (Result<bool, LockError>, Vec<String>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let change = |found: Option<Found>| {
+        let text = found
+            .map_or_else(|| "-".into(), |found| String::from_utf8(found.value.to_vec()).unwrap());
+        asked.lock().unwrap().push(text.clone());
+        if delete { Edit::Delete } else { Edit::Set(format!("{text}+").into()) }
+    };
+    let edited = store.lock("lock").edit(KEY, change).await.map(|set| set.is_some());
+    let asked = asked.lock().unwrap().clone();
+    (edited, asked)
+}
+
+async fn value(store: &StateStore) -> Option<String> {
+    let found = store.get(KEY).await.unwrap()?;
+    Some(String::from_utf8(found.value.to_vec()).unwrap())
+}
+
+fn is_claim(command: &Command<&[u8]>) -> bool {
+    matches!(command, Command::Set { condition: Condition::IfAbsentOrEqual, .. })
+}
+
+fn is_write(command: &Command<&[u8]>) -> bool {
+    matches!(command, Command::Set { condition: Condition::Always, .. })
+}
+
+fn is_conditional(command: &Command<&[u8]>) -> bool {
+    matches!(command, Command::Set { condition: Condition::IfAbsent, .. } | Command::VDel { .. })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_write_before_the_claim_is_seen() {
+    let (_service, earlier, editor) = overtaken(Some("v"), 1, is_claim).await;
+    assert_eq!(edit(&editor, false).await, (Ok(true), vec!["v".into(), "late0".into()]));
+    assert_eq!(value(&earlier).await.as_deref(), Some("late0+"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_write_after_the_claim_is_refused() {
+    let (_service, earlier, editor) = overtaken(Some("v"), 1, is_write).await;
+    let mut changes = earlier.observe(KEY).await.unwrap();
+    assert_eq!(edit(&editor, false).await, (Ok(true), vec!["v".into()]));
+    assert_eq!(value(&earlier).await.as_deref(), Some("v+"));
+    let mut told = Vec::new();
+    while told.last().is_none_or(|value| value != "v+") {
+        if let WatchEvent::Changed { value: Some(value), .. } = changes.next().await.unwrap() {
+            told.push(value);
+        }
+    }
+    assert_eq!(told, ["v", "v", "v+"], "what was there, the claim, the edit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_write_to_an_absent_key_is_seen() {
+    let (_service, earlier, editor) = overtaken(None, 1, is_conditional).await;
+    assert_eq!(edit(&editor, false).await, (Ok(true), vec!["-".into(), "late0".into()]));
+    assert_eq!(value(&earlier).await.as_deref(), Some("late0+"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_write_before_a_deletion_is_seen() {
+    let (service, earlier, editor) = overtaken(Some("v"), 1, is_conditional).await;
+    assert_eq!(edit(&editor, true).await, (Ok(false), vec!["v".into(), "late0".into()]));
+    assert_eq!(value(&earlier).await, None);
+    assert_eq!(edit(&editor, true).await, (Ok(false), vec!["-".into()]), "nothing to delete");
+    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_does_not_run_after_others_for_ever() {
+    let (service, earlier, editor) = overtaken(Some("v"), 100, is_claim).await;
+    let (edited, asked) = edit(&editor, false).await;
+    assert_eq!(edited, Err(LockError::Contested));
+    let expected = ["v", "late0", "late1", "late2", "late3", "late4", "late5", "late6"];
+    assert_eq!(asked, expected);
+    assert_eq!(value(&earlier).await.as_deref(), Some("late7"));
+    assert_eq!(service.figures().keys, 1, "the lock is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_whose_lock_is_lost_writes_nothing() {
+    // A holder whose clock is ahead has taken over, so it seems, and writes first.
+    let ahead = |token: &FencingToken| {
+        let wall = token.hlc().wall().as_millis() + 30_000;
+        FencingToken::new(format!("{wall}:0:StateStore").parse().expect("a clock value"))
+    };
+    let (_service, earlier, editor) = overtaken_with(Some("v"), 1, is_claim, ahead).await;
+    let (edited, asked) = edit(&editor, false).await;
+    assert_eq!(edited, Err(LockError::Request(Error::LockLost)));
+    assert_eq!((asked, value(&earlier).await.as_deref()), (vec!["v".into()], Some("late0")));
+}

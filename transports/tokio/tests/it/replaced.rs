@@ -1,0 +1,74 @@
+//! A store that ends and another in its place: what handles are told.
+
+use std::time::Duration;
+
+use statestore_loopback::Hub;
+use statestore_proto::client::WatchEvent;
+use statestore_proto::lock::Loss;
+use statestore_tokio::{Error, LockLost, Observation, StateStore};
+use tokio::time::{Instant, timeout};
+
+use super::{client, service};
+
+/// A broker with a client and a store, and then another, empty one, of which nobody says anything.
+async fn replaced<T>(with: impl AsyncFnOnce(&StateStore) -> T) -> (StateStore, T, Instant) {
+    let broker = Hub::new();
+    let first = service(broker.store_link("first")).await;
+    let store = client("a", broker.link("a")).await;
+    let had = with(&store).await;
+    // Without the news that a client is gone: only the store goes.
+    first.shutdown().await;
+    let second = service(broker.store_link("second")).await;
+    // It lives as long as its runtime.
+    std::mem::forget(second);
+    (store, had, Instant::now())
+}
+
+async fn next(changes: &mut Observation) -> WatchEvent {
+    changes.next().await.expect("it goes on")
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_lock_of_a_handle_is_lost_at_the_first_answer_of_another_store() {
+    let (store, (one, two), when) = replaced(async |store: &StateStore| {
+        let one = store.lock("one").acquire().await.unwrap();
+        (one, store.lock("two").acquire().await.unwrap())
+    })
+    .await;
+    assert!(one.is_held() && two.is_held(), "nobody knows yet");
+    assert_eq!(store.get("whatever").await, Ok(None));
+    for guard in [&one, &two] {
+        let lost = timeout(Duration::from_secs(1), guard.lost()).await;
+        assert_eq!(lost, Ok(LockLost::Lost(Loss::StoreReplaced)));
+        assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
+    }
+    assert!(when.elapsed() < Duration::from_secs(1));
+    assert!(store.lock("one").acquire().await.unwrap().is_held(), "and can be taken anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_asks_about_is_lost_at_its_renewal() {
+    let (_store, guard, when) =
+        replaced(async |store: &StateStore| store.lock("one").acquire().await.unwrap()).await;
+    assert_eq!(guard.lost().await, LockLost::Lost(Loss::StoreReplaced));
+    let after = when.elapsed();
+    assert!(after < Duration::from_secs(4), "{after:?} of a lease of ten seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observation_tells_a_gap_and_what_the_other_store_has() {
+    let (store, mut changes, _) = replaced(async |store: &StateStore| {
+        store.set("k", "v").await.unwrap();
+        let mut changes = store.observe("k").await.unwrap();
+        assert!(matches!(next(&mut changes).await, WatchEvent::Changed { value: Some(_), .. }));
+        assert_eq!(next(&mut changes).await, WatchEvent::Live);
+        changes
+    })
+    .await;
+    store.set("other", "w").await.unwrap();
+    assert_eq!(next(&mut changes).await, WatchEvent::Gap);
+    assert!(matches!(next(&mut changes).await, WatchEvent::Changed { value: None, .. }));
+    assert_eq!(next(&mut changes).await, WatchEvent::Live);
+    store.set("k", "w").await.unwrap();
+    assert!(matches!(next(&mut changes).await, WatchEvent::Changed { value: Some(_), .. }));
+}
