@@ -410,7 +410,7 @@ impl SmallWorld for Locking {
             ];
             choices.extend(options.iter().filter(|(can, _)| *can).map(|(_, names)| names[who]));
         }
-        if self.budget.restarts > 0 {
+        if self.budget.restarts > 0 && !self.contenders.is_empty() {
             choices.push(RESTART);
         }
         if self.budget.ticks > 0 && self.next_due().is_some() {
