@@ -184,6 +184,8 @@ impl Told {
             publish.user_properties().map(|(name, value)| (name, value.to_string())).collect();
         let stamped = properties.first().is_some_and(|(name, _)| *name == "__ts");
         let version = stamped.then(|| properties.remove(0).1);
+        // Which store it is, is what a test of its own is about.
+        properties.pop_if(|(name, text)| *name == property::INCARNATION && text.len() == 16);
         let (topic, payload) =
             (publish.topic.to_string(), publish.payload.escape_ascii().to_string());
         match publish.recipient() {

@@ -15,8 +15,11 @@ use crate::observers::Started;
 /// A stream of what happens to one key.
 ///
 /// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]; from then on it gives every change. A
-/// [`WatchEvent::Gap`] says that changes may be missed from here on, after a lost connection or because this was not
-/// polled for too long; the value follows if it moved, and `Live` closes the gap. The stream ends after
+/// [`WatchEvent::Gap`] says that changes may be missed from here on, after a lost connection, because another store has
+/// taken the place of the one before, or because this was not polled for too long; the value follows if it moved, and
+/// `Live` closes the gap. A store that does not say which one it is, as the deployed ones, may have been replaced unnoticed:
+/// there an absent key has such a gap every 30 seconds, by default; see
+/// [`renew_watches`](statestore_proto::client::ClientConfig::renew_watches). The stream ends after
 /// [`WatchEvent::Ended`], or when the handle is shut down. Dropping it ends it.
 ///
 /// A key may be observed more than once by one handle. All such observations share one registration with the store, which

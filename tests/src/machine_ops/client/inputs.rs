@@ -1,7 +1,7 @@
 //! Messages as the network might bring them.
 
 use bytes::Bytes;
-use statestore_proto::message::{CommandKind, Dialect, Notification};
+use statestore_proto::message::{CommandKind, Dialect, Notification, property};
 use statestore_proto::mqtt::Incoming;
 use statestore_proto::topic::NotificationTopic;
 
@@ -26,7 +26,7 @@ const REPLIES: &[&[u8]] = &[
 ];
 
 impl ClientRig {
-    pub(super) fn reply(&mut self, fitting: bool, [which, payload, version, stray, _]: Args) {
+    pub(super) fn reply(&mut self, fitting: bool, [which, payload, version, stray, says]: Args) {
         let Some(mut sent) = pick(&self.requested, which) else { return };
         let payload: &[u8] = match (sent.kind, fitting) {
             (_, false) => REPLIES[usize::from(payload) % REPLIES.len()],
@@ -49,10 +49,11 @@ impl ClientRig {
         incoming.correlation_data = Some(&sent.correlation);
         incoming.retain = !fitting && stray & 0x80 != 0;
         incoming.user_property("__ts", &version);
+        says_which(&mut incoming, says);
         self.client.handle_publish(self.now, &incoming);
     }
 
-    pub(super) fn notification(&mut self, [key, kind, version, ..]: Args) {
+    pub(super) fn notification(&mut self, [key, kind, version, says, _]: Args) {
         let key = KEYS[usize::from(key) % KEYS.len()].as_bytes();
         let topic = NotificationTopic::new(ID, key).expect("short").to_string();
         let value = [kind];
@@ -62,6 +63,7 @@ impl ClientRig {
         let version = self.version(version);
         let mut incoming = Incoming::new(&topic, &payload);
         incoming.user_property("__ts", &version);
+        says_which(&mut incoming, says);
         self.client.handle_publish(self.now, &incoming);
     }
 
@@ -91,5 +93,13 @@ impl ClientRig {
             31 => format!("{}:0:StateStore", unix.saturating_add(600_000)),
             choice => format!("{unix}:{choice}:StateStore"),
         }
+    }
+}
+
+/// What a store says of itself: nothing, or which of two it is, or nonsense.
+fn says_which(incoming: &mut Incoming<'_>, choice: u8) {
+    let text = ["", "0000000000000001", "0000000000000002", "soon"].get(usize::from(choice % 8));
+    if let Some(text) = text {
+        incoming.user_property(property::INCARNATION, text);
     }
 }

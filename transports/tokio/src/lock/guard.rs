@@ -43,8 +43,9 @@ pub enum LockLost {
 
 /// A lock that is held. Dropping it releases the lock, as far as the store can be reached; otherwise the lease does.
 ///
-/// The lock is renewed by itself. It is lost when that fails for too long, when another holder has it, or when a guarded
-/// write is refused because a newer holder has written; [`lost`](Self::lost) tells.
+/// The lock is renewed by itself. It is lost when that fails for too long, when another holder has it, when another store
+/// answers than the one that it was acquired at, or when a guarded write is refused because a newer holder has written;
+/// [`lost`](Self::lost) tells.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     store: StateStore,

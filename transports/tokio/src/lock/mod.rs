@@ -71,6 +71,10 @@ pub enum LockError {
 /// asleep while another took over. What is done outside of the store is not protected: between asking
 /// [`LockGuard::is_held`] and doing something a process may be stopped for longer than the lease. On a machine that is
 /// suspended the clock that counts the lease may stand still too.
+///
+/// A store in memory that is started anew has forgotten its locks and what they guard. Where it says which one it is, as
+/// those of this project do, every lock of the handle is lost as soon as any request of it is answered; the deployed store
+/// renews them without a word.
 #[derive(Clone, Debug)]
 #[must_use = "a lock is taken when it is acquired"]
 pub struct LeasedLock {

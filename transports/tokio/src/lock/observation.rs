@@ -11,8 +11,8 @@ use statestore_proto::lock::{Holder, Observed};
 use crate::observation::Observation;
 
 /// A stream of who holds a lock or leads an election, without the renewals. It begins with the holder of now, or that
-/// there is none; after a lost connection it says [`Observed::Unknown`] until it is known again. It ends as an
-/// [`Observation`] does.
+/// there is none; at a gap of the [`Observation`] underneath, as after a lost connection, it says [`Observed::Unknown`]
+/// until it is known again. It ends as that does.
 pub struct LockObservation {
     observation: Observation,
     holder: Option<Holder>,
