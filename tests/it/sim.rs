@@ -355,7 +355,7 @@ fn equal_seeds_give_equal_runs_of_locks() {
 
 #[test]
 fn broken_locks_are_noticed() {
-    let paused = (0..400).map(|seed| locks::run(seed, LockTwin::NoToken));
+    let paused = (0..1_500).map(|seed| locks::run(seed, LockTwin::NoToken));
     let paused = paused.filter(|report| report.trouble == LockTrouble::Pauses);
     let caught = paused.filter(|report| report.wrong.is_some()).count();
     assert!(caught >= 5, "a holder that stood still is noticed {caught} times only");

@@ -169,7 +169,7 @@ pub enum Event {
     /// before is gone, and so is whatever it did not keep elsewhere. Watches tell a gap and register again by themselves;
     /// tell locks, with [`Lock::handle_incarnation`](crate::lock::Lock::handle_incarnation).
     ///
-    /// Told before all that waits to be polled. Of several that were not polled only the last is told.
+    /// Of several for which there was no room only the last is told.
     StoreReplaced {
         /// Its incarnation; `None` when it does not say.
         incarnation: Option<Incarnation>,

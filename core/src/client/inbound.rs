@@ -77,7 +77,7 @@ impl Client {
     fn meet(&mut self, incarnation: Option<Incarnation>) {
         let before = self.met.replace(incarnation);
         if before.is_some_and(|before| before != incarnation) {
-            self.replaced = Some(incarnation);
+            self.tell_replacement(incarnation);
             self.restart_watches();
         }
     }

@@ -97,7 +97,7 @@ pub struct Client {
     watches: Watches,
     /// The store that answered last, by its incarnation if it says so; `None` before the first answer.
     met: Option<Option<Incarnation>>,
-    /// The store that took its place, not told yet.
+    /// The store that took its place, when there was no room to tell it.
     replaced: Option<Option<Incarnation>>,
     /// When all watches were last begun anew for that.
     restarted: Option<Instant>,
@@ -316,10 +316,9 @@ impl Client {
     /// The next event, in order.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if let Some(incarnation) = self.replaced.take() {
-            return Some(Event::StoreReplaced { incarnation });
-        }
-        let event = self.events.pop_front().or_else(|| self.next_lagging_event())?;
+        let event = self.events.pop_front();
+        let event =
+            event.or_else(|| self.next_replacement()).or_else(|| self.next_lagging_event())?;
         if matches!(event, Event::Completed { .. }) {
             self.accepted -= 1;
         }
@@ -455,6 +454,18 @@ impl Client {
             self.unsent_observing.retain(|other| *other != id);
         }
         Some(pending)
+    }
+
+    /// Tells that another store answers. When there is no room the last of several is told as soon as there is.
+    fn tell_replacement(&mut self, incarnation: Option<Incarnation>) {
+        let event = Event::StoreReplaced { incarnation };
+        if self.replaced.is_some() || !self.tell_if_room(event) {
+            self.replaced = Some(incarnation);
+        }
+    }
+
+    fn next_replacement(&mut self) -> Option<Event> {
+        self.replaced.take().map(|incarnation| Event::StoreReplaced { incarnation })
     }
 
     /// Tells what may be lost when nobody listens.

@@ -74,8 +74,7 @@ impl Client {
         Ok(id)
     }
 
-    /// Ends a watch. Nothing follows but [`WatchEvent::Ended`], not even what waits to be polled; `false` when it is over
-    /// already.
+    /// Ends a watch. Nothing follows what waits to be polled but [`WatchEvent::Ended`]; `false` when it is over already.
     pub fn unobserve(&mut self, now: Now, id: WatchId) -> bool {
         self.now = now;
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
@@ -83,10 +82,9 @@ impl Client {
             return false;
         }
         let key = watch.key.clone();
-        // What was lost or waits is of no interest any more.
+        // What was lost is of no interest any more.
         watch.lagging = false;
         self.watches.lagging.remove(&id);
-        self.events.retain(|event| !matches!(event, Event::Watch { id: of, .. } if *of == id));
         self.drop_request(id);
         self.watches.release_key(id, &key);
         // Without this nothing was registered on this connection, and the store forgets a client that disconnects.

@@ -342,6 +342,10 @@ impl Run {
                 Event::Watch { id, event } if Some(id) == one.watch => {
                     one.lock.handle_watch(local, &event);
                 }
+                // The others notice by the answers.
+                Event::StoreReplaced { incarnation } if who % 2 == 0 => {
+                    one.lock.handle_incarnation(local, incarnation);
+                }
                 _ => {}
             }
         }

@@ -152,7 +152,7 @@ impl Keeper {
 
     fn take(&mut self, news: News) -> Result<(), StoreClosed> {
         let now = self.now();
-        // The drive loop says it before whatever else there is to take now.
+        // It may have been said before whatever else there is to take now; after that does no harm.
         if matches!(news, News::Replaced) || self.replacements.has_changed().unwrap_or(false) {
             let incarnation = *self.replacements.borrow_and_update();
             self.lock.handle_incarnation(now, incarnation);
