@@ -21,7 +21,7 @@ fn apply(store: &mut Store, now: Now, op: &StoreOp) {
         StoreOp::Ask(ask) => _ = ask.hand_to(now, store),
         StoreOp::Timer => store.handle_timeout(now),
         StoreOp::Gone(client) => store.handle_client_gone(client),
-        StoreOp::Published(..) => {}
+        StoreOp::Published(..) | StoreOp::Hold(_) | StoreOp::Persist => {}
     }
 }
 

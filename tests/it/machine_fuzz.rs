@@ -9,7 +9,7 @@ use statestore_tests::machine_ops::{
 };
 
 // Tags as often as they are wanted.
-const STORE: &[u8] = b"SSSSSSSGGDDVKKKUUXxBBRRTTTtWLP";
+const STORE: &[u8] = b"SSSSSSSGGDDVKKKUUXxBBRRTTTtWLPHHbb";
 const CLIENT: &[u8] = b"ssscooouCCDTeepppphhhhddddwwwwAAAPrrrrRnnnN";
 const WORLD: &[u8] = b"ssssssssooouuDTTTTTFW";
 

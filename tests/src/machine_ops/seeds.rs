@@ -77,6 +77,12 @@ const STORE: &[Story] = &[
     ("small-watches", &[65], "K K1 K2 K0,1 K1,1 K2,2 K U1 K2"),
     ("durable", &[16], "K1 S8,0,1,16 S0,1,2 G D0,1 t100 S0,2,1"),
     ("durable-when-asked", &[32], "S8,0,1 S0,0,2 S0,1,1 S8,1,1 D0,1"),
+    ("held-batches", &[16], "K1 S8,0,1 H1 S0,0,2 G D1,1 b S0,1,3 b K0,1 b H S0,0,4"),
+    (
+        "held-until-full",
+        &[17],
+        "K1 K H1 S0,0,1 S0,0,2 S0,0,3 S0,0,4 S0,1,1 G b S0,0,5 b b S0,1,6,16 t255 H t255",
+    ),
     ("wall-clock-steps", &[0], "S0,0,1 W28 S0,0,1 W255 S0,0,1 S0,1,1,0,7 S0,1,1,0,10"),
 ];
 

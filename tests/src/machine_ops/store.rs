@@ -1,5 +1,6 @@
 //! Operations on a store, and the store against its oracle.
 
+mod hold;
 mod requests;
 
 use std::collections::BTreeMap;
@@ -7,22 +8,25 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, WordCase};
-use statestore_proto::mqtt::{PublishToken, ReasonCode, Transmit};
+use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{
-    Access, DialectPolicy, Durability, Record, Store, StoreConfig, Stored,
+    Access, DialectPolicy, DropReason, Durability, Store, StoreConfig, Stored, Verdict,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 
+pub(crate) use hold::assert_same;
+
+use hold::Disk;
 use requests::{damaged, request, spoil};
 
 use super::Reader;
-use crate::ask::{Ask, Told};
+use crate::ask::Ask;
 use crate::oracle::{Entry, Oracle, Out, Stamp, text};
 
 /// `SGDVKU` requests, `X` a payload of the table damaged, `x` a payload as it is, `B` a flaw of the next request, `R` an
 /// earlier request again, `T` time passes, `t` the same with its timer, `W` the wall clock steps, `L` a client leaves,
-/// `P` a PUBACK.
-pub const STORE_TAGS: &[u8] = b"SGDVKUXxBRTtWLP";
+/// `P` a PUBACK, `H` batches wait from now on, or no more, `b` the oldest of them is persisted.
+pub const STORE_TAGS: &[u8] = b"SGDVKUXxBRTtWLPHb";
 
 /// Names of senders.
 pub(crate) const CLIENTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
@@ -60,6 +64,10 @@ pub enum StoreOp {
     Gone(String),
     /// The n-th newest notification is acknowledged.
     Published(usize, ReasonCode),
+    /// From now on batches of records wait, or they do not.
+    Hold(bool),
+    /// The oldest batch that waits is persisted.
+    Persist,
 }
 
 /// A configuration and what happens, when.
@@ -98,6 +106,8 @@ impl StoreScript {
                 }
                 b'L' => StoreOp::Gone(CLIENTS[usize::from(a) % CLIENTS.len()].into()),
                 b'P' => StoreOp::Published(a.into(), ReasonCode(if b < 128 { 0x10 } else { b })),
+                b'H' => StoreOp::Hold(a & 1 != 0),
+                b'b' => StoreOp::Persist,
                 b'B' => {
                     flaw = Some(a);
                     continue;
@@ -138,7 +148,7 @@ impl StoreScript {
             watches_max: 4,
             watch_bytes_max: 24,
             watches_per_key_max: 2,
-            outgoing_max: 64,
+            outgoing_max: 16,
             outgoing_bytes_max: 1 << 20,
             replies_max: usize::from(self.flags >> 6),
             reply_bytes_max: 400,
@@ -199,49 +209,53 @@ fn allows(writes: bool, key: &[u8]) -> bool {
 pub fn store_ops(data: &[u8]) {
     let script = StoreScript::parse(data);
     let (mut store, mut oracle) = (script.store(7), script.oracle());
-    let mut disk = Vec::new();
-    let mut numbers: Vec<(u64, PublishToken)> = Vec::new();
+    let (mut disk, durability) = (Disk::default(), script.durability());
     let mut last = Now::default();
     for (now, op) in &script.ops {
-        let expected = match op {
-            StoreOp::Ask(ask) => {
-                ask.hand_to(*now, &mut store);
-                oracle.ask(*now, ask)
-            }
+        let before = disk.numbers.len();
+        let mut expected = Out::new();
+        if disk.holds && store.is_ready() {
+            // What is due must be told while there is room, or it would take up room that a request may have.
+            store.handle_timeout(*now);
+            expected.extend(oracle.expire(*now));
+        }
+        match op {
+            StoreOp::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
+            StoreOp::Timer if disk.holds => {}
             StoreOp::Timer => {
                 store.handle_timeout(*now);
-                oracle.expire(*now)
+                expected.extend(oracle.expire(*now));
             }
             StoreOp::Gone(client) => {
                 store.handle_client_gone(client);
                 oracle.client_gone(client);
-                Out::new()
             }
             StoreOp::Published(age, reason) => {
-                if let Some((number, token)) = numbers.iter().rev().nth(*age) {
+                if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
                     store.handle_published(*token, *reason);
                     if *reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
                         oracle.undeliverable(*number);
                     }
                 }
-                Out::new()
             }
-        };
-        let before = numbers.len();
-        let sent = send(&mut store, script.durability(), &mut disk);
-        assert_same(&sent, expected, &mut numbers);
-        assert!(numbers[before..].iter().all(|(number, _)| *number > 0));
+            StoreOp::Hold(holds) => disk.holds = *holds && durability == Durability::All,
+            StoreOp::Persist => _ = disk.persist(&mut store),
+        }
+        disk.settle(&mut store, durability, expected);
+        assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(store.counters(), &oracle.counters, "after {op:?}");
         assert_eq!(store.watches(), oracle.watches());
         last = *now;
     }
+    disk.holds = false;
+    disk.settle(&mut store, durability, Out::new());
     compare_contents(&store, &oracle, last);
-    if script.durability() == Durability::All {
+    if durability == Durability::All {
         // An expiry counts once it is recorded; until then nobody was told of it.
         store.handle_timeout(last);
-        send(&mut store, script.durability(), &mut disk);
+        disk.settle(&mut store, durability, oracle.expire(last));
         let mut rebuilt = script.store(8);
-        disk.iter().for_each(|record| rebuilt.restore(last, record));
+        disk.records.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {
             // The wall clock may have stepped since, and the expiry was kept by it.
             let stored = |stored: Stored<'_>| {
@@ -258,54 +272,16 @@ pub fn store_ops(data: &[u8]) {
     }
 }
 
-/// Sends everything, after it was persisted: nothing that tells of a write leaves earlier.
-fn send(store: &mut Store, durability: Durability, disk: &mut Vec<Record>) -> Vec<Transmit> {
-    let mut sent: Vec<Transmit> = Vec::new();
-    if let Some(batch) = store.poll_records() {
-        assert!(durability != Durability::None && !batch.records.is_empty());
-        sent.extend(std::iter::from_fn(|| store.poll_transmit()));
-        assert!(
-            durability == Durability::Requested || sent.is_empty(),
-            "{sent:?} before its record"
-        );
-        disk.extend(batch.records);
-        store.handle_persisted(batch.id);
+/// Hands a request over; one that comes although the store is not ready is counted and forgotten.
+fn hand_over(now: Now, ask: &Ask, store: &mut Store, oracle: &mut Oracle) -> Out {
+    if store.is_ready() {
+        ask.hand_to(now, store);
+        return oracle.ask(now, ask);
     }
-    sent.extend(std::iter::from_fn(|| store.poll_transmit()));
-    sent
-}
-
-/// The same things in the same order; only of keys that expired in one moment the order is free.
-pub(crate) fn assert_same(
-    sent: &[Transmit],
-    mut expected: Out,
-    numbers: &mut Vec<(u64, PublishToken)>,
-) {
-    let topic_key = |told: &Told| match told {
-        Told::Notification { topic, .. } => topic.rsplit('/').next().map(str::to_owned),
-        _ => Some("~".into()),
-    };
-    let mut sent: Vec<(Told, Option<PublishToken>)> = sent
-        .iter()
-        .map(|transmit| match transmit {
-            Transmit::Publish(publish) => (Told::of(transmit), publish.token),
-            _ => (Told::of(transmit), None),
-        })
-        .collect();
-    sent.sort_by_key(|(told, _)| topic_key(told));
-    expected.sort_by_key(|(told, _)| topic_key(told));
-    let told = |(told, _): &(Told, Option<PublishToken>)| told.clone();
-    let due: Vec<Told> = expected.iter().map(|(told, _)| told.clone()).collect();
-    assert_eq!(sent.iter().map(told).collect::<Vec<_>>(), due);
-    for ((_, token), (_, number)) in sent.iter().zip(&expected) {
-        let Some(token) = *token else { continue };
-        let same = |known: &&(u64, PublishToken)| known.0 == *number || known.1 == token;
-        assert!(
-            numbers.iter().filter(same).all(|known| *known == (*number, token)),
-            "one token each"
-        );
-        numbers.push((*number, token));
-    }
+    let handled = ask.hand_to(now, store);
+    assert_eq!(handled.verdict, Verdict::Dropped(DropReason::Overloaded));
+    oracle.counters.overloaded += 1;
+    Out::new()
 }
 
 /// What is stored is what the oracle has, expired values left out.

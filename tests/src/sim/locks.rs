@@ -110,7 +110,8 @@ struct Run {
 #[must_use]
 pub fn run(seed: u64, twin: LockTwin) -> LockReport {
     let mut run = Run::new(seed, twin);
-    run.live(40);
+    // It takes a while until somebody has stood still, another has come, and the first goes on.
+    run.live(if run.report.trouble == LockTrouble::Pauses { 120 } else { 40 });
     run.end();
     run.report
 }
@@ -252,11 +253,15 @@ impl Run {
         let duration = self.lease.mul_f64(0.5 + self.rng.f64() * 2.0);
         match self.report.trouble {
             LockTrouble::Network => {}
-            LockTrouble::Pauses if self.rng.bool() => self.world.pause_store(duration),
+            LockTrouble::Pauses if self.rng.u8(0..3) == 0 => self.world.pause_store(duration),
             LockTrouble::Pauses => {
-                let index = self.contenders[who].index;
-                if self.contenders[who].asleep.is_none() {
-                    let write = self.guarded(who);
+                // Whoever holds the lock and has a write in hand is the one to be afraid of.
+                let awake = |one: &Contender| one.asleep.is_none();
+                let holds = |one: &Contender| awake(one) && one.lock.state() == LockState::Held;
+                let who = self.contenders.iter().position(holds).unwrap_or(who);
+                let one = &self.contenders[who];
+                if awake(one) {
+                    let (index, write) = (one.index, self.guarded(who));
                     self.contenders[who].asleep = Some((self.world.now() + duration, write));
                     self.world.pause_client(index, duration);
                 }
