@@ -109,10 +109,10 @@
 //!   again.
 //! * *A holding belongs to one store.* Where the store says its [incarnation](crate::message::Incarnation), a lock whose
 //!   store was replaced is lost as soon as the client hears of it ([`handle_incarnation`](Lock::handle_incarnation)), and
-//!   by the answer to its next renewal at the latest; until then another may hold it at the new store. What it had written
-//!   there by then is not protected: the fences of a store in memory are gone with it, and its tokens do not compare
-//!   with those of the new one. A store that does not say it, as the deployed ones, renews the lock without a word,
-//!   though another may have held it in between. Only one that keeps locks over a restart is safe then.
+//!   by the answer to its next renewal at the latest. Until then another may hold it at the new store, and no fence
+//!   keeps the two apart: those of a store in memory are gone with it, and the tokens of two stores do not compare. A
+//!   store that does not say which one it is, as the deployed ones, renews the lock without a word though another may
+//!   have held it in between; there only a store that keeps its locks over a restart is safe.
 //! * *Side effects elsewhere are not protected.* Between asking `is_held` and switching the boiler on, the process may
 //!   sleep for longer than the lease. Only something that checks tokens can refuse then.
 //!
