@@ -230,6 +230,14 @@ fn a_client_that_does_not_register_again_is_noticed() {
     caught(Twin::NoReregistration, Mix::InOrder, Check::Watches, 10);
     caught(Twin::NoReregistration, Mix::Reordered, Check::Watches, 10);
     caught(Twin::NoReregistration, Mix::Heavy, Check::Watches, 10);
+    caught(Twin::NoReregistration, Mix::Durable, Check::Watches, 10);
+    caught(Twin::NoReregistration, Mix::Takeover, Check::Watches, 10);
+}
+
+#[test]
+fn a_client_that_does_not_notice_another_store_is_noticed() {
+    caught(Twin::NoIncarnation, Mix::Durable, Check::Watches, 10);
+    caught(Twin::NoIncarnation, Mix::Takeover, Check::Watches, 10);
 }
 
 #[test]
@@ -355,7 +363,7 @@ fn equal_seeds_give_equal_runs_of_locks() {
 
 #[test]
 fn broken_locks_are_noticed() {
-    let paused = (0..1_500).map(|seed| locks::run(seed, LockTwin::NoToken));
+    let paused = (0..400).map(|seed| locks::run(seed, LockTwin::NoToken));
     let paused = paused.filter(|report| report.trouble == LockTrouble::Pauses);
     let caught = paused.filter(|report| report.wrong.is_some()).count();
     assert!(caught >= 5, "a holder that stood still is noticed {caught} times only");

@@ -39,6 +39,8 @@ pub(super) struct Actor {
     pub(super) holder: Option<Bytes>,
     /// Versions of the lock while it was held here, the latest last.
     pub(super) tokens: Vec<FencingToken>,
+    /// The store that it heard last, by its number.
+    met: u64,
     requests: BTreeMap<RequestId, usize>,
     watches: BTreeMap<WatchId, usize>,
     sleepy: bool,
@@ -59,6 +61,10 @@ pub(super) struct Run {
     twin: Twin,
     world: World,
     order: u64,
+    /// Stores so far.
+    stores: u64,
+    /// Which of them took a request last.
+    taken_by: BTreeMap<RequestName, u64>,
 }
 
 impl Run {
@@ -93,6 +99,7 @@ impl Run {
                 index,
                 holder: None,
                 tokens: Vec::new(),
+                met: 0,
                 requests: BTreeMap::new(),
                 watches: BTreeMap::new(),
                 sleepy: setup.sleepy,
@@ -112,6 +119,8 @@ impl Run {
             twin,
             world,
             order: 0,
+            stores: 1,
+            taken_by: BTreeMap::new(),
         }
     }
 
@@ -169,6 +178,9 @@ impl Run {
         // First of all: a watch that found no room catches up only once it was polled.
         self.tap();
         self.wait(QUIET);
+        for watched in &mut self.history.watches {
+            watched.outdated = self.actors[watched.client].met < self.stores;
+        }
     }
 
     pub(super) const fn scenario(&self) -> &Scenario {
@@ -221,7 +233,12 @@ impl Run {
         let Some((client, now)) = self.world.client(self.actors[actor].index) else { return };
         if let Ok(id) = client.observe(now, key.clone()) {
             self.actors[actor].watches.insert(id, self.history.watches.len());
-            self.history.watches.push(Watched { client: actor, key, notes: Vec::new() });
+            self.history.watches.push(Watched {
+                client: actor,
+                key,
+                notes: Vec::new(),
+                outdated: false,
+            });
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Watched {
     pub key: Bytes,
     /// What was told of it, in order.
     pub notes: Vec<Note>,
+    /// Whether its client never heard of the store that there is at the end.
+    pub outdated: bool,
 }
 
 /// Something about a watch.
@@ -77,6 +79,8 @@ pub enum What {
     Told(WatchEvent),
     /// The client said that it is ready on a new connection.
     Ready,
+    /// Before this was polled the client had heard of another store for the first time.
+    Replaced,
     /// The application ended the watch.
     Unobserved,
 }

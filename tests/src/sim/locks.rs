@@ -348,7 +348,7 @@ impl Run {
                     one.lock.handle_watch(local, &event);
                 }
                 // The others notice by the answers.
-                Event::StoreReplaced { incarnation } if who % 2 == 0 => {
+                Event::StoreReplaced { incarnation } if who.is_multiple_of(2) => {
                     one.lock.handle_incarnation(local, incarnation);
                 }
                 _ => {}

@@ -14,6 +14,8 @@
 //!   that the reply has overtaken cannot be told from a new one, since an absent key has no version.
 //! * [`Delivery::Broken`]: nothing is invented, versions only grow, each reconnect is a `Gap`. Changes may be missed
 //!   without one: the store's own connection died with their notifications, and no client can know.
+//! * [`Delivery::Replaced`]: as `InOrder`, but that changes may be missed from when the store is replaced to when the
+//!   client is answered by the next one. There is a `Gap` at once then.
 //!
 //! What each kind of trouble promises beside that stands with [`Mix`].
 

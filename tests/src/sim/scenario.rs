@@ -27,7 +27,8 @@ pub enum Mix {
     /// The store keeps every write and crashes; the next one begins with what was persisted, which takes up to 30 ms.
     ///
     /// Promised: no answer and no notification is ever contradicted. All checks hold across crashes; what was not
-    /// persisted nobody was told. Watches are as with `StoreLink`, for registrations are not kept. There are no
+    /// persisted nobody was told. Registrations are not kept; watches tell a gap as soon as their client hears of the
+    /// next store, and from there on every change. There are no
     /// duplicates of requests: answers are not kept either, and a request that comes again after a crash is taken for a
     /// new one. The wall clock of the store does not step, since it is what tells a store how long it was away.
     Durable,
@@ -50,7 +51,7 @@ pub enum Mix {
     /// half of the seeds nothing.
     ///
     /// Promised: in the first case what `Durable` promises. In the second each store by itself answers as it must, and
-    /// watches tell the truth; values, fences and the order of versions end with the store that had them.
+    /// watches keep what they promise; values, fences and the order of versions end with the store that had them.
     Takeover,
     /// The broker hosts the store: notifications come without a subscription, and the store hears who has gone.
     ///
@@ -97,7 +98,8 @@ impl Mix {
             | Self::Pauses
             | Self::Direct => Delivery::InOrder,
             Self::Reordered | Self::Heavy => Delivery::Reordered,
-            Self::StoreLink | Self::Durable | Self::Takeover => Delivery::Broken,
+            Self::StoreLink => Delivery::Broken,
+            Self::Durable | Self::Takeover => Delivery::Replaced,
         }
     }
 
@@ -116,6 +118,9 @@ pub enum Delivery {
     Reordered,
     /// The store's connection may die with notifications on it.
     Broken,
+    /// As with `InOrder`, until another store takes the place of the one that knew the registrations; the client hears
+    /// that with the next answer.
+    Replaced,
 }
 
 /// What one client is like.

@@ -79,6 +79,7 @@ pub struct Truth {
     crashed: Option<u64>,
     restarts: Vec<Restart>,
     losses: Vec<u64>,
+    replaced: Vec<u64>,
 }
 
 /// The timestamps of a request.

@@ -41,6 +41,8 @@ pub enum Twin {
     NoArrival,
     /// A store that takes over is thought to know what was persisted, and knows nothing.
     Amnesia,
+    /// No store says which incarnation it is.
+    NoIncarnation,
     /// Some notifications come after what was sent behind them.
     LateNotifications,
 }
@@ -84,6 +86,9 @@ impl Twin {
             Self::NoReregistration => Some(no_reregistration()),
             Self::StaleReads => Some(stale_reads()),
             Self::ClockGoesBack => Some(clock_goes_back()),
+            Self::NoIncarnation => Some(Box::new(|message| {
+                message.user_properties.retain(|(name, _)| *name != property::INCARNATION);
+            })),
             _ => None,
         }
     }

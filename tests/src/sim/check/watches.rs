@@ -42,7 +42,7 @@ pub fn check(history: &History, truth: &Truth, allowance: Allowance) -> Result<(
     for watched in &history.watches {
         let log: Vec<&Change> =
             truth.log().iter().filter(|change| change.key == watched.key).collect();
-        let follower = Follower::new(&log, truth.losses(), allowance);
+        let follower = Follower::new(&log, truth.losses(), truth.replaced(), allowance);
         follower.check(watched).map_err(|why| describe(watched, &log, &why))?;
     }
     Ok(())
@@ -80,6 +80,8 @@ struct Follower<'a> {
     log: &'a [&'a Change],
     /// When stores were replaced by ones that have nothing, and whose versions begin anew.
     losses: &'a [u64],
+    /// When stores were replaced by ones that do not know the registrations.
+    replaced: &'a [u64],
     delivery: Delivery,
     transit_max: u64,
     quota: bool,
@@ -89,6 +91,8 @@ struct Follower<'a> {
     newest: Option<(usize, Version, bool)>,
     /// While live: places that the watch may be at.
     live: Option<Vec<usize>>,
+    /// When it was polled before it went live.
+    live_after: u64,
     /// Whether the watch went live on an absent key and was told nothing since.
     may_be_late: bool,
     stopped: bool,
@@ -96,17 +100,24 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    const fn new(log: &'a [&'a Change], losses: &'a [u64], allowance: Allowance) -> Self {
+    const fn new(
+        log: &'a [&'a Change],
+        losses: &'a [u64],
+        replaced: &'a [u64],
+        allowance: Allowance,
+    ) -> Self {
         let Allowance { delivery, transit_max, quota } = allowance;
         Self {
             log,
             losses,
+            replaced,
             delivery,
             transit_max,
             quota,
             told: None,
             newest: None,
             live: None,
+            live_after: 0,
             may_be_late: false,
             stopped: false,
             ended: false,
@@ -124,7 +135,9 @@ impl<'a> Follower<'a> {
             return Ok(());
         }
         let live = self.live.as_ref().ok_or("quiet, connected and not live")?;
-        if self.delivery != Delivery::Broken && live.last() != Some(&self.log.len()) {
+        let excused = self.delivery == Delivery::Broken
+            || (self.delivery == Delivery::Replaced && watched.outdated);
+        if !excused && live.last() != Some(&self.log.len()) {
             return Err("quiet, connected and not up to date".into());
         }
         Ok(())
@@ -156,8 +169,13 @@ impl<'a> Follower<'a> {
                 };
                 if expected { Ok(()) } else { Err(format!("ended by itself: {end:?}")) }
             }
+            // One that the application has ended tells nothing but its end.
+            What::Ready | What::Replaced if self.stopped => Ok(()),
             What::Ready if self.live.is_some() => Err("reconnected without a gap".into()),
-            What::Ready => Ok(()),
+            What::Replaced if self.live.is_some() => {
+                Err("heard of another store without a gap".into())
+            }
+            What::Ready | What::Replaced => Ok(()),
             What::Unobserved => {
                 self.stopped = true;
                 self.nothing_missing(note.after)
@@ -221,7 +239,7 @@ impl<'a> Follower<'a> {
         let late = std::mem::replace(&mut self.may_be_late, false);
         let follows = self.live.as_ref().is_some_and(|places| places.contains(&place));
         let excused = match self.delivery {
-            Delivery::InOrder => false,
+            Delivery::InOrder | Delivery::Replaced => false,
             Delivery::Reordered => late,
             Delivery::Broken => true,
         };
@@ -233,14 +251,14 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// Where in the log a change is that was told.
+    /// Where in the log a change is that was told: the last place, for a store that begins anew may issue a version again.
     fn find(
         &self,
         note: &Note,
         (value, version): (Option<&[u8]>, Option<&Version>),
     ) -> Option<usize> {
         let version = version?.hlc();
-        self.log.iter().position(|change| {
+        self.log.iter().rposition(|change| {
             let same = match (&change.effect, value) {
                 (Effect::Set(set), Some(value)) => set == value,
                 (Effect::Deleted | Effect::Expired, None) => true,
@@ -264,9 +282,11 @@ impl<'a> Follower<'a> {
                     && self.log.get(*place).is_none_or(|change| change.at >= earliest)
             })
             .collect();
-        // A value of the store before may have a greater version than what this one holds, and no version says so.
-        let may_be_of_another = self.losses.iter().any(|at| *at <= note.moment.at);
-        if places.is_empty() && may_be_of_another {
+        // A store that has lost everything may issue a version again, and no client can tell the two values apart: known.
+        let told = self.told.and_then(|told| self.log.get(told.checked_sub(1)?));
+        let same = |change: &&&Change| told.is_some_and(|told| told.version == change.version);
+        let sets = self.log.iter().filter(same).filter(|set| matches!(set.effect, Effect::Set(_)));
+        if places.is_empty() && !self.losses.is_empty() && sets.count() > 1 {
             self.live = Some((0..=self.log.len()).collect());
             return Ok(());
         }
@@ -274,6 +294,7 @@ impl<'a> Follower<'a> {
             return Err("live with what was out of date".into());
         }
         self.live = Some(places);
+        self.live_after = note.after;
         self.may_be_late = self.told.is_none();
         Ok(())
     }
@@ -285,7 +306,9 @@ impl<'a> Follower<'a> {
 
     /// Every change was told that had the time to arrive before `until`.
     fn nothing_missing(&self, until: u64) -> Result<(), String> {
-        if self.delivery == Delivery::Broken {
+        let from = self.live_after.saturating_sub(self.transit_max);
+        let replaced = || self.replaced.iter().any(|at| (from..=until).contains(at));
+        if self.delivery == Delivery::Broken || replaced() {
             return Ok(());
         }
         let next = self.live.as_ref().and_then(|places| self.log.get(*places.last()?));

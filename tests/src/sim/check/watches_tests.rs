@@ -43,10 +43,12 @@ fn verdict(delivery: Delivery, notes: &[(u64, What)]) -> Result<(), String> {
         after: *at,
         what: what.clone(),
     };
-    let watched = Watched { client: 0, key: KEY, notes: notes.iter().map(note).collect() };
+    let watched =
+        Watched { client: 0, key: KEY, notes: notes.iter().map(note).collect(), outdated: false };
     let log = log();
     let log: Vec<&Change> = log.iter().collect();
-    Follower::new(&log, &[], Allowance { delivery, transit_max: 2, quota: false }).check(&watched)
+    Follower::new(&log, &[], &[], Allowance { delivery, transit_max: 2, quota: false })
+        .check(&watched)
 }
 
 fn is_good(notes: &[(u64, What)]) -> bool {

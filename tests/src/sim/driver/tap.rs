@@ -1,8 +1,10 @@
 //! What was delivered and told, written down; and the store held to what it must hold.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use statestore_loopback::Traced;
-use statestore_proto::client::{Event, Outcome, RequestId, WatchEvent};
+use statestore_proto::client::{Event, Outcome, RequestId, Stale, WatchEvent};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Reply;
 use statestore_proto::store::Store;
@@ -10,7 +12,7 @@ use statestore_proto::topic;
 
 use super::Run;
 use crate::sim::history::{Moment, Note, What};
-use crate::sim::wire::RequestName;
+use crate::sim::wire::{RequestName, name_of};
 use crate::sim::{Check, Violation, commands};
 
 impl Run {
@@ -24,16 +26,21 @@ impl Run {
         if runs {
             self.truth.expire(at);
         }
+        let mut answered = Vec::new();
         for traced in &trace {
             match traced {
                 Traced::Message(message) if *message.topic == *topic::REQUEST => {
                     self.digest.message(at, message);
                     let answer = self.truth.take(now, message);
                     self.wire.request(message, answer);
+                    if let Some(name) = name_of(message) {
+                        self.taken_by.insert(name, self.stores);
+                    }
                 }
                 Traced::Message(message) => {
                     self.digest.message(at, message);
                     self.wire.deliver(message);
+                    answered.extend(name_of(message));
                 }
                 Traced::Started => self.truth.restart(at),
                 _ => {}
@@ -53,13 +60,30 @@ impl Run {
                 continue;
             }
             if !self.actors[actor].sleepy || self.rng.u8(0..8) == 0 {
-                self.poll(actor);
+                let late = self.poll(actor);
+                if !self.actors[actor].sleepy {
+                    // What a sleeper is told now may be from before these answers.
+                    let heard = |name: &&RequestName| name.client == actor && !late.contains(name);
+                    let heard = answered.iter().filter(heard);
+                    let store = heard.filter_map(|name| self.taken_by.get(name)).max().copied();
+                    self.meet(actor, store.unwrap_or_default());
+                }
             }
         }
     }
 
-    /// Takes every event of a client.
-    pub(super) fn poll(&mut self, actor: usize) {
+    /// Notes which store a client has heard, by an answer that it was waiting for.
+    fn meet(&mut self, actor: usize, store: u64) {
+        let before = self.actors[actor].met;
+        self.actors[actor].met = before.max(store);
+        if before > 0 && store > before {
+            self.note_all(actor, &What::Replaced);
+        }
+    }
+
+    /// Takes every event of a client. Returns the requests whose answers came when it did not wait for them any more.
+    pub(super) fn poll(&mut self, actor: usize) -> BTreeSet<RequestName> {
+        let mut late = BTreeSet::new();
         let after = self.actors[actor].last_poll;
         while let Some(event) = self.world.poll_event(self.actors[actor].index) {
             let at = self.now();
@@ -78,16 +102,22 @@ impl Run {
                     let what = What::Told(event);
                     self.history.watches[watch].notes.push(Note { moment, after, what });
                 }
-                Event::Ready => {
-                    for watch in self.actors[actor].watches.values() {
-                        let what = What::Ready;
-                        self.history.watches[*watch].notes.push(Note { moment, after, what });
-                    }
-                }
+                Event::Ready => self.note_all(actor, &What::Ready),
+                Event::Stale(Stale::Reply(id)) => _ = late.insert(RequestName::new(actor, id)),
                 _ => {}
             }
         }
         self.actors[actor].last_poll = self.now();
+        late
+    }
+
+    /// Notes something about all watches of a client.
+    fn note_all(&mut self, actor: usize, what: &What) {
+        let (moment, after) = (self.moment(), self.actors[actor].last_poll);
+        for watch in self.actors[actor].watches.values() {
+            let note = Note { moment, after, what: what.clone() };
+            self.history.watches[*watch].notes.push(note);
+        }
     }
 
     fn completed(&mut self, actor: usize, id: RequestId, moment: Moment, outcome: Outcome) {

@@ -52,6 +52,7 @@ impl Run {
         self.wait_for_a_commit();
         let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
         self.world.crash_store(config);
+        self.stores += 1;
         self.truth.crash(self.now(), self.world.persisted());
         self.tap();
     }
@@ -61,6 +62,7 @@ impl Run {
         let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
         let restored = self.scenario.restored;
         self.world.take_over(config, restored && self.twin != Twin::Amnesia);
+        self.stores += 1;
         if restored {
             self.truth.crash(self.now(), self.world.persisted());
         } else {

@@ -50,6 +50,7 @@ impl Truth {
         let held = |(key, version)| Some((key, self.written.get(version?)?.clone()));
         self.held = latest.into_iter().filter_map(held).collect();
         self.answers.clear();
+        self.replaced.push(at);
         // Another crash before the next store began is the same absence.
         self.crashed.get_or_insert(at);
     }
@@ -63,6 +64,13 @@ impl Truth {
         self.answers.clear();
         self.clock = (0, 0);
         self.losses.push(at);
+        self.replaced.push(at);
+    }
+
+    /// When a store was gone whose registrations the next one does not know.
+    #[must_use]
+    pub fn replaced(&self) -> &[u64] {
+        &self.replaced
     }
 
     /// When everything was lost.
