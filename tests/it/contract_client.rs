@@ -95,7 +95,8 @@ proptest! {
         }
         prop_assert!(rig.client.outstanding() <= 2);
         let told = rig.drain();
-        prop_assert!(told <= 2 * 2 + 3, "{told} events");
+        // Both limits, one for each watch that lags, and one for another store.
+        prop_assert!(told <= 2 * 2 + 3 + 1, "{told} events");
     }
 
     #[test]
