@@ -22,8 +22,6 @@ pub(super) struct Watch {
     heard: Option<(State, Option<Bytes>)>,
     /// Whether something was heard after the read was sent.
     heard_since_read: bool,
-    /// Whether a live watch that renews its registration has sent its read.
-    comparing: bool,
     /// Whether an unclosed gap was told; a watch begins with one that needs no telling.
     pub(super) gap: bool,
     /// Whether an event found no room.
@@ -105,7 +103,6 @@ impl Watch {
             told: Some(State::Absent(None)),
             heard: None,
             heard_since_read: false,
-            comparing: false,
             gap: true,
             lagging: false,
             request: None,
@@ -113,14 +110,8 @@ impl Watch {
         }
     }
 
-    /// Notes that KEYNOTIFY is sent while changes go on being reported.
-    pub(super) const fn renew(&mut self) {
-        self.comparing = false;
-    }
-
     /// Notes that a read is sent while changes go on being reported.
     pub(super) const fn compare(&mut self) {
-        self.comparing = true;
         self.heard_since_read = false;
     }
 
@@ -129,10 +120,10 @@ impl Watch {
         self.phase == Phase::Live && self.request.is_some() && state.follows(&self.known)
     }
 
-    /// Makes a renewal that is under way a registration, so that changes are held back from here on.
+    /// Makes a renewal that is under way a registration, whether KEYNOTIFY or GET is outstanding: what is heard from here
+    /// on is held back until the read is answered.
     pub(super) fn stop_reporting(&mut self) {
-        self.enter(if self.comparing { Phase::Reading } else { Phase::Registering });
-        self.heard = None;
+        self.enter(Phase::Registering);
     }
 
     /// Whether a read that was sent while changes were reported shows that some were not. The registration is known to

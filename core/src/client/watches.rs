@@ -207,7 +207,6 @@ impl Client {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         watch.register_at = None;
         if watch.phase == Phase::Live {
-            watch.renew();
             let observe = Command::Observe { key: watch.key.clone() };
             self.ask(id, &observe);
         } else {

@@ -198,7 +198,6 @@ impl Lock {
             return if self.once { self.give_up(GiveUp::NoAnswer) } else { self.retry(now) };
         }
         self.token = Some(token.clone());
-        self.doubted = false;
         self.next = Next::At(sent + self.config.renew_after);
         self.backoff.reset();
         if self.state == LockState::Held {

@@ -186,7 +186,7 @@ pub struct Lock {
     floor: Option<Version>,
     /// The store heard of last, by its incarnation if it says so; while the lock is held, the one that it was acquired at.
     store: Option<Option<Incarnation>>,
-    /// Whether the answer to the last try came from another store than the one heard of before.
+    /// Whether a try since it was wanted was answered by another store than the one heard of before.
     doubted: bool,
     pending: Option<Pending>,
     last_ticket: u64,

@@ -158,7 +158,28 @@ fn stores_that_answer_in_turn_do_not_make_a_lock_run_in_circles() {
         rig.answer(0, ticket, done_by(store, 5));
     }
     assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::NoAnswer)], "one try has an end");
-    rig.frees(0);
+    let ticket = rig.frees(0);
+    // Each try begins without doubts, and what is removed says which store there is too.
+    rig.answer(10, ticket, by(ONE, Reply::Removed, Some(5)));
+    rig.lock.try_acquire(at(20)).unwrap();
+    for store in [TWO, TWO] {
+        let ticket = rig.takes_as(20, "me/3132333435363738/2");
+        rig.answer(30, ticket, done_by(store, 6));
+    }
+    assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
+}
+
+#[test]
+fn the_answer_to_a_removal_says_which_store_there_is() {
+    let mut rig = held_at(ONE);
+    rig.lock.release(at(20));
+    let ticket = rig.frees(20);
+    rig.answer(30, ticket, by(TWO, Reply::NothingRemoved, None));
+    rig.lock.acquire(at(40), None).unwrap();
+    let ticket = rig.takes_as(40, "me/3132333435363738/2");
+    rig.answer(50, ticket, done_by(TWO, 2));
+    let released = LockEvent::Released { confirmed: true };
+    assert_eq!(rig.events(), [released, LockEvent::Acquired { token: token(2) }]);
 }
 
 #[test]
