@@ -81,7 +81,7 @@ pub(crate) struct Connection {
 /// Who connects, and how it and the broker prove who they are.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Login {
-    /// MQTT client id; a new one for each run unless given
+    /// MQTT client id; unless given a new one for each run, or `statestore` for a store
     #[arg(long, env = "STATESTORE_CLIENT_ID", value_name = "ID")]
     pub(crate) client_id: Option<String>,
     /// User name for the broker
@@ -286,7 +286,8 @@ pub(crate) struct Watch {
 #[command(after_help = "\
 The command finds the fencing token in STATESTORE_FENCING_TOKEN: `statestore set KEY VALUE --fencing-token` with it is
 refused once a newer holder has written KEY. When the lock is lost the command gets SIGTERM, and SIGKILL a tenth of the
-lease later, but not within a second; with a lease below ten seconds another may hold the lock before that. When this
+lease later, but not within a second; what it has started itself is not signalled, so let a script `exec` its last command;
+with a lease below ten seconds another may hold the lock before that. When this
 command itself is killed the other runs on, and only its writes with the token are refused once the lease is over and
 another holder has written. The exit code is the command's, 128 and the signal's number when a signal ended it, or 1 when
 the lock was not free in time.")]
@@ -296,7 +297,7 @@ pub(crate) struct Lock {
     /// How long the lock stays taken when this machine dies
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
-    /// How long to wait for the lock; for ever unless given
+    /// How long to wait for the lock, once there is a connection; for ever unless given
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]

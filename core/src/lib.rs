@@ -52,8 +52,8 @@
 //! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`, the next deadline is
 //!    none or later than `now`.
 //! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
-//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `observe` and
-//!    `acquire` answer that it is full.
+//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `observe`, `acquire`
+//!    and `try_acquire` answer that it is full. A store says so before (`Store::is_ready`).
 //! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, whatever happens.
 //! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.
 //! 8. **Replayable.** Same configuration and same calls, same outputs, byte for byte. Hash order never reaches an output.

@@ -123,14 +123,14 @@ impl ClientConfig {
     /// * One that says its [incarnation](crate::message::Incarnation), as the stores of this crate do when they are given
     ///   one, is known to be another at its first message, to whatever request. Every watch then tells a gap at once and
     ///   reads again. While it stays the same, registrations have held, and the comparison only finds what was missed when
-    ///   a store was told in error that this client is gone: a gap is told where the key is not as it was told last. Of
-    ///   that, a change that another has followed by the time of the renewal is missed without a gap.
+    ///   a store was told in error that this client is gone: a gap is told where the key is not as it was told last. Such a
+    ///   store may have had two changes meanwhile; if the second is heard first, the first is missed without a gap.
     /// * One that does not, as the deployed ones, may have forgotten this client between any two renewals. A gap is told at
     ///   each renewal unless nothing can have been missed: the key has a value, still in the version told last, and no
     ///   change was heard while it was asked. So a watch of an absent key tells a gap, and that it is live again, at each
-    ///   interval, as does one whose key changes during a renewal. Until the next renewal nothing tells that changes are
-    ///   missing; and what a store whose clock is behind that of the one before says of an absent key is taken for a late
-    ///   duplicate until then.
+    ///   interval, as does one whose key changes during a renewal. Between renewals nothing tells that changes are
+    ///   missing. And when the store that was started anew has a clock behind that of the one before, what it says of a key
+    ///   that was deleted is taken for a late duplicate until the next renewal.
     #[must_use]
     pub fn renew_watches(mut self, interval: Option<Duration>) -> Self {
         self.renewal = interval.map(|interval| interval.max(Duration::from_millis(1)));

@@ -85,7 +85,11 @@ pub enum Loss {
     /// Somebody deleted it.
     #[error("somebody deleted its key")]
     Deleted,
-    /// Another store answers than the one that it was acquired at: there, nobody holds it or somebody else does.
+    /// Another store answers than the one that it was acquired at, or the same one started anew. Somebody else may hold
+    /// it there, or have held it; what this lock has there is removed.
+    ///
+    /// That is so for a store that was restored from its records too, as long as it takes another incarnation: it has its
+    /// keys back and not its registrations.
     #[error("another store has taken the place of the one it was acquired at")]
     StoreReplaced,
     /// A guarded write was refused because a newer holder has written.

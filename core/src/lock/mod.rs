@@ -343,7 +343,8 @@ impl Lock {
 
     /// Takes the news that another store has taken the place of the one that answered before, as
     /// [`Event::StoreReplaced`](crate::client::Event::StoreReplaced) brings it. A lock that was acquired at another
-    /// incarnation is lost, and the answer of another one to a try that is under way is not taken for an acquisition.
+    /// incarnation is lost. While it waits, a lock that is told of one store and answered by another tries again, so that an
+    /// answer of the store before is not taken for an acquisition at the new one.
     ///
     /// Outcomes say which store answered, so a driver that does not pass this on only makes the lock notice later: at its
     /// next renewal. It may come before or after the outcomes that it belongs to.

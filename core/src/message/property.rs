@@ -36,13 +36,14 @@ pub const HIGH_PRIORITY: &str = "$high_priority";
 /// Request, reply, notification: which [`Incarnation`](super::Incarnation) of the store answers.
 ///
 /// An extension of this project; deployed stores and clients ignore it, and a name that begins with `__` is theirs to give.
-/// A request that carries it, with an empty value, asks. A store that has an incarnation then puts its text, 16 lower-case
-/// hexadecimal digits, on the reply, whatever the reply says and however often it is repeated; and after a KEYNOTIFY that
-/// asks, on every notification of that registration. Any other value means nothing, as if there were none.
+/// A request that carries it asks; clients of this crate send it with an empty value, and a store does not look at the
+/// value. A store that has an incarnation then puts its text, 16 lower-case hexadecimal digits, on the reply, whatever the
+/// reply says and however often it is repeated; and after a KEYNOTIFY that asks, on every notification of that
+/// registration. A client takes any other text there for none.
 ///
 /// A client to which another incarnation answers than before knows that its registrations are gone, and with them
-/// whatever was not durable: values, fencing tokens, locks. One that nobody answers knows nothing and goes by what it
-/// reads.
+/// whatever was not durable: values, fencing tokens, locks. A client whose store says no incarnation knows nothing of the
+/// kind and goes by what it reads.
 pub const INCARNATION: &str = "statestore-incarnation";
 
 /// Content type of requests; on replies absent or exactly this.

@@ -24,7 +24,7 @@ impl<'a> Stamps<'a> {
     /// A stamp further ahead is still accepted when it follows from what the store itself has issued: it is at most
     /// [`STAMP_LEAD_MAX`] counts past `issued` in the same millisecond. So a store whose own wall clock was set back
     /// does not refuse the tokens that it gave out, nor clients whose clocks have followed it (our choice; the protocol
-    /// names the minute only). Such a stamp cannot carry the clock further away.
+    /// names the minute only). [`STAMP_LEAD_MAX`] says why nobody can carry the clock away with such stamps.
     ///
     /// # Errors
     /// [`Refusal::MissingTimestamp`], [`Refusal::MalformedTimestamp`], [`Refusal::TimestampSkew`] for `__ts`, then

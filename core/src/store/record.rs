@@ -48,7 +48,7 @@ pub enum RecordChange {
 /// between the two. [`rest`](Self::rest) says what is made of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedExpiry {
-    /// By the wall clock, as it stood when the value was set.
+    /// What the wall clock showed when the value was set, plus [`after`](Self::after).
     pub at: UnixTime,
     /// The time that the value was given.
     pub after: Expiry,
@@ -61,7 +61,7 @@ impl RecordedExpiry {
     ///
     /// A lease gets all of it again. Its holder counts by its own clock and must not find the lock given away early,
     /// and no clock tells how long the store was away: a lock whose holder is gone stays held for at most one more
-    /// lease. Any other value has what the wall clock says; a wall clock that was set meanwhile ends it early or keeps
+    /// lease after each start. Any other value has what the wall clock says; a wall clock that was set meanwhile ends it early or keeps
     /// it longer by as much, and by no more than it was given.
     ///
     /// ```
