@@ -67,7 +67,10 @@ fn a_request_keeps_everything() {
     assert_eq!(properties.message_expiry_interval, publish.message_expiry);
     assert!(properties.message_expiry_interval.is_some());
     let sent: Vec<_> = properties.user_properties.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(sent, ["__ts", "__srcId", "__protVer", "__ft", "aio-persistence"]);
+    assert_eq!(
+        sent,
+        ["__ts", "__srcId", "__protVer", "statestore-incarnation", "__ft", "aio-persistence"]
+    );
     for ((name, value), (sent_name, sent_value)) in
         publish.user_properties().zip(&properties.user_properties)
     {
