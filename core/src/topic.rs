@@ -30,6 +30,10 @@ pub enum TopicError {
     /// A response topic of more than 200 levels, which brokers refuse.
     #[error("the response topic has more than 200 levels")]
     TooManyLevels,
+    /// A response topic that begins with `$`: those are the broker's own. Mosquitto, for one, closes the connection of
+    /// whoever publishes to `$SYS`.
+    #[error("the response topic begins with $, as only the broker's own do")]
+    BrokersOwn,
     /// The request topic itself: a reply there would be read as a request.
     #[error("the response topic is the request topic")]
     RequestTopic,
@@ -58,6 +62,9 @@ pub fn check_response(topic: &str) -> Result<(), TopicError> {
     }
     if topic.starts_with(RESERVED) {
         return Err(TopicError::Reserved);
+    }
+    if topic.starts_with('$') {
+        return Err(TopicError::BrokersOwn);
     }
     check_levels(topic, RESPONSE_TOPIC_LEVELS_MAX)
 }

@@ -198,7 +198,9 @@ pub enum Event {
 /// What about a watch.
 ///
 /// A watch begins with the value of its key, if it has one, and then [`Live`](Self::Live). From there on every change is
-/// reported, until a [`Gap`](Self::Gap), after which the value is reported again if it moved, and `Live` closes the gap.
+/// reported, until a [`Gap`](Self::Gap), after which the value is reported again if it moved, and `Live` closes the gap. When
+/// another store has taken the place of the one before, whose versions say nothing about its own, a value is reported again
+/// in any case.
 #[derive(Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The key has this value, or none any more.

@@ -219,6 +219,11 @@ impl Watch {
         self.told = Some(self.known.clone());
     }
 
+    /// Has a value told again whatever its version: another store may have given that to another value.
+    pub(super) fn forget_told_version(&mut self) {
+        self.told = self.told.take().filter(|told| matches!(told, State::Absent(_)));
+    }
+
     /// Notes that nobody knows any more what the application was told.
     pub(super) fn forget_told(&mut self) {
         self.told = None;

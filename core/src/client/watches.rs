@@ -244,6 +244,7 @@ impl Client {
         for id in self.watches.ids() {
             let Some(watch) = self.watches.by_id.get_mut(&id) else { continue };
             watch.forget_known();
+            watch.forget_told_version();
             // One that waits has not registered yet, and the others are over or wait for their end.
             if !matches!(watch.phase, Phase::Registering | Phase::Reading | Phase::Live) {
                 continue;

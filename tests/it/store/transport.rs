@@ -23,7 +23,9 @@ fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
 fn a_forbidden_response_topic_costs_the_connection() {
     let below = format!("{RESERVED}/636C/command/notify/6B");
     let deep = "a/".repeat(200) + "a";
-    for topic in [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b", &deep] {
+    for topic in
+        [REQUEST, RESERVED, &below, "", "a/+", "a/#", "a\0b", &deep, "$SYS/x", "$share/g/t", "$"]
+    {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.response_topic = Some(topic.into());
@@ -61,7 +63,7 @@ fn a_retained_request_is_no_request() {
 fn any_other_response_topic_is_used_verbatim() {
     let mut rig = Rig::new();
     let deep = "a/".repeat(199) + "a";
-    for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "$weird", &deep] {
+    for topic in ["reply", "clients/c/response", "clients/statestore/v1", "/", "a/$SYS", &deep] {
         let mut ask = rig.ask("c", &get("k"));
         ask.response_topic = Some(topic.into());
         assert_eq!(rig.reply(&ask).0, r"$-1\r\n");

@@ -34,6 +34,8 @@ fn response_topics_are_allowed_or_forbidden_as_the_file_says() {
             Err(TopicError::Wildcard) => "wildcard",
             Err(TopicError::RequestTopic) => "request-topic",
             Err(TopicError::Reserved) => "reserved",
+            Err(TopicError::BrokersOwn) => "brokers-own",
+            Err(TopicError::TooManyLevels) => "too-many-levels",
             Err(_) => "another problem",
         };
         same("check", &found, &case.text("result")?)?;

@@ -56,6 +56,8 @@ fn check_received(topic: &str) {
         Err(TopicError::Wildcard) => assert!(topic.contains(['+', '#', '\0'])),
         Err(TopicError::RequestTopic) => assert_eq!(topic, REQUEST),
         Err(TopicError::Reserved) => assert!(topic.starts_with(STORE)),
+        Err(TopicError::BrokersOwn) => assert!(topic.starts_with('$')),
+        Err(TopicError::TooManyLevels) => assert!(topic.matches('/').count() >= 200),
         Err(other) => panic!("no rule for {other:?}"),
     }
 
@@ -132,6 +134,8 @@ fn may_answer_to(topic: &str) -> bool {
         && topic.chars().all(|char| char != '+' && char != '#' && char != '\0')
         && topic != REQUEST
         && !topic.starts_with(STORE)
+        && !topic.starts_with('$')
+        && topic.split('/').count() <= 200
 }
 
 /// The client id of a response topic of the recommended form.

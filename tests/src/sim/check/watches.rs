@@ -197,8 +197,12 @@ impl<'a> Follower<'a> {
         let set = self.log.iter().rfind(is_it);
         let store = set.map_or(0, |set| self.losses.iter().filter(|at| **at < set.at).count());
         let this = (store, version.clone(), value.is_none());
+        // What another store has is told in any case: its versions say nothing about those of the store before.
+        let again = self.replaced.iter().any(|at| *at <= note.moment.at);
         match &self.newest {
-            Some(newest) if this <= *newest => Err(format!("{this:?} told after {newest:?}")),
+            Some(newest) if this < *newest || (this == *newest && !again) => {
+                Err(format!("{this:?} told after {newest:?}"))
+            }
             _ => {
                 self.newest = Some(this);
                 Ok(())
