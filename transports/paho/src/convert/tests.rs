@@ -81,7 +81,7 @@ fn a_request_keeps_everything() {
         .map(|(name, value)| (name.to_owned(), value.to_string()))
         .collect();
     assert_eq!(message.user_properties, sent);
-    assert_eq!(sent.len(), 5);
+    assert_eq!(sent.len(), 6);
 }
 
 #[test]
