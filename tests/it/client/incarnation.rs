@@ -6,31 +6,13 @@ use bytes::Bytes;
 use statestore_proto::client::{Event, Outcome, Stale, WatchEnd, WatchEvent, WatchId};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::{Command, Incarnation, Reply};
-use statestore_proto::mqtt::Publish;
 
+use super::watches::{K, expect, read, register};
 use super::{Rig, config, get, version};
-
-const K: Bytes = Bytes::from_static(b"k");
 
 const ONE: &str = "00000000000000a1";
 const TWO: &str = "00000000000000b2";
 const THREE: &str = "fedcba9876543210";
-
-fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
-    let (publish, sent) = rig.sent();
-    assert_eq!(sent, *command);
-    publish
-}
-
-fn register(rig: &mut Rig) {
-    let registration = expect(rig, &Command::Observe { key: K });
-    rig.reply(&registration, "+OK\r\n", None);
-}
-
-fn read(rig: &mut Rig, payload: &'static str, version: Option<&str>) {
-    let read = expect(rig, &Command::Get { key: K });
-    rig.reply(&read, payload, version);
-}
 
 fn replaced(text: Option<&str>) -> Event {
     Event::StoreReplaced { incarnation: text.and_then(Incarnation::parse) }

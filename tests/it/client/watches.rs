@@ -8,25 +8,25 @@ use statestore_proto::mqtt::{Publish, ReasonCode};
 
 use super::{EPOCH, Rig, config, filter, response_topic, version};
 
-const K: Bytes = Bytes::from_static(b"k");
+pub(super) const K: Bytes = Bytes::from_static(b"k");
 
 fn watch(rig: &mut Rig) -> WatchId {
     rig.client.observe(rig.now(), K).unwrap()
 }
 
 /// The next request is a KEYNOTIFY or a GET of `k`.
-fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
+pub(super) fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
     let (publish, sent) = rig.sent();
     assert_eq!(sent, *command);
     publish
 }
 
-fn register(rig: &mut Rig) {
+pub(super) fn register(rig: &mut Rig) {
     let registration = expect(rig, &Command::Observe { key: K });
     rig.reply(&registration, "+OK\r\n", None);
 }
 
-fn read(rig: &mut Rig, payload: &'static str, version: Option<&str>) {
+pub(super) fn read(rig: &mut Rig, payload: &'static str, version: Option<&str>) {
     let read = expect(rig, &Command::Get { key: K });
     rig.reply(&read, payload, version);
 }
