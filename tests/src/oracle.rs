@@ -227,7 +227,7 @@ impl Oracle {
             Err(refusal) => error(refusal),
         };
         if !is_get && is_first {
-            let kept = (u64::from(ask.expiry.unwrap_or(60)) * 1_000).max(1_000);
+            let kept = ask.expiry.map_or(60_000, |seconds| (u64::from(seconds) * 2_000).max(1_000));
             self.answers.push(Answered {
                 name: Ask { response_topic: Some(response.into()), ..name },
                 client: client.into(),

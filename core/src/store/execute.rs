@@ -90,7 +90,8 @@ impl Store {
         }
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
         if is_first {
-            let kept = incoming.message_expiry.map(|seconds| Duration::from_secs(seconds.into()));
+            // A copy arrives before its time is over, and may wait here for as long once more.
+            let kept = incoming.message_expiry.map(|s| Duration::from_secs(2 * u64::from(s)));
             let remembered = Remembered {
                 response_topic: Arc::clone(&topic),
                 correlation: correlation.clone(),

@@ -3,6 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::time::Instant;
 use statestore_tests::ask::Told;
 
 use super::{OK, Rig, del, error, get, observe, set, set_if, stop, version};
@@ -127,7 +128,7 @@ fn requester_topic_and_correlation_together_name_a_request() {
 
 #[test]
 fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
-    let times = [(None, 60_000), (Some(3), 3_000), (Some(90), 90_000), (Some(0), 1_000)];
+    let times = [(None, 60_000), (Some(3), 6_000), (Some(90), 180_000), (Some(0), 1_000)];
     for (expiry, kept) in times {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
@@ -138,6 +139,19 @@ fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
         rig.millis = kept;
         assert_eq!(rig.reply(&ask).0, r":-1\r\n", "{expiry:?}");
     }
+}
+
+/// It arrives before its time is over and then waits for the store for as long once more.
+#[test]
+fn a_duplicate_that_waited_is_one_still() {
+    let mut rig = Rig::new();
+    let mut take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    take.expiry = Some(1);
+    assert_eq!(rig.reply(&take).0, OK);
+    rig.answer("d", &del("k"));
+    (take.arrived, rig.millis) = (Some(Instant::from_millis(999)), 1_998);
+    assert_eq!(rig.reply(&take).0, OK);
+    assert_eq!(rig.answer("d", &get("k")), r"$-1\r\n", "it was not set again");
 }
 
 #[test]

@@ -141,7 +141,9 @@ impl Truth {
         let (reply, version) = self.execute(now, message, &command, name);
         let answer = Answer { payload: reply.to_bytes(Dialect::Deployed), version };
         if !reads {
-            let kept = (u64::from(message.message_expiry.unwrap_or(60)) * 1_000).max(1_000);
+            let kept = message
+                .message_expiry
+                .map_or(60_000, |seconds| (u64::from(seconds) * 2_000).max(1_000));
             self.answers.insert(name, (answer.clone(), at + kept));
         }
         Some(answer)
