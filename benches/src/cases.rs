@@ -176,8 +176,8 @@ pub fn commands() -> Vec<Case<Command<&'static [u8]>>> {
         cases.push(Case::new(format!("vdel/{size}"), vdel, array(&[b"VDEL", key, value])));
     }
     let stop = array(&[b"KEYNOTIFY", key, b"STOP"]);
-    cases.push(Case::new("keynotify", Command::Observe { key }, array(&[b"KEYNOTIFY", key])));
-    cases.push(Case::new("keynotify-stop", Command::Unobserve { key }, stop));
+    cases.push(Case::new("keynotify", Command::Watch { key }, array(&[b"KEYNOTIFY", key])));
+    cases.push(Case::new("keynotify-stop", Command::Unwatch { key }, stop));
     cases
 }
 

@@ -61,14 +61,14 @@ pub enum Ask {
     Del,
 }
 
-/// A store that holds keys, with some observers of each key that is asked for.
+/// A store that holds keys, with some watchers of each key that is asked for.
 pub struct Stage {
     store: Store,
     count: u64,
 }
 
 impl Stage {
-    /// A store with `keys` keys; `watchers` clients observe each of those that requests will be about.
+    /// A store with `keys` keys; `watchers` clients watch each of those that requests will be about.
     #[must_use]
     pub fn new(keys: usize, watchers: usize) -> Self {
         let limits = StoreLimits {
@@ -83,7 +83,7 @@ impl Stage {
         }
         for number in scattered(keys) {
             for watcher in 0..watchers {
-                let payload = Bytes::from(Command::Observe { key: key(number) }.encode());
+                let payload = Bytes::from(Command::Watch { key: key(number) }.encode());
                 let id = format!("watcher-{watcher}");
                 let mut incoming = incoming(&payload, &id);
                 let correlation = [number.to_be_bytes(), watcher.to_be_bytes()].concat();

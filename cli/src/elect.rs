@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use statestore_proto::lock::Observed;
+use statestore_proto::lock::HolderStatus;
 use statestore_tokio::{Election, LockError};
 use tokio::sync::watch;
 
@@ -21,7 +21,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     let failed = |error| Failure::request(error, store.last_failure().as_deref());
     // Asked first, since a watch waits patiently where there is no store at all.
     election.leader().await.map_err(failed)?;
-    let mut changes = election.observe().await.map_err(failed)?;
+    let mut changes = election.watch().await.map_err(failed)?;
     let (stop, stopped) = watch::channel(args.candidate.is_none());
     let campaign = lead(&election, stopped);
     tokio::pin!(campaign);
@@ -68,20 +68,20 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
     }
 }
 
-fn print(args: &Elect, seen: &Observed) -> Result<(), Failure> {
+fn print(args: &Elect, seen: &HolderStatus) -> Result<(), Failure> {
     let name = match seen {
-        Observed::Held(holder) => String::from_utf8_lossy(holder.name()),
-        Observed::Free => "-".into(),
-        Observed::Unknown => "?".into(),
+        HolderStatus::Held(holder) => String::from_utf8_lossy(holder.name()),
+        HolderStatus::Free => "-".into(),
+        HolderStatus::Unknown => "?".into(),
     };
     if args.common.output == Output::Raw {
         return raw(format!("{name}\n").as_bytes());
     }
     match seen {
-        Observed::Held(holder) => {
+        HolderStatus::Held(holder) => {
             json_line("leader", &args.name, Some(holder.name()), holder.version())
         }
-        Observed::Free => json_line("none", &args.name, None, None),
-        Observed::Unknown => json_line("unknown", &args.name, None, None),
+        HolderStatus::Free => json_line("none", &args.name, None, None),
+        HolderStatus::Unknown => json_line("unknown", &args.name, None, None),
     }
 }

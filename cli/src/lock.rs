@@ -5,7 +5,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use statestore_proto::lock::GiveUp;
+use statestore_proto::lock::NotAcquired;
 use statestore_tokio::{LockError, LockGuard, StateStore};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     };
     let guard = match guard {
         Ok(guard) => guard,
-        Err(LockError::NotAcquired(GiveUp::Deadline)) => {
+        Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
             eprintln!("statestore: {} did not become free in time; try a longer --wait", args.name);
             store.shutdown().await;
             return Ok(ExitCode::from(NOT_ACQUIRED));

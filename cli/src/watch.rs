@@ -17,11 +17,11 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let failed = |error| Failure::request(error, store.last_failure().as_deref());
     let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
     reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
-    let mut observation = store.observe(args.key.clone()).await.map_err(failed)?;
+    let mut watch = store.watch(args.key.clone()).await.map_err(failed)?;
     let mut left = args.count;
     while left != Some(0) {
         let event = tokio::select! {
-            event = observation.next() => event,
+            event = watch.next() => event,
             signal = interrupted() => {
                 signal?;
                 break;
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
             }
         }
     }
-    drop(observation);
+    drop(watch);
     store.shutdown().await;
     Ok(ExitCode::SUCCESS)
 }

@@ -44,7 +44,7 @@
 //!
 //! # The poll contract
 //!
-//! The machines take what happens through `handle_*` (and `submit`, `observe`), and are asked through `poll_*` what to
+//! The machines take what happens through `handle_*` (and `submit`, `watch`), and are asked through `poll_*` what to
 //! send, what to tell, and when to be woken. For every machine of this crate:
 //!
 //! 1. **Any order.** Polls and handles interleave freely; nothing has to be drained before the next call.
@@ -52,7 +52,7 @@
 //! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`, the next deadline is
 //!    none or later than `now`.
 //! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
-//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `observe`, `acquire`
+//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `watch`, `acquire`
 //!    and `try_acquire` answer that it is full. A store says so before (`Store::is_ready`).
 //! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, whatever happens.
 //! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.

@@ -104,7 +104,7 @@ impl StoreLimits {
 pub struct ClientLimits {
     /// Requests accepted and not yet completed, or completed and not yet polled.
     pub pending_max: usize,
-    /// Keys observed.
+    /// Keys watched.
     pub watches_max: usize,
     /// Events of watches, and reports of stale messages and clock drift, waiting to be polled, beside one for each
     /// request of `pending_max`. A watch whose change finds no room loses it, says so by a gap, and reads the key again.

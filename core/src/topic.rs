@@ -207,7 +207,7 @@ impl fmt::Debug for NotificationTopic<'_> {
     }
 }
 
-/// The filter that a client subscribes to before it observes keys: every notification to it, and nothing else.
+/// The filter that a client subscribes to before it watches keys: every notification to it, and nothing else.
 ///
 /// ```
 /// use statestore_proto::topic::NotificationFilter;

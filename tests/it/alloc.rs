@@ -31,8 +31,8 @@ fn commands() -> Vec<Command<&'static [u8]>> {
         set(Condition::IfAbsentOrEqual, Expiry::from_millis(10_000)),
         Command::Del { key },
         Command::VDel { key, value },
-        Command::Observe { key },
-        Command::Unobserve { key },
+        Command::Watch { key },
+        Command::Unwatch { key },
     ]
 }
 
@@ -46,7 +46,7 @@ fn replies() -> Vec<(CommandKind, Reply<&'static [u8]>)> {
         (CommandKind::Get, Reply::Absent),
         (CommandKind::Del, Reply::Removed),
         (CommandKind::VDel, Reply::NothingRemoved),
-        (CommandKind::Unobserve, Reply::NotObserved),
+        (CommandKind::Unwatch, Reply::NotWatched),
         (CommandKind::Get, error(Refusal::FencingTokenLower.text())),
         (CommandKind::Get, error("out of tea")),
     ]

@@ -187,7 +187,7 @@ fn clause_2_idle_is_free() {
             let mut client = Client::new(config().limits(limits));
             for number in 0..outstanding {
                 client.submit(at(1), get()).unwrap();
-                client.observe(at(1), Bytes::from(format!("key {number}"))).unwrap();
+                client.watch(at(1), Bytes::from(format!("key {number}"))).unwrap();
             }
             if connected {
                 connect(&mut client);
@@ -210,7 +210,7 @@ fn clause_2_idle_is_free() {
 fn clause_3_a_watch_at_the_end_of_time_does_not_spin() {
     let mut client = ready();
     let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
-    client.observe(end, Bytes::from_static(b"k")).unwrap();
+    client.watch(end, Bytes::from_static(b"k")).unwrap();
     client.handle_timeout(end);
     assert!(client.poll_timeout().is_none_or(|next| next > end.instant));
 }
@@ -231,8 +231,8 @@ fn clause_5_only_submit_says_full() {
     let outcome = Outcome::Cancelled { sent: false };
     assert_eq!(client.poll_event(), Some(Event::Completed { id: first, outcome }));
     assert!(client.submit(at(1), get()).is_ok());
-    client.observe(at(1), Bytes::from_static(b"a")).unwrap();
-    assert_eq!(client.observe(at(1), Bytes::from_static(b"b")), Err(SubmitError::Full));
+    client.watch(at(1), Bytes::from_static(b"a")).unwrap();
+    assert_eq!(client.watch(at(1), Bytes::from_static(b"b")), Err(SubmitError::Full));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn clause_5_memory_stays_where_it_is() {
             millis += 1;
             let now = at(millis);
             let _ = client.submit(now, get());
-            let _ = client.observe(now, Bytes::from(format!("key {}", round % 20)));
+            let _ = client.watch(now, Bytes::from(format!("key {}", round % 20)));
             client.handle_publish(now, &Incoming::new("elsewhere", &stray));
             client.handle_timeout(now);
             match round % 50 {

@@ -165,7 +165,7 @@ impl Rig {
     /// The events of which none is left out however seldom they are polled.
     fn lasting(&self) -> Vec<LockEvent> {
         let lasts = |event: &&LockEvent| {
-            !matches!(event, LockEvent::Renewed { .. } | LockEvent::Observed(_))
+            !matches!(event, LockEvent::Renewed { .. } | LockEvent::HolderChanged(_))
         };
         self.told.iter().filter(lasts).cloned().collect()
     }
@@ -283,8 +283,8 @@ proptest! {
                 let outcome = rig.outcome(what, how);
                 rig.lock.handle_outcome(rig.now, ticket, outcome);
             }
-            let observes = rig.wanted.iter().rev().find(|wanted| wanted.contains("bserve"));
-            if observes.is_none_or(|last| last.contains("Unobserve")) {
+            let watches = rig.wanted.iter().rev().find(|wanted| ["Watch(", "Unwatch"].iter().any(|of| wanted.contains(of)));
+            if watches.is_none_or(|last| last.contains("Unwatch")) {
                 let event = rig.event(what, how);
                 rig.lock.handle_watch(rig.now, &event);
             }

@@ -233,8 +233,8 @@ fn clause_2_idle_is_free() {
         for number in 0..outstanding {
             let key = number.to_be_bytes();
             set(number, &key, 1_000_000 + number).hand_to(now(1), &mut store);
-            let observe = Command::Observe { key: key.as_slice() };
-            Ask::new("bob", number, &observe).hand_to(now(1), &mut store);
+            let watch = Command::Watch { key: key.as_slice() };
+            Ask::new("bob", number, &watch).hand_to(now(1), &mut store);
             let batch = store.poll_records().unwrap();
             store.handle_persisted(batch.id);
             while store.poll_transmit().is_some() {}
@@ -271,7 +271,7 @@ fn clause_5_memory_stays_where_it_is() {
             let at = now(number);
             set(number, &number.to_be_bytes(), number % 40).hand_to(at, store);
             let key = (number % 50).to_be_bytes();
-            Ask::new("bob", number, &Command::Observe { key: key.as_slice() }).hand_to(at, store);
+            Ask::new("bob", number, &Command::Watch { key: key.as_slice() }).hand_to(at, store);
             Ask::new("bob", number, &Command::Del { key: key.as_slice() }).hand_to(at, store);
             if number % 3 == 0 {
                 while store.poll_transmit().is_some() {}

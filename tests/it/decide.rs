@@ -26,14 +26,14 @@ struct Case {
     fence: Option<Hlc>,
     token: Option<Hlc>,
     full: bool,
-    observed: bool,
+    watched: bool,
 }
 
 impl Case {
     fn decide(&self) -> Decision<'_> {
         let fence = self.fence.as_ref().map(|fence| FencingToken::new(fence.as_deref()));
         let entry = self.value.as_ref().map(|value| Entry { value, fence });
-        let state = State { entry, observed: self.observed, full: self.full };
+        let state = State { entry, watched: self.watched, full: self.full };
         let token = self.token.as_ref().map(|token| FencingToken::new(token.as_deref()));
         decide(state, &self.command, token)
     }
@@ -48,7 +48,7 @@ impl Case {
             model.items.insert(key.clone(), item);
         }
         model.watches.insert((key.clone(), "somebody else".into()));
-        if self.observed {
+        if self.watched {
             model.watches.insert((key.clone(), CLIENT.into()));
         }
         let before = model.clone();
@@ -89,10 +89,10 @@ impl Case {
                 after.items.remove(&key);
                 notified = Some((Notification::Deleted, stored));
             }
-            Change::Observe => {
+            Change::Watch => {
                 after.watches.insert((key.clone(), CLIENT.into()));
             }
-            Change::Unobserve => {
+            Change::Unwatch => {
                 after.watches.remove(&(key.clone(), CLIENT.into()));
             }
         }
@@ -129,7 +129,7 @@ fn case() -> impl Strategy<Value = Case> {
     };
     let flags = (any::<bool>(), any::<bool>(), 0..4_u8, any::<bool>());
     let parts = (command(), bytes(), past(), past(), flags);
-    parts.prop_map(|(command, other, fence, token, (full, observed, source, repeat))| {
+    parts.prop_map(|(command, other, fence, token, (full, watched, source, repeat))| {
         let near = match &command {
             Command::Set { condition: Condition::IfAbsentOrEqualTo(operand), .. } if repeat => {
                 operand.as_bytes().to_vec()
@@ -141,7 +141,7 @@ fn case() -> impl Strategy<Value = Case> {
             [None, Some(near.clone()), Some(near), Some(other)][usize::from(source)].clone();
         let token = if repeat { token.or_else(|| fence.clone()) } else { token };
         let fence = fence.filter(|_| value.is_some());
-        Case { command, value, fence, token, full, observed }
+        Case { command, value, fence, token, full, watched }
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, SubmitError, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
-use statestore_proto::lock::{Action, Holder, Lock, LockConfig, LockEvent, Observed, Ticket};
+use statestore_proto::lock::{Action, Holder, HolderStatus, Lock, LockConfig, LockEvent, Ticket};
 use statestore_proto::message::{Command, Condition, Expiry, Refusal, Reply, ServiceError};
 use statestore_proto::time::Instant;
 
@@ -124,9 +124,9 @@ impl Rig {
         assert!(self.lock.poll_action(at(until - 1)).is_none());
     }
 
-    fn observes(&mut self, now: u64) {
+    fn watches(&mut self, now: u64) {
         assert!(
-            matches!(self.lock.poll_action(at(now)), Some(Action::Observe(key)) if key == "lock")
+            matches!(self.lock.poll_action(at(now)), Some(Action::Watch(key)) if key == "lock")
         );
     }
 
@@ -148,7 +148,7 @@ fn a_holder_is_read_back_from_its_value() {
             version: Some(version(4)),
             incarnation: None,
         }) {
-            Observed::Held(holder) => holder,
+            HolderStatus::Held(holder) => holder,
             other => panic!("{other:?}"),
         }
     };
@@ -171,8 +171,8 @@ fn a_holder_is_read_back_from_its_value() {
         assert_eq!((holder.name(), holder.nonce()), (strange.as_bytes(), None), "{strange}");
     }
     let absent = Outcome::Replied { reply: Reply::Absent, version: None, incarnation: None };
-    assert_eq!(Holder::of_outcome(&absent), Observed::Free);
-    assert_eq!(Holder::of_outcome(&Outcome::Unknown), Observed::Unknown);
+    assert_eq!(Holder::of_outcome(&absent), HolderStatus::Free);
+    assert_eq!(Holder::of_outcome(&Outcome::Unknown), HolderStatus::Unknown);
     assert!(matches!(Holder::query("k").command(), Command::Get { key } if key == "k"));
 }
 

@@ -346,7 +346,7 @@ fn locks_exclude_fence_and_come_free() {
         "GaveUp Deadline",
         "GaveUp Cancelled",
         "GaveUp NoAnswer",
-        "Observed",
+        "HolderChanged",
     ];
     for name in expected {
         assert!(met.get(name).is_some_and(|count| *count >= 20), "{name} is too rare: {met:?}");

@@ -11,8 +11,8 @@ use statestore_proto::hlc::{
     ParseHlcError, Timestamp, Version,
 };
 use statestore_proto::lock::{
-    AcquireError, Action, GiveUp, Holder, Lock, LockConfig, LockEvent, LockState, Loss, Observed,
-    Ticket,
+    AcquireError, Action, Holder, HolderStatus, Lock, LockConfig, LockEvent, LockState, LossReason,
+    NotAcquired, Ticket,
 };
 use statestore_proto::message::{
     Command, CommandKind, Condition, Dialect, Expiry, Notification, Operand, PeerError,
@@ -140,8 +140,8 @@ fn values_and_errors_go_anywhere() {
         is_a_value::<NotificationFilter<'static>>(),
         is_a_value::<ReceivedTopic<'static>>(),
         goes_anywhere::<HybridClock>(),
-        is_a_value::<(LockState, LockEvent, Loss, GiveUp)>(),
-        is_a_value::<(Holder, Observed)>(),
+        is_a_value::<(LockState, LockEvent, LossReason, NotAcquired)>(),
+        is_a_value::<(Holder, HolderStatus)>(),
         goes_anywhere::<(Lock, LockConfig, Action)>(),
     ];
     assert!(errors.into_iter().chain(keys).chain(values).all(|named| named));

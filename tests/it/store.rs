@@ -140,12 +140,12 @@ const fn vdel<'a>(key: &'a str, value: &'a str) -> Command<&'a [u8]> {
     Command::VDel { key: key.as_bytes(), value: value.as_bytes() }
 }
 
-const fn observe(key: &str) -> Command<&[u8]> {
-    Command::Observe { key: key.as_bytes() }
+const fn watch(key: &str) -> Command<&[u8]> {
+    Command::Watch { key: key.as_bytes() }
 }
 
 const fn stop(key: &str) -> Command<&[u8]> {
-    Command::Unobserve { key: key.as_bytes() }
+    Command::Unwatch { key: key.as_bytes() }
 }
 
 const OK: &str = r"+OK\r\n";

@@ -33,8 +33,8 @@ fn verb_of(kind: CommandKind) -> &'static str {
         CommandKind::Set => "SET",
         CommandKind::Del => "DEL",
         CommandKind::VDel => "VDEL",
-        CommandKind::Observe => "KEYNOTIFY",
-        CommandKind::Unobserve => "KEYNOTIFY STOP",
+        CommandKind::Watch => "KEYNOTIFY",
+        CommandKind::Unwatch => "KEYNOTIFY STOP",
     }
 }
 

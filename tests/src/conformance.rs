@@ -13,7 +13,7 @@ use statestore_proto::hlc::Version;
 use statestore_proto::message::{Dialect, Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{DialectPolicy, StoreConfig};
-use statestore_tokio::{Error, Link, Observation, Removal, StateStore, StoreService};
+use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
 
 /// Longer than anything takes that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,7 +113,7 @@ async fn every_command<S: Stage>(stage: &S) {
     assert_eq!(store.del("k").await, Ok(false));
     store.set("k", "3").await.expect("set");
     assert_eq!(store.del("k").await, Ok(true));
-    assert_eq!(service.figures().keys, 0);
+    assert_eq!(service.stats().keys, 0);
 }
 
 async fn fencing<S: Stage>(stage: &S) {
@@ -137,14 +137,14 @@ async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
     let key: Vec<u8> = (0..=255).rev().cycle().take(6_500).collect();
     store.set(key.clone(), value.clone()).await.expect("set");
     assert_eq!(store.get(key.clone()).await.expect("get").expect("it was set").value, value);
-    let mut changes = store.observe(key.clone()).await.expect("observe");
+    let mut changes = store.watch(key.clone()).await.expect("watch");
     assert_eq!(change(&mut changes).await, Some(value));
     assert_eq!(store.del(key).await, Ok(true));
     assert_eq!(change(&mut changes).await, None, "deleted");
 }
 
 /// What the next change says of the value.
-async fn change(changes: &mut Observation) -> Option<Vec<u8>> {
+async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
     loop {
         match changes.next().await.expect("the watch goes on") {
             WatchEvent::Changed { value, .. } => return value.map(|value| value.to_vec()),
@@ -161,7 +161,7 @@ async fn both_dialects<S: Stage>(stage: &S) {
         let service = StoreService::builder().config(config).spawn(link);
         service.connected().await.expect("the store connects");
         let store = client(stage, "a").await;
-        let mut changes = store.observe("k").await.expect("observe");
+        let mut changes = store.watch("k").await.expect("watch");
         let version = store.set("k", "1").await.expect("set");
         assert_eq!(change(&mut changes).await.as_deref(), Some(&b"1"[..]), "{dialect:?}");
         let found = store.get("k").await.expect("get").expect("it was set");
@@ -202,13 +202,13 @@ async fn sets_at_once(service: &StoreService, store: &StateStore) {
     }
     versions.sort();
     versions.dedup();
-    assert_eq!((versions.len(), service.figures().keys), (512, 512), "each its own version");
+    assert_eq!((versions.len(), service.stats().keys), (512, 512), "each its own version");
 }
 
 async fn too_large_for_the_broker<S: Stage>(stage: &S) {
     let Some(packet_bytes_max) = S::PACKET_BYTES_MAX else { return };
     let (_service, store) = (service(stage).await, client(stage, "a").await);
-    let mut changes = store.observe("k").await.expect("observe");
+    let mut changes = store.watch("k").await.expect("watch");
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     let too_large = store.set("k", vec![0; packet_bytes_max]).await;
     assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
@@ -220,7 +220,7 @@ async fn too_large_for_the_broker<S: Stage>(stage: &S) {
 async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
     let (service, watcher) = (service(stage).await, impatient_client(stage, "a").await);
     watcher.set("k", "before").await.expect("set");
-    let mut changes = watcher.observe("k").await.expect("observe");
+    let mut changes = watcher.watch("k").await.expect("watch");
     assert_eq!(change(&mut changes).await.as_deref(), Some(&b"before"[..]));
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     stage.restart();
@@ -264,7 +264,7 @@ async fn no_store<S: Stage>(stage: &S) {
 
 async fn shutdown<S: Stage>(stage: &S) {
     let (service, store) = (service(stage).await, client(stage, "a").await);
-    let mut changes = store.observe("k").await.expect("observe");
+    let mut changes = store.watch("k").await.expect("watch");
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     store.clone().shutdown().await;
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));

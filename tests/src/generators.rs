@@ -101,8 +101,8 @@ pub fn command_of(kind: CommandKind) -> BoxedStrategy<Command<Vec<u8>>> {
         CommandKind::VDel => {
             (key(), bytes()).prop_map(|(key, value)| Command::VDel { key, value }).boxed()
         }
-        CommandKind::Observe => key().prop_map(|key| Command::Observe { key }).boxed(),
-        CommandKind::Unobserve => key().prop_map(|key| Command::Unobserve { key }).boxed(),
+        CommandKind::Watch => key().prop_map(|key| Command::Watch { key }).boxed(),
+        CommandKind::Unwatch => key().prop_map(|key| Command::Unwatch { key }).boxed(),
     }
 }
 
@@ -181,8 +181,8 @@ pub fn reply_of(kind: CommandKind) -> impl Strategy<Value = Reply<Vec<u8>>> {
         CommandKind::VDel => {
             select(vec![Reply::Removed, Reply::NothingRemoved, Reply::NotApplied]).boxed()
         }
-        CommandKind::Observe => Just(Reply::Done).boxed(),
-        CommandKind::Unobserve => prop_oneof![Just(Reply::Done), Just(Reply::NotObserved)].boxed(),
+        CommandKind::Watch => Just(Reply::Done).boxed(),
+        CommandKind::Unwatch => prop_oneof![Just(Reply::Done), Just(Reply::NotWatched)].boxed(),
     };
     prop_oneof![2 => other, 1 => error]
 }

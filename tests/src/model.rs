@@ -151,15 +151,15 @@ impl Model {
                 told.extend(self.tell(key, &Notification::Deleted, &item.version));
                 Ok((Reply::Removed, Some(item.version)))
             }
-            Command::Observe { .. } if request.full && !self.watches.contains(&watch) => {
+            Command::Watch { .. } if request.full && !self.watches.contains(&watch) => {
                 Err(Refusal::QuotaExceeded)
             }
-            Command::Observe { .. } => {
+            Command::Watch { .. } => {
                 self.watches.insert(watch);
                 Ok((Reply::Done, None))
             }
-            Command::Unobserve { .. } if self.watches.remove(&watch) => Ok((Reply::Done, None)),
-            Command::Unobserve { .. } => Ok((Reply::NotObserved, None)),
+            Command::Unwatch { .. } if self.watches.remove(&watch) => Ok((Reply::Done, None)),
+            Command::Unwatch { .. } => Ok((Reply::NotWatched, None)),
         }
     }
 
@@ -214,7 +214,7 @@ pub fn stamps(
     let (needed, allowed) = match request.command {
         Command::Set { .. } => (true, true),
         Command::Del { .. } | Command::VDel { .. } => (false, true),
-        Command::Get { .. } | Command::Observe { .. } | Command::Unobserve { .. } => (false, false),
+        Command::Get { .. } | Command::Watch { .. } | Command::Unwatch { .. } => (false, false),
     };
     let mut found = (None, None);
     if needed {

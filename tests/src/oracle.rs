@@ -192,10 +192,10 @@ impl Oracle {
             return error(refusal);
         };
         let name = Ask { delivery: None, arrived: None, ..ask.clone() };
-        let (is_get, is_observe, is_stop) = (
+        let (is_get, is_watch, is_stop) = (
             matches!(command, Command::Get { .. }),
-            matches!(command, Command::Observe { .. }),
-            matches!(command, Command::Unobserve { .. }),
+            matches!(command, Command::Watch { .. }),
+            matches!(command, Command::Unwatch { .. }),
         );
         let first = self.answers.iter().rev().find(|answer| {
             answer.is_about(&name, client, response) && ms < answer.until && !is_get
@@ -203,7 +203,7 @@ impl Oracle {
         let is_first = first.is_none();
         self.requests += u64::from(is_first && !is_get);
         let request = first.map_or(self.requests, |first| first.request);
-        if let Some(first) = first.filter(|_| !is_observe) {
+        if let Some(first) = first.filter(|_| !is_watch) {
             let (payload, version) = (first.payload.clone(), first.version.clone());
             if is_stop {
                 let key = command.key().to_vec();
@@ -218,7 +218,7 @@ impl Oracle {
         let row = &mut self.counters.by_verb[command.kind() as usize];
         *(match &answer {
             Ok((Reply::NotApplied, _)) => &mut row.not_applied,
-            Ok((Reply::Absent | Reply::NothingRemoved | Reply::NotObserved, _)) => &mut row.absent,
+            Ok((Reply::Absent | Reply::NothingRemoved | Reply::NotWatched, _)) => &mut row.absent,
             Ok(_) => &mut row.applied,
             Err(refusal) => &mut row.refused[*refusal as usize],
         }) += 1;
@@ -270,9 +270,9 @@ impl Oracle {
     ) -> Answer {
         let (key, unix) = (command.key().to_vec(), now.unix.as_millis());
         let (is_set, writes) = (matches!(command, Command::Set { .. }), command.kind().is_write());
-        let observes = matches!(command, Command::Observe { .. } | Command::Unobserve { .. });
+        let watches = matches!(command, Command::Watch { .. } | Command::Unwatch { .. });
         let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
-        if !(self.allows)(writes, &key) || spoofed || (observes && client.is_empty()) {
+        if !(self.allows)(writes, &key) || spoofed || (watches && client.is_empty()) {
             return Err(Refusal::NotAuthorized);
         }
         for (text, is_token) in [(&ask.timestamp, false), (&ask.token, true)] {
@@ -334,7 +334,7 @@ impl Oracle {
                 self.notify(&key, &Notification::Deleted, &entry.version, out);
                 (Reply::Removed, stored)
             }
-            (Command::Observe { .. }, _) => {
+            (Command::Watch { .. }, _) => {
                 self.registrations += 1;
                 let number = self.registrations;
                 let watch = Watch { client: client.into(), key, dialect, number, request };
@@ -350,9 +350,9 @@ impl Oracle {
                 }
                 (Reply::Done, None)
             }
-            (Command::Unobserve { .. }, _) => {
+            (Command::Unwatch { .. }, _) => {
                 let gone = self.end(|watch| watch.client == client && watch.key == key) > 0;
-                (if gone { Reply::Done } else { Reply::NotObserved }, None)
+                (if gone { Reply::Done } else { Reply::NotWatched }, None)
             }
         })
     }
@@ -381,7 +381,7 @@ impl Oracle {
                     || (old.is_none() && self.entries.len() >= limits.keys_max)
                     || (old.is_none_or(|old| value.len() > old) && after > limits.bytes_max)
             }
-            Command::Observe { .. } => {
+            Command::Watch { .. } => {
                 let bytes =
                     self.watches.iter().map(|watch| watch.client.len() + watch.key.len()).sum();
                 let here = self.watches.iter().filter(|watch| watch.key == key).count();

@@ -9,7 +9,7 @@ use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
 use statestore_rumqttc::{Options, connect};
 use statestore_tests::mosquitto::Mosquitto;
-use statestore_tokio::{Observation, Removal, StateStore, StoreService};
+use statestore_tokio::{Removal, StateStore, StoreService, Watch};
 use tokio::task::yield_now;
 
 use super::Suite;
@@ -171,7 +171,7 @@ impl Stage {
         };
         let acquire = async {
             assert!(!set(&self.b, B).await?, "it is taken");
-            let mut watch = self.b.observe(KEY).await?;
+            let mut watch = self.b.watch(KEY).await?;
             until_free(&mut watch).await?;
             assert!(set(&self.b, B).await?, "it is free");
             since(&released)
@@ -182,9 +182,9 @@ impl Stage {
         Ok(time)
     }
 
-    /// Waits until `b` observes the key and has read it.
+    /// Waits until `b` watches the key and has read it.
     async fn until_watched(&self) -> Result<(), Failure> {
-        while self.service.figures().watches != 1 {
+        while self.service.stats().watches != 1 {
             yield_now().await;
         }
         // Its registration is answered before the first of these, and the read that follows before the second.
@@ -195,7 +195,7 @@ impl Stage {
     }
 
     async fn until_unwatched(&self) {
-        while self.service.figures().watches != 0 {
+        while self.service.stats().watches != 0 {
             yield_now().await;
         }
     }
@@ -214,7 +214,7 @@ async fn vdel(store: &StateStore, value: &'static str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn until_free(watch: &mut Observation) -> Result<(), Failure> {
+async fn until_free(watch: &mut Watch) -> Result<(), Failure> {
     while let Some(event) = watch.next().await {
         if matches!(event, WatchEvent::Changed { value: None, .. }) {
             return Ok(());

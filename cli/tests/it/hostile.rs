@@ -48,7 +48,7 @@ fn attack(raw: &mut Raw, input: &[u8]) {
                 Err(_) => false,
             };
             assert!(fits, "{}", about());
-            if command.kind() == CommandKind::Observe {
+            if command.kind() == CommandKind::Watch {
                 raw.answer(&Ask::page("attacker", array(&[b"KEYNOTIFY", command.key(), b"STOP"])));
             }
         }

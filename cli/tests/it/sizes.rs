@@ -35,8 +35,8 @@ fn what_is_larger_than_a_store_takes_harms_nobody(form: Form) {
     let set = raw.answer(&Ask::page("raw", array(&[b"SET", &long, b"v"])));
     assert_eq!(set, b"-ERR the quota has been exceeded\r\n");
     assert_eq!(raw.answer(&Ask::page("raw", array(&[b"GET", &long]))), b"$-1\r\n");
-    let observe = raw.answer(&Ask::page("raw", array(&[b"KEYNOTIFY", &long])));
-    assert_eq!(observe, b"-ERR the quota has been exceeded\r\n");
+    let watch = raw.answer(&Ask::page("raw", array(&[b"KEYNOTIFY", &long])));
+    assert_eq!(watch, b"-ERR the quota has been exceeded\r\n");
     // More than the store allows in one packet: the broker keeps it away, or closes on who sent it.
     let mut giant = here.raw("giant");
     giant.send(&Ask::page("giant", array(&[b"SET", b"k", &vec![0; 3_000_000]])));

@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A GET, SET, DEL or VDEL. To observe a key use [`Client::observe`](super::Client::observe).
+    /// A GET, SET, DEL or VDEL. To watch a key use [`Client::watch`](super::Client::watch).
     #[must_use]
     pub const fn new(command: Command<Bytes>) -> Self {
         Self { command, fencing_token: None, persist: false, timeout: None }
@@ -98,11 +98,11 @@ pub enum SubmitError {
     /// The key does not fit a notification topic.
     #[error("the key is too long")]
     KeyTooLong,
-    /// The key is observed already.
-    #[error("the key is observed already")]
-    Observed,
-    /// KEYNOTIFY belongs to a watch: use `observe` and `unobserve`.
-    #[error("observing is not a request; use a watch")]
+    /// The key is watched already.
+    #[error("the key is watched already")]
+    AlreadyWatched,
+    /// KEYNOTIFY belongs to a watch: use `watch` and `unwatch`.
+    #[error("watching is not a request; use a watch")]
     NotARequest,
     /// A SET needs a timestamp, and the wall clock here is too far behind to issue one.
     #[error(transparent)]
@@ -249,7 +249,7 @@ pub enum Stale {
     Reply(RequestId),
     /// An answer to a request of somebody else, or of an earlier run.
     StrangersReply,
-    /// A notification of a key that is not observed, or one that is older than what was reported.
+    /// A notification of a key that is not watched, or one that is older than what was reported.
     Notification,
     /// A notification that cannot be read.
     MalformedNotification(PeerError),

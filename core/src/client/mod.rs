@@ -93,7 +93,7 @@ pub struct Client {
     /// Requests of the application and reads of watches, not sent yet.
     unsent: VecDeque<u64>,
     /// KEYNOTIFY requests, not sent yet: they wait for a subscription of their own.
-    unsent_observing: VecDeque<u64>,
+    unsent_watching: VecDeque<u64>,
     watches: Watches,
     /// The store that answered last, by its incarnation if it says so; `None` before the first answer.
     met: Option<Option<Incarnation>>,
@@ -162,7 +162,7 @@ impl Client {
             last_request: 0,
             deadlines: Deadlines::new(),
             unsent: VecDeque::new(),
-            unsent_observing: VecDeque::new(),
+            unsent_watching: VecDeque::new(),
             watches: Watches::default(),
             met: None,
             replaced: None,
@@ -181,7 +181,7 @@ impl Client {
     pub fn submit(&mut self, now: Now, request: Request) -> Result<RequestId, SubmitError> {
         self.now = now;
         let kind = request.command.kind();
-        if matches!(kind, CommandKind::Observe | CommandKind::Unobserve) {
+        if matches!(kind, CommandKind::Watch | CommandKind::Unwatch) {
             return Err(SubmitError::NotARequest);
         }
         self.check_key(request.command.key())?;
@@ -299,7 +299,7 @@ impl Client {
             return None;
         }
         if self.notifications == Subscription::Granted {
-            while let Some(id) = self.unsent_observing.pop_front() {
+            while let Some(id) = self.unsent_watching.pop_front() {
                 if let Some(publish) = self.send(id) {
                     return Some(publish);
                 }
@@ -401,8 +401,8 @@ impl Client {
     fn enqueue(&mut self, pending: Pending) -> u64 {
         self.last_request += 1;
         let id = self.last_request;
-        let observing = matches!(pending.kind, CommandKind::Observe | CommandKind::Unobserve);
-        if observing { &mut self.unsent_observing } else { &mut self.unsent }.push_back(id);
+        let watching = matches!(pending.kind, CommandKind::Watch | CommandKind::Unwatch);
+        if watching { &mut self.unsent_watching } else { &mut self.unsent }.push_back(id);
         self.deadlines.insert(pending.deadline, Timer::Request(id));
         self.pending.insert(id, pending);
         id
@@ -451,7 +451,7 @@ impl Client {
         if !pending.sent {
             // Otherwise cancelled requests could fill the queue of a client that is offline.
             self.unsent.retain(|other| *other != id);
-            self.unsent_observing.retain(|other| *other != id);
+            self.unsent_watching.retain(|other| *other != id);
         }
         Some(pending)
     }
@@ -498,9 +498,9 @@ fn correlated(nonce: [u8; 8], data: &[u8]) -> Option<u64> {
 fn watch_command(phase: &Phase, key: &Bytes) -> Option<Command<Bytes>> {
     let key = key.clone();
     match phase {
-        Phase::Registering => Some(Command::Observe { key }),
+        Phase::Registering => Some(Command::Watch { key }),
         Phase::Reading => Some(Command::Get { key }),
-        Phase::Stopping => Some(Command::Unobserve { key }),
+        Phase::Stopping => Some(Command::Unwatch { key }),
         Phase::Waiting | Phase::Live | Phase::Ended(_) => None,
     }
 }

@@ -18,7 +18,7 @@ use crate::time::Now;
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     by_id: BTreeMap<WatchId, Watch>,
-    /// Those whose key is observed; a watch that is being stopped is not among them.
+    /// Those whose key is watched; a watch that is being stopped is not among them.
     by_key: BTreeMap<Bytes, WatchId>,
     /// Those that found no room for an event.
     lagging: BTreeSet<WatchId>,
@@ -41,7 +41,7 @@ impl Watches {
         self.lagging.remove(&id);
     }
 
-    /// Lets the key be observed anew.
+    /// Lets the key be watched anew.
     fn release_key(&mut self, id: WatchId, key: &Bytes) {
         if self.by_key.get(key) == Some(&id) {
             self.by_key.remove(key);
@@ -50,15 +50,15 @@ impl Watches {
 }
 
 impl Client {
-    /// Observes a key: its value now, and every change until [`unobserve`](Self::unobserve), over reconnects too.
+    /// Watches a key: its value now, and every change until [`unwatch`](Self::unwatch), over reconnects too.
     ///
     /// # Errors
-    /// [`SubmitError`]; then nothing is observed that was not before.
-    pub fn observe(&mut self, now: Now, key: Bytes) -> Result<WatchId, SubmitError> {
+    /// [`SubmitError`]; then nothing is watched that was not before.
+    pub fn watch(&mut self, now: Now, key: Bytes) -> Result<WatchId, SubmitError> {
         self.now = now;
         self.check_key(&key)?;
         if self.watches.by_key.contains_key(&key) {
-            return Err(SubmitError::Observed);
+            return Err(SubmitError::AlreadyWatched);
         }
         if self.watches.by_id.len() >= self.config.limits.watches_max {
             return Err(SubmitError::Full);
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Ends a watch. Nothing follows what waits to be polled but [`WatchEvent::Ended`]; `false` when it is over already.
-    pub fn unobserve(&mut self, now: Now, id: WatchId) -> bool {
+    pub fn unwatch(&mut self, now: Now, id: WatchId) -> bool {
         self.now = now;
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return false };
         if matches!(watch.phase, Phase::Stopping | Phase::Ended(_)) {
@@ -140,8 +140,8 @@ impl Client {
         if let Some(watch) = self.watches.by_id.get_mut(&id) {
             watch.request = None;
         }
-        if kind == CommandKind::Unobserve {
-            // Whatever the store says: nothing is observed here any more.
+        if kind == CommandKind::Unwatch {
+            // Whatever the store says: nothing is watched here any more.
             return self.end(id, WatchEnd::Stopped);
         }
         if self.watches.by_id.get(&id).is_some_and(|watch| watch.phase == Phase::Live) {
@@ -207,8 +207,8 @@ impl Client {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         watch.register_at = None;
         if watch.phase == Phase::Live {
-            let observe = Command::Observe { key: watch.key.clone() };
-            self.ask(id, &observe);
+            let watch = Command::Watch { key: watch.key.clone() };
+            self.ask(id, &watch);
         } else {
             self.register(id);
         }

@@ -110,8 +110,8 @@ impl LockConfig {
         self
     }
 
-    /// Whether to observe the key all the time and tell who holds the lock, as an election wants it; off by default. A
-    /// lock that waits observes in any case.
+    /// Whether to watch the key all the time and tell who holds the lock, as an election wants it; off by default. A
+    /// lock that waits watches in any case.
     #[must_use]
     pub const fn watch_holder(mut self, watch: bool) -> Self {
         self.watch_holder = watch;

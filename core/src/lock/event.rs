@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Holder;
+use super::HolderStatus;
 use crate::client::{Request, SubmitError};
 use crate::hlc::FencingToken;
 use crate::message::ServiceError;
@@ -22,10 +22,10 @@ pub enum Action {
         /// The request.
         request: Request,
     },
-    /// Observe this key with the client, and tell [`handle_watch`](super::Lock::handle_watch) what the watch tells.
-    Observe(Bytes),
+    /// Watch this key with the client, and tell [`handle_watch`](super::Lock::handle_watch) what the watch tells.
+    Watch(Bytes),
     /// End that watch; nothing that it still tells need be passed on.
-    Unobserve,
+    Unwatch,
 }
 
 /// Where a lock stands, as far as its application is concerned.
@@ -59,23 +59,23 @@ pub enum LockEvent {
         token: FencingToken,
     },
     /// The lock is no longer held.
-    Lost(Loss),
+    Lost(LossReason),
     /// What was given back is free.
     Released {
         /// Whether the store said so. If not it was asked in vain: the lease has run out or will.
         confirmed: bool,
     },
     /// The lock was not acquired. What an unanswered request may have taken all the same is given back.
-    GaveUp(GiveUp),
+    GaveUp(NotAcquired),
     /// Who holds the lock; only with [`watch_holder`](super::LockConfig::watch_holder). Of several that were not polled
     /// only the last is told.
-    Observed(Observed),
+    HolderChanged(HolderStatus),
 }
 
 /// Why a lock is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LossReason {
     /// The lease ran out: no renewal was answered in time.
     #[error("the lease ran out before a renewal was answered")]
     Expired,
@@ -106,7 +106,7 @@ pub enum Loss {
 /// Why a lock was not acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GiveUp {
+pub enum NotAcquired {
     /// Another holder has it, and only one try was asked for.
     #[error("another holder has it")]
     Taken,
@@ -128,17 +128,6 @@ pub enum GiveUp {
     /// The store answered without a version, or with one that is not greater than the one before.
     #[error("the store gave it a version that is not greater than the one before")]
     BadVersion,
-}
-
-/// What is known of the holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// Nothing that is known to be current.
-    Unknown,
-    /// Nobody holds it.
-    Free,
-    /// It is held.
-    Held(Holder),
 }
 
 /// Why a lock cannot be asked for. Nothing has changed.

@@ -4,7 +4,6 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use super::Observed;
 use crate::client::{Outcome, Request};
 use crate::debug;
 use crate::hlc::Version;
@@ -17,13 +16,13 @@ use crate::message::{Command, Reply};
 /// ```
 /// use bytes::Bytes;
 /// use statestore_proto::client::Outcome;
-/// use statestore_proto::lock::{Holder, Observed};
+/// use statestore_proto::lock::{Holder, HolderStatus};
 /// use statestore_proto::message::Reply;
 ///
 /// let request = Holder::query("locks/boiler"); // to be submitted to a client, which tells the outcome:
 /// let value = Bytes::from_static(b"thermostat-7/3820000000000000/1");
 /// let outcome = Outcome::Replied { reply: Reply::Value(value), version: None, incarnation: None };
-/// let Observed::Held(holder) = Holder::of_outcome(&outcome) else { panic!("somebody holds it") };
+/// let HolderStatus::Held(holder) = Holder::of_outcome(&outcome) else { panic!("somebody holds it") };
 /// assert_eq!(holder.name(), b"thermostat-7");
 /// # let _ = request;
 /// ```
@@ -46,15 +45,15 @@ impl Holder {
         Request::new(Command::Get { key: key.into() })
     }
 
-    /// What the outcome of that request tells; [`Observed::Unknown`] when it was not answered.
+    /// What the outcome of that request tells; [`HolderStatus::Unknown`] when it was not answered.
     #[must_use]
-    pub fn of_outcome(outcome: &Outcome) -> Observed {
+    pub fn of_outcome(outcome: &Outcome) -> HolderStatus {
         match outcome {
             Outcome::Replied { reply: Reply::Value(value), version, .. } => {
-                Observed::Held(Self::new(value.clone(), version.clone()))
+                HolderStatus::Held(Self::new(value.clone(), version.clone()))
             }
-            Outcome::Replied { reply: Reply::Absent, .. } => Observed::Free,
-            _ => Observed::Unknown,
+            Outcome::Replied { reply: Reply::Absent, .. } => HolderStatus::Free,
+            _ => HolderStatus::Unknown,
         }
     }
 
@@ -93,6 +92,17 @@ impl Holder {
         let nonce = u64::from_str_radix(nonce, 16).ok()?;
         (is_number && is_nonce).then_some((name, nonce))
     }
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HolderStatus {
+    /// Nothing that is known to be current.
+    Unknown,
+    /// Nobody holds it.
+    Free,
+    /// It is held.
+    Held(Holder),
 }
 
 impl fmt::Debug for Holder {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::watching::Watching;
-use super::{AcquireError, GiveUp, Kind, Lock, LockEvent, LockState, Loss, Next};
+use super::{AcquireError, Kind, Lock, LockEvent, LockState, LossReason, Next, NotAcquired};
 use crate::client::{Outcome, Request, SubmitError};
 use crate::hlc::Version;
 use crate::limits::LOCK_EVENTS_MAX;
@@ -76,10 +76,10 @@ impl Lock {
     /// Lets everything happen that is due.
     pub(super) fn advance(&mut self, now: Instant) {
         if self.state == LockState::Held && self.held_until <= now {
-            self.lose(Loss::Expired);
+            self.lose(LossReason::Expired);
         }
         if self.state == LockState::Waiting && self.deadline.is_some_and(|at| at <= now) {
-            self.give_up(GiveUp::Deadline);
+            self.give_up(NotAcquired::Deadline);
         }
         if self.cleaning_ends().is_some_and(|at| at <= now) {
             self.cleaned(false);
@@ -129,9 +129,11 @@ impl Lock {
             Ok(Outcome::Replied { reply: Reply::Error(error), .. }) => self.refused(now, error),
             Err(error) if self.state == LockState::Waiting => match error {
                 SubmitError::Full if !self.once => self.retry(now),
-                error => self.give_up(GiveUp::NotAccepted(error)),
+                error => self.give_up(NotAcquired::NotAccepted(error)),
             },
-            _ if self.state == LockState::Waiting && self.once => self.give_up(GiveUp::NoAnswer),
+            _ if self.state == LockState::Waiting && self.once => {
+                self.give_up(NotAcquired::NoAnswer)
+            }
             _ => self.retry(now),
         }
     }
@@ -165,7 +167,7 @@ impl Lock {
             // Its clock may be behind that of the one before.
             self.floor = None;
             if self.state == LockState::Held {
-                self.lose(Loss::StoreReplaced);
+                self.lose(LossReason::StoreReplaced);
             }
         }
         is_known
@@ -177,7 +179,7 @@ impl Lock {
         match (core::mem::replace(&mut self.doubted, true), self.once) {
             (false, _) => self.next = Next::Now,
             // The stores of two answers in a row differ: there may be no end to it.
-            (true, true) => self.give_up(GiveUp::NoAnswer),
+            (true, true) => self.give_up(NotAcquired::NoAnswer),
             (true, false) => self.retry(now),
         }
     }
@@ -186,8 +188,8 @@ impl Lock {
         let newer = |version: &Version| self.floor.as_ref().is_none_or(|floor| version > floor);
         let Some(version) = version.filter(newer) else {
             return match self.state {
-                LockState::Held => self.lose(Loss::BadVersion),
-                _ => self.give_up(GiveUp::BadVersion),
+                LockState::Held => self.lose(LossReason::BadVersion),
+                _ => self.give_up(NotAcquired::BadVersion),
             };
         };
         let token = version.to_fencing_token();
@@ -195,7 +197,7 @@ impl Lock {
         self.held_until = sent + self.config.held_for();
         if self.held_until <= now {
             // The answer took longer than the lease is good for.
-            return if self.once { self.give_up(GiveUp::NoAnswer) } else { self.retry(now) };
+            return if self.once { self.give_up(NotAcquired::NoAnswer) } else { self.retry(now) };
         }
         self.token = Some(token.clone());
         self.next = Next::At(sent + self.config.renew_after);
@@ -212,10 +214,10 @@ impl Lock {
 
     fn not_applied(&mut self, now: Instant) {
         if self.state == LockState::Held {
-            return self.lose(Loss::Taken);
+            return self.lose(LossReason::Taken);
         }
         if self.once {
-            return self.give_up(GiveUp::Taken);
+            return self.give_up(NotAcquired::Taken);
         }
         self.contended = true;
         self.backoff.reset();
@@ -227,8 +229,8 @@ impl Lock {
             matches!(error.known(), Some(Refusal::TimestampSkew | Refusal::QuotaExceeded));
         match self.state {
             LockState::Held if may_pass => self.retry(now),
-            LockState::Held => self.lose(Loss::Refused(error)),
-            _ => self.give_up(GiveUp::Refused(error)),
+            LockState::Held => self.lose(LossReason::Refused(error)),
+            _ => self.give_up(NotAcquired::Refused(error)),
         }
     }
 
@@ -241,15 +243,15 @@ impl Lock {
         self.next = Next::At(now + pause.max(Duration::from_millis(1)));
     }
 
-    pub(super) fn lose(&mut self, loss: Loss) {
-        if loss == Loss::Deleted || loss == Loss::Taken {
+    pub(super) fn lose(&mut self, loss: LossReason) {
+        if loss == LossReason::Deleted || loss == LossReason::Taken {
             self.claim_until = None;
         }
         self.events.push_back(LockEvent::Lost(loss));
         self.abandon(LockState::Lost);
     }
 
-    pub(super) fn give_up(&mut self, reason: GiveUp) {
+    pub(super) fn give_up(&mut self, reason: NotAcquired) {
         self.events.push_back(LockEvent::GaveUp(reason));
         self.abandon(LockState::Free);
     }
@@ -286,7 +288,7 @@ impl Lock {
             // A renewal of an earlier holding belongs to that.
             let ends = |other: &LockEvent| matches!(other, LockEvent::Acquired { .. });
             let same_holding = !self.events.iter().skip(earlier).any(ends);
-            if same_holding || matches!(event, LockEvent::Observed(_)) {
+            if same_holding || matches!(event, LockEvent::HolderChanged(_)) {
                 self.events.remove(earlier);
             }
         }

@@ -1,7 +1,7 @@
 //! Locks and leader election as a state machine, on top of a client's requests and events.
 //!
 //! A [`Lock`] takes, renews, waits for and gives back one key of the store. It owns no client: it says what to submit and
-//! what to observe ([`poll_action`](Lock::poll_action)), and is told what became of it
+//! what to watch ([`poll_action`](Lock::poll_action)), and is told what became of it
 //! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch),
 //! [`handle_incarnation`](Lock::handle_incarnation)). Whoever drives it, a plain loop or
 //! an async handle, passes on and nothing else.
@@ -57,8 +57,8 @@
 //!             Ok(id) => _ = ticket_of.insert(id, ticket),
 //!             Err(error) => lock.handle_outcome(now.instant, ticket, Err(error)),
 //!         },
-//!         Action::Observe(key) => watch = client.observe(now, key).ok(),
-//!         Action::Unobserve => _ = watch.take().map(|id| client.unobserve(now, id)),
+//!         Action::Watch(key) => watch = client.watch(now, key).ok(),
+//!         Action::Unwatch => _ = watch.take().map(|id| client.unwatch(now, id)),
 //!         _ => {}
 //!     }
 //!     network(&mut client, now); // packets go out, packets come in
@@ -77,7 +77,7 @@
 //! assert!(matches!(lock.poll_event(), Some(LockEvent::Acquired { .. })));
 //! assert_eq!(lock.held_until(), Some(Instant::from_millis(14_000))); // ten seconds from sending, a tenth less
 //!
-//! // Edit under the lock: read, change, write with the token, release.
+//! // Update under the lock: read, change, write with the token, release.
 //! let (key, value) = (Bytes::from_static(b"boiler"), Bytes::from_static(b"21"));
 //! let write = Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None });
 //! let write = lock.guard(now.instant, write).ok_or("lost meanwhile")?;
@@ -118,7 +118,7 @@
 //!
 //! # Waiting
 //!
-//! A lock that meets another holder observes the key, and tries again when it is told that the key is gone, and in any
+//! A lock that meets another holder watches the key, and tries again when it is told that the key is gone, and in any
 //! case when it has heard nothing for the [longest lease](LockConfig::longest_lease): the holder's must have run out by
 //! then. A lost notification costs time and nothing else. A try whose answer is lost may have taken the lock; the next
 //! try has the same value and renews it.
@@ -147,8 +147,8 @@ use alloc::collections::VecDeque;
 use bytes::Bytes;
 
 pub use config::LockConfig;
-pub use event::{AcquireError, Action, GiveUp, LockEvent, LockState, Loss, Observed, Ticket};
-pub use holder::Holder;
+pub use event::{AcquireError, Action, LockEvent, LockState, LossReason, NotAcquired, Ticket};
+pub use holder::{Holder, HolderStatus};
 
 use crate::client::{Outcome, Request, SubmitError, WatchEvent};
 use crate::debug;
@@ -199,7 +199,7 @@ pub struct Lock {
     /// Whether that is current.
     live: bool,
     /// What the application knows of it.
-    observed: Observed,
+    holder_told: HolderStatus,
     events: VecDeque<LockEvent>,
 }
 
@@ -255,7 +255,7 @@ impl Lock {
             watching: Watching::Off,
             holder: None,
             live: false,
-            observed: Observed::Unknown,
+            holder_told: HolderStatus::Unknown,
             events: VecDeque::new(),
             config,
         }
@@ -287,7 +287,7 @@ impl Lock {
                 self.release_owed = true;
                 self.abandon(LockState::Released);
             }
-            LockState::Waiting => self.give_up(GiveUp::Cancelled),
+            LockState::Waiting => self.give_up(NotAcquired::Cancelled),
             LockState::Free | LockState::Lost | LockState::Released => return false,
         }
         true
@@ -332,12 +332,12 @@ impl Lock {
         }
     }
 
-    /// Takes an event of the watch that was asked for last. A driver that cannot observe passes on nothing; the lock then
+    /// Takes an event of the watch that was asked for last. A driver that cannot watch passes on nothing; the lock then
     /// goes by time alone.
     pub fn handle_watch(&mut self, now: Instant, event: &WatchEvent) {
         self.advance(now);
         if self.watching == Watching::On {
-            self.watched(now, event);
+            self.take_watch_event(now, event);
         }
     }
 
@@ -360,7 +360,7 @@ impl Lock {
     pub fn handle_fenced_out(&mut self, now: Instant, token: &FencingToken) {
         self.advance(now);
         if self.token.as_ref() == Some(token) {
-            self.lose(Loss::FencedOut);
+            self.lose(LossReason::FencedOut);
         }
     }
 
@@ -418,11 +418,11 @@ impl Lock {
         self.state
     }
 
-    /// Who holds the lock, as far as it is observed: while waiting for another holder, or always with
+    /// Who holds the lock, as far as it is watched: while waiting for another holder, or always with
     /// [`watch_holder`](LockConfig::watch_holder).
     #[must_use]
-    pub const fn observed(&self) -> &Observed {
-        &self.observed
+    pub const fn holder(&self) -> &HolderStatus {
+        &self.holder_told
     }
 
     /// Whether nothing is outstanding and nothing is left to be done: the lock can be dropped and leaves nothing behind,

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::{Action, Holder, Lock, LockEvent, LockState, Loss, Next, Observed};
+use super::{Action, Holder, HolderStatus, Lock, LockEvent, LockState, LossReason, Next};
 use crate::client::{WatchEnd, WatchEvent};
 use crate::hlc::Version;
 use crate::time::Instant;
 
-/// Whether the key is observed.
+/// Whether the key is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watching {
     Off,
@@ -22,20 +22,20 @@ impl Lock {
         match (self.watching, wanted) {
             (Watching::Off, true) => {
                 self.watching = Watching::On;
-                Some(Action::Observe(self.config.key.clone()))
+                Some(Action::Watch(self.config.key.clone()))
             }
             (Watching::On, false) => {
                 self.watching = Watching::Off;
                 (self.live, self.holder) = (false, None);
-                self.tell_observed();
-                Some(Action::Unobserve)
+                self.tell_holder();
+                Some(Action::Unwatch)
             }
             _ => None,
         }
     }
 
     /// Takes what the watch of the key tells.
-    pub(super) fn watched(&mut self, now: Instant, event: &WatchEvent) {
+    pub(super) fn take_watch_event(&mut self, now: Instant, event: &WatchEvent) {
         match event {
             WatchEvent::Changed { value, version } => {
                 self.holder =
@@ -57,16 +57,18 @@ impl Lock {
                 self.holder = None;
             }
         }
-        self.tell_observed();
+        self.tell_holder();
     }
 
     fn changed(&mut self, now: Instant, value: Option<&Bytes>, version: Option<&Version>) {
         let ours = value == Some(&self.value);
         match (self.state, value) {
             (LockState::Held, Some(_)) if !ours && version > self.floor.as_ref() => {
-                self.lose(Loss::Taken);
+                self.lose(LossReason::Taken);
             }
-            (LockState::Held, None) if version >= self.floor.as_ref() => self.lose(Loss::Deleted),
+            (LockState::Held, None) if version >= self.floor.as_ref() => {
+                self.lose(LossReason::Deleted)
+            }
             // Read as absent, nobody knows when: a renewal finds out.
             (LockState::Held, None) if version.is_none() && self.pending.is_none() => {
                 self.next = Next::Now;
@@ -97,16 +99,16 @@ impl Lock {
         }
     }
 
-    pub(super) fn tell_observed(&mut self) {
+    pub(super) fn tell_holder(&mut self) {
         let seen = match &self.holder {
-            _ if !self.live => Observed::Unknown,
-            Some(holder) => Observed::Held(holder.clone()),
-            None => Observed::Free,
+            _ if !self.live => HolderStatus::Unknown,
+            Some(holder) => HolderStatus::Held(holder.clone()),
+            None => HolderStatus::Free,
         };
-        if self.observed != seen {
-            self.observed = seen.clone();
+        if self.holder_told != seen {
+            self.holder_told = seen.clone();
             if self.config.watch_holder {
-                self.tell_last(LockEvent::Observed(seen));
+                self.tell_last(LockEvent::HolderChanged(seen));
             }
         }
     }

@@ -46,12 +46,12 @@ pub enum Command<B> {
         value: B,
     },
     /// `KEYNOTIFY key`: asks to be told of changes of the key, which need not exist.
-    Observe {
+    Watch {
         /// The key.
         key: B,
     },
     /// `KEYNOTIFY key STOP`: ends that.
-    Unobserve {
+    Unwatch {
         /// The key.
         key: B,
     },
@@ -69,15 +69,15 @@ pub enum CommandKind {
     /// `VDEL`
     VDel,
     /// `KEYNOTIFY`
-    Observe,
+    Watch,
     /// `KEYNOTIFY … STOP`
-    Unobserve,
+    Unwatch,
 }
 
 impl CommandKind {
     /// All of them.
     pub const ALL: [Self; 6] =
-        [Self::Get, Self::Set, Self::Del, Self::VDel, Self::Observe, Self::Unobserve];
+        [Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch];
 
     /// Whether the command may change the key, so that fencing applies to it.
     #[must_use]
@@ -91,7 +91,7 @@ impl CommandKind {
             Self::Set => b"SET",
             Self::Del => b"DEL",
             Self::VDel => b"VDEL",
-            Self::Observe | Self::Unobserve => b"KEYNOTIFY",
+            Self::Watch | Self::Unwatch => b"KEYNOTIFY",
         }
     }
 }
@@ -259,11 +259,11 @@ impl<'a> Decoder<'a> {
             (CommandKind::Get, &[key]) => Command::Get { key: self.key(key)? },
             (CommandKind::Del, &[key]) => Command::Del { key: self.key(key)? },
             (CommandKind::VDel, &[key, value]) => Command::VDel { key: self.key(key)?, value },
-            (CommandKind::Observe, &[key]) => Command::Observe { key: self.key(key)? },
-            (CommandKind::Observe, &[key, option]) if self.is(option, STOP) => {
-                Command::Unobserve { key: self.key(key)? }
+            (CommandKind::Watch, &[key]) => Command::Watch { key: self.key(key)? },
+            (CommandKind::Watch, &[key, option]) if self.is(option, STOP) => {
+                Command::Unwatch { key: self.key(key)? }
             }
-            (CommandKind::Observe, &[_, option]) => {
+            (CommandKind::Watch, &[_, option]) => {
                 return Err(self.error(PeerErrorKind::Option, option));
             }
             (CommandKind::Set, &[key, value, ref options @ ..]) => {
@@ -279,14 +279,14 @@ impl<'a> Decoder<'a> {
         if key.is_empty() { Err(self.error(PeerErrorKind::EmptyKey, key)) } else { Ok(key) }
     }
 
-    /// The verb; `KEYNOTIFY` counts as [`CommandKind::Observe`] until its option is read.
+    /// The verb; `KEYNOTIFY` counts as [`CommandKind::Watch`] until its option is read.
     fn verb(&self, word: &[u8]) -> Option<CommandKind> {
         let kinds = [
             CommandKind::Get,
             CommandKind::Set,
             CommandKind::Del,
             CommandKind::VDel,
-            CommandKind::Observe,
+            CommandKind::Watch,
         ];
         kinds.into_iter().find(|kind| self.is(word, kind.verb()))
     }
@@ -354,8 +354,8 @@ impl<B> Command<B> {
             Self::Set { .. } => CommandKind::Set,
             Self::Del { .. } => CommandKind::Del,
             Self::VDel { .. } => CommandKind::VDel,
-            Self::Observe { .. } => CommandKind::Observe,
-            Self::Unobserve { .. } => CommandKind::Unobserve,
+            Self::Watch { .. } => CommandKind::Watch,
+            Self::Unwatch { .. } => CommandKind::Unwatch,
         }
     }
 
@@ -367,8 +367,8 @@ impl<B> Command<B> {
             | Self::Set { key, .. }
             | Self::Del { key }
             | Self::VDel { key, .. }
-            | Self::Observe { key }
-            | Self::Unobserve { key } => key,
+            | Self::Watch { key }
+            | Self::Unwatch { key } => key,
         }
     }
 
@@ -381,8 +381,8 @@ impl<B> Command<B> {
             }
             Self::Del { key } => Command::Del { key: f(key) },
             Self::VDel { key, value } => Command::VDel { key: f(key), value: f(value) },
-            Self::Observe { key } => Command::Observe { key: f(key) },
-            Self::Unobserve { key } => Command::Unobserve { key: f(key) },
+            Self::Watch { key } => Command::Watch { key: f(key) },
+            Self::Unwatch { key } => Command::Unwatch { key: f(key) },
         }
     }
 }
@@ -413,8 +413,8 @@ impl<B: AsRef<[u8]>> Command<B> {
             },
             Self::Del { key } => Command::Del { key: key.as_ref() },
             Self::VDel { key, value } => Command::VDel { key: key.as_ref(), value: value.as_ref() },
-            Self::Observe { key } => Command::Observe { key: key.as_ref() },
-            Self::Unobserve { key } => Command::Unobserve { key: key.as_ref() },
+            Self::Watch { key } => Command::Watch { key: key.as_ref() },
+            Self::Unwatch { key } => Command::Unwatch { key: key.as_ref() },
         }
     }
 
@@ -477,8 +477,8 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
             }
             Self::Del { .. } => sink.put(b"*2\r\n$3\r\nDEL\r\n"),
             Self::VDel { .. } => sink.put(b"*3\r\n$4\r\nVDEL\r\n"),
-            Self::Observe { .. } => sink.put(b"*2\r\n$9\r\nKEYNOTIFY\r\n"),
-            Self::Unobserve { .. } => sink.put(b"*3\r\n$9\r\nKEYNOTIFY\r\n"),
+            Self::Watch { .. } => sink.put(b"*2\r\n$9\r\nKEYNOTIFY\r\n"),
+            Self::Unwatch { .. } => sink.put(b"*3\r\n$9\r\nKEYNOTIFY\r\n"),
         }
         sink.put_blob(self.key().as_ref());
         match self {
@@ -501,8 +501,8 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
                 }
             }
             Self::VDel { value, .. } => sink.put_blob(value.as_ref()),
-            Self::Unobserve { .. } => sink.put(b"$4\r\nSTOP\r\n"),
-            Self::Get { .. } | Self::Del { .. } | Self::Observe { .. } => {}
+            Self::Unwatch { .. } => sink.put(b"$4\r\nSTOP\r\n"),
+            Self::Get { .. } | Self::Del { .. } | Self::Watch { .. } => {}
         }
     }
 }
@@ -514,8 +514,8 @@ impl<B: AsRef<[u8]>> fmt::Debug for Command<B> {
             CommandKind::Set => "Set",
             CommandKind::Del => "Del",
             CommandKind::VDel => "VDel",
-            CommandKind::Observe => "Observe",
-            CommandKind::Unobserve => "Unobserve",
+            CommandKind::Watch => "Watch",
+            CommandKind::Unwatch => "Unwatch",
         };
         let mut out = f.debug_struct(name);
         out.field("key", &debug::Key(self.key().as_ref()));

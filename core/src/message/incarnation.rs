@@ -4,7 +4,7 @@ use core::fmt;
 
 /// Names one run of a store: drawn at random when the store starts, kept for as long as its registrations are.
 ///
-/// A store that is started anew has forgotten who observes what, and, unless it is durable, every value, fence and lock.
+/// A store that is started anew has forgotten who watches what, and, unless it is durable, every value, fence and lock.
 /// Nothing in the protocol says so. A store that says which incarnation it is lets its clients notice at the next
 /// message; [`property::INCARNATION`](super::property::INCARNATION) says how. Two incarnations are the same or not;
 /// neither is the later one.

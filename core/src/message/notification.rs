@@ -1,4 +1,4 @@
-//! Notifications: what a store tells an observer. The key stands in the topic, the version in the properties.
+//! Notifications: what a store tells a watcher. The key stands in the topic, the version in the properties.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use super::{Dialect, Encode, PeerError, PeerErrorKind};
 use crate::debug;
 use crate::resp::{BufferTooSmall, Sink, decode_array};
 
-/// A change of an observed key.
+/// A change of a watched key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Notification<B> {
     /// `NOTIFY SET VALUE value`: the key has this value now.

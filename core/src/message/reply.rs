@@ -21,8 +21,8 @@ pub enum Reply<B> {
     Removed,
     /// `:0`: DEL or VDEL found nothing.
     NothingRemoved,
-    /// `:0`: STOP of a key that was not observed.
-    NotObserved,
+    /// `:0`: STOP of a key that was not watched.
+    NotWatched,
     /// `-ERR text`: the store refused and nothing changed.
     Error(ServiceError<B>),
 }
@@ -39,21 +39,21 @@ impl<'a> Reply<&'a [u8]> {
     /// use statestore_proto::message::{CommandKind, Reply};
     ///
     /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Del)?, Reply::NothingRemoved);
-    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Unobserve)?, Reply::NotObserved);
+    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Unwatch)?, Reply::NotWatched);
     /// assert!(Reply::decode(b":0\r\n", CommandKind::Get).is_err());
     /// # Ok::<(), statestore_proto::message::PeerError>(())
     /// ```
     #[inline]
     pub fn decode(payload: &'a [u8], kind: CommandKind) -> Result<Self, PeerError> {
-        use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
+        use CommandKind::{Del, Get, Set, Unwatch, VDel, Watch};
         Ok(match (kind, decode_frame(payload)?) {
             (Get, Frame::Blob(value)) => Self::Value(value),
             (Get, Frame::Null) => Self::Absent,
-            (Set | Observe | Unobserve, Frame::Simple(b"OK")) => Self::Done,
+            (Set | Watch | Unwatch, Frame::Simple(b"OK")) => Self::Done,
             (Set | VDel, Frame::Integer(-1)) => Self::NotApplied,
             (Del | VDel, Frame::Integer(1)) => Self::Removed,
             (Del | VDel, Frame::Integer(0)) => Self::NothingRemoved,
-            (Unobserve, Frame::Integer(0)) => Self::NotObserved,
+            (Unwatch, Frame::Integer(0)) => Self::NotWatched,
             (_, Frame::Error(text)) => Self::Error(ServiceError::of_line(text)),
             _ => return Err(PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 }),
         })
@@ -70,7 +70,7 @@ impl<B> Reply<B> {
             Self::Absent => Reply::Absent,
             Self::Removed => Reply::Removed,
             Self::NothingRemoved => Reply::NothingRemoved,
-            Self::NotObserved => Reply::NotObserved,
+            Self::NotWatched => Reply::NotWatched,
             Self::Error(error) => Reply::Error(error.map(f)),
         }
     }
@@ -119,7 +119,7 @@ impl<B: AsRef<[u8]>> Reply<B> {
             (Self::NotApplied, Dialect::Page) => b"-1\r\n",
             (Self::Absent, _) => b"$-1\r\n",
             (Self::Removed, _) => b":1\r\n",
-            (Self::NothingRemoved | Self::NotObserved, _) => b":0\r\n",
+            (Self::NothingRemoved | Self::NotWatched, _) => b":0\r\n",
             (Self::Value(_) | Self::Error(_), _) => return None,
         })
     }
@@ -161,7 +161,7 @@ impl<B: AsRef<[u8]>> fmt::Debug for Reply<B> {
             Self::Absent => f.write_str("Absent"),
             Self::Removed => f.write_str("Removed"),
             Self::NothingRemoved => f.write_str("NothingRemoved"),
-            Self::NotObserved => f.write_str("NotObserved"),
+            Self::NotWatched => f.write_str("NotWatched"),
             Self::Error(error) => f.debug_tuple("Error").field(error).finish(),
         }
     }

@@ -8,8 +8,8 @@ use crate::message::{Command, Condition, Refusal, Reply};
 pub struct State<'a> {
     /// The stored entry; `None` when there is none or it has expired.
     pub entry: Option<Entry<'a>>,
-    /// Whether the requester observes the key.
-    pub observed: bool,
+    /// Whether the requester watches the key.
+    pub watched: bool,
     /// Whether there is no room for what the command would add: a key, bytes of a value, a registration.
     pub full: bool,
 }
@@ -45,9 +45,9 @@ pub enum Change {
     /// Remove the entry and its fence.
     Remove,
     /// Register the requester for changes of the key.
-    Observe,
+    Watch,
     /// End that registration.
-    Unobserve,
+    Unwatch,
 }
 
 /// Which version goes with a reply.
@@ -75,12 +75,12 @@ pub enum Stamp {
 ///
 /// let older = FencingToken::new(HlcRef::parse("5:0:StateStore")?);
 /// let newer = FencingToken::new(HlcRef::parse("7:0:StateStore")?);
-/// assert_eq!(admit(Some(older), Some(newer)), Ok(()));
-/// assert_eq!(admit(Some(newer), Some(older)), Err(Refusal::FencingTokenLower));
-/// assert_eq!(admit(Some(newer), None), Err(Refusal::FencingTokenRequired));
+/// assert_eq!(check_fence(Some(older), Some(newer)), Ok(()));
+/// assert_eq!(check_fence(Some(newer), Some(older)), Err(Refusal::FencingTokenLower));
+/// assert_eq!(check_fence(Some(newer), None), Err(Refusal::FencingTokenRequired));
 /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
 /// ```
-pub fn admit(
+pub fn check_fence(
     fence: Option<FencingTokenRef<'_>>,
     token: Option<FencingTokenRef<'_>>,
 ) -> Result<(), Refusal> {
@@ -110,10 +110,10 @@ pub fn decide<'a, B: AsRef<[u8]>>(
     command: &Command<B>,
     token: Option<FencingTokenRef<'_>>,
 ) -> Decision<'a> {
-    let State { entry, observed, full } = state;
+    let State { entry, watched, full } = state;
     if command.kind().is_write() {
         let fence = entry.and_then(|entry| entry.fence);
-        if let Err(refusal) = admit(fence, token) {
+        if let Err(refusal) = check_fence(fence, token) {
             return refused(refusal);
         }
     }
@@ -139,15 +139,15 @@ pub fn decide<'a, B: AsRef<[u8]>>(
         Command::Del { .. } | Command::VDel { .. } => {
             Decision { change: Change::Remove, reply: Reply::Removed, stamp: Stamp::Stored }
         }
-        Command::Observe { .. } if !observed && full => refused(Refusal::QuotaExceeded),
-        Command::Observe { .. } => {
-            Decision { change: Change::Observe, reply: Reply::Done, stamp: Stamp::None }
+        Command::Watch { .. } if !watched && full => refused(Refusal::QuotaExceeded),
+        Command::Watch { .. } => {
+            Decision { change: Change::Watch, reply: Reply::Done, stamp: Stamp::None }
         }
-        Command::Unobserve { .. } if observed => {
-            Decision { change: Change::Unobserve, reply: Reply::Done, stamp: Stamp::None }
+        Command::Unwatch { .. } if watched => {
+            Decision { change: Change::Unwatch, reply: Reply::Done, stamp: Stamp::None }
         }
-        Command::Unobserve { .. } => {
-            Decision { change: Change::None, reply: Reply::NotObserved, stamp: Stamp::None }
+        Command::Unwatch { .. } => {
+            Decision { change: Change::None, reply: Reply::NotWatched, stamp: Stamp::None }
         }
     }
 }

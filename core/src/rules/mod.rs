@@ -6,7 +6,7 @@
 //! 1. **Grammar** of the payload: [`Command::decode`](crate::message::Command::decode).
 //! 2. **Authorization**: the embedder's policy; [`Refusal::NotAuthorized`](crate::message::Refusal::NotAuthorized).
 //! 3. **Timestamps**: [`Stamps::verify`]; `__ts` missing, malformed, too far ahead, then the same of `__ft`.
-//! 4. **Fence**: [`admit`].
+//! 4. **Fence**: [`check_fence`].
 //! 5. **Condition**: NX, NEX and the value of VDEL.
 //! 6. **Quota**: whether there is room for what the request would add.
 //! 7. **Apply**. A SET gets its version from the store's clock, which receives [`Stamps::latest`]. The bound of step 3
@@ -19,5 +19,5 @@
 mod decide;
 mod stamps;
 
-pub use decide::{Change, Decision, Entry, Stamp, State, admit, decide};
+pub use decide::{Change, Decision, Entry, Stamp, State, check_fence, decide};
 pub use stamps::Stamps;

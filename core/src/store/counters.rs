@@ -39,7 +39,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// It is no request, or a retained one.
-    Stranger,
+    NotARequest,
     /// It has no response topic.
     Unanswerable,
     /// Its response topic is forbidden.
@@ -170,7 +170,7 @@ impl Counters {
                 Some(counter) => counter,
                 None => return,
             },
-            Verdict::Dropped(DropReason::Stranger) => &mut self.strangers,
+            Verdict::Dropped(DropReason::NotARequest) => &mut self.strangers,
             Verdict::Dropped(DropReason::Unanswerable) => &mut self.unanswerable,
             Verdict::Dropped(DropReason::Forbidden) => &mut self.forbidden,
             Verdict::Dropped(DropReason::Expired) => &mut self.expired_requests,
@@ -196,7 +196,7 @@ impl Verdict {
         match reply {
             Reply::Done | Reply::Value(_) | Reply::Removed => Self::Applied,
             Reply::NotApplied => Self::NotApplied,
-            Reply::Absent | Reply::NothingRemoved | Reply::NotObserved => Self::Absent,
+            Reply::Absent | Reply::NothingRemoved | Reply::NotWatched => Self::Absent,
             Reply::Error(error) => Self::Refused(error.known().unwrap_or(Refusal::Syntax)),
         }
     }

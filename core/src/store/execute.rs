@@ -79,9 +79,9 @@ impl Store {
         let number = first.as_ref().map(|(_, number)| *number);
         let number = number.unwrap_or_else(|| self.replies.next_number());
         let is_first = first.is_none();
-        // Whoever is told that it observes must, whatever has ended its registration since.
-        if let Some((first, _)) = first.filter(|_| command.kind() != CommandKind::Observe) {
-            if command.kind() == CommandKind::Unobserve {
+        // Whoever is told that it watches must, whatever has ended its registration since.
+        if let Some((first, _)) = first.filter(|_| command.kind() != CommandKind::Watch) {
+            if command.kind() == CommandKind::Unwatch {
                 // The KEYNOTIFY before it may have been delivered again too.
                 self.watches.remove_earlier(client_id, command.key(), number);
             }
@@ -170,15 +170,15 @@ impl Store {
             full = self.is_full(from, slot, command);
         }
         let client_id = from.client_id().unwrap_or_default();
-        let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
-        let observed = observing && self.watches.contains(client_id, command.key());
+        let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
+        let watched = watching && self.watches.contains(client_id, command.key());
         let entry = slot.and_then(|slot| self.table.get(slot));
         let state = State {
             entry: entry.map(|entry| Entry {
                 value: entry.value(),
                 fence: entry.fence().map(FencingToken::as_deref),
             }),
-            observed,
+            watched,
             full,
         };
         let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
@@ -239,14 +239,14 @@ impl Store {
     ) -> bool {
         let access = if command.kind().is_write() { Access::Write } else { Access::Read };
         let nameless = from.client_id().is_none_or(str::is_empty);
-        let observing = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
+        let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
         let allowed = self
             .config
             .authorizer
             .as_ref()
             .is_none_or(|allows| allows(&from, access, command.key()));
         // Nobody knows where to send the notifications of a client without a name.
-        allowed && !(observing && nameless) && !from.is_contradicted_by(incoming)
+        allowed && !(watching && nameless) && !from.is_contradicted_by(incoming)
     }
 
     /// The slot of a key that has not expired. One that has is removed here, so that its watchers hear of the expiry
@@ -284,7 +284,7 @@ impl Store {
                     || (old.is_none() && self.table.len() >= limits.keys_max)
                     || (grows && bytes > limits.bytes_max)
             }
-            Command::Observe { key } => {
+            Command::Watch { key } => {
                 let client_id = from.client_id().unwrap_or_default();
                 let bytes = self.watches.bytes() + watches::bytes_of(client_id, key);
                 NotificationTopic::new(client_id, key).is_err()
@@ -345,11 +345,11 @@ impl Store {
                     self.remove_and_tell(slot);
                 }
             }
-            Change::Observe => {
+            Change::Watch => {
                 let Request { dialect, incarnation, number, .. } = *request;
                 self.watches.insert(client_id, key, dialect, incarnation, number);
             }
-            Change::Unobserve => self.watches.remove(client_id, key),
+            Change::Unwatch => self.watches.remove(client_id, key),
             Change::None | Change::Put => {}
         }
     }

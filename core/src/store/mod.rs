@@ -37,7 +37,7 @@
 //!
 //! For each request with a delivery token there is one [`Transmit::Acknowledge`], after everything that answers it and
 //! in order of arrival. A request that comes again, with the same payload and stamps, is answered from a bounded cache;
-//! GET, which has no effect, is executed again, and so is KEYNOTIFY: whoever is told that it observes does, also when its
+//! GET, which has no effect, is executed again, and so is KEYNOTIFY: whoever is told that it watches does, also when its
 //! registration has ended since.
 //!
 //! # Incarnation
@@ -207,7 +207,7 @@ impl Store {
     fn process(&mut self, now: Now, from: Principal<'_>, incoming: &Incoming<'_>) -> Handled {
         // A retained request was asked long ago, and would be again at each connection of this store.
         if incoming.topic != topic::REQUEST || incoming.retain {
-            return Handled::dropped(DropReason::Stranger);
+            return Handled::dropped(DropReason::NotARequest);
         }
         let Some(response_topic) = incoming.response_topic else {
             return Handled::dropped(DropReason::Unanswerable);

@@ -35,7 +35,7 @@ fn is_live(id: WatchId) -> Event {
 fn live(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     let mut rig = Rig::offline();
     rig.incarnation = incarnation;
-    let id = rig.client.observe(rig.now(), K).unwrap();
+    let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
@@ -124,7 +124,7 @@ fn a_notification_that_says_nothing_is_of_the_store_that_is_there() {
 }
 
 #[test]
-fn a_notification_of_a_key_that_is_not_observed_says_it_too() {
+fn a_notification_of_a_key_that_is_not_watched_says_it_too() {
     let (mut rig, id) = live(Some(ONE));
     rig.incarnation = Some(TWO);
     rig.notify("another", None, Some("7:0:s"));
@@ -148,15 +148,15 @@ fn an_answer_that_is_no_more_waited_for_says_nothing() {
 #[test]
 fn a_watch_that_is_being_stopped_ends_and_one_that_waits_goes_on_waiting() {
     let (mut rig, id) = live(Some(ONE));
-    assert!(rig.client.unobserve(rig.now(), id));
-    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    assert!(rig.client.unwatch(rig.now(), id));
+    let stop = expect(&mut rig, &Command::Unwatch { key: K });
     rig.incarnation = Some(TWO);
     rig.reply(&stop, ":0\r\n", None);
     let end = Event::Watch { id, event: WatchEvent::Ended(WatchEnd::Stopped) };
     assert_eq!(rig.events(), [replaced(Some(TWO)), end]);
 
-    let id = rig.client.observe(rig.now(), K).unwrap();
-    let registration = expect(&mut rig, &Command::Observe { key: K });
+    let id = rig.client.watch(rig.now(), K).unwrap();
+    let registration = expect(&mut rig, &Command::Watch { key: K });
     rig.reply(&registration, "nonsense", None);
     let again = rig.client.poll_timeout();
     asks(&mut rig, Some(ONE));
@@ -168,7 +168,7 @@ fn a_watch_that_is_being_stopped_ends_and_one_that_waits_goes_on_waiting() {
 #[test]
 fn a_watch_that_begins_meets_another_store() {
     let mut rig = Rig::offline();
-    let id = rig.client.observe(rig.now(), K).unwrap();
+    let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
     rig.incarnation = Some(ONE);
     register(&mut rig);
@@ -184,7 +184,7 @@ fn a_watch_that_begins_meets_another_store() {
 fn stores_that_answer_in_turn_are_followed_once_a_second() {
     let (mut rig, id) = live(Some(ONE));
     asks(&mut rig, Some(TWO));
-    expect(&mut rig, &Command::Observe { key: K });
+    expect(&mut rig, &Command::Watch { key: K });
     for number in 0..100 {
         asks(&mut rig, Some([ONE, THREE][number % 2]));
         rig.pass(9);
@@ -209,7 +209,7 @@ fn the_news_of_another_store_takes_no_room() {
     let limits = ClientLimits { pending_max: 1, watches_max: 1, events_max: 0 };
     let mut rig = Rig::with(config().limits(limits).timeout(Duration::from_secs(10)));
     rig.incarnation = Some(ONE);
-    let id = rig.client.observe(rig.now(), K).unwrap();
+    let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);

@@ -29,8 +29,8 @@ fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
     publish
 }
 
-fn observe(rig: &mut Rig) -> Publish {
-    expect(rig, &Command::Observe { key: K })
+fn watch(rig: &mut Rig) -> Publish {
+    expect(rig, &Command::Watch { key: K })
 }
 
 fn get(rig: &mut Rig) -> Publish {
@@ -63,9 +63,9 @@ fn almost_due_at(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     let interval = Some(Duration::from_millis(INTERVAL));
     let mut rig = Rig::with(config().renew_watches(interval));
     rig.incarnation = incarnation;
-    let id = rig.client.observe(rig.now(), K).unwrap();
+    let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
@@ -84,7 +84,7 @@ fn renewed() -> (Rig, WatchId, Publish) {
 fn renewed_at(incarnation: Option<&'static str>) -> (Rig, WatchId, Publish) {
     let (mut rig, id) = almost_due_at(incarnation);
     rig.pass(1);
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     (rig, id, read)
@@ -96,14 +96,14 @@ fn nothing_missed_is_nothing_told() {
     rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
     assert_eq!(told(&mut rig, id), []);
     rig.pass(INTERVAL - SHARE);
-    observe(&mut rig);
+    watch(&mut rig);
 }
 
 #[test]
 fn changes_are_told_while_it_renews() {
     let (mut rig, id) = almost_due_at(Some(ONE));
     rig.pass(1);
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.notify("k", Some("w"), Some("6:0:s"));
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
@@ -119,7 +119,7 @@ fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
     // The store forgot, 6:0 was written, and 7:0 after the registration ...
     let (mut rig, id) = almost_due();
     rig.pass(1);
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.notify("k", Some("b"), Some("7:0:s"));
     assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
     rig.reply(&registration, "+OK\r\n", None);
@@ -137,7 +137,7 @@ fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
     rig.pass(INTERVAL - SHARE);
 
     // A late duplicate hides nothing.
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.notify("k", Some("b"), Some("7:0:s"));
     assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
     rig.reply(&registration, "+OK\r\n", None);
@@ -153,7 +153,7 @@ fn an_absent_key_of_a_silent_store_is_a_gap_and_of_another_none() {
         rig.notify("k", None, Some("5:0:s"));
         assert_eq!(told(&mut rig, id), [changed(None, Some("5:0:s"))]);
         rig.pass(1);
-        let registration = observe(&mut rig);
+        let registration = watch(&mut rig);
         rig.reply(&registration, "+OK\r\n", None);
         let read = get(&mut rig);
         rig.reply(&read, "$-1\r\n", None);
@@ -188,7 +188,7 @@ fn a_renewal_that_another_store_answers_begins_anew() {
     for first in 0..3 {
         let (mut rig, id) = almost_due_at(Some(ONE));
         rig.pass(1);
-        let registration = observe(&mut rig);
+        let registration = watch(&mut rig);
         if first == 0 {
             rig.incarnation = Some(OTHER);
             rig.notify("k", Some("b"), Some("7:0:s"));
@@ -204,13 +204,13 @@ fn a_renewal_that_another_store_answers_begins_anew() {
         let replaced = Event::StoreReplaced { incarnation: Incarnation::parse(OTHER) };
         let gap = Event::Watch { id, event: WatchEvent::Gap };
         assert_eq!(rig.events(), [replaced, gap], "and nothing before the gap");
-        let registration = observe(&mut rig);
+        let registration = watch(&mut rig);
         rig.reply(&registration, "+OK\r\n", None);
         let read = get(&mut rig);
         rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
         assert_eq!(told(&mut rig, id), [changed(Some("b"), Some("7:0:s")), WatchEvent::Live]);
         rig.pass(INTERVAL - SHARE);
-        observe(&mut rig);
+        watch(&mut rig);
     }
 }
 
@@ -229,7 +229,7 @@ fn what_was_missed_is_told_after_a_gap() {
         rig.reply(&read, payload, version);
         assert_eq!(told(&mut rig, id), [event, WatchEvent::Live]);
         rig.pass(INTERVAL - SHARE);
-        observe(&mut rig);
+        watch(&mut rig);
     }
 }
 
@@ -237,17 +237,17 @@ fn what_was_missed_is_told_after_a_gap() {
 fn a_store_that_is_away_is_asked_again() {
     let (mut rig, id) = almost_due();
     rig.pass(1);
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     let token = registration.token.unwrap();
     rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
     rig.pass(999);
     assert_eq!(rig.client.poll_transmit(), None);
     rig.pass(1);
-    observe(&mut rig);
+    watch(&mut rig);
     rig.pass(10_000);
     assert_eq!(rig.client.poll_transmit(), None, "it timed out");
     rig.pass(10_000);
-    observe(&mut rig);
+    watch(&mut rig);
     assert_eq!(told(&mut rig, id), [], "what was told is not known to be wrong");
 }
 
@@ -255,7 +255,7 @@ fn a_store_that_is_away_is_asked_again() {
 fn a_refusal_ends_the_watch() {
     let (mut rig, id) = almost_due();
     rig.pass(1);
-    let registration = observe(&mut rig);
+    let registration = watch(&mut rig);
     rig.reply(&registration, "-ERR not authorized\r\n", None);
     let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
     assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
@@ -269,8 +269,8 @@ fn the_end_of_a_watch_or_of_a_connection_ends_its_renewal() {
     assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
     assert_eq!(rig.client.poll_timeout(), None);
     let (mut rig, id) = almost_due();
-    assert!(rig.client.unobserve(rig.now(), id));
-    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    assert!(rig.client.unwatch(rig.now(), id));
+    let stop = expect(&mut rig, &Command::Unwatch { key: K });
     rig.reply(&stop, "+OK\r\n", None);
     assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
     assert_eq!(rig.client.poll_timeout(), None);
@@ -305,7 +305,7 @@ fn over_a_new_store(renewal: Option<Duration>) -> Vec<WatchEvent> {
     };
     set(&mut world, "before");
     let (client, now) = world.client(watcher).unwrap();
-    client.observe(now, K).unwrap();
+    client.watch(now, K).unwrap();
     set(&mut world, "again");
     world.replace_store(StoreConfig::new(8));
     set(&mut world, "after");

@@ -373,12 +373,12 @@ fn keys_must_fit_a_notification_topic() {
         (longest + 1, Some(SubmitError::KeyTooLong)),
     ] {
         assert_eq!(rig.client.submit(rig.now(), with(len)).err(), expected);
-        let observed = rig.client.observe(rig.now(), Bytes::from(vec![b'k'; len]));
-        assert_eq!(observed.err(), expected);
+        let watched = rig.client.watch(rig.now(), Bytes::from(vec![b'k'; len]));
+        assert_eq!(watched.err(), expected);
     }
     for command in [
-        Command::Observe { key: Bytes::from_static(b"k") },
-        Command::Unobserve { key: Bytes::from_static(b"k") },
+        Command::Watch { key: Bytes::from_static(b"k") },
+        Command::Unwatch { key: Bytes::from_static(b"k") },
     ] {
         let refused = rig.client.submit(rig.now(), Request::new(command));
         assert_eq!(refused, Err(SubmitError::NotARequest));

@@ -11,7 +11,7 @@ use super::{EPOCH, Rig, config, filter, response_topic, version};
 pub(super) const K: Bytes = Bytes::from_static(b"k");
 
 fn watch(rig: &mut Rig) -> WatchId {
-    rig.client.observe(rig.now(), K).unwrap()
+    rig.client.watch(rig.now(), K).unwrap()
 }
 
 /// The next request is a KEYNOTIFY or a GET of `k`.
@@ -22,7 +22,7 @@ pub(super) fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
 }
 
 pub(super) fn register(rig: &mut Rig) {
-    let registration = expect(rig, &Command::Observe { key: K });
+    let registration = expect(rig, &Command::Watch { key: K });
     rig.reply(&registration, "+OK\r\n", None);
 }
 
@@ -66,8 +66,8 @@ fn no_registration_is_sent_before_notifications_are_subscribed() {
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
     assert_eq!(told(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
-    rig.client.observe(rig.now(), Bytes::from_static(b"second")).unwrap();
-    assert!(matches!(rig.sent().1, Command::Observe { .. }), "one subscription serves all");
+    rig.client.watch(rig.now(), Bytes::from_static(b"second")).unwrap();
+    assert!(matches!(rig.sent().1, Command::Watch { .. }), "one subscription serves all");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn notifications_that_say_nothing_are_stale() {
     let (mut rig, _) = live();
     rig.notify("k", Some("v"), None);
     rig.notify("k", Some("v"), Some("soon"));
-    rig.notify("unobserved", Some("v"), Some("5:0:s"));
+    rig.notify("unwatched", Some("v"), Some("5:0:s"));
     assert_eq!(
         rig.events(),
         [
@@ -199,7 +199,7 @@ fn a_lost_connection_is_a_gap_that_a_read_closes() {
         rig.disconnect();
         assert_eq!(told(&mut rig, id), [], "one gap is told once");
         rig.connect();
-        let registration = expect(&mut rig, &Command::Observe { key: K });
+        let registration = expect(&mut rig, &Command::Watch { key: K });
         // A late duplicate: it does not bring back what a later read does not find.
         rig.notify("k", Some("a"), Some("5:0:s"));
         rig.reply(&registration, "+OK\r\n", None);
@@ -213,9 +213,9 @@ fn requests_of_a_watch_that_go_wrong_are_tried_again() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
-    expect(&mut rig, &Command::Observe { key: K });
+    expect(&mut rig, &Command::Watch { key: K });
     rig.pass(10_000);
-    let rejected = expect(&mut rig, &Command::Observe { key: K });
+    let rejected = expect(&mut rig, &Command::Watch { key: K });
     rig.client.handle_published(
         rig.now(),
         rejected.token.unwrap(),
@@ -241,22 +241,22 @@ fn a_watch_that_the_store_refuses_is_over() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
-    let registration = expect(&mut rig, &Command::Observe { key: K });
+    let registration = expect(&mut rig, &Command::Watch { key: K });
     rig.reply(&registration, "-ERR not authorized\r\n", None);
     let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
     assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
-    assert!(!rig.client.unobserve(rig.now(), id));
+    assert!(!rig.client.unwatch(rig.now(), id));
     assert_ne!(watch(&mut rig), id, "the key is free again");
 }
 
 #[test]
-fn unobserve_stops_the_store_and_ends() {
+fn unwatch_stops_the_store_and_ends() {
     let (mut rig, id) = live();
-    assert_eq!(rig.client.observe(rig.now(), K), Err(SubmitError::Observed));
-    assert!(rig.client.unobserve(rig.now(), id) && !rig.client.unobserve(rig.now(), id));
+    assert_eq!(rig.client.watch(rig.now(), K), Err(SubmitError::AlreadyWatched));
+    assert!(rig.client.unwatch(rig.now(), id) && !rig.client.unwatch(rig.now(), id));
     rig.notify("k", Some("v"), Some("5:0:s"));
     assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
-    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    let stop = expect(&mut rig, &Command::Unwatch { key: K });
     let again = watch(&mut rig);
     rig.reply(&stop, ":0\r\n", None);
     assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
@@ -266,15 +266,15 @@ fn unobserve_stops_the_store_and_ends() {
 }
 
 #[test]
-fn unobserve_ends_without_a_store() {
+fn unwatch_ends_without_a_store() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
-    assert!(rig.client.unobserve(rig.now(), id));
+    assert!(rig.client.unwatch(rig.now(), id));
     assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
     for lost in [true, false] {
         let (mut rig, id) = live();
-        rig.client.unobserve(rig.now(), id);
-        expect(&mut rig, &Command::Unobserve { key: K });
+        rig.client.unwatch(rig.now(), id);
+        expect(&mut rig, &Command::Unwatch { key: K });
         if lost {
             rig.disconnect();
         } else {
@@ -320,7 +320,7 @@ fn a_gap_that_is_open_is_not_told_again_for_want_of_room() {
 fn an_end_without_room_is_told_later_even_over_a_reconnect() {
     let (mut rig, id) = crowded(1);
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
-    rig.client.unobserve(rig.now(), id);
+    rig.client.unwatch(rig.now(), id);
     rig.disconnect();
     rig.client.handle_connected(rig.now(), false);
     rig.grant();
@@ -330,7 +330,7 @@ fn an_end_without_room_is_told_later_even_over_a_reconnect() {
 }
 
 #[test]
-fn no_gap_follows_unobserve() {
+fn no_gap_follows_unwatch() {
     let (mut rig, id) = crowded(2);
     read(&mut rig, "$-1\r\n", None);
     assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
@@ -338,8 +338,8 @@ fn no_gap_follows_unobserve() {
         rig.notify("k", Some("v"), Some(text));
     }
     // Two changes wait, and for the third there was no room.
-    assert!(rig.client.unobserve(rig.now(), id));
-    let stop = expect(&mut rig, &Command::Unobserve { key: K });
+    assert!(rig.client.unwatch(rig.now(), id));
+    let stop = expect(&mut rig, &Command::Unwatch { key: K });
     let waited = [changed(Some("v"), "5:0:s"), changed(Some("v"), "6:0:s")];
     assert_eq!(told(&mut rig, id), waited);
     rig.reply(&stop, "+OK\r\n", None);
@@ -380,7 +380,7 @@ fn a_late_duplicate_of_what_was_deleted_while_reading_is_no_news() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
-    let registration = expect(&mut rig, &Command::Observe { key: K });
+    let registration = expect(&mut rig, &Command::Watch { key: K });
     rig.notify("k", Some("gone"), Some("6:0:s"));
     rig.reply(&registration, "+OK\r\n", None);
     self::read(&mut rig, "$-1\r\n", None);
@@ -394,7 +394,7 @@ fn a_registration_that_reached_nobody_is_tried_again_soon() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
-    let registration = expect(&mut rig, &Command::Observe { key: K });
+    let registration = expect(&mut rig, &Command::Watch { key: K });
     let token = registration.token.unwrap();
     rig.client.handle_published(rig.now(), token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
     rig.pass(999);

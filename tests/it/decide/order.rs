@@ -138,7 +138,7 @@ impl Faulty<'_> {
                 match Stamps::verify(kind, timestamp, token, now, issued) {
                     Err(refusal) => refused(refusal),
                     Ok(stamps) => {
-                        let state = State { entry, observed: false, full: self.has(Quota) };
+                        let state = State { entry, watched: false, full: self.has(Quota) };
                         decide(state, &command, stamps.fencing_token).reply
                     }
                 }

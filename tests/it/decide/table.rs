@@ -16,7 +16,7 @@ const HEAD: &str = "\
 # token     the request's `__ft` against that fence; without a fence only whether there is one
 # value     the stored value against the value in the command; `NEX other` names a value that is not the one to be set
 # room      whether there is room for what the command would add
-# observed  whether the requester observes the key
+# watched   whether the requester watches the key
 # __ts      the version that goes with the reply
 #
 # `-` does not exist, `any` makes no difference. Columns are two blanks apart at least.
@@ -24,7 +24,7 @@ const HEAD: &str = "\
 ";
 
 const COLUMNS: [&str; 10] =
-    ["command", "entry", "fence", "token", "value", "room", "observed", "change", "__ts", "reply"];
+    ["command", "entry", "fence", "token", "value", "room", "watched", "change", "__ts", "reply"];
 
 /// The columns that describe a situation: all but the command and the outcome.
 const INPUTS: usize = 6;
@@ -69,7 +69,7 @@ fn lies(world: &World, at: &[&str]) -> bool {
         token,
         held(|held| if held.same { "same" } else { "other" }),
         flag(world.room),
-        flag(world.observed),
+        flag(world.watched),
     ];
     place == at
 }
@@ -83,8 +83,8 @@ fn outcome(world: &World) -> Outcome {
         (Change::Put, Some(_)) => "store, fence = token",
         (Change::Remove, _) if case.fence.is_none() => "remove",
         (Change::Remove, _) => "remove with its fence",
-        (Change::Observe, _) => "observe",
-        (Change::Unobserve, _) => "end observing",
+        (Change::Watch, _) => "watch",
+        (Change::Unwatch, _) => "end watching",
     };
     let stamp = match decision.stamp {
         Stamp::None => "none",
@@ -98,7 +98,7 @@ fn outcome(world: &World) -> Outcome {
         Reply::Absent => "absent".into(),
         Reply::Removed => "1 removed".into(),
         Reply::NothingRemoved => "0 removed".into(),
-        Reply::NotObserved => "0 observed".into(),
+        Reply::NotWatched => "0 watched".into(),
         Reply::Error(error) => format!("error: {error}"),
     };
     [change.into(), stamp.into(), reply]

@@ -30,7 +30,7 @@ pub(super) struct World {
     pub(super) entry: Option<Held>,
     pub(super) token: Option<usize>,
     pub(super) room: bool,
-    pub(super) observed: bool,
+    pub(super) watched: bool,
 }
 
 /// The stored entry.
@@ -51,10 +51,10 @@ impl World {
         for form in FORMS {
             for &entry in &entries {
                 for token in ranks() {
-                    for (room, observed) in
+                    for (room, watched) in
                         [(true, true), (true, false), (false, true), (false, false)]
                     {
-                        all.push(Self { form, entry, token, room, observed });
+                        all.push(Self { form, entry, token, room, watched });
                     }
                 }
             }
@@ -70,7 +70,7 @@ impl World {
             fence: self.entry.and_then(|held| held.fence).map(rank),
             token: self.token.map(rank),
             full: !self.room,
-            observed: self.observed,
+            watched: self.watched,
         }
     }
 }
@@ -96,8 +96,8 @@ fn command(form: &str, with_expiry: bool) -> Command<Vec<u8>> {
         "GET" => Command::Get { key },
         "DEL" => Command::Del { key },
         "VDEL" => Command::VDel { key, value },
-        "KEYNOTIFY" => Command::Observe { key },
-        "KEYNOTIFY STOP" => Command::Unobserve { key },
+        "KEYNOTIFY" => Command::Watch { key },
+        "KEYNOTIFY STOP" => Command::Unwatch { key },
         _ => Command::Set { key, value, condition, expiry },
     }
 }

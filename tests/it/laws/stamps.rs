@@ -101,7 +101,7 @@ fn the_timestamp_is_checked_before_the_token() {
 
 #[test]
 fn properties_that_a_verb_does_not_carry_are_not_read() {
-    for kind in [CommandKind::Get, CommandKind::Observe, CommandKind::Unobserve] {
+    for kind in [CommandKind::Get, CommandKind::Watch, CommandKind::Unwatch] {
         let unread = fresh(kind, Some("x"), Some("x"), NOW);
         assert_eq!(unread, Ok(Stamps::default()));
         assert_eq!(unread.unwrap().latest(), None);

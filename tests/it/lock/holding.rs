@@ -1,7 +1,7 @@
 //! Acquiring, holding, renewing, losing.
 
 use super::*;
-use statestore_proto::lock::{AcquireError, GiveUp, LockState, Loss};
+use statestore_proto::lock::{AcquireError, LockState, LossReason, NotAcquired};
 use statestore_proto::mqtt::ReasonCode;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_lease_counts_from_the_sending_and_ends_a_margin_early() {
     assert_eq!(rig.lock.token(at(1_000)), None);
     assert_eq!(rig.lock.state(), LockState::Held, "nobody has told the time");
     rig.lock.handle_timeout(at(1_000));
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
     assert_eq!((rig.lock.state(), rig.lock.held_until()), (LockState::Lost, None));
 }
 
@@ -109,7 +109,7 @@ fn a_renewal_that_fails_is_tried_again_inside_the_lease() {
         }
         assert!(tries >= 6 && now == 900, "{tries} tries until {now} after {failure:?}");
         rig.lock.handle_timeout(at(900));
-        assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+        assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
     }
 }
 
@@ -156,12 +156,12 @@ fn renewals_that_were_not_polled_are_one_for_each_holding() {
 fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
     let unknown = ServiceError::from_text(Bytes::from_static(b"out of tea")).unwrap();
     for (outcome, loss) in [
-        (not_applied(), Loss::Taken),
-        (done(5), Loss::BadVersion),
-        (done(4), Loss::BadVersion),
-        (replied(Reply::Done, None), Loss::BadVersion),
-        (refused(Refusal::NotAuthorized), Loss::Refused(Refusal::NotAuthorized.into())),
-        (replied(Reply::Error(unknown.clone()), None), Loss::Refused(unknown)),
+        (not_applied(), LossReason::Taken),
+        (done(5), LossReason::BadVersion),
+        (done(4), LossReason::BadVersion),
+        (replied(Reply::Done, None), LossReason::BadVersion),
+        (refused(Refusal::NotAuthorized), LossReason::Refused(Refusal::NotAuthorized.into())),
+        (replied(Reply::Error(unknown.clone()), None), LossReason::Refused(unknown)),
     ] {
         let mut rig = Rig::held();
         let ticket = rig.takes(300);
@@ -169,7 +169,7 @@ fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
         assert_eq!(rig.events(), [LockEvent::Lost(loss.clone())]);
         assert!(!rig.lock.is_held(at(310)));
         // What is another's needs no removal.
-        if loss == Loss::Taken {
+        if loss == LossReason::Taken {
             assert!(rig.lock.is_settled() && rig.lock.poll_action(at(310)).is_none());
         } else {
             rig.frees(310);
@@ -182,7 +182,7 @@ fn a_renewal_whose_answer_comes_after_the_loss_is_given_back() {
     let mut rig = Rig::held();
     let ticket = rig.takes(890);
     rig.answer(900, ticket, done(6));
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)], "the loss comes first");
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)], "the loss comes first");
     rig.frees(900);
 }
 
@@ -196,7 +196,7 @@ fn being_fenced_out_is_a_loss_if_it_was_the_newest_token() {
     rig.lock.handle_fenced_out(at(320), &token(7));
     assert_eq!((rig.lock.state(), rig.events()), (LockState::Held, vec![]));
     rig.lock.handle_fenced_out(at(320), &token(6));
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::FencedOut)]);
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::FencedOut)]);
     rig.lock.handle_fenced_out(at(320), &token(6));
     assert_eq!(rig.events(), []);
 }
@@ -204,20 +204,20 @@ fn being_fenced_out_is_a_loss_if_it_was_the_newest_token() {
 #[test]
 fn what_the_watch_tells_of_another_is_a_loss_if_it_is_news() {
     for (event, loss) in [
-        (changed(Some("other"), Some(6)), Some(Loss::Taken)),
+        (changed(Some("other"), Some(6)), Some(LossReason::Taken)),
         (changed(Some("other"), Some(5)), None),
         (changed(Some("other"), Some(4)), None),
         (changed(Some("other"), None), None),
         (changed(Some(VALUE), Some(6)), None),
-        (changed(None, Some(6)), Some(Loss::Deleted)),
-        (changed(None, Some(5)), Some(Loss::Deleted)),
+        (changed(None, Some(6)), Some(LossReason::Deleted)),
+        (changed(None, Some(5)), Some(LossReason::Deleted)),
         (changed(None, Some(4)), None),
         (WatchEvent::Gap, None),
         (WatchEvent::Live, None),
     ] {
         let mut rig = Rig::new(config().watch_holder(true));
         rig.lock.acquire(at(0), None).unwrap();
-        rig.observes(0);
+        rig.watches(0);
         let ticket = rig.takes(0);
         rig.answer(10, ticket, done(5));
         rig.events();
@@ -237,7 +237,7 @@ fn what_the_watch_tells_of_another_is_a_loss_if_it_is_news() {
 fn a_key_read_as_absent_is_renewed_at_once() {
     let mut rig = Rig::new(config().watch_holder(true));
     rig.lock.acquire(at(0), None).unwrap();
-    rig.observes(0);
+    rig.watches(0);
     let ticket = rig.takes(0);
     rig.answer(10, ticket, done(5));
     rig.lock.handle_watch(at(20), &changed(None, None));
@@ -248,12 +248,12 @@ fn a_key_read_as_absent_is_renewed_at_once() {
 #[test]
 fn one_try_ends_with_its_answer() {
     for (outcome, reason) in [
-        (not_applied(), GiveUp::Taken),
-        (lost(), GiveUp::NoAnswer),
-        (Ok(Outcome::TimedOut { sent: false }), GiveUp::NoAnswer),
-        (Err(SubmitError::Full), GiveUp::NotAccepted(SubmitError::Full)),
-        (refused(Refusal::QuotaExceeded), GiveUp::Refused(Refusal::QuotaExceeded.into())),
-        (replied(Reply::Done, None), GiveUp::BadVersion),
+        (not_applied(), NotAcquired::Taken),
+        (lost(), NotAcquired::NoAnswer),
+        (Ok(Outcome::TimedOut { sent: false }), NotAcquired::NoAnswer),
+        (Err(SubmitError::Full), NotAcquired::NotAccepted(SubmitError::Full)),
+        (refused(Refusal::QuotaExceeded), NotAcquired::Refused(Refusal::QuotaExceeded.into())),
+        (replied(Reply::Done, None), NotAcquired::BadVersion),
     ] {
         let mut rig = Rig::new(config());
         rig.lock.try_acquire(at(0)).unwrap();
@@ -278,6 +278,7 @@ fn a_new_holding_needs_a_greater_token_too() {
     rig.lock.acquire(at(40), None).unwrap();
     let ticket = rig.takes_as(40, "me/3132333435363738/2");
     rig.answer(50, ticket, done(5));
-    let expected = [LockEvent::Released { confirmed: true }, LockEvent::GaveUp(GiveUp::BadVersion)];
+    let expected =
+        [LockEvent::Released { confirmed: true }, LockEvent::GaveUp(NotAcquired::BadVersion)];
     assert_eq!(rig.events(), expected);
 }

@@ -1,7 +1,7 @@
 //! Giving back what is held, and what may have been taken.
 
 use super::*;
-use statestore_proto::lock::{GiveUp, LockState, Loss};
+use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 
 #[test]
 fn a_release_is_one_vdel_and_one_event() {
@@ -86,10 +86,10 @@ fn a_late_success_after_giving_up_is_given_back() {
             let ticket = rig.takes(0);
             let reason = if deadline.is_some() {
                 rig.lock.handle_timeout(at(100));
-                GiveUp::Deadline
+                NotAcquired::Deadline
             } else {
                 assert!(rig.lock.release(at(100)));
-                GiveUp::Cancelled
+                NotAcquired::Cancelled
             };
             assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
             assert!(rig.lock.poll_action(at(100)).is_none() && !rig.lock.is_settled());
@@ -129,7 +129,7 @@ fn an_earlier_try_without_answer_is_given_back_too() {
 fn what_was_lost_is_given_back_and_its_value_is_never_used_again() {
     let mut rig = Rig::held();
     rig.lock.handle_timeout(at(900));
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
     rig.lock.acquire(at(900), None).unwrap();
     let ticket = rig.frees(900);
     assert!(rig.lock.poll_action(at(900)).is_none(), "first the old one");
@@ -159,5 +159,5 @@ fn giving_up_what_is_neither_held_nor_wanted_is_nothing() {
     assert!(!rig.lock.release(at(0)) && rig.lock.is_settled());
     let mut rig = Rig::held();
     assert!(!rig.lock.release(at(900)), "it has run out");
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::Expired)]);
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
 }

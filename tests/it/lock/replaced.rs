@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use statestore_loopback::{ClientIndex, Clock, Faults, World};
 use statestore_proto::client::Event;
-use statestore_proto::lock::{GiveUp, LockState, Loss};
+use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 use statestore_proto::message::Incarnation;
 use statestore_proto::store::StoreConfig;
 
@@ -41,7 +41,7 @@ fn a_renewal_at_another_store_is_a_loss_and_is_given_back() {
         let mut rig = held_at(before);
         let ticket = rig.takes(300);
         rig.answer(310, ticket, done_by(after, 6));
-        assert_eq!(rig.events(), [LockEvent::Lost(Loss::StoreReplaced)]);
+        assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
         assert!(!rig.lock.is_held(at(310)));
         let ticket = rig.frees(310);
         rig.answer(320, ticket, by(after, Reply::Removed, Some(6)));
@@ -65,7 +65,7 @@ fn what_another_store_refuses_leaves_nothing_behind() {
     let mut rig = held_at(ONE);
     let ticket = rig.takes(300);
     rig.answer(310, ticket, by(TWO, Reply::NotApplied, Some(9)));
-    assert_eq!(rig.events(), [LockEvent::Lost(Loss::StoreReplaced)]);
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
     assert!(rig.lock.is_settled() && rig.lock.poll_action(at(310)).is_none());
 }
 
@@ -75,7 +75,7 @@ fn the_news_of_another_store_is_a_loss_at_once() {
         let mut rig = held_at(ONE);
         let ticket = under_way.then(|| rig.takes(300));
         rig.lock.handle_incarnation(at(305), TWO);
-        assert_eq!(rig.events(), [LockEvent::Lost(Loss::StoreReplaced)]);
+        assert_eq!(rig.events(), [LockEvent::Lost(LossReason::StoreReplaced)]);
         assert_eq!(rig.lock.state(), LockState::Lost);
         if let Some(ticket) = ticket {
             assert!(rig.lock.poll_action(at(305)).is_none(), "one request at a time");
@@ -157,7 +157,7 @@ fn stores_that_answer_in_turn_do_not_make_a_lock_run_in_circles() {
         let ticket = rig.takes(0);
         rig.answer(0, ticket, done_by(store, 5));
     }
-    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::NoAnswer)], "one try has an end");
+    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::NoAnswer)], "one try has an end");
     let ticket = rig.frees(0);
     // Each try begins without doubts, and what is removed says which store there is too.
     rig.answer(10, ticket, by(ONE, Reply::Removed, Some(5)));
@@ -278,10 +278,10 @@ fn over_a_new_store(says_which: bool, tells: bool) -> (LockEvent, u128) {
 #[test]
 fn a_holder_whose_store_is_started_anew_is_told_that_its_lock_is_lost() {
     let (event, after) = over_a_new_store(true, true);
-    assert_eq!(event, LockEvent::Lost(Loss::StoreReplaced));
+    assert_eq!(event, LockEvent::Lost(LossReason::StoreReplaced));
     assert!(after < 500, "at the next answer: {after}");
     let (event, after) = over_a_new_store(true, false);
-    assert_eq!(event, LockEvent::Lost(Loss::StoreReplaced));
+    assert_eq!(event, LockEvent::Lost(LossReason::StoreReplaced));
     assert!((4_800..5_200).contains(&after), "at the renewal: {after}");
 }
 

@@ -2,15 +2,15 @@
 
 use super::*;
 use statestore_proto::client::WatchEnd;
-use statestore_proto::lock::{GiveUp, LockState};
+use statestore_proto::lock::{LockState, NotAcquired};
 
-/// One that has met another holder at 10, and observes.
+/// One that has met another holder at 10, and watches.
 fn waiting(deadline: Option<u64>) -> Rig {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), deadline.map(at)).unwrap();
     let ticket = rig.takes(0);
     rig.answer(10, ticket, not_applied());
-    rig.observes(10);
+    rig.watches(10);
     rig
 }
 
@@ -30,7 +30,7 @@ fn others_may_have_a_longer_lease() {
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.answer(10, ticket, not_applied());
-    rig.observes(10);
+    rig.watches(10);
     rig.idle_until(10, 7_010);
 }
 
@@ -42,7 +42,7 @@ fn a_waiter_tries_at_once_when_it_hears_that_the_lock_is_free() {
         let ticket = rig.takes(400);
         rig.answer(410, ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
-        assert!(matches!(rig.lock.poll_action(at(410)), Some(Action::Unobserve)));
+        assert!(matches!(rig.lock.poll_action(at(410)), Some(Action::Unwatch)));
         assert!(rig.lock.poll_action(at(410)).is_none());
     }
 }
@@ -114,7 +114,7 @@ fn pauses_double_up_to_the_longest_and_begin_anew_with_an_answer() {
     }
     let ticket = rig.takes(now);
     rig.answer(now, ticket, not_applied());
-    rig.observes(now);
+    rig.watches(now);
     now += 1_000;
     let ticket = rig.takes(now);
     rig.answer(now, ticket, lost());
@@ -143,13 +143,13 @@ fn waiting_ends_at_the_deadline() {
     let mut rig = waiting(Some(600));
     rig.idle_until(10, 600);
     rig.lock.handle_timeout(at(600));
-    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::Deadline)]);
+    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::Deadline)]);
     assert!(!rig.lock.is_settled(), "the watch is still to be ended");
-    assert!(matches!(rig.lock.poll_action(at(600)), Some(Action::Unobserve)));
+    assert!(matches!(rig.lock.poll_action(at(600)), Some(Action::Unwatch)));
     assert!(rig.lock.poll_action(at(600)).is_none() && rig.lock.is_settled());
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(600), Some(at(600))).unwrap();
-    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::Deadline)]);
+    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::Deadline)]);
     assert!(rig.lock.poll_action(at(600)).is_none());
 }
 
@@ -174,7 +174,7 @@ fn without_a_watch_time_alone_will_do() {
     rig.lock.acquire(at(40), None).unwrap();
     let ticket = rig.takes(40);
     rig.answer(50, ticket, not_applied());
-    rig.observes(50);
+    rig.watches(50);
 }
 
 #[test]
@@ -183,13 +183,16 @@ fn a_store_that_refuses_ends_waiting_at_once() {
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.answer(10, ticket, refused(Refusal::NotAuthorized));
-    let reason = GiveUp::Refused(Refusal::NotAuthorized.into());
+    let reason = NotAcquired::Refused(Refusal::NotAuthorized.into());
     assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
     assert!(rig.lock.is_settled());
     rig.lock.acquire(at(20), None).unwrap();
     let ticket = rig.takes(20);
     rig.answer(20, ticket, Err(SubmitError::KeyTooLong));
-    assert_eq!(rig.events(), [LockEvent::GaveUp(GiveUp::NotAccepted(SubmitError::KeyTooLong))]);
+    assert_eq!(
+        rig.events(),
+        [LockEvent::GaveUp(NotAcquired::NotAccepted(SubmitError::KeyTooLong))]
+    );
     // A client that is full for a moment is not the end.
     rig.lock.acquire(at(30), None).unwrap();
     let ticket = rig.takes(30);
@@ -200,30 +203,30 @@ fn a_store_that_refuses_ends_waiting_at_once() {
 #[test]
 fn an_election_tells_who_leads_and_when_nobody_knows() {
     let mut rig = Rig::new(config().watch_holder(true));
-    rig.observes(0);
+    rig.watches(0);
     let seen = |rig: &mut Rig, event: &WatchEvent| {
         rig.lock.handle_watch(at(1), event);
         let events = rig.events();
         assert!(events.len() <= 1, "{events:?}");
         events.into_iter().next().map(|event| match event {
-            LockEvent::Observed(Observed::Held(holder)) => {
+            LockEvent::HolderChanged(HolderStatus::Held(holder)) => {
                 String::from_utf8_lossy(holder.name()).into_owned()
             }
-            LockEvent::Observed(other) => format!("{other:?}"),
+            LockEvent::HolderChanged(other) => format!("{other:?}"),
             other => panic!("{other:?}"),
         })
     };
     let other = || changed(Some("other/3132333435363738/4"), Some(3));
-    assert_eq!(*rig.lock.observed(), Observed::Unknown);
+    assert_eq!(*rig.lock.holder(), HolderStatus::Unknown);
     assert_eq!(seen(&mut rig, &other()), None, "not yet known to be current");
     assert_eq!(seen(&mut rig, &WatchEvent::Live).as_deref(), Some("other"));
     assert_eq!(seen(&mut rig, &WatchEvent::Gap).as_deref(), Some("Unknown"));
     assert_eq!(seen(&mut rig, &WatchEvent::Live).as_deref(), Some("other"));
     assert_eq!(seen(&mut rig, &changed(None, Some(3))).as_deref(), Some("Free"));
-    assert_eq!(*rig.lock.observed(), Observed::Free);
+    assert_eq!(*rig.lock.holder(), HolderStatus::Free);
     // Of several that nobody polled the last is told.
     rig.lock.handle_watch(at(2), &other());
     rig.lock.handle_watch(at(2), &changed(None, Some(3)));
-    assert_eq!(rig.events(), [LockEvent::Observed(Observed::Free)]);
+    assert_eq!(rig.events(), [LockEvent::HolderChanged(HolderStatus::Free)]);
     assert!(rig.lock.is_settled() && rig.lock.poll_action(at(2)).is_none());
 }

@@ -5,7 +5,7 @@ use statestore_proto::message::{Command, CommandKind, Condition, Refusal};
 use statestore_proto::mqtt::Qos;
 use statestore_proto::store::{DropReason, Handled, Verdict};
 
-use super::{EPOCH, Rig, del, get, observe, set, set_if, vdel};
+use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 
 fn handed(rig: &mut Rig, command: &Command<&[u8]>) -> Handled {
     let ask = rig.ask("c", command);
@@ -14,9 +14,9 @@ fn handed(rig: &mut Rig, command: &Command<&[u8]>) -> Handled {
 
 #[test]
 fn each_verb_has_its_verdicts() {
-    use CommandKind::{Del, Get, Observe, Set, Unobserve, VDel};
+    use CommandKind::{Del, Get, Set, Unwatch, VDel, Watch};
     use Verdict::{Absent, Applied, NotApplied};
-    let stop = Command::Unobserve { key: b"k".as_slice() };
+    let stop = Command::Unwatch { key: b"k".as_slice() };
     let mut rig = Rig::new();
     for (command, verb, verdict) in [
         (get("k"), Get, Absent),
@@ -27,9 +27,9 @@ fn each_verb_has_its_verdicts() {
         (vdel("k", "v"), VDel, Applied),
         (vdel("k", "v"), VDel, Absent),
         (del("k"), Del, Absent),
-        (observe("k"), Observe, Applied),
-        (stop, Unobserve, Applied),
-        (stop, Unobserve, Absent),
+        (watch("k"), Watch, Applied),
+        (stop, Unwatch, Applied),
+        (stop, Unwatch, Absent),
     ] {
         let handled = Handled { verb: Some(verb), verdict };
         assert_eq!(handed(&mut rig, &command), handled, "{command:?}");
@@ -40,7 +40,7 @@ fn each_verb_has_its_verdicts() {
         (verdicts.applied, verdicts.not_applied, verdicts.absent)
     };
     assert_eq!((of(Get), of(Set), of(Del)), ((1, 0, 1), (1, 1, 0), (0, 0, 1)));
-    assert_eq!((of(VDel), of(Observe), of(Unobserve)), ((1, 1, 1), (1, 0, 0), (1, 0, 1)));
+    assert_eq!((of(VDel), of(Watch), of(Unwatch)), ((1, 1, 1), (1, 0, 0), (1, 0, 1)));
     assert_eq!((counters.executed(), counters.refused(), counters.dropped()), (11, 0, 0));
 }
 
@@ -85,7 +85,7 @@ fn what_is_not_answered_says_why() {
     for (ask, reason) in [
         (nameless, DropReason::Unanswerable),
         (forbidden, DropReason::Forbidden),
-        (stranger, DropReason::Stranger),
+        (stranger, DropReason::NotARequest),
     ] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
         assert_eq!(handled, Handled { verb: None, verdict: Verdict::Dropped(reason) });

@@ -6,12 +6,12 @@ use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::Instant;
 use statestore_tests::ask::Told;
 
-use super::{OK, Rig, del, error, get, observe, set, set_if, stop, version};
+use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 
 #[test]
 fn a_duplicate_gets_the_first_answer_and_has_no_effect() {
     let mut rig = Rig::new();
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     let take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
     let (told, first) = rig.all(&take);
     assert_eq!((told.len(), &first), (1, &(OK.into(), Some(version(0, 1)))));
@@ -36,7 +36,7 @@ fn reads_are_read_again() {
 }
 
 #[test]
-fn who_is_told_that_it_observes_does() {
+fn who_is_told_that_it_watches_does() {
     type End = fn(&mut Rig);
     let gone: End = |rig| rig.store.handle_client_gone("a");
     let undeliverable: End = |rig| {
@@ -52,7 +52,7 @@ fn who_is_told_that_it_observes_does() {
     };
     for end in [gone, undeliverable] {
         let mut rig = Rig::new();
-        let start = rig.ask("a", &observe("k"));
+        let start = rig.ask("a", &watch("k"));
         assert_eq!(rig.reply(&start).0, OK);
         end(&mut rig);
         assert_eq!(rig.store.watches(), 0);
@@ -67,11 +67,11 @@ fn who_is_told_that_it_observes_does() {
 #[test]
 fn registrations_stand_as_the_last_request_left_them() {
     let mut rig = Rig::new();
-    let (start, end) = (rig.ask("a", &observe("k")), rig.ask("a", &stop("k")));
+    let (start, end) = (rig.ask("a", &watch("k")), rig.ask("a", &stop("k")));
     assert_eq!((rig.reply(&start).0.as_str(), rig.reply(&end).0.as_str()), (OK, OK));
     assert_eq!((rig.reply(&start).0.as_str(), rig.store.watches()), (OK, 1));
     assert_eq!((rig.reply(&end).0.as_str(), rig.store.watches()), (OK, 0));
-    let anew = rig.ask("a", &observe("k"));
+    let anew = rig.ask("a", &watch("k"));
     assert_eq!((rig.reply(&anew).0.as_str(), rig.store.watches()), (OK, 1));
     assert_eq!(rig.reply(&end).0, OK);
     assert_eq!(rig.store.watches(), 1, "a STOP ends nothing that was asked for after it");

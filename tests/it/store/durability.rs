@@ -5,7 +5,7 @@ use statestore_proto::store::{BatchId, Durability, Record, RecordChange, Store, 
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tests::ask::Told;
 
-use super::{EPOCH, OK, Rig, del, get, observe, set, set_if, version};
+use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 
 fn durable(durability: Durability) -> Rig {
     Rig::with(StoreConfig::new(7).durability(durability))
@@ -93,7 +93,7 @@ fn a_later_batch_says_it_of_all_before() {
 #[test]
 fn an_expiry_is_a_write() {
     let mut rig = durable(Durability::All);
-    rig.answer_later("w", &observe("k"));
+    rig.answer_later("w", &watch("k"));
     leaves(&mut rig, &set_if("k", "v", Condition::Always, 100), false);
     let (id, _) = records(&mut rig);
     rig.store.handle_persisted(id);

@@ -5,7 +5,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_tests::ask::{Ask, Told};
 use statestore_tests::counting::live_bytes;
 
-use super::{OK, Rig, del, error, get, observe, set};
+use super::{OK, Rig, del, error, get, set, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
@@ -13,8 +13,8 @@ const QUOTA: &str = "the quota has been exceeded";
 fn a_key_may_be_as_long_as_its_limit() {
     let limits = StoreLimits { key_bytes_max: 5, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    assert_eq!(rig.answer("c", &observe("12345")), OK);
-    assert_eq!(rig.answer("c", &observe("123456")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &watch("12345")), OK);
+    assert_eq!(rig.answer("c", &watch("123456")), error(QUOTA).0);
     assert_eq!(rig.answer("c", &set("12345", "v")), OK);
     assert_eq!(rig.answer("c", &set("123456", "v")), error(QUOTA).0);
 }

@@ -5,7 +5,7 @@ use statestore_proto::mqtt::Transmit;
 use statestore_proto::store::StoreConfig;
 use statestore_tests::ask::Ask;
 
-use super::{Rig, get, observe, set, set_if};
+use super::{Rig, get, set, set_if, watch};
 
 const TEXT: &str = "000000000000002a";
 
@@ -77,16 +77,16 @@ fn a_store_without_one_says_nothing() {
 #[test]
 fn notifications_say_it_where_the_registration_asked() {
     let mut rig = named();
-    let first = rig.ask("a", &observe("k"));
-    let second = asking(rig.ask("b", &observe("k")));
+    let first = rig.ask("a", &watch("k"));
+    let second = asking(rig.ask("b", &watch("k")));
     said(&mut rig, &first);
     said(&mut rig, &second);
     let write = rig.ask("c", &set("k", "v"));
     let text = || Some(TEXT.to_owned());
     assert_eq!(said(&mut rig, &write), [None, text(), None]);
     // The last registration of a client counts.
-    let first = asking(rig.ask("a", &observe("k")));
-    let second = rig.ask("b", &observe("k"));
+    let first = asking(rig.ask("a", &watch("k")));
+    let second = rig.ask("b", &watch("k"));
     said(&mut rig, &first);
     said(&mut rig, &second);
     let write = asking(rig.ask("c", &set("k", "w")));

@@ -6,7 +6,7 @@ use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_tests::ask::Told;
 use statestore_tests::counting::live_bytes;
 
-use super::{OK, Rig, error, get, observe, set, stop};
+use super::{OK, Rig, error, get, set, stop, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
@@ -16,14 +16,14 @@ fn registrations_are_bounded_in_bytes() {
     let mut rig = Rig::limited(limits);
     let long = "k".repeat(91);
     // Nine bytes of client id beside each key.
-    assert_eq!(rig.answer("client-id", &observe(&long)), OK);
-    assert_eq!(rig.answer("client-id", &observe("l")), error(QUOTA).0);
-    assert_eq!(rig.answer("client-id", &observe(&long)), OK, "it is there already");
+    assert_eq!(rig.answer("client-id", &watch(&long)), OK);
+    assert_eq!(rig.answer("client-id", &watch("l")), error(QUOTA).0);
+    assert_eq!(rig.answer("client-id", &watch(&long)), OK, "it is there already");
     assert_eq!(rig.answer("client-id", &stop(&long)), OK);
-    assert_eq!(rig.answer("client-id", &observe(&(long + "k"))), error(QUOTA).0);
-    assert_eq!(rig.answer("client-id", &observe("l")), OK);
+    assert_eq!(rig.answer("client-id", &watch(&(long + "k"))), error(QUOTA).0);
+    assert_eq!(rig.answer("client-id", &watch("l")), OK);
     rig.store.handle_client_gone("client-id");
-    assert_eq!(rig.answer("client-id", &observe(&"k".repeat(91))), OK, "all were given back");
+    assert_eq!(rig.answer("client-id", &watch(&"k".repeat(91))), OK, "all were given back");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_registration_takes_little_more_than_its_key() {
     let mut rig = Rig::new();
     let before = live_bytes();
     for n in 0..500 {
-        assert_eq!(rig.answer(&client, &observe(&format!("{n:032000}"))), OK);
+        assert_eq!(rig.answer(&client, &watch(&format!("{n:032000}"))), OK);
     }
     rig.millis = 120_000;
     rig.answer("other", &get("k"));
@@ -65,7 +65,7 @@ fn a_fan_out_counts_its_payload_once_and_until_it_is_gone() {
     let mut rig =
         Rig::limited(StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() });
     for n in 0..100 {
-        assert_eq!(rig.answer(&format!("c{n}"), &observe("k")), OK);
+        assert_eq!(rig.answer(&format!("c{n}"), &watch("k")), OK);
     }
     let ask = rig.ask("w", &set("k", &"v".repeat(4_000)));
     ask.hand_to(rig.now(), &mut rig.store);

@@ -8,7 +8,7 @@ use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_tests::ask::Told;
 
-use super::{OK, Rig, del, error, get, observe, set, vdel};
+use super::{OK, Rig, del, error, get, set, vdel, watch};
 
 #[test]
 fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
@@ -140,7 +140,7 @@ fn each_requester_is_answered_in_its_own_dialect() {
 fn a_notification_speaks_the_dialect_of_its_registration() {
     let mut rig = Rig::new();
     for (client, deployed) in [("new", true), ("old", false)] {
-        let mut ask = rig.ask(client, &observe("k"));
+        let mut ask = rig.ask(client, &watch("k"));
         ask.deployed = deployed;
         assert_eq!(rig.reply(&ask).0, OK);
     }
@@ -219,7 +219,7 @@ fn a_claimed_sender_is_found_in_source_or_response_topic() {
         (None, "some/topic", None),
     ] {
         let mut rig = Rig::new();
-        let mut ask = rig.ask("x", &observe("k"));
+        let mut ask = rig.ask("x", &watch("k"));
         ask.verified = None;
         (ask.source, ask.response_topic) = (source.map(Into::into), Some(topic.into()));
         let answer = rig.reply(&ask).0;
@@ -240,7 +240,7 @@ fn the_authorizer_is_asked_about_everything() {
     assert_eq!(rig.answer("admin", &set("secret", "v")), OK);
     assert_eq!(rig.answer("c", &get("open")), r"$-1\r\n");
     for command in
-        [get("secret"), observe("secret"), set("open", "v"), del("open"), vdel("open", "v")]
+        [get("secret"), watch("secret"), set("open", "v"), del("open"), vdel("open", "v")]
     {
         assert_eq!(rig.answer("c", &command), refused, "{command:?}");
     }

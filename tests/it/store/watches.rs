@@ -6,7 +6,7 @@ use statestore_proto::mqtt::{PublishToken, ReasonCode, Transmit};
 use statestore_proto::time::Instant;
 use statestore_tests::ask::Told;
 
-use super::{OK, Rig, del, error, get, observe, set, set_if, stop, vdel, version};
+use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, version, watch};
 
 const SET_V: &str = r"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$1\r\nv\r\n";
 const DELETED: &str = r"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n";
@@ -18,10 +18,10 @@ fn told(client: &str, payload: &str, version: &str) -> (String, String, String) 
 #[test]
 fn every_applied_change_is_told_to_every_watcher_in_order() {
     let mut rig = Rig::new();
-    assert_eq!(rig.answer("b", &observe("k")), OK);
-    assert_eq!(rig.answer("a", &observe("k")), OK);
-    assert_eq!(rig.answer("a", &observe("other")), OK);
-    assert_eq!(rig.answer("b", &observe("k")), OK, "again is fine");
+    assert_eq!(rig.answer("b", &watch("k")), OK);
+    assert_eq!(rig.answer("a", &watch("k")), OK);
+    assert_eq!(rig.answer("a", &watch("other")), OK);
+    assert_eq!(rig.answer("b", &watch("k")), OK, "again is fine");
     let first = version(0, 1);
     assert_eq!(rig.notified(&set("k", "v")), [told("b", SET_V, &first), told("a", SET_V, &first)]);
     assert_eq!(rig.notified(&del("k")), [told("b", DELETED, &first), told("a", DELETED, &first)]);
@@ -34,7 +34,7 @@ fn every_applied_change_is_told_to_every_watcher_in_order() {
 #[test]
 fn a_notification_goes_to_the_golden_topic_also_for_ones_own_writes() {
     let mut rig = Rig::new();
-    rig.answer("client-id1", &observe("SOMEKEY"));
+    rig.answer("client-id1", &watch("SOMEKEY"));
     let ask = rig.ask("client-id1", &set("SOMEKEY", "v"));
     let told = rig.all(&ask).0;
     let [Told::Notification { topic, client, .. }] = told.as_slice() else { panic!("{told:?}") };
@@ -45,7 +45,7 @@ fn a_notification_goes_to_the_golden_topic_also_for_ones_own_writes() {
 #[test]
 fn refused_writes_are_not_told() {
     let mut rig = Rig::new();
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     rig.notified(&set("k", "v"));
     assert_eq!(rig.notified(&set_if("k", "w", Condition::IfAbsent, 0)), []);
     let mut ask = rig.ask("writer", &set("k", "w"));
@@ -56,7 +56,7 @@ fn refused_writes_are_not_told() {
 #[test]
 fn what_was_caused_before_a_stop_is_told_before_its_answer() {
     let mut rig = Rig::new();
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     let (write, end) = (rig.ask("b", &set("k", "v")), rig.ask("a", &stop("k")));
     write.hand_to(rig.now(), &mut rig.store);
     let all = rig.hand(&end);
@@ -74,7 +74,7 @@ fn what_was_caused_before_a_stop_is_told_before_its_answer() {
 #[test]
 fn an_expiry_is_told_by_the_timer_with_the_version_that_expired() {
     let mut rig = Rig::new();
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     rig.notified(&set_if("k", "v", Condition::Always, 100));
     assert_eq!(rig.store.poll_timeout(), Some(Instant::from_millis(100)));
     rig.millis = 99;
@@ -87,7 +87,7 @@ fn an_expiry_is_told_by_the_timer_with_the_version_that_expired() {
 #[test]
 fn an_expiry_that_a_request_finds_is_told_before_its_answer() {
     let mut rig = Rig::new();
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     rig.notified(&set_if("k", "v", Condition::Always, 100));
     rig.millis = 100;
     let expected = [told("a", DELETED, &version(0, 1)), told("a", SET_V, &version(100, 1))];
@@ -99,7 +99,7 @@ fn an_expiry_that_a_request_finds_is_told_before_its_answer() {
 fn the_earliest_expires_first() {
     let mut rig = Rig::new();
     for (key, px) in [("c", 30), ("a", 10), ("b", 20)] {
-        rig.answer(key, &observe(key));
+        rig.answer(key, &watch(key));
         rig.notified(&set_if(key, "v", Condition::Always, px));
     }
     rig.millis = 30;
@@ -111,8 +111,8 @@ fn the_earliest_expires_first() {
 fn a_client_that_is_gone_has_no_registrations() {
     let mut rig = Rig::new();
     for key in ["k", "l"] {
-        rig.answer("a", &observe(key));
-        rig.answer("b", &observe(key));
+        rig.answer("a", &watch(key));
+        rig.answer("b", &watch(key));
     }
     rig.store.handle_client_gone("a");
     assert_eq!((rig.store.watches(), rig.store.counters().watches_lost), (2, 2));
@@ -134,11 +134,11 @@ fn token(rig: &mut Rig, key: &str) -> PublishToken {
 fn a_notification_that_reached_nobody_ends_the_registrations_that_were_not_renewed() {
     let mut rig = Rig::new();
     for key in ["k", "l", "m"] {
-        rig.answer("a", &observe(key));
+        rig.answer("a", &watch(key));
     }
-    rig.answer("b", &observe("k"));
+    rig.answer("b", &watch("k"));
     let (old, kept) = (token(&mut rig, "l"), token(&mut rig, "m"));
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     for (token, reason) in [(kept, ReasonCode::SUCCESS), (kept, ReasonCode::NOT_AUTHORIZED)] {
         rig.store.handle_published(token, reason);
         assert_eq!(rig.store.watches(), 4);
@@ -174,18 +174,18 @@ fn registrations_have_quotas() {
         ("c", "m", &quota),
         ("c", "l", OK),
     ] {
-        assert_eq!(rig.answer(client, &observe(key)), expected, "{client} {key}");
+        assert_eq!(rig.answer(client, &watch(key)), expected, "{client} {key}");
     }
     let long = "k".repeat(30_000);
     let name = "c".repeat(5_000);
-    assert_eq!(Rig::new().answer(&name, &observe(&long)), quota, "no topic can name it");
+    assert_eq!(Rig::new().answer(&name, &watch(&long)), quota, "no topic can name it");
 }
 
 #[test]
 fn a_full_queue_takes_no_request_and_no_expiry_until_there_is_room() {
     let limits = StoreLimits { outgoing_max: 0, watches_per_key_max: 1, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
-    rig.answer("a", &observe("k"));
+    rig.answer("a", &watch("k"));
     rig.notified(&set_if("k", "v", Condition::Always, 100));
     let mut handed = 0;
     while rig.store.is_ready() {

@@ -5,7 +5,7 @@ use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tests::ask::{Ask, Told};
 
-use super::{EPOCH, OK, Rig, del, error, get, observe, set, set_if, vdel, version};
+use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, version, watch};
 
 const ABSENT: &str = r"$-1\r\n";
 const NOT_APPLIED: &str = r":-1\r\n";
@@ -28,7 +28,7 @@ fn each_answer_carries_the_version_that_belongs_to_it() {
     assert_eq!(reply(del("k")), (r":1\r\n".into(), second));
     assert_eq!(reply(del("k")), (r":0\r\n".into(), None));
     assert_eq!(reply(vdel("k", "b")), (r":0\r\n".into(), None));
-    assert_eq!(reply(observe("k")), (OK.into(), None));
+    assert_eq!(reply(watch("k")), (OK.into(), None));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
 fn what_has_expired_takes_no_quota() {
     let mut rig =
         Rig::limited(StoreLimits { keys_max: 1, outgoing_max: 0, ..StoreLimits::default() });
-    rig.answer("observer", &observe("a"));
+    rig.answer("watcher", &watch("a"));
     rig.answer("c", &set_if("a", "v", Condition::Always, 100));
     rig.millis = 99;
     assert_eq!(rig.answer("c", &set("b", "v")), error("the quota has been exceeded").0);

@@ -43,8 +43,8 @@ fn command(case: &Case) -> Result<Command<Vec<u8>>, String> {
     let command = match (case.text("verb")?, value) {
         ("GET", None) => Command::Get { key },
         ("DEL", None) => Command::Del { key },
-        ("KEYNOTIFY", None) => Command::Observe { key },
-        ("KEYNOTIFY STOP", None) => Command::Unobserve { key },
+        ("KEYNOTIFY", None) => Command::Watch { key },
+        ("KEYNOTIFY STOP", None) => Command::Unwatch { key },
         ("VDEL", Some(value)) => Command::VDel { key, value },
         ("SET", Some(value)) => {
             Command::Set { key, value, condition: condition(case)?, expiry: expiry(case)? }
@@ -119,7 +119,7 @@ fn reply(case: &Case) -> Result<Reply<Vec<u8>>, String> {
         ("absent", None) => Reply::Absent,
         ("removed", None) => Reply::Removed,
         ("nothing-removed", None) => Reply::NothingRemoved,
-        ("not-observed", None) => Reply::NotObserved,
+        ("not-watched", None) => Reply::NotWatched,
         ("value", Some(value)) => Reply::Value(value),
         ("error", Some(text)) => Reply::Error(ServiceError::from_text(text).ok_or("two lines")?),
         (meaning, _) => return Err(format!("{meaning} with or without text")),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::lock::{Loss, Observed};
+use statestore_proto::lock::{HolderStatus, LossReason};
 use statestore_tokio::{
-    Error, LockError, LockGuard, LockLost, LockObservation, StateStore, StoreService,
+    Error, HolderWatch, LockError, LockGuard, LockLost, StateStore, StoreService,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -43,7 +43,7 @@ pub(super) async fn locks<S: Stage>(stage: &S) {
     newer.set("valve", "shut").await.expect("held");
     assert!(held.is_held(), "as far as it knows");
     assert_eq!(held.set("valve", "open").await, Err(Error::LockLost));
-    assert_eq!(held.lost().await, LockLost::Lost(Loss::FencedOut));
+    assert_eq!(held.lost().await, LockLost::Lost(LossReason::FencedOut));
     assert_eq!(b.get("valve").await.expect("get").expect("it was set").value, "shut");
     assert_eq!(newer.release().await, Ok(true));
     assert_eq!(b.lock("lock").holder().await, Ok(None));
@@ -69,13 +69,13 @@ pub(super) async fn locks_over_a_restart<S: Stage>(stage: &mut S) {
 }
 
 pub(super) async fn elections<S: Stage>(stage: &S) {
-    let (_service, observer) = (service(stage).await, client(stage, "o").await);
+    let (_service, watcher) = (service(stage).await, client(stage, "o").await);
     let (a, b) = (client(stage, "a").await, client(stage, "b").await);
-    let mut leaders = observer.election("leader").observe().await.expect("observe");
-    assert_eq!(leaders.next().await, Some(Observed::Free));
+    let mut leaders = watcher.election("leader").watch().await.expect("watch");
+    assert_eq!(leaders.next().await, Some(HolderStatus::Free));
     let leads = a.election("leader").campaign().await.expect("nobody leads");
     assert_eq!(leader(&mut leaders).await.as_deref(), Some("a"));
-    let found = observer.election("leader").leader().await.expect("get").expect("there is one");
+    let found = watcher.election("leader").leader().await.expect("get").expect("there is one");
     assert_eq!(found.name(), b"a");
     let candidate = b.election("leader").name("candidate");
     let campaign = tokio::spawn(async move { candidate.campaign().await });
@@ -88,7 +88,7 @@ pub(super) async fn elections<S: Stage>(stage: &S) {
 
 pub(super) async fn expiry_is_told<S: Stage>(stage: &S) {
     let (service, store) = (service(stage).await, client(stage, "a").await);
-    let mut changes = client(stage, "b").await.observe("k").await.expect("observe");
+    let mut changes = client(stage, "b").await.watch("k").await.expect("watch");
     let (lifetime, set_at) = (Duration::from_millis(300), Instant::now());
     store.set("k", "v").expires_after(lifetime).await.expect("set");
     assert_eq!(change(&mut changes).await.as_deref(), Some(&b"v"[..]));
@@ -97,7 +97,7 @@ pub(super) async fn expiry_is_told<S: Stage>(stage: &S) {
     // The store counts in whole milliseconds.
     assert!(took >= lifetime - Duration::from_millis(1), "too early, after {took:?}");
     assert!(took < lifetime + SOON, "too late, after {took:?}");
-    assert_eq!((store.get("k").await, service.figures().keys), (Ok(None), 0));
+    assert_eq!((store.get("k").await, service.stats().keys), (Ok(None), 0));
 }
 
 fn token(guard: &LockGuard) -> FencingToken {
@@ -111,7 +111,7 @@ async fn waiter(
 ) -> JoinHandle<Result<LockGuard, LockError>> {
     let lock = store.lock("lock").lease(LEASE).longest_lease(PATIENCE * 2);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    until(|| service.figures().watches == 1).await;
+    until(|| service.stats().watches == 1).await;
     waiting
 }
 
@@ -128,10 +128,10 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 /// The name of the next leader that is told.
-async fn leader(leaders: &mut LockObservation) -> Option<String> {
+async fn leader(leaders: &mut HolderWatch) -> Option<String> {
     match leaders.next().await.expect("the watch goes on") {
-        Observed::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
-        Observed::Free => None,
-        Observed::Unknown => panic!("the connection was lost"),
+        HolderStatus::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
+        HolderStatus::Free => None,
+        HolderStatus::Unknown => panic!("the connection was lost"),
     }
 }

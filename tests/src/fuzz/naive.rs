@@ -74,8 +74,8 @@ pub(super) fn request(payload: &[u8], upper_only: bool) -> Result<Command<&[u8]>
             let (condition, expiry) = options(&elements[3..], spelled).ok_or(Refusal::Syntax)?;
             Command::Set { key, value, condition, expiry }
         }
-        (_, None) => Command::Observe { key },
-        (_, Some(option)) if spelled(option) == b"STOP" => Command::Unobserve { key },
+        (_, None) => Command::Watch { key },
+        (_, Some(option)) if spelled(option) == b"STOP" => Command::Unwatch { key },
         _ => return Err(Refusal::Syntax),
     };
     if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(command) }
@@ -120,14 +120,12 @@ pub(super) fn reply(payload: &[u8], kind: CommandKind) -> Option<Reply<&[u8]>> {
     let is = |kinds: &[CommandKind]| kinds.contains(&kind);
     let (get, set, del, vdel) =
         (CommandKind::Get, CommandKind::Set, CommandKind::Del, CommandKind::VDel);
-    let (observe, unobserve) = (CommandKind::Observe, CommandKind::Unobserve);
+    let (watch, unwatch) = (CommandKind::Watch, CommandKind::Unwatch);
     match frame(payload)? {
         Frame::Error(text) => ServiceError::from_text(text).map(Reply::Error),
-        Frame::Simple(text) => {
-            (text == b"OK" && is(&[set, observe, unobserve])).then_some(Reply::Done)
-        }
+        Frame::Simple(text) => (text == b"OK" && is(&[set, watch, unwatch])).then_some(Reply::Done),
         Frame::Integer(-1) => is(&[set, vdel]).then_some(Reply::NotApplied),
-        Frame::Integer(0) if is(&[unobserve]) => Some(Reply::NotObserved),
+        Frame::Integer(0) if is(&[unwatch]) => Some(Reply::NotWatched),
         Frame::Integer(0) => is(&[del, vdel]).then_some(Reply::NothingRemoved),
         Frame::Integer(1) => is(&[del, vdel]).then_some(Reply::Removed),
         Frame::Integer(_) => None,
@@ -290,7 +288,7 @@ mod tests {
     #[test]
     fn replies_and_notifications() {
         assert_eq!(reply(b":0\r\n", CommandKind::Del), Some(Reply::NothingRemoved));
-        assert_eq!(reply(b":0\r\n", CommandKind::Unobserve), Some(Reply::NotObserved));
+        assert_eq!(reply(b":0\r\n", CommandKind::Unwatch), Some(Reply::NotWatched));
         assert_eq!(reply(b":0\r\n", CommandKind::Get), None);
         assert_eq!(reply(b":2\r\n", CommandKind::Del), None);
         let set = write_array(&[b"NOTIFY", b"SET", b"VALUE", b"v"]);

@@ -17,7 +17,7 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use super::store::KEYS;
 use super::{Args, Reader, Server, WatchLog};
 
-/// `s` submit, `c` cancel, `o` observe, `u` unobserve, `C` connected, `D` disconnected, `T` time passes, `e` and `p` poll
+/// `s` submit, `c` cancel, `o` watch, `u` unwatch, `C` connected, `D` disconnected, `T` time passes, `e` and `p` poll
 /// events and packets. With a store: `h` a packet reaches it, `d` one comes back, `w` somebody else writes. Against
 /// nobody in particular: `A` SUBACK, `P` PUBACK, `r` a fitting reply, `R` any reply, `n` a notification, `N` any message.
 pub const CLIENT_TAGS: &[u8] = b"scouCDTephdwAPrRnN";
@@ -117,10 +117,10 @@ impl ClientRig {
                     self.client.cancel(id);
                 }
             }
-            b'o' => self.observe(a),
+            b'o' => self.watch(a),
             b'u' => {
                 if let Some((id, _)) = pick(&self.watches, a) {
-                    self.client.unobserve(self.now, id);
+                    self.client.unwatch(self.now, id);
                 }
             }
             b'C' => self.connect(a & 1 != 0),
@@ -172,10 +172,10 @@ impl ClientRig {
             1 => Command::Set { key, value, condition: Condition::Always, expiry: None },
             2 => Command::Del { key },
             3 => Command::VDel { key, value },
-            4 => Command::Observe { key },
+            4 => Command::Watch { key },
             _ => Command::Get { key: Bytes::new() },
         };
-        let not_a_request = matches!(command, Command::Observe { .. });
+        let not_a_request = matches!(command, Command::Watch { .. });
         let empty = command.key().is_empty();
         let mut request = Request::new(command).persist(flags & 1 != 0);
         if flags & 2 != 0 {
@@ -198,9 +198,9 @@ impl ClientRig {
         }
     }
 
-    fn observe(&mut self, key: u8) {
+    fn watch(&mut self, key: u8) {
         let key = Bytes::from_static(KEYS[usize::from(key) % KEYS.len()].as_bytes());
-        if let Ok(id) = self.client.observe(self.now, key.clone()) {
+        if let Ok(id) = self.client.watch(self.now, key.clone()) {
             assert!(self.watches.iter().all(|(other, _)| *other != id));
             self.watches.push((id, key));
         }

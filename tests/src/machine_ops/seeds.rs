@@ -116,7 +116,7 @@ const CLIENT: &[Story] = &[
          h3 d3 p7 h3 d3 e7",
     ),
     (
-        "unobserve",
+        "unwatch",
         &[1],
         "C1 o p7 h3 d3 p7 h3 d3 e7 p7 h3 d3 p7 h3 d3 e7 u o w0,1,1 p7 h3 d3 p7 h3 d3 e7",
     ),

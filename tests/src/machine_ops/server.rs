@@ -139,8 +139,8 @@ impl Server {
             }
             Transmit::Publish(publish) => {
                 let message = message(&self.links[link].id, &publish);
-                let observes = publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
-                if self.forgets_registrations && self.connections > 1 && observes {
+                let watches = publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
+                if self.forgets_registrations && self.connections > 1 && watches {
                     let mut reply = message;
                     reply.topic = reply.response_topic.take().unwrap_or_else(|| "".into());
                     reply.payload = b"+OK\r\n".as_slice().into();

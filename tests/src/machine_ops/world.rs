@@ -18,7 +18,7 @@ use super::{Args, Reader, WatchLog};
 use crate::ask::Ask;
 use crate::oracle::{Oracle, Out};
 
-/// `s` submit, `c` cancel, `o` observe, `u` unobserve, `D` a client loses its connection, `T` time passes, `F` other
+/// `s` submit, `c` cancel, `o` watch, `u` unwatch, `D` a client loses its connection, `T` time passes, `F` other
 /// faults, `W` a client's wall clock steps.
 pub const WORLD_TAGS: &[u8] = b"scouDTFW";
 
@@ -101,11 +101,11 @@ impl Run {
             }
             b'o' => {
                 let key = KEYS[usize::from(b) % KEYS.len()];
-                let observed = self
+                let watched = self
                     .world
                     .client(index)
-                    .map(|(client, now)| client.observe(now, Bytes::from_static(key.as_bytes())));
-                if let Some(Ok(id)) = observed {
+                    .map(|(client, now)| client.watch(now, Bytes::from_static(key.as_bytes())));
+                if let Some(Ok(id)) = watched {
                     self.watches.push(Watching { client, id, key });
                 }
             }
@@ -113,7 +113,7 @@ impl Run {
                 if let Some(watching) = self.watches.iter().rev().nth(b.into()) {
                     let (index, id) = (self.clients[watching.client], watching.id);
                     if let Some((client, now)) = self.world.client(index) {
-                        client.unobserve(now, id);
+                        client.unwatch(now, id);
                     }
                 }
             }

@@ -34,7 +34,7 @@ fn told(client: &str, notification: Notification<Vec<u8>>, version: &str) -> Tol
 #[test]
 fn a_lock_is_taken_renewed_lost_by_expiry_and_taken_by_the_next() {
     let mut model = Model::new("StateStore");
-    let watch = Command::Observe { key: b"lock".to_vec() };
+    let watch = Command::Watch { key: b"lock".to_vec() };
     assert_eq!(model.request(&at(0, "b", watch)).reply, Reply::Done);
 
     let taken = model.request(&at(0, "a", lock("a", 100)));

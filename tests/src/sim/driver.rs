@@ -124,13 +124,13 @@ impl Run {
         }
     }
 
-    /// Everybody connects, the store is there, and some clients observe some keys.
+    /// Everybody connects, the store is there, and some clients watch some keys.
     pub(super) fn begin(&mut self) {
         self.wait(WARM_UP);
         for actor in 0..self.actors.len() {
             for key in self.keys.clone() {
                 if self.rng.bool() {
-                    self.observe(actor, key);
+                    self.watch(actor, key);
                 }
             }
         }
@@ -157,8 +157,8 @@ impl Run {
             370..375 if things_go_wrong => self.jump(actor),
             375.. if dice < trouble => self.trouble(actor),
             400.. if self.rng.u16(0..1_000) < churn => match self.rng.u8(0..3) {
-                0 if first == 0 => self.observe_any(actor),
-                1 if first == 0 => self.unobserve(actor),
+                0 if first == 0 => self.watch_any(actor),
+                1 if first == 0 => self.unwatch(actor),
                 _ if things_go_wrong => self.disconnect(actor),
                 _ => {}
             },
@@ -229,9 +229,9 @@ impl Run {
         });
     }
 
-    fn observe(&mut self, actor: usize, key: Bytes) {
+    fn watch(&mut self, actor: usize, key: Bytes) {
         let Some((client, now)) = self.world.client(self.actors[actor].index) else { return };
-        if let Ok(id) = client.observe(now, key.clone()) {
+        if let Ok(id) = client.watch(now, key.clone()) {
             self.actors[actor].watches.insert(id, self.history.watches.len());
             self.history.watches.push(Watched {
                 client: actor,
@@ -242,19 +242,19 @@ impl Run {
         }
     }
 
-    fn observe_any(&mut self, actor: usize) {
+    fn watch_any(&mut self, actor: usize) {
         let key = self.keys[self.rng.usize(0..self.keys.len())].clone();
-        self.observe(actor, key);
+        self.watch(actor, key);
     }
 
-    fn unobserve(&mut self, actor: usize) {
+    fn unwatch(&mut self, actor: usize) {
         let open: Vec<(WatchId, usize)> =
             self.actors[actor].watches.iter().map(|(id, watch)| (*id, *watch)).collect();
         let Some((id, watch)) = self.rng.choice(open) else { return };
         let Some((client, now)) = self.world.client(self.actors[actor].index) else { return };
-        if client.unobserve(now, id) {
+        if client.unwatch(now, id) {
             let (moment, after) = (self.moment(), self.actors[actor].last_poll);
-            let what = What::Unobserved;
+            let what = What::Unwatched;
             self.history.watches[watch].notes.push(Note { moment, after, what });
         }
     }

@@ -42,13 +42,13 @@ impl Op {
             | Command::Set { key, .. }
             | Command::Del { key }
             | Command::VDel { key, .. }
-            | Command::Observe { key }
-            | Command::Unobserve { key } => key,
+            | Command::Watch { key }
+            | Command::Unwatch { key } => key,
         }
     }
 }
 
-/// One watch, from `observe` on.
+/// One watch, from `watch` on.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// Which client watches.
@@ -82,7 +82,7 @@ pub enum What {
     /// Before this was polled the client had heard of another store for the first time.
     Replaced,
     /// The application ended the watch.
-    Unobserved,
+    Unwatched,
 }
 
 /// Everything that applications did and were told.

@@ -375,8 +375,8 @@ impl Run {
                         Err(error) => one.lock.handle_outcome(local, ticket, Err(error)),
                     }
                 }
-                Action::Observe(key) => one.watch = client.observe(now, key).ok(),
-                _ => _ = one.watch.take().map(|id| client.unobserve(now, id)),
+                Action::Watch(key) => one.watch = client.watch(now, key).ok(),
+                _ => _ = one.watch.take().map(|id| client.unwatch(now, id)),
             }
         }
     }

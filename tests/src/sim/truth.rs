@@ -124,7 +124,7 @@ impl Truth {
     pub fn take(&mut self, now: Now, message: &Message) -> Option<Answer> {
         let name = name_of(message)?;
         let command = Command::decode(&message.payload).ok()?;
-        if matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve) {
+        if matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch) {
             return None;
         }
         let at = now.instant.as_millis();

@@ -112,12 +112,12 @@ fn open_fence() -> Tamper {
 fn no_reregistration() -> Tamper {
     let mut first: BTreeMap<(Arc<str>, Vec<u8>), Vec<u8>> = BTreeMap::new();
     Box::new(move |message| {
-        if let Ok(Command::Observe { key }) = Command::decode(&message.payload) {
+        if let Ok(Command::Watch { key }) = Command::decode(&message.payload) {
             // The copy of a doubled request is the same request.
             let name = correlation(message);
             let known = first.entry((Arc::clone(&message.sender), key.to_vec()));
             if known.or_insert_with(|| name.clone()) != &name {
-                message.payload = Command::Observe { key: ELSEWHERE }.encode().into();
+                message.payload = Command::Watch { key: ELSEWHERE }.encode().into();
             }
         }
     })

@@ -128,10 +128,10 @@ impl Wire {
         self.requests += 1;
         if let Ok(topic) = NotificationTopic::new(&message.sender, command.key()) {
             match command.kind() {
-                CommandKind::Observe => {
+                CommandKind::Watch => {
                     self.registrations.entry(topic.to_string()).or_default().begun = self.requests;
                 }
-                CommandKind::Unobserve => _ = self.stops.insert(name, topic.to_string()),
+                CommandKind::Unwatch => _ = self.stops.insert(name, topic.to_string()),
                 _ => {}
             }
         }

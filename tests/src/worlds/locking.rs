@@ -161,15 +161,15 @@ impl Locking {
                         one.outstanding = Some((ticket, Self::world_time(who, until)));
                         one.up.push_back(Up::Lock(ticket, request.command().clone()));
                     }
-                    Action::Observe(_) => {
-                        one.observing = true;
-                        one.up.push_back(Up::Observe);
+                    Action::Watch(_) => {
+                        one.watching = true;
+                        one.up.push_back(Up::Watch);
                     }
                     _ => {
-                        one.observing = false;
+                        one.watching = false;
                         self.model.client_gone(&who.to_string());
                         one.down.retain(|down| matches!(down, Down::Outcome(..)));
-                        one.up.retain(|up| !matches!(up, Up::Observe));
+                        one.up.retain(|up| !matches!(up, Up::Watch));
                     }
                 }
             }
@@ -235,9 +235,9 @@ impl Locking {
                 let outcome = Outcome::Replied { reply, version, incarnation };
                 self.contenders[who].down.push_back(Down::Outcome(ticket, outcome, self.store));
             }
-            Up::Observe => {
+            Up::Watch => {
                 let key = || Bytes::from_static(LOCK);
-                self.ask(who, Command::Observe { key: key() }, None);
+                self.ask(who, Command::Watch { key: key() }, None);
                 let (reply, version) = self.ask(who, Command::Get { key: key() }, None);
                 let down = &mut self.contenders[who].down;
                 if let Reply::Value(value) = reply {
@@ -290,14 +290,14 @@ impl Locking {
             {
                 one.outstanding = None;
                 // The client registers with the new store.
-                if one.met != store && one.observing {
-                    one.up.push_back(Up::Observe);
+                if one.met != store && one.watching {
+                    one.up.push_back(Up::Watch);
                     one.down.push_back(Down::Watch(WatchEvent::Gap));
                 }
                 one.met = store;
                 one.lock.handle_outcome(local, ticket, Ok(outcome));
             }
-            Some(Down::Watch(event)) if one.observing => one.lock.handle_watch(local, &event),
+            Some(Down::Watch(event)) if one.watching => one.lock.handle_watch(local, &event),
             _ => {}
         }
     }
@@ -479,8 +479,8 @@ impl SmallWorld for Locking {
         }
         for one in &self.contenders {
             let Contender { lock, tries, releases, writes, asleep, unlucky, .. } = one;
-            let Contender { up, down, outstanding, observing, .. } = one;
-            write!(out, "{lock:?} {tries} {releases} {writes} {asleep} {unlucky} {observing} ")?;
+            let Contender { up, down, outstanding, watching, .. } = one;
+            write!(out, "{lock:?} {tries} {releases} {writes} {asleep} {unlucky} {watching} ")?;
             let Contender { met, news, acquired_at, .. } = one;
             write!(out, "{up:?} {down:?} {outstanding:?} {met} {news} {acquired_at};")?;
         }

@@ -1,4 +1,4 @@
-//! A client observes a key while somebody else writes it and the store is started anew, empty, without anybody being
+//! A client watches a key while somebody else writes it and the store is started anew, empty, without anybody being
 //! told.
 
 use std::fmt::Write;
@@ -95,12 +95,12 @@ impl Restarting {
     #[must_use]
     pub fn new(beginning: Beginning) -> Self {
         let Beginning { says, renews, present, ahead, restarts, ticks } = beginning;
-        let config = ClientConfig::new("observer", [b'0'; 8]).expect("a plain name");
+        let config = ClientConfig::new("watcher", [b'0'; 8]).expect("a plain name");
         let config = config.timeout(INTERVAL).renew_watches(renews.then_some(INTERVAL));
         let mut client = Client::new(config);
-        let mut server = Server::new(&["observer"]);
+        let mut server = Server::new(&["watcher"]);
         server.connect(0);
-        client.observe(Now::default(), Bytes::from_static(KEY)).expect("room for one");
+        client.watch(Now::default(), Bytes::from_static(KEY)).expect("room for one");
         let mut world = Self {
             says,
             now: 1,

@@ -1,4 +1,4 @@
-//! A client observes a key while its connection comes and goes and somebody else writes.
+//! A client watches a key while its connection comes and goes and somebody else writes.
 
 use std::fmt::Write;
 
@@ -31,8 +31,8 @@ impl Watching {
     /// Never: the name is plain.
     #[must_use]
     pub fn new(losses: u8, forgetful: bool) -> Self {
-        let config = ClientConfig::new("observer", [b'0'; 8]).expect("a plain name");
-        let mut server = Server::new(&["observer"]);
+        let config = ClientConfig::new("watcher", [b'0'; 8]).expect("a plain name");
+        let mut server = Server::new(&["watcher"]);
         server.forgets_registrations = forgetful;
         let writes = vec![Some(b"3".as_slice()), None, Some(b"1".as_slice())];
         Self {
@@ -94,7 +94,7 @@ impl Watching {
     }
 }
 
-const OBSERVE: &str = "observe";
+const OBSERVE: &str = "watch";
 const CONNECT: &str = "connect";
 const LOSE: &str = "the connection is lost";
 const WRITE: &str = "somebody writes";
@@ -121,7 +121,7 @@ impl SmallWorld for Watching {
         match choice {
             OBSERVE => {
                 let key = Bytes::from_static(KEY);
-                let watch = self.client.observe(now, key).map_err(|error| error.to_string())?;
+                let watch = self.client.watch(now, key).map_err(|error| error.to_string())?;
                 self.watch = Some(watch);
             }
             CONNECT => {

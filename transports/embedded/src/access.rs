@@ -13,7 +13,7 @@ use mqtt5::protocol::v5::reason_codes::ReasonCode;
 use statestore_proto::topic;
 use tokio::sync::Semaphore;
 
-use crate::inlet::Inlet;
+use crate::store_route::StoreRoute;
 use crate::users::Users;
 
 /// The client id of the store itself.
@@ -36,12 +36,12 @@ pub(crate) fn may_publish(topic: &str) -> bool {
 pub(crate) struct Access {
     users: Option<Arc<Users>>,
     checks: Semaphore,
-    inlet: Arc<Inlet>,
+    store_route: Arc<StoreRoute>,
 }
 
 impl Access {
-    pub(crate) const fn new(users: Option<Arc<Users>>, inlet: Arc<Inlet>) -> Self {
-        Self { users, checks: Semaphore::const_new(CHECKS_MAX), inlet }
+    pub(crate) const fn new(users: Option<Arc<Users>>, store_route: Arc<StoreRoute>) -> Self {
+        Self { users, checks: Semaphore::const_new(CHECKS_MAX), store_route }
     }
 
     async fn login(&self, connect: &ConnectPacket) -> AuthResult {
@@ -77,7 +77,7 @@ impl AuthProvider for Access {
         topic: &'a str,
     ) -> Answer<'a, bool> {
         if topic == topic::REQUEST {
-            return Box::pin(self.inlet.admit());
+            return Box::pin(self.store_route.admit());
         }
         Box::pin(ready(may_publish(topic)))
     }
@@ -93,7 +93,7 @@ impl AuthProvider for Access {
 }
 
 /// Tells the store who has gone.
-pub(crate) struct Presence(pub(crate) Arc<Inlet>);
+pub(crate) struct Presence(pub(crate) Arc<StoreRoute>);
 
 impl BrokerEventHandler for Presence {
     fn on_client_connect<'a>(&'a self, event: ClientConnectEvent) -> Answer<'a, ()> {

@@ -23,14 +23,14 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use crate::access::{Access, Presence, STORE};
-use crate::inlet::Inlet;
 use crate::link::EmbeddedLink;
 use crate::options::Options;
+use crate::store_route::StoreRoute;
 
 /// Messages and bytes that wait for one client that does not read, beyond its lane; then the oldest are dropped.
 const UNREAD_MAX: QueueLimits = QueueLimits { max_messages: 10_000, max_bytes: 16 << 20 };
 
-/// Messages on their way to the writer of one client. What exceeds it counts against the limits above.
+/// Messages on their route to the writer of one client. What exceeds it counts against the limits above.
 const LANE_MAX: usize = 256;
 
 /// Sessions of clients that are away are kept no longer.
@@ -74,7 +74,7 @@ pub enum BindError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Outlives a stop, so that a store hears of the clients that have gone with it.
-    pub(crate) inlet: Arc<Inlet>,
+    pub(crate) store_route: Arc<StoreRoute>,
     options: Mutex<Options>,
     state: Mutex<State>,
 }
@@ -90,7 +90,7 @@ enum State {
 /// The broker from a start to the next stop.
 pub(crate) struct Running {
     pub(crate) router: Arc<MessageRouter>,
-    pub(crate) inlet: Arc<Inlet>,
+    pub(crate) store_route: Arc<StoreRoute>,
     pub(crate) queue: usize,
     pub(crate) stopped: watch::Sender<bool>,
     config: Arc<BrokerConfig>,
@@ -111,7 +111,7 @@ impl Broker {
     /// [`BindError`] when it cannot; nothing listens then.
     pub async fn bind(options: Options) -> Result<Self, BindError> {
         let shared = Shared {
-            inlet: Arc::default(),
+            store_route: Arc::default(),
             options: Mutex::new(options),
             state: Mutex::new(State::Stopped),
         };
@@ -166,7 +166,7 @@ impl Broker {
             *address = bound;
             listeners.push(listener);
         }
-        let running = Arc::new(Running::new(&options, Arc::clone(&self.shared.inlet)));
+        let running = Arc::new(Running::new(&options, Arc::clone(&self.shared.store_route)));
         let accept = |listener| tokio::spawn(Arc::clone(&running).accept(listener));
         *lock(&running.accepting) = listeners.into_iter().map(accept).collect();
         tokio::spawn(Arc::clone(&running).sweep());
@@ -196,10 +196,10 @@ impl Shared {
 }
 
 impl Running {
-    fn new(options: &Options, inlet: Arc<Inlet>) -> Self {
+    fn new(options: &Options, store_route: Arc<StoreRoute>) -> Self {
         let storage = MemoryBackend::with_queue_limits(UNREAD_MAX);
         let storage = Arc::new(DynamicStorage::Memory(storage));
-        let presence: Arc<dyn BrokerEventHandler> = Arc::new(Presence(Arc::clone(&inlet)));
+        let presence: Arc<dyn BrokerEventHandler> = Arc::new(Presence(Arc::clone(&store_route)));
         let router = MessageRouter::with_storage(Arc::clone(&storage));
         let limits = ResourceLimits {
             // Counted here, those included that have not said who they are.
@@ -223,8 +223,8 @@ impl Running {
             queue: options.queue,
             stopped: watch::Sender::new(false),
             config: Arc::new(config),
-            access: Arc::new(Access::new(options.users.clone(), Arc::clone(&inlet))),
-            inlet,
+            access: Arc::new(Access::new(options.users.clone(), Arc::clone(&store_route))),
+            store_route,
             storage,
             stats: Arc::new(BrokerStats::new()),
             monitor: Arc::new(ResourceMonitor::new(limits)),
@@ -236,7 +236,7 @@ impl Running {
     }
 
     fn stop(&self) {
-        self.inlet.close();
+        self.store_route.close();
         self.stopped.send_replace(true);
         let _ = self.shutdown.send(());
     }

@@ -55,7 +55,7 @@
 //! * Requests: [`Options::queue`] of them wait for the store, then their publishers wait. A store that takes nothing for
 //!   four seconds makes the broker refuse requests with reason 0x87; so it does when no store has been there for two.
 //!   None is dropped, unless more than 16 MiB of them come in the seconds before that.
-//! * Messages to a client: [`Options::in_flight`] without an acknowledgement, 256 on their way, and 10,000 or 16 MiB behind
+//! * Messages to a client: [`Options::in_flight`] without an acknowledgement, 256 on their route, and 10,000 or 16 MiB behind
 //!   that. Then the oldest is dropped, as on most brokers; but where that is for a notification the client is
 //!   disconnected, so that it knows: it registers anew and reads the key again. Whoever does not read holds up nobody.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
@@ -73,11 +73,11 @@
 mod access;
 mod broker;
 mod convert;
-mod inlet;
 mod link;
 mod options;
 mod outgoing;
 mod session;
+mod store_route;
 mod tls;
 mod users;
 

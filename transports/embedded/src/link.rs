@@ -14,9 +14,9 @@ use tracing::debug;
 use crate::access::STORE;
 use crate::broker::{Running, Shared};
 use crate::convert::Message;
-use crate::inlet;
-use crate::outgoing::act;
+use crate::outgoing::dispatch;
 use crate::session::Session;
+use crate::store_route;
 
 /// How long a goodbye may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ impl Link for EmbeddedLink {
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         if let Some(Connection { session, .. }) = self.connection.take() {
             let missed = session.close().await;
-            missed.into_iter().for_each(|client_id| self.shared.inlet.missed(client_id));
+            missed.into_iter().for_each(|client_id| self.shared.store_route.missed(client_id));
         }
         let running = self.shared.running()?;
         let (session, gone) = Session::open(&running, &self.client_id).await;
@@ -62,14 +62,15 @@ impl Link for EmbeddedLink {
         Ok(Connected { session_present: false })
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
         let Some(connection) = &mut self.connection else { return Ok(()) };
         if connection.sending.is_some() || connection.results.len() > RESULTS_MAX {
             return Err(transmit);
         }
         let running = Arc::clone(&connection.running);
-        let mut sending: Sending = Box::pin(act(running, Arc::clone(&self.client_id), transmit));
+        let mut sending: Sending =
+            Box::pin(dispatch(running, Arc::clone(&self.client_id), transmit));
         // It hardly ever has to wait. When it does, `next` goes on with it.
         match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => connection.results.extend(result),
@@ -87,14 +88,14 @@ impl Link for EmbeddedLink {
             let result = sending.await;
             connection.sending = None;
             connection.results.extend(result);
-            return Ok(connection.results.pop_front().unwrap_or(LinkEvent::Room));
+            return Ok(connection.results.pop_front().unwrap_or(LinkEvent::Writable));
         }
         if let Some(result) = connection.results.pop_front() {
             return Ok(result);
         }
         loop {
             let arrived = connection.session.next(messages).await?;
-            if let Some(client_id) = inlet::gone(&arrived) {
+            if let Some(client_id) = store_route::gone(&arrived) {
                 return Ok(LinkEvent::ClientGone(client_id));
             }
             let message = Message::new(arrived.publish);

@@ -17,7 +17,7 @@ use crate::broker::Running;
 use crate::convert::{self, Message};
 
 /// Does it, in the name of `client_id`, and gives what there is to report. For the store this waits for nobody.
-pub(crate) async fn act(
+pub(crate) async fn dispatch(
     running: Arc<Running>,
     client_id: Arc<str>,
     transmit: Transmit,
@@ -43,7 +43,7 @@ pub(crate) async fn act(
             let reason = match router.subscribe(wish).await {
                 Ok(_) => {
                     if is_store {
-                        running.inlet.subscribed();
+                        running.store_route.subscribed();
                     }
                     ReasonCode::GRANTED_QOS_1
                 }
@@ -70,7 +70,7 @@ async fn send(running: &Running, client_id: &str, packet: &PublishPacket) -> Rea
     if !may_publish(&packet.topic_name) {
         return ReasonCode::NOT_AUTHORIZED;
     }
-    if packet.topic_name == REQUEST && !running.inlet.admit().await {
+    if packet.topic_name == REQUEST && !running.store_route.admit().await {
         return ReasonCode::NO_MATCHING_SUBSCRIBERS;
     }
     running.router.route_message(packet, Some(client_id)).await;

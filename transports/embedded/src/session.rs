@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::access::STORE;
 use crate::broker::Running;
-use crate::inlet::{self, Way};
+use crate::store_route::{self, Route};
 
 /// Messages taken from behind the lane at a time.
 const BATCH_MAX: usize = 64;
@@ -41,7 +41,7 @@ impl Session {
         running: &Arc<Running>,
         client_id: &Arc<str>,
     ) -> (Self, BTreeSet<Arc<str>>) {
-        let Running { router, inlet, .. } = &**running;
+        let Running { router, store_route, .. } = &**running;
         let queue = router.queue_handle(client_id);
         let (lanes, receivers) = DeliveryLanes::channel(running.queue);
         let lane = lanes.qos1_tx.clone();
@@ -59,13 +59,13 @@ impl Session {
         let (mut takes_over, mut gone) = (false, BTreeSet::new());
         if &**client_id == STORE {
             let (queue, emptied) = (queue.clone(), Arc::clone(&emptied));
-            gone = inlet.open(Way { lane, queue, emptied, is_subscribed: false });
+            gone = store_route.open(Route { lane, queue, emptied, is_subscribed: false });
         } else {
-            takes_over = inlet.enter(client_id);
+            takes_over = store_route.enter(client_id);
         }
         tokio::spawn(keeper.run(notice, ended, close));
         if takes_over {
-            inlet.tell_gone(client_id).await;
+            store_route.tell_gone(client_id).await;
         }
         let batch = VecDeque::new();
         (Self { lanes: receivers, queue, emptied, batch, closed, _open: open }, gone)
@@ -78,7 +78,7 @@ impl Session {
         let mut gone = Vec::new();
         loop {
             while let Some(message) = self.try_next() {
-                gone.extend(inlet::gone(&message));
+                gone.extend(store_route::gone(&message));
             }
             if self.queue.count() == 0 {
                 return gone;
@@ -154,13 +154,13 @@ impl Keeper {
             _ = ended => LinkError::transient("not connected"),
         };
         let _ = close.send(reason);
-        let Running { router, inlet, .. } = &*self.running;
+        let Running { router, store_route, .. } = &*self.running;
         let released = router.release_client(&self.client_id, self.generation, false).await;
         if released == Release::Owned {
             router.queue_handle(&self.client_id).clear(None);
         }
-        if inlet.leave(&self.client_id) {
-            inlet.tell_gone(&self.client_id).await;
+        if store_route.leave(&self.client_id) {
+            store_route.tell_gone(&self.client_id).await;
         }
     }
 }

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     println!("4. Watchers are told.");
-    session.observe(bob, "thermostat")?;
+    session.watch(bob, "thermostat")?;
     session.set(alice, "thermostat", "23")?;
     session.del(alice, "thermostat")?;
     while let Some((_, event)) = session.next_change(bob) {

@@ -173,7 +173,7 @@ impl Link for HubLink {
         Ok(Connected { session_present: false })
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         let mut state = self.hub.state();
         state.broker.handle_transmit(Instant::default(), &self.client_id, transmit);
         state.settle();

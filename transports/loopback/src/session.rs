@@ -180,17 +180,13 @@ impl Session {
         }
     }
 
-    /// Observes a key.
+    /// Watches a key.
     ///
     /// # Errors
     /// [`Error::Submit`] when that was not accepted, [`Error::Unknown`] when there is no such client.
-    pub fn observe(
-        &mut self,
-        client: ClientIndex,
-        key: impl Into<Bytes>,
-    ) -> Result<WatchId, Error> {
+    pub fn watch(&mut self, client: ClientIndex, key: impl Into<Bytes>) -> Result<WatchId, Error> {
         let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
-        let id = machine.observe(now, key.into())?;
+        let id = machine.watch(now, key.into())?;
         self.settle();
         Ok(id)
     }
@@ -199,9 +195,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Unknown`] when there is no such client or watch.
-    pub fn unobserve(&mut self, client: ClientIndex, watch: WatchId) -> Result<(), Error> {
+    pub fn unwatch(&mut self, client: ClientIndex, watch: WatchId) -> Result<(), Error> {
         let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
-        if !machine.unobserve(now, watch) {
+        if !machine.unwatch(now, watch) {
             return Err(Error::Unknown);
         }
         self.settle();

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let found = store.get(key.clone()).await?.ok_or("somebody deleted it")?;
     println!("get: {}", found.value.escape_ascii());
 
-    let mut changes = store.observe(key.clone()).await?;
+    let mut changes = store.watch(key.clone()).await?;
     let mut deletion = None;
     loop {
         match changes.next().await.ok_or("the watch has ended")? {

@@ -75,7 +75,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Whether Paho may have another packet. If not, [`LinkEvent::Room`] follows when it may.
+    /// Whether Paho may have another packet. If not, [`LinkEvent::Writable`] follows when it may.
     pub(crate) fn has_room(&mut self) -> bool {
         self.starved |= self.outstanding.len() >= self.requests_max;
         self.watch_for_room();
@@ -173,7 +173,7 @@ impl Connection {
         self.mailbox.settled_worth(Some(too_many).filter(|many| *many > 0));
         if too_many == 0 {
             self.starved = false;
-            self.events.push_back(LinkEvent::Room);
+            self.events.push_back(LinkEvent::Writable);
         }
     }
 

@@ -62,7 +62,7 @@ impl Link for PahoLink {
         Ok(Connected { session_present })
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match transmit {

@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use crate::again::Again;
-use crate::claim::Claimant;
 use crate::convert::{self, Message};
 use crate::mailbox::{Mailbox, Ticket};
+use crate::redelivery::Redelivery;
+use crate::takeover::Takeover;
 
 /// How long the echo of a claim's marker may take. Where access rules withhold it, each connection starts that much later.
 const ECHO_MAX: Duration = Duration::from_millis(500);
@@ -86,7 +86,7 @@ impl Connection {
     pub(crate) fn take(
         &mut self,
         messages: bool,
-        again: &mut Again,
+        again: &mut Redelivery,
     ) -> Result<Option<LinkEvent<Message>>, LinkError> {
         while let Some(event) = self.mailbox.take(messages)? {
             let LinkEvent::Message(message) = &event else { return Ok(Some(event)) };
@@ -107,16 +107,16 @@ impl Connection {
     /// claims cannot be read, nothing is claimed.
     pub(crate) async fn claim(
         &mut self,
-        claimant: &mut Claimant,
+        takeover: &mut Takeover,
         heard: &mut mpsc::Receiver<Packet>,
     ) -> Result<(), LinkError> {
-        let topic = claimant.topic().to_owned();
+        let topic = takeover.topic().to_owned();
         // At QoS 0 neither waits behind requests that nobody has acknowledged yet.
         self.subscribe(&topic, QoS::AtMostOnce, None);
-        self.put(&topic, QoS::AtMostOnce, false, claimant.marker());
+        self.put(&topic, QoS::AtMostOnce, false, takeover.marker());
         let echo = async {
             while let Some(packet) = heard.recv().await {
-                if claimant.hear(packet.retain, &packet.payload) {
+                if takeover.hear(packet.retain, &packet.payload) {
                     return true;
                 }
             }
@@ -140,10 +140,10 @@ impl Connection {
         #[expect(clippy::disallowed_methods, reason = "a claim is a message to other machines")]
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-        let Some(claim) = claimant.claim(unix_ms) else {
+        let Some(claim) = takeover.claim(unix_ms) else {
             return Err(LinkError::fatal(format_args!(
                 "another store has taken over client id {}; for this one to serve, stop that one and start this again",
-                claimant.client_id()
+                takeover.client_id()
             )));
         };
         self.put(&topic, QoS::AtLeastOnce, true, claim);

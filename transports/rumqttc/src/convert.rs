@@ -49,8 +49,8 @@ pub struct Message {
 
 impl Message {
     /// A message of the given connection, to be acknowledged by hand or not, that has just arrived.
-    pub(crate) fn new(packet: Packet, generation: u64, by_hand: bool) -> Self {
-        let must_be = by_hand && packet.qos != QoS::AtMostOnce;
+    pub(crate) fn new(packet: Packet, generation: u64, manual_acks: bool) -> Self {
+        let must_be = manual_acks && packet.qos != QoS::AtMostOnce;
         let delivery = must_be.then(|| delivery(&packet, generation));
         Self { delivery, packet, received: Instant::now() }
     }

@@ -69,8 +69,6 @@
 //! * `tls`: `Options::tls` with rustls and ring.
 #![forbid(unsafe_code)]
 
-mod again;
-mod claim;
 mod connection;
 mod convert;
 mod link;
@@ -78,6 +76,8 @@ mod mailbox;
 mod offenders;
 mod options;
 mod pump;
+mod redelivery;
+mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -12,14 +12,14 @@ use statestore_proto::mqtt::Transmit;
 use statestore_tokio::{Connected, Link, LinkError, LinkEvent, presence};
 use tokio::sync::mpsc;
 
-use crate::again::Again;
-use crate::claim::Claimant;
 use crate::connection::Connection;
 use crate::convert::{self, Message};
 use crate::mailbox::{Bounds, Mailbox, Ticket};
 use crate::offenders::Offenders;
 use crate::options::Options;
 use crate::pump::Pump;
+use crate::redelivery::Redelivery;
+use crate::takeover::Takeover;
 
 /// How long a goodbye may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
@@ -41,10 +41,10 @@ pub struct RumqttcLink {
     /// Counts connections; what belongs to an earlier one is nobody's business any more.
     generation: u64,
     connection: Option<Connection>,
-    again: Again,
+    again: Redelivery,
     offenders: Offenders,
     /// For a store, unless its options forbid it.
-    claimant: Option<Claimant>,
+    takeover: Option<Takeover>,
     /// Connections in a row that were lost while they claimed.
     lost_claiming: u8,
 }
@@ -53,9 +53,9 @@ impl RumqttcLink {
     /// A link for an application: a clean session, and messages are acknowledged when they arrive.
     #[must_use]
     pub fn for_client(options: Options) -> Self {
-        let (again, offenders) = (Again::default(), Offenders::default());
-        let (connection, claimant) = (None, None);
-        Self { options, generation: 0, connection, again, offenders, claimant, lost_claiming: 0 }
+        let (again, offenders) = (Redelivery::default(), Offenders::default());
+        let (connection, takeover) = (None, None);
+        Self { options, generation: 0, connection, again, offenders, takeover, lost_claiming: 0 }
     }
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
@@ -65,7 +65,7 @@ impl RumqttcLink {
     pub fn for_store(options: Options) -> Self {
         let mut link = Self::for_client(options.or_store_defaults());
         if link.options.claim && !link.options.retry_after_takeover {
-            link.claimant = Claimant::new(link.options.client_id(), fastrand::u64(..));
+            link.takeover = Takeover::new(link.options.client_id(), fastrand::u64(..));
         }
         link
     }
@@ -81,13 +81,13 @@ impl RumqttcLink {
         let mailbox = Mailbox::new(Bounds {
             requests: options.requests_max,
             messages: options.messages_max(),
-            by_hand: options.by_hand(),
+            manual_acks: options.uses_manual_acks(),
         });
         let mut pump = Pump::new(Arc::clone(&mailbox), self.generation);
-        pump.by_hand = options.by_hand();
+        pump.manual_acks = options.uses_manual_acks();
         pump.presence = options.presence;
         pump.retry_after_takeover = options.retry_after_takeover;
-        pump.claims = self.claimant.as_ref().map(|of| (of.topic().to_owned(), claims));
+        pump.claims = self.takeover.as_ref().map(|of| (of.topic().to_owned(), claims));
         let told = told.properties.as_ref().and_then(|properties| properties.max_packet_size);
         let told = told.and_then(|max| usize::try_from(max).ok());
         let connection = Connection {
@@ -139,8 +139,8 @@ impl Link for RumqttcLink {
         // To retain where the broker has none of it would be the end of the connection.
         let retains = told.properties.is_none_or(|told| told.retain_available != Some(0));
         let may_claim = retains && self.lost_claiming < LOST_CLAIMING_MAX;
-        if let Some(claimant) = self.claimant.as_mut().filter(|_| may_claim)
-            && let Err(error) = connection.claim(claimant, &mut heard).await
+        if let Some(takeover) = self.takeover.as_mut().filter(|_| may_claim)
+            && let Err(error) = connection.claim(takeover, &mut heard).await
         {
             self.lost_claiming += 1;
             self.disconnect().await;
@@ -150,7 +150,7 @@ impl Link for RumqttcLink {
         Ok(Connected { session_present })
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match transmit {

@@ -27,7 +27,7 @@ pub(crate) struct Bounds {
     /// Messages. Those that are acknowledged by hand the broker bounds, by the Receive Maximum.
     pub(crate) messages: usize,
     /// Whether messages are acknowledged by hand.
-    pub(crate) by_hand: bool,
+    pub(crate) manual_acks: bool,
 }
 
 /// The mailbox of one connection; that of the next one is another.
@@ -58,7 +58,7 @@ impl Mailbox {
         Arc::new(Self { bounds, state: Mutex::default(), arrived, taken })
     }
 
-    /// Whether another request may be sent. If not, [`LinkEvent::Room`] follows when it may.
+    /// Whether another request may be sent. If not, [`LinkEvent::Writable`] follows when it may.
     pub(crate) fn has_room(&self) -> bool {
         let mut state = self.state();
         state.starved |= state.tickets.len() >= self.bounds.requests;
@@ -81,7 +81,7 @@ impl Mailbox {
         // Half empty rather than one less than full: the link is woken once for many.
         if state.starved && state.tickets.len() <= self.bounds.requests / 2 {
             state.starved = false;
-            state.answers.push_back(LinkEvent::Room);
+            state.answers.push_back(LinkEvent::Writable);
             self.arrived.notify_one();
         }
         ticket
@@ -126,7 +126,7 @@ impl Mailbox {
 
     /// Waits until the messages that are acknowledged already are fewer than they may be.
     pub(crate) async fn room_for_messages(&self) {
-        while !self.bounds.by_hand && self.state().messages.len() >= self.bounds.messages {
+        while !self.bounds.manual_acks && self.state().messages.len() >= self.bounds.messages {
             self.taken.notified().await;
         }
     }
@@ -153,7 +153,7 @@ impl Mailbox {
             return Err(error);
         }
         // The pump has stopped, and what would make room for messages may be waiting for it.
-        if !messages && !self.bounds.by_hand && state.messages.len() >= self.bounds.messages {
+        if !messages && !self.bounds.manual_acks && state.messages.len() >= self.bounds.messages {
             return Err(LinkError::transient("messages have piled up; acknowledge them by hand"));
         }
         Ok(None)

@@ -29,7 +29,7 @@ const STORE_SESSION: Duration = Duration::from_secs(300);
 pub struct Options {
     mqtt: MqttOptions,
     receive_maximum: u16,
-    by_hand: Option<bool>,
+    manual_acks: Option<bool>,
     session: Option<Duration>,
     pub(crate) requests_max: usize,
     pub(crate) presence: bool,
@@ -50,7 +50,7 @@ impl Options {
         Self {
             mqtt,
             receive_maximum: IN_FLIGHT_MAX,
-            by_hand: None,
+            manual_acks: None,
             session: None,
             requests_max: 256,
             presence: false,
@@ -140,8 +140,8 @@ impl Options {
     /// stops reading from the network until the machine has caught up, and a store that is too busy for that loses its
     /// connection and the requests that waited.
     #[must_use]
-    pub const fn manual_acks(mut self, by_hand: bool) -> Self {
-        self.by_hand = Some(by_hand);
+    pub const fn manual_acks(mut self, manual_acks: bool) -> Self {
+        self.manual_acks = Some(manual_acks);
         self
     }
 
@@ -197,13 +197,13 @@ impl Options {
     }
 
     pub(crate) fn or_store_defaults(mut self) -> Self {
-        self.by_hand = self.by_hand.or(Some(true));
+        self.manual_acks = self.manual_acks.or(Some(true));
         self.session = self.session.or(Some(STORE_SESSION));
         self
     }
 
-    pub(crate) const fn by_hand(&self) -> bool {
-        matches!(self.by_hand, Some(true))
+    pub(crate) const fn uses_manual_acks(&self) -> bool {
+        matches!(self.manual_acks, Some(true))
     }
 
     pub(crate) fn messages_max(&self) -> usize {
@@ -219,7 +219,7 @@ impl Options {
         mqtt.set_clean_start(session.is_none())
             .set_session_expiry_interval(seconds)
             .set_receive_maximum(Some(self.receive_maximum))
-            .set_manual_acks(self.by_hand());
+            .set_manual_acks(self.uses_manual_acks());
         mqtt
     }
 }

@@ -18,7 +18,7 @@ use crate::mailbox::{Mailbox, Ticket};
 pub(crate) struct Pump {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) generation: u64,
-    pub(crate) by_hand: bool,
+    pub(crate) manual_acks: bool,
     pub(crate) presence: bool,
     pub(crate) retry_after_takeover: bool,
     /// Where claims are, and who reads them while one is made.
@@ -32,7 +32,7 @@ impl Pump {
         Self {
             mailbox,
             generation,
-            by_hand: false,
+            manual_acks: false,
             presence: false,
             retry_after_takeover: false,
             claims: None,
@@ -91,7 +91,7 @@ impl Pump {
                     let _ = claims.try_send(packet);
                     return;
                 }
-                self.mailbox.deliver(Message::new(packet, self.generation, self.by_hand));
+                self.mailbox.deliver(Message::new(packet, self.generation, self.manual_acks));
             }
             Event::Incoming(_) => {}
         }
@@ -110,7 +110,9 @@ impl Pump {
                 }
             }
             Outgoing::Unsubscribe(_) | Outgoing::Disconnect => _ = self.mailbox.sent(),
-            Outgoing::PubAck(_) | Outgoing::PubRec(_) if self.by_hand => _ = self.mailbox.sent(),
+            Outgoing::PubAck(_) | Outgoing::PubRec(_) if self.manual_acks => {
+                _ = self.mailbox.sent()
+            }
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ use tracing::{debug_span, field};
 
 use crate::error::Error;
 use crate::handle::StateStore;
-use crate::lock::Guardian;
+use crate::lock::Fence;
 
 /// A value that was found.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ struct Options {
     timeout: Option<Duration>,
     fencing_token: Option<FencingToken>,
     /// The lock that this is done under, whose newest token it carries.
-    guardian: Option<Guardian>,
+    fence: Option<Fence>,
     persist: bool,
 }
 
@@ -83,8 +83,8 @@ impl<R> Call<R> {
         self
     }
 
-    pub(crate) fn guarded_by(mut self, guardian: Guardian) -> Self {
-        self.options.guardian = Some(guardian);
+    pub(crate) fn guarded_by(mut self, fence: Fence) -> Self {
+        self.options.fence = Some(fence);
         self
     }
 
@@ -92,19 +92,19 @@ impl<R> Call<R> {
         let Self { store, command, options, read } = self;
         let (verb, key) = (command.kind(), KeyPreview(command.key()));
         let span = debug_span!("request", ?verb, ?key, id = field::Empty);
-        let Some(guardian) = &options.guardian else {
+        let Some(fence) = &options.fence else {
             let token = options.fencing_token.clone();
             return read(store.outcome(options.request(command, token), span).await?);
         };
         loop {
-            let token = guardian.token().ok_or(Error::LockLost)?;
+            let token = fence.token().ok_or(Error::LockLost)?;
             let request = options.request(command.clone(), Some(token.clone()));
             let answer = read(store.outcome(request, span.clone()).await?);
             let lower = Error::Refused(ServiceError::Known(Refusal::FencingTokenLower));
             if answer.as_ref().err() != Some(&lower) {
                 return answer;
             }
-            if guardian.fenced_out(token).await {
+            if fence.fenced_out(token).await {
                 return Err(Error::LockLost);
             }
         }
@@ -187,8 +187,8 @@ impl<R> Set<R> {
         self
     }
 
-    pub(crate) fn guarded_by(mut self, guardian: Guardian) -> Self {
-        self.options.guardian = Some(guardian);
+    pub(crate) fn guarded_by(mut self, fence: Fence) -> Self {
+        self.options.fence = Some(fence);
         self
     }
 

@@ -134,7 +134,7 @@ impl<M: Machine, L: Link> Driver<M, L> {
                 });
             }
             while let Some(transmit) = refused.take().or_else(|| machine.poll_transmit()) {
-                if let Err(transmit) = link.offer(transmit) {
+                if let Err(transmit) = link.try_send(transmit) {
                     refused = Some(transmit);
                     break;
                 }
@@ -182,6 +182,6 @@ fn take<M: Machine, T: AsIncoming>(machine: &mut M, clock: &Clock, event: LinkEv
             None => debug!("a message that cannot be read was dropped"),
         },
         LinkEvent::ClientGone(client_id) => machine.client_gone(&client_id),
-        LinkEvent::Room => {}
+        LinkEvent::Writable => {}
     }
 }

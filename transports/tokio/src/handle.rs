@@ -13,15 +13,15 @@ use statestore_proto::message::{Command, Incarnation};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
-use crate::application::{Application, Ask};
 use crate::backoff::{Backoff, Pauses};
 use crate::call::{self, Call, Found, Removal, Set};
+use crate::client_task::{ClientTask, Op};
 use crate::clock::Clock;
 use crate::drive::{Driver, Status};
 use crate::error::{Error, StoreClosed};
 use crate::link::Link;
 use crate::lock::{Election, LeasedLock};
-use crate::observation::Observation;
+use crate::watch::Watch;
 
 /// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
 /// the news that a store was started anew.
@@ -32,7 +32,7 @@ const COMMANDS_MAX: usize = 256;
 
 /// A state store, as an application sees it. Clones share one connection.
 ///
-/// When the last clone and the last [`Observation`] are gone the connection is closed.
+/// When the last clone and the last [`Watch`] are gone the connection is closed.
 #[derive(Clone)]
 pub struct StateStore {
     pub(crate) shared: Arc<Shared>,
@@ -40,7 +40,7 @@ pub struct StateStore {
 
 /// What clones of a handle share.
 pub(crate) struct Shared {
-    pub(crate) commands: mpsc::Sender<Ask>,
+    pub(crate) commands: mpsc::Sender<Op>,
     stop: watch::Sender<bool>,
     status: watch::Receiver<Status>,
     replaced: watch::Receiver<Option<Incarnation>>,
@@ -113,7 +113,7 @@ impl Builder {
         let (status, status_of) = watch::channel(Status::Offline(None));
         let (replaced, replaced_by) = watch::channel(None);
         let driver = Driver {
-            machine: Application::new(Client::new(config), replaced),
+            machine: ClientTask::new(Client::new(config), replaced),
             link,
             commands: receiver,
             stop: stopped,
@@ -175,15 +175,15 @@ impl StateStore {
         Call::new(self, Command::VDel { key: key.into(), value: value.into() }, call::removal)
     }
 
-    /// Observes a key: its value now, and every change from then on. A key may be observed more than once.
+    /// Watches a key: its value now, and every change from then on. A key may be watched more than once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the key cannot be observed, [`Error::Closed`].
-    pub async fn observe(&self, key: impl Into<Bytes>) -> Result<Observation, Error> {
+    /// [`Error::Invalid`] when the key cannot be watched, [`Error::Closed`].
+    pub async fn watch(&self, key: impl Into<Bytes>) -> Result<Watch, Error> {
         let (answer, started) = oneshot::channel();
-        self.ask(Ask::Observe { key: key.into(), answer }).await?;
+        self.ask(Op::Watch { key: key.into(), answer }).await?;
         let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
-        Ok(Observation::new(started, self.clone()))
+        Ok(Watch::new(started, self.clone()))
     }
 
     /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
@@ -236,14 +236,14 @@ impl StateStore {
     pub(crate) async fn outcome(&self, request: Request, span: Span) -> Result<Outcome, Error> {
         let key = self.shared.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, outcome) = oneshot::channel();
-        self.ask(Ask::Submit { key, request, span, answer }).await?;
-        let mut given_up = GiveUp { store: self, key: Some(key) };
+        self.ask(Op::Submit { key, request, span, answer }).await?;
+        let mut given_up = CancelOnDrop { store: self, key: Some(key) };
         let outcome = outcome.await;
         given_up.key = None;
         outcome.map_err(|_| self.closed())?
     }
 
-    async fn ask(&self, ask: Ask) -> Result<(), Error> {
+    async fn ask(&self, ask: Op) -> Result<(), Error> {
         self.shared.commands.send(ask).await.map_err(|_| self.closed())
     }
 
@@ -265,16 +265,16 @@ impl fmt::Debug for StateStore {
 }
 
 /// Tells the drive loop when the future of a request is dropped.
-struct GiveUp<'a> {
+struct CancelOnDrop<'a> {
     store: &'a StateStore,
     key: Option<u64>,
 }
 
-impl Drop for GiveUp<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             // When there is no room the request ends by its time-out.
-            let _ = self.store.shared.commands.try_send(Ask::Cancel { key });
+            let _ = self.store.shared.commands.try_send(Op::Cancel { key });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The state store protocol for tokio, over any MQTT 5 stack.
 //!
-//! * [`StateStore`] is a cloneable handle: `store.set(key, value).await?`. [`Observation`] is a stream of changes of a
+//! * [`StateStore`] is a cloneable handle: `store.set(key, value).await?`. [`Watch`] is a stream of changes of a
 //!   key that goes on over reconnects and says when it may have missed something.
 //! * [`StoreService`] hosts a [`Store`](statestore_proto::store::Store) behind a broker.
 //! * [`Link`] is what an MQTT stack has to offer for that. One drive loop serves both ends over any link: it connects,
@@ -29,7 +29,7 @@
 //!
 //! # What can be seen
 //!
-//! [`StoreService::figures`] counts requests by verb and by what came of them, refusals by reason, and says how far the
+//! [`StoreService::stats`] counts requests by verb and by what came of them, refusals by reason, and says how far the
 //! clocks of clients were off. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
 //! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
 //! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
@@ -39,12 +39,12 @@
 //! # Cancellation
 //!
 //! Dropping the future of a request gives the request up: it may have been applied, or may still be. Dropping an
-//! [`Observation`] ends it.
+//! [`Watch`] ends it.
 #![forbid(unsafe_code)]
 
-mod application;
 mod backoff;
 mod call;
+mod client_task;
 mod clock;
 mod drive;
 mod error;
@@ -53,10 +53,10 @@ mod latency;
 mod link;
 mod lock;
 mod machine;
-mod observation;
-mod observers;
 pub mod presence;
 mod service;
+mod watch;
+mod watchers;
 
 pub use backoff::Backoff;
 pub use call::{Call, Found, Removal, Set};
@@ -65,7 +65,7 @@ pub use handle::{Builder, StateStore};
 pub use latency::{NAGLE_REMEDY, is_nagle_delay};
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 pub use lock::{
-    Edit, Election, Leadership, LeasedLock, LockError, LockGuard, LockLost, LockObservation,
+    Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
 };
-pub use observation::Observation;
-pub use service::{Figures, ServiceBuilder, StoreService};
+pub use service::{ServiceBuilder, StoreService, StoreStats};
+pub use watch::Watch;

@@ -8,7 +8,7 @@ use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken,
 /// One MQTT 5 connection after the other, to one broker.
 ///
 /// A link sends and receives; it decides nothing. The drive loop calls [`connect`](Self::connect), then
-/// [`offer`](Self::offer) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
+/// [`offer`](Self::try_send) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
 /// again. Nothing of a lost connection may be reported after the next `connect`.
 pub trait Link: Send + 'static {
     /// A received PUBLISH in whatever form the stack has it.
@@ -20,9 +20,9 @@ pub trait Link: Send + 'static {
     /// Takes one packet to send, without waiting.
     ///
     /// # Errors
-    /// The packet itself when there is no room for it now; [`LinkEvent::Room`] follows when there is.
+    /// The packet itself when there is no room for it now; [`LinkEvent::Writable`] follows when there is.
     #[expect(clippy::result_large_err, reason = "the packet comes back to be offered again")]
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit>;
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit>;
 
     /// What happens next. May be dropped at any await without losing anything. While `messages` is false no message is
     /// taken from the broker, and everything else goes on.
@@ -65,8 +65,8 @@ pub enum LinkEvent<M> {
     Message(M),
     /// Another client has gone, as far as the broker tells.
     ClientGone(Arc<str>),
-    /// There may be room again for what [`Link::offer`] gave back.
-    Room,
+    /// There may be room again for what [`Link::try_send`] gave back.
+    Writable,
 }
 
 /// Why there is no connection.

@@ -22,7 +22,7 @@ use crate::machine::Machine;
 pub struct StoreService {
     stop: watch::Sender<bool>,
     status: watch::Receiver<Status>,
-    figures: Arc<Mutex<Figures>>,
+    stats: Arc<Mutex<StoreStats>>,
     task: JoinHandle<()>,
     // Its end would end the drive loop.
     _commands: mpsc::Sender<Never>,
@@ -30,7 +30,7 @@ pub struct StoreService {
 
 /// What a store holds and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct StoreStats {
     /// Keys stored.
     pub keys: usize,
     /// Bytes of all keys and values.
@@ -70,17 +70,17 @@ impl ServiceBuilder {
         let (commands, receiver) = mpsc::channel(1);
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline(None));
-        let figures = Arc::new(Mutex::new(Figures::default()));
+        let stats = Arc::new(Mutex::new(StoreStats::default()));
         let mut rng = fastrand::Rng::new();
         let config = match self.config {
             config if config.has_incarnation() => config,
             config => config.incarnation(rng.u64(..)),
         };
         let driver = Driver {
-            machine: Host {
+            machine: StoreTask {
                 store: Store::new(config),
                 subscribed: false,
-                figures: Arc::clone(&figures),
+                stats: Arc::clone(&stats),
                 is_news: false,
             },
             link,
@@ -91,7 +91,7 @@ impl ServiceBuilder {
             clock: Clock::new(),
         };
         let task = tokio::spawn(driver.run());
-        StoreService { stop, status: status_of, figures, task, _commands: commands }
+        StoreService { stop, status: status_of, stats, task, _commands: commands }
     }
 }
 
@@ -122,8 +122,8 @@ impl StoreService {
 
     /// What the store holds and has done, as of its last step.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        *self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn stats(&self) -> StoreStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the store has stopped by itself, because its link failed for good.
@@ -146,17 +146,17 @@ impl StoreService {
 #[derive(Debug)]
 enum Never {}
 
-/// A store and its figures.
-struct Host {
+/// A store and its stats.
+struct StoreTask {
     store: Store,
     /// Whether requests arrive.
     subscribed: bool,
-    figures: Arc<Mutex<Figures>>,
+    stats: Arc<Mutex<StoreStats>>,
     /// Whether they may have moved since they were put there.
     is_news: bool,
 }
 
-impl Machine for Host {
+impl Machine for StoreTask {
     type Command = Never;
 
     fn connected(&mut self, _: Now, _: bool) {
@@ -233,12 +233,12 @@ impl Machine for Host {
         if !core::mem::take(&mut self.is_news) {
             return;
         }
-        let figures = Figures {
+        let stats = StoreStats {
             keys: self.store.len(),
             bytes: self.store.bytes(),
             watches: self.store.watches(),
             counters: *self.store.counters(),
         };
-        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 }

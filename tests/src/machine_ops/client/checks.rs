@@ -44,9 +44,9 @@ impl ClientRig {
 
     fn check_publish(&mut self, publish: &Publish) {
         let command = Command::decode(&publish.payload).expect("a request");
-        let observes = matches!(command.kind(), CommandKind::Observe | CommandKind::Unobserve);
+        let watches = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
         assert!(self.responses, "{command:?} before the response topic is subscribed");
-        assert!(self.notifications || !observes, "{command:?} before notifications are subscribed");
+        assert!(self.notifications || !watches, "{command:?} before notifications are subscribed");
         assert_eq!(publish.response_topic.as_deref(), Some(&*response_topic(ID)));
         assert!(publish.message_expiry.is_some_and(|seconds| seconds >= 1));
         let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
@@ -113,7 +113,7 @@ impl ClientRig {
             self.settle();
         }
         for (id, _) in self.watches.clone() {
-            self.client.unobserve(self.now, id);
+            self.client.unwatch(self.now, id);
         }
         for _ in 0..1_000 {
             self.drain();

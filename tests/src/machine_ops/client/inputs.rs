@@ -69,7 +69,7 @@ impl ClientRig {
 
     /// A message that belongs to nothing that this client asked.
     pub(super) fn stranger(&mut self, [topic, payload, version, kind, _]: Args) {
-        let own = NotificationTopic::new(ID, b"never observed").expect("short").to_string();
+        let own = NotificationTopic::new(ID, b"never watched").expect("short").to_string();
         let other = NotificationTopic::new("other", b"a").expect("short").to_string();
         let topics = [response_topic(ID), own, other, "elsewhere".into(), String::new()];
         let payload = match usize::from(payload) {

@@ -33,8 +33,8 @@ pub(super) fn request(
         b'S' => Command::Set { key, value, condition, expiry },
         b'D' => Command::Del { key },
         b'V' => Command::VDel { key, value },
-        b'K' => Command::Observe { key },
-        b'U' => Command::Unobserve { key },
+        b'K' => Command::Watch { key },
+        b'U' => Command::Unwatch { key },
         _ => Command::Get { key },
     };
     let mut ask = Ask::new(CLIENTS[usize::from(who & 3)], number, &command);

@@ -20,7 +20,7 @@ pub fn check(history: &History, wire: &Wire) -> Result<(), String> {
     }
     for (name, exchange) in &wire.exchanges {
         // Neither has an effect that a second time would add to; a duplicate may well find another value, or room now.
-        if matches!(exchange.kind, CommandKind::Get | CommandKind::Observe) {
+        if matches!(exchange.kind, CommandKind::Get | CommandKind::Watch) {
             continue;
         }
         if let Some((first, rest)) = exchange.replies.split_first()

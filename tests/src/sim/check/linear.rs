@@ -94,7 +94,7 @@ pub(super) struct Segment {
     pub(super) setter: Option<usize>,
     pub(super) value: Option<Bytes>,
     /// How many operations saw it.
-    pub(super) observers: usize,
+    pub(super) watchers: usize,
     /// The deletion that was answered with it.
     pub(super) remover: Option<usize>,
 }
@@ -189,7 +189,7 @@ fn chain(calls: &[Call]) -> Result<Vec<(Version, Segment)>, String> {
             }
             Does::See(Seen::Present { version, value, .. }) => {
                 let segment = chain.entry(version.clone()).or_default();
-                segment.observers += 1;
+                segment.watchers += 1;
                 if let Some(value) = value {
                     agree(&mut segment.value, value, version)?;
                 }

@@ -196,7 +196,7 @@ impl Search<'_> {
         let segment = config.register.and_then(|held| Some((held.seen, held.segment?)));
         segment.is_none_or(|(seen, at)| {
             let segment = &self.chain[at].1;
-            seen == segment.observers && segment.remover.is_none()
+            seen == segment.watchers && segment.remover.is_none()
         })
     }
 
@@ -226,7 +226,7 @@ impl Search<'_> {
         let held = config.register?;
         let segment = &self.chain[held.segment?].1;
         let call = segment.remover.filter(|call| config.pending.contains(call))?;
-        (held.seen == segment.observers).then_some(Step::Remove { call })
+        (held.seen == segment.watchers).then_some(Step::Remove { call })
     }
 
     /// The state after a step, if the step is possible.

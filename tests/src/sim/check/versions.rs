@@ -47,9 +47,9 @@ pub fn check(wire: &Wire) -> Result<(), String> {
 pub fn conformance(wire: &Wire, quota: bool) -> Result<(), String> {
     for (name, exchange) in &wire.exchanges {
         // The naive store keeps no registrations; what those do shows in what watches are told.
-        if matches!(exchange.kind, CommandKind::Observe | CommandKind::Unobserve) {
+        if matches!(exchange.kind, CommandKind::Watch | CommandKind::Unwatch) {
             let is_full = |reply: &&Answer| {
-                quota && exchange.kind == CommandKind::Observe && is_refused(&reply.payload)
+                quota && exchange.kind == CommandKind::Watch && is_refused(&reply.payload)
             };
             let plain = |reply: &&Answer| is_plain(&reply.payload) || is_full(reply);
             if let Some(reply) = exchange.replies.iter().find(|reply| !plain(reply)) {
@@ -66,12 +66,12 @@ pub fn conformance(wire: &Wire, quota: bool) -> Result<(), String> {
 }
 
 fn is_plain(payload: &Bytes) -> bool {
-    matches!(Reply::decode(payload, CommandKind::Unobserve), Ok(Reply::Done | Reply::NotObserved))
+    matches!(Reply::decode(payload, CommandKind::Unwatch), Ok(Reply::Done | Reply::NotWatched))
 }
 
 fn is_refused(payload: &Bytes) -> bool {
     let full = Reply::Error(ServiceError::Known(Refusal::QuotaExceeded));
-    Reply::decode(payload, CommandKind::Observe) == Ok(full)
+    Reply::decode(payload, CommandKind::Watch) == Ok(full)
 }
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl<'a> Follower<'a> {
                 Err("heard of another store without a gap".into())
             }
             What::Ready | What::Replaced => Ok(()),
-            What::Unobserved => {
+            What::Unwatched => {
                 self.stopped = true;
                 self.nothing_missing(note.after)
             }

@@ -71,7 +71,7 @@ fn a_watch_that_is_told_everything_is_good() {
         (16, What::Ready),
         (45, changed("c", 3)),
         (45, LIVE),
-        (50, What::Unobserved),
+        (50, What::Unwatched),
         (51, ENDED),
     ]));
 }
@@ -92,7 +92,7 @@ fn holes_are_noticed() {
         (45, LIVE)
     ]));
     assert!(!is_good(&[(11, changed("a", 1)), (11, LIVE), (41, changed("c", 3))]));
-    assert!(!is_good(&[(11, changed("a", 1)), (11, LIVE), (25, What::Unobserved), (26, ENDED)]));
+    assert!(!is_good(&[(11, changed("a", 1)), (11, LIVE), (25, What::Unwatched), (26, ENDED)]));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_end_is_up_to_date_and_live() {
     assert!(!is_good(&[(45, changed("c", 3)), (45, LIVE), (50, GAP)]));
     assert!(!is_good(&[(35, LIVE)]));
     assert!(!is_good(&[(50, ENDED)]));
-    assert!(!is_good(&[(50, What::Unobserved), (51, ENDED), (52, LIVE)]));
+    assert!(!is_good(&[(50, What::Unwatched), (51, ENDED), (52, LIVE)]));
 }
 
 #[test]

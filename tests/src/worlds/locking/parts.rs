@@ -71,7 +71,7 @@ pub struct Budget {
 #[derive(Clone, Debug)]
 pub(super) enum Up {
     Lock(Ticket, Command<Bytes>),
-    Observe,
+    Watch,
     /// A write to the protected key, the token that it was guarded with, and the one that it carries.
     Write(FencingToken, Option<FencingToken>),
 }
@@ -95,7 +95,7 @@ pub(super) struct Contender {
     pub(super) down: VecDeque<Down>,
     /// The request outstanding, and when it times out.
     pub(super) outstanding: Option<(Ticket, u64)>,
-    pub(super) observing: bool,
+    pub(super) watching: bool,
     /// The store that its client heard of last.
     pub(super) met: u64,
     /// The store that its lock was told of, beside outcomes.
@@ -135,7 +135,7 @@ impl Contender {
             up: VecDeque::new(),
             down: VecDeque::new(),
             outstanding: None,
-            observing: false,
+            watching: false,
             met: 0,
             news: 0,
             acquired_at: 0,

@@ -99,10 +99,10 @@ impl Link for Either {
         }
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         match self {
-            Self::Network(link) => link.offer(transmit),
-            Self::Process(link) => link.offer(transmit),
+            Self::Network(link) => link.try_send(transmit),
+            Self::Process(link) => link.try_send(transmit),
         }
     }
 
@@ -127,6 +127,6 @@ fn map<M, N>(event: LinkEvent<M>, wrap: impl FnOnce(M) -> N) -> LinkEvent<N> {
         LinkEvent::Published(token, reason) => LinkEvent::Published(token, reason),
         LinkEvent::Message(message) => LinkEvent::Message(wrap(message)),
         LinkEvent::ClientGone(client_id) => LinkEvent::ClientGone(client_id),
-        LinkEvent::Room => LinkEvent::Room,
+        LinkEvent::Writable => LinkEvent::Writable,
     }
 }

@@ -17,7 +17,7 @@ async fn a_claim_that_the_broker_contradicts_is_refused() {
         let forged = mallory.request_as(&["KEYNOTIFY", "k"], "alice", answers);
         let answer = mallory.answer(forged).await;
         assert_eq!(answer.payload, &b"-ERR not authorized\r\n"[..]);
-        assert_eq!(service.figures().watches, 0);
+        assert_eq!(service.stats().watches, 0);
         assert_eq!(mallory.ask(&["SET", "k", "v"]).await, &b"+OK\r\n"[..], "as itself it may");
     })
     .await;
@@ -33,7 +33,7 @@ async fn the_sender_of_a_request_cannot_be_forged() {
             statestore_proto::store::Store::new(statestore_proto::store::StoreConfig::new(1));
         store.handle_connected();
         while let Some(transmit) = store.poll_transmit() {
-            link.offer(transmit).expect("room");
+            link.try_send(transmit).expect("room");
         }
         let mut mallory = Raw::connect(&broker, "mallory").await;
         let mut request = mallory.request(&["GET", "k"]);
@@ -123,7 +123,7 @@ async fn a_client_in_the_process_keeps_to_the_same_rules() {
             .spawn(broker.link("inside"))
             .expect("a client id");
         let outside = client(&broker, "outside").await;
-        let mut changes = inside.observe("k").await.expect("an observation");
+        let mut changes = inside.watch("k").await.expect("a watch");
         assert_eq!(changes.next().await, Some(statestore_proto::client::WatchEvent::Live));
         let version = outside.set("k", "v").await.expect("a version");
         match changes.next().await {
@@ -136,7 +136,7 @@ async fn a_client_in_the_process_keeps_to_the_same_rules() {
         let mut other = Raw::connect(&broker, "inside").await;
         assert_eq!(other.ask(&["GET", "k"]).await, &b"$1\r\nv\r\n"[..]);
         assert!(inside.get("k").await.is_err());
-        while service.figures().watches > 0 {
+        while service.stats().watches > 0 {
             tokio::task::yield_now().await;
         }
     })

@@ -108,7 +108,7 @@ async fn a_client_that_does_not_read_hurts_nobody_else() {
         let writer = client(&broker, "writer").await;
         let mut written = 0;
         // Until its queue is full: then it is thrown out instead of missing something without knowing.
-        while service.figures().watches > 1 {
+        while service.stats().watches > 1 {
             writer.set("k", vec![b'v'; 100_000]).await.expect("the store goes on");
             reader.message().await;
             written += 1;
@@ -129,7 +129,7 @@ async fn subscribed(broker: &Broker) -> EmbeddedLink {
     let mut store = Store::new(StoreConfig::new(1));
     store.handle_connected();
     while let Some(transmit) = store.poll_transmit() {
-        link.offer(transmit).expect("room");
+        link.try_send(transmit).expect("room");
     }
     assert!(
         matches!(link.next(true).await, Ok(LinkEvent::Subscribed(_, reason)) if !reason.is_error())

@@ -17,7 +17,7 @@ async fn only_users_with_their_passwords_connect() {
         let mut users = Users::default();
         users.set("alice", "one").expect("a user");
         users.set("bob", "two").expect("a user");
-        // By way of the file.
+        // By route of the file.
         let users: Users = users.to_string().parse().expect("as it was written");
         let (broker, _service) = start(options().users(users)).await;
         let credentials = |user: &'static str, password: &'static str| {

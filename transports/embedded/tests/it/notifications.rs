@@ -127,7 +127,7 @@ async fn what_was_caused_before_a_stop_comes_before_its_answer() {
 
 /// Waits until the store knows of so many registrations.
 async fn watches(service: &StoreService, count: usize) {
-    while service.figures().watches != count {
+    while service.stats().watches != count {
         tokio::task::yield_now().await;
     }
 }
@@ -169,12 +169,12 @@ async fn a_takeover_ends_registrations_and_a_session_that_lives_on_does_not_keep
             let (mut second, connack) =
                 Raw::open(&broker, "client-id1", persistent).await.expect("it may");
             assert!(connack.session_present);
-            // At once, while the one that was taken over is still on its way out.
+            // At once, while the one that was taken over is still on its route out.
             watch(&mut second).await;
             set(&mut writer, "heard").await;
             assert_eq!(heard(&mut second).await, [notify("heard")]);
             first.ended().await;
-            assert_eq!(service.figures().watches, 1, "the older one's end ends nothing");
+            assert_eq!(service.stats().watches, 1, "the older one's end ends nothing");
             first = second;
         }
         drop(first);

@@ -71,7 +71,7 @@ async fn many_requests_at_once_are_answered() {
         while let Some(found) = calls.join_next().await {
             assert!(found.expect("an outcome").expect("an answer").is_some());
         }
-        assert_eq!(service.figures().keys, 512);
+        assert_eq!(service.stats().keys, 512);
     })
     .await;
 }
@@ -141,7 +141,7 @@ async fn requests_wait_while_a_store_restarts() {
         for call in calls {
             call.await.expect("an outcome").expect("a version");
         }
-        assert_eq!(service.figures().keys, 10);
+        assert_eq!(service.stats().keys, 10);
     })
     .await;
 }
@@ -175,7 +175,7 @@ async fn a_store_that_reads_slowly_leaves_requests_with_the_broker() {
         let subscribe = store.poll_transmit().expect("a subscription");
         let Transmit::Subscribe { filter, .. } = &subscribe else { panic!("{subscribe:?}") };
         let topic = filter.to_string();
-        link.offer(subscribe).expect("room");
+        link.try_send(subscribe).expect("room");
         assert!(matches!(link.next(true).await, Ok(LinkEvent::Subscribed(_, reason)) if !reason.is_error()));
 
         let _flood = flood(&broker, &topic, 3_000).await;
@@ -209,18 +209,18 @@ async fn a_store_learns_who_has_gone() {
     timely(async {
         let service = serve(broker.options("statestore").presence(true));
         let stays = client(broker.options("stays")).await;
-        let _kept = stays.observe("k").await.expect("an observation");
+        let _kept = stays.watch("k").await.expect("a watch");
         let goes = client(broker.options("two words")).await;
-        let mut observation = goes.observe("k").await.expect("an observation");
-        assert_eq!(observation.next().await, Some(WatchEvent::Live));
-        assert_eq!(service.figures().watches, 2);
+        let mut watch = goes.watch("k").await.expect("a watch");
+        assert_eq!(watch.next().await, Some(WatchEvent::Live));
+        assert_eq!(service.stats().watches, 2);
         goes.shutdown().await;
-        drop(observation);
-        while service.figures().watches != 1 {
+        drop(watch);
+        while service.stats().watches != 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         stays.set("k", "v").await.expect("a version");
-        assert_eq!(service.figures().watches, 1, "and who has stayed");
+        assert_eq!(service.stats().watches, 1, "and who has stayed");
     })
     .await;
 }
@@ -234,9 +234,9 @@ async fn what_belongs_to_others_is_taken_without_harm() {
         assert!(link.next(true).await.is_err(), "there is no connection yet");
         link.connect().await.expect("a connection");
         let id = std::sync::Arc::from("somebody");
-        assert!(link.offer(Transmit::Disconnect { client_id: id }).is_ok());
+        assert!(link.try_send(Transmit::Disconnect { client_id: id }).is_ok());
         let late = statestore_proto::mqtt::Delivery(7);
-        assert!(link.offer(Transmit::Acknowledge(late)).is_ok());
+        assert!(link.try_send(Transmit::Acknowledge(late)).is_ok());
         link.disconnect().await;
         assert!(link.next(true).await.is_err());
     })

@@ -119,7 +119,7 @@ async fn a_request_that_comes_again_gets_the_same_answer() {
         let again = answer(&mut peer).await;
         assert_eq!((again.payload, again.properties), (removed.payload, removed.properties));
         assert_eq!(acknowledged(&mut peer).await, 3);
-        assert_eq!(service.figures().keys, 0);
+        assert_eq!(service.stats().keys, 0);
     })
     .await;
 }
@@ -175,28 +175,28 @@ async fn acknowledgements(peer: &mut Peer) -> u16 {
 async fn messages_that_nobody_takes_stay_with_the_broker() {
     timely(async {
         let broker = Scripted::start().await;
-        for by_hand in [false, true] {
-            let options = broker.options("c1").receive_maximum(4).manual_acks(by_hand);
+        for manual_acks in [false, true] {
+            let options = broker.options("c1").receive_maximum(4).manual_acks(manual_acks);
             let mut link = RumqttcLink::for_client(options);
             let mut peer = idle(&mut link, &broker).await;
-            let count = if by_hand { 4 } else { 100 };
+            let count = if manual_acks { 4 } else { 100 };
             for id in 1..=count {
                 peer.deliver(numbered(set_if_absent("a", "k"), id, false)).await;
             }
             let mut acknowledged = acknowledgements(&mut peer).await;
             // What rumqttc reads at once it acknowledges at once: ten packets.
-            assert!(acknowledged <= if by_hand { 0 } else { 4 + 10 }, "{acknowledged}");
+            assert!(acknowledged <= if manual_acks { 0 } else { 4 + 10 }, "{acknowledged}");
             let piled_up = tokio::time::timeout(Duration::from_millis(50), link.next(false)).await;
-            assert_eq!(matches!(piled_up, Ok(Err(_))), !by_hand, "{piled_up:?}");
+            assert_eq!(matches!(piled_up, Ok(Err(_))), !manual_acks, "{piled_up:?}");
             for id in 1..=count {
                 let Ok(LinkEvent::Message(message)) = link.next(true).await else { panic!("one") };
                 assert_eq!(message.packet().pkid, id);
                 let incoming = message.as_incoming().expect("it can be read");
-                assert_eq!(incoming.delivery.is_some(), by_hand);
+                assert_eq!(incoming.delivery.is_some(), manual_acks);
                 if let Some(delivery) = incoming.delivery {
                     // Twice is once.
-                    assert!(link.offer(Transmit::Acknowledge(delivery)).is_ok());
-                    assert!(link.offer(Transmit::Acknowledge(delivery)).is_ok());
+                    assert!(link.try_send(Transmit::Acknowledge(delivery)).is_ok());
+                    assert!(link.try_send(Transmit::Acknowledge(delivery)).is_ok());
                 }
             }
             acknowledged += acknowledgements(&mut peer).await;
@@ -219,10 +219,10 @@ async fn acknowledgements_wait_for_those_of_earlier_messages() {
             deliveries.extend(message.as_incoming().and_then(|incoming| incoming.delivery));
         }
         for late in [2, 1] {
-            assert!(link.offer(Transmit::Acknowledge(deliveries[late])).is_ok());
+            assert!(link.try_send(Transmit::Acknowledge(deliveries[late])).is_ok());
         }
         assert_eq!(acknowledgements(&mut peer).await, 0);
-        assert!(link.offer(Transmit::Acknowledge(deliveries[0])).is_ok());
+        assert!(link.try_send(Transmit::Acknowledge(deliveries[0])).is_ok());
         for expected in [3, 1, 2] {
             assert_eq!(acknowledged(&mut peer).await, expected);
         }
@@ -233,9 +233,10 @@ async fn acknowledgements_wait_for_those_of_earlier_messages() {
         let mut peer = idle(&mut link, &broker).await;
         peer.deliver(numbered(set_if_absent("a", "k"), 3, true)).await;
         assert!(matches!(link.next(true).await, Ok(LinkEvent::Message(_))));
-        assert!(link.offer(Transmit::Acknowledge(deliveries[0])).is_ok());
+        assert!(link.try_send(Transmit::Acknowledge(deliveries[0])).is_ok());
         assert_eq!(acknowledgements(&mut peer).await, 0);
-        link.offer(Transmit::Disconnect { client_id: "offender".into() }).expect("it is counted");
+        link.try_send(Transmit::Disconnect { client_id: "offender".into() })
+            .expect("it is counted");
         tokio::spawn(peer.serve());
         link.disconnect().await;
     })

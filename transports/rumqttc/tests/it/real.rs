@@ -9,9 +9,7 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc, serve};
-use statestore_tokio::{
-    Error, Found, Link, LinkEvent, Observation, Removal, StateStore, StoreService,
-};
+use statestore_tokio::{Error, Found, Link, LinkEvent, Removal, StateStore, StoreService, Watch};
 use tokio::task::JoinSet;
 
 use statestore_tests::mosquitto::Mosquitto;
@@ -39,8 +37,8 @@ fn value(found: &Option<Found>) -> Option<&[u8]> {
     found.as_ref().map(|found| &found.value[..])
 }
 
-async fn changed(observation: &mut Observation) -> Option<Vec<u8>> {
-    match observation.next().await.expect("the observation goes on") {
+async fn changed(watch: &mut Watch) -> Option<Vec<u8>> {
+    match watch.next().await.expect("the watch goes on") {
         WatchEvent::Changed { value, .. } => value.map(|value| value.to_vec()),
         other => panic!("{other:?} instead of a change"),
     }
@@ -67,8 +65,8 @@ async fn every_command_works() {
         assert!(store.set("lock", "me").if_absent_or_equal().await.expect("an answer").is_some());
         assert_eq!(store.del("lock").await, Ok(true));
 
-        let figures = service.figures();
-        assert_eq!((figures.keys, figures.counters.strangers), (0, 0));
+        let stats = service.stats();
+        assert_eq!((stats.keys, stats.counters.strangers), (0, 0));
         store.shutdown().await;
         service.shutdown().await;
     })
@@ -97,12 +95,12 @@ async fn an_expired_key_is_told() {
     timely(async {
         let (_service, store) = both(&broker).await;
         let other = client(broker.options("c2")).await;
-        let mut observation = store.observe("k").await.expect("an observation");
-        assert_eq!(observation.next().await, Some(WatchEvent::Live));
+        let mut watch = store.watch("k").await.expect("a watch");
+        assert_eq!(watch.next().await, Some(WatchEvent::Live));
         let soon = Duration::from_millis(200);
         other.set("k", "v").expires_after(soon).await.expect("a version");
-        assert_eq!(changed(&mut observation).await.as_deref(), Some(&b"v"[..]));
-        assert_eq!(changed(&mut observation).await, None);
+        assert_eq!(changed(&mut watch).await.as_deref(), Some(&b"v"[..]));
+        assert_eq!(changed(&mut watch).await, None);
         assert_eq!(other.get("k").await, Ok(None));
     })
     .await;
@@ -125,7 +123,7 @@ async fn many_requests_at_once_are_answered() {
         while let Some(found) = calls.join_next().await {
             assert!(value(&found.expect("an outcome").expect("an answer")).is_some());
         }
-        assert_eq!(service.figures().keys, 512);
+        assert_eq!(service.stats().keys, 512);
     })
     .await;
 }
@@ -150,8 +148,8 @@ async fn one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn an_observation_outlives_the_broker() {
-    let Some(mut broker) = Mosquitto::start("an_observation_outlives_the_broker") else { return };
+async fn an_watch_outlives_the_broker() {
+    let Some(mut broker) = Mosquitto::start("an_watch_outlives_the_broker") else { return };
     timely(async {
         let _service = serve(broker.options("statestore"));
         // A watch that finds no store tries again after its time-out.
@@ -161,12 +159,12 @@ async fn an_observation_outlives_the_broker() {
             .expect("a client id");
         let other = client(broker.options("c2")).await;
         store.set("k", "before").await.expect("a version");
-        let mut observation = store.observe("k").await.expect("an observation");
-        assert_eq!(changed(&mut observation).await.as_deref(), Some(&b"before"[..]));
-        assert_eq!(observation.next().await, Some(WatchEvent::Live));
+        let mut watch = store.watch("k").await.expect("a watch");
+        assert_eq!(changed(&mut watch).await.as_deref(), Some(&b"before"[..]));
+        assert_eq!(watch.next().await, Some(WatchEvent::Live));
 
         assert!(broker.restart(), "it starts again");
-        assert_eq!(observation.next().await, Some(WatchEvent::Gap));
+        assert_eq!(watch.next().await, Some(WatchEvent::Gap));
         while other.set("k", "after").timeout(Duration::from_secs(1)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -179,7 +177,7 @@ async fn an_observation_outlives_the_broker() {
                 Some(_) => {}
             }
             let value = loop {
-                match observation.next().await.expect("it goes on") {
+                match watch.next().await.expect("it goes on") {
                     WatchEvent::Changed { value, .. } => break value,
                     WatchEvent::Live => live += 1,
                     other => panic!("{other:?}"),
@@ -314,7 +312,7 @@ async fn requests_wait_while_a_store_restarts() {
         for call in calls {
             call.await.expect("an outcome").expect("a version");
         }
-        assert_eq!(service.figures().keys, 10);
+        assert_eq!(service.stats().keys, 10);
     })
     .await;
 }
@@ -331,7 +329,7 @@ async fn what_a_store_did_not_answer_its_successor_does() {
         link.connect().await.expect("a connection");
         store.handle_connected();
         while let Some(transmit) = store.poll_transmit() {
-            link.offer(transmit).expect("room");
+            link.try_send(transmit).expect("room");
         }
         assert!(matches!(link.next(true).await, Ok(LinkEvent::Subscribed(_, reason)) if !reason.is_error()));
 
@@ -352,11 +350,11 @@ async fn what_a_store_did_not_answer_its_successor_does() {
             call.await.expect("an outcome").expect("a version");
         }
         assert!(link.next(true).await.is_err(), "the broker has closed the first connection");
-        assert_eq!(successor.figures().keys, 4);
+        assert_eq!(successor.stats().keys, 4);
         // An acknowledgement that belongs to the lost connection goes nowhere.
         link.connect().await.expect("a connection");
         let late = statestore_proto::mqtt::Delivery(1 << 18 | 1 << 16 | 1);
-        assert!(link.offer(Transmit::Acknowledge(late)).is_ok());
+        assert!(link.try_send(Transmit::Acknowledge(late)).is_ok());
         link.disconnect().await;
     })
     .await;
@@ -369,13 +367,13 @@ async fn a_store_learns_who_has_gone() {
     timely(async {
         let service = serve(broker.options("statestore").presence(true));
         let stays = client(broker.options("stays")).await;
-        let _kept = stays.observe("k").await.expect("an observation");
+        let _kept = stays.watch("k").await.expect("a watch");
         for end in ["goodbye", "takeover"] {
             let id = format!("two words {end}");
             let store = client(broker.options(&id)).await;
-            let mut observation = store.observe("k").await.expect("an observation");
-            assert_eq!(observation.next().await, Some(WatchEvent::Live));
-            assert_eq!(service.figures().watches, 2);
+            let mut watch = store.watch("k").await.expect("a watch");
+            assert_eq!(watch.next().await, Some(WatchEvent::Live));
+            assert_eq!(service.stats().watches, 2);
             match end {
                 "goodbye" => store.shutdown().await,
                 // Another with its client id, which watches nothing and goes without a word.
@@ -386,13 +384,13 @@ async fn a_store_learns_who_has_gone() {
                     store.shutdown().await;
                 }
             }
-            drop(observation);
-            while service.figures().watches != 1 {
+            drop(watch);
+            while service.stats().watches != 1 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
         stays.set("k", "v").await.expect("a version");
-        assert_eq!(service.figures().watches, 1, "and who has stayed");
+        assert_eq!(service.stats().watches, 1, "and who has stayed");
     })
     .await;
 }

@@ -27,12 +27,12 @@ pub(crate) fn del(client_id: &str, key: &'static str) -> Publish {
     command(client_id, Command::Del { key: Bytes::from_static(key.as_bytes()) })
 }
 
-/// What to send to observe a key.
-pub(crate) fn observe(client_id: &str, key: &'static str) -> Publish {
+/// What to send to watch a key.
+pub(crate) fn watch(client_id: &str, key: &'static str) -> Publish {
     let now = Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000));
     let mut client = Client::new(ClientConfig::new(client_id, [0; 8]).expect("a client id"));
     client.handle_connected(now, false);
-    client.observe(now, Bytes::from_static(key.as_bytes())).expect("room");
+    client.watch(now, Bytes::from_static(key.as_bytes())).expect("room");
     request(client, now)
 }
 

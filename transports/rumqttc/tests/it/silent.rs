@@ -12,7 +12,7 @@ use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::{Error, StateStore};
 use tokio::time::Instant;
 
-use crate::requests::{observe, set_if_absent};
+use crate::requests::{set_if_absent, watch};
 use crate::scripted::{Scripted, Welcome};
 use crate::{Connects, timely};
 
@@ -94,14 +94,14 @@ async fn a_notification_that_reaches_nobody_ends_the_watch() {
         let broker = Scripted::start().await;
         let service = serve(broker.options("statestore"));
         let mut peer = broker.welcome(Welcome::default()).await;
-        for (id, mut request) in (1..).zip([observe("gone", "k"), observe("stays", "l")]) {
+        for (id, mut request) in (1..).zip([watch("gone", "k"), watch("stays", "l")]) {
             request.pkid = id;
             peer.deliver(request).await;
             let answer = peer.publish().await;
             assert_eq!(answer.payload, &b"+OK\r\n"[..]);
             peer.puback(answer.pkid, 0).await;
         }
-        assert_eq!(service.figures().watches, 2);
+        assert_eq!(service.stats().watches, 2);
         for (id, key) in (3..).zip(["l", "k"]) {
             let mut request = set_if_absent(key, key);
             request.pkid = id;
@@ -116,31 +116,31 @@ async fn a_notification_that_reaches_nobody_ends_the_watch() {
                 answered |= !is_notification;
             }
         }
-        while service.figures().watches != 1 {
+        while service.stats().watches != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(service.figures().counters.watches_lost, 1);
+        assert_eq!(service.stats().counters.watches_lost, 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn observations_share_a_registration_over_a_real_broker_too() {
-    let test = "observations_share_a_registration_over_a_real_broker_too";
+async fn watches_share_a_registration_over_a_real_broker_too() {
+    let test = "watches_share_a_registration_over_a_real_broker_too";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let service = serve(broker.options("statestore"));
         service.connected().await.expect("the store connects");
         let store = connect(broker.options("c1")).expect("a client id");
-        let mut first = store.observe("k").await.expect("an observation");
+        let mut first = store.watch("k").await.expect("a watch");
         assert_eq!(first.next().await, Some(WatchEvent::Live));
-        let mut second = store.observe("k").await.expect("another");
+        let mut second = store.watch("k").await.expect("another");
         assert_eq!(second.next().await, Some(WatchEvent::Live));
         let version = store.set("k", "v").await.expect("a version");
         let change = WatchEvent::Changed { value: Some("v".into()), version: Some(version) };
         assert_eq!(first.next().await.as_ref(), Some(&change));
         assert_eq!(second.next().await, Some(change));
-        assert_eq!(service.figures().watches, 1);
+        assert_eq!(service.stats().watches, 1);
     })
     .await;
 }

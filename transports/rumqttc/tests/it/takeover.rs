@@ -109,7 +109,7 @@ async fn the_store_that_comes_last_serves_and_the_other_ends() {
         for at in 0..100_u32 {
             store.set(format!("key {at}"), "v").await.expect("a version");
         }
-        assert_eq!(second.figures().keys, 100, "it began with nothing and misses nothing");
+        assert_eq!(second.stats().keys, 100, "it began with nothing and misses nothing");
 
         let of_second = retained(&broker).await.expect("a claim");
         assert!(number(&of_second) > number(&of_first));
@@ -197,7 +197,7 @@ async fn a_store_that_may_not_claim_serves_all_the_same() {
         timely(async {
             let service = service(broker.options("statestore")).await;
             client(&broker).set("k", "v").await.expect("a version");
-            assert_eq!(service.figures().keys, 1, "{rule}");
+            assert_eq!(service.stats().keys, 1, "{rule}");
             service.shutdown().await;
         })
         .await;

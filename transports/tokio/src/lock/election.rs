@@ -7,7 +7,7 @@ use bytes::Bytes;
 use statestore_proto::lock::Holder;
 
 use super::guard::{LockGuard, LockLost};
-use super::{LeasedLock, LockError, LockObservation};
+use super::{HolderWatch, LeasedLock, LockError};
 use crate::error::Error;
 use crate::handle::StateStore;
 
@@ -77,9 +77,9 @@ impl Election {
     /// Who leads, as it changes.
     ///
     /// # Errors
-    /// As [`StateStore::observe`].
-    pub async fn observe(&self) -> Result<LockObservation, Error> {
-        self.lock.observe().await
+    /// As [`StateStore::watch`].
+    pub async fn watch(&self) -> Result<HolderWatch, Error> {
+        self.lock.watch().await
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::lock::{GiveUp, Loss};
+use statestore_proto::lock::{LossReason, NotAcquired};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::handle::StateStore;
 
 /// How a lock stands, as its keeper says.
 #[derive(Clone, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum LockStatus {
     Waiting,
     Held { token: FencingToken, until: Instant },
     Over(End),
@@ -23,8 +23,8 @@ pub(crate) enum Standing {
 /// How it came to its end.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    GaveUp(GiveUp),
-    Lost(Loss),
+    GaveUp(NotAcquired),
+    Lost(LossReason),
     Released { confirmed: bool },
     Closed(StoreClosed),
 }
@@ -35,7 +35,7 @@ pub(crate) enum End {
 pub enum LockLost {
     /// The lock is held no longer.
     #[error("the lock is lost: {0}")]
-    Lost(Loss),
+    Lost(LossReason),
     /// The handle is closed, so that nothing renews the lock.
     #[error("the lock is lost: {0}")]
     Closed(StoreClosed),
@@ -49,30 +49,26 @@ pub enum LockLost {
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     store: StateStore,
-    guardian: Guardian,
+    fence: Fence,
     stop: watch::Sender<bool>,
 }
 
 impl LockGuard {
-    pub(crate) const fn new(
-        store: StateStore,
-        guardian: Guardian,
-        stop: watch::Sender<bool>,
-    ) -> Self {
-        Self { store, guardian, stop }
+    pub(crate) const fn new(store: StateStore, fence: Fence, stop: watch::Sender<bool>) -> Self {
+        Self { store, fence, stop }
     }
 
     /// Whether the lock is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guardian.token().is_some()
+        self.fence.token().is_some()
     }
 
     /// Until when it is held unless it is renewed; `None` when it is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
-        match *self.guardian.standing.borrow() {
-            Standing::Held { until, .. } if Instant::now() < until => Some(until),
+        match *self.fence.status.borrow() {
+            LockStatus::Held { until, .. } if Instant::now() < until => Some(until),
             _ => None,
         }
     }
@@ -81,34 +77,34 @@ impl LockGuard {
     /// The writes of this guard carry it by themselves.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
-        self.guardian.token()
+        self.fence.token()
     }
 
     /// Waits until the lock is lost. Cancel safe.
     pub async fn lost(&self) -> LockLost {
-        match self.guardian.ended().await {
+        match self.fence.ended().await {
             End::Lost(loss) => LockLost::Lost(loss),
             End::Closed(closed) => LockLost::Closed(closed),
             // Neither happens to a guard that is there.
-            End::GaveUp(_) | End::Released { .. } => LockLost::Lost(Loss::Expired),
+            End::GaveUp(_) | End::Released { .. } => LockLost::Lost(LossReason::Expired),
         }
     }
 
     /// Stores a value under the lock. [`Error::LockLost`](crate::Error::LockLost) when the lock is held no longer, or the
     /// store refuses because a newer holder has written.
     pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Set<Version> {
-        self.store.set(key, value).guarded_by(self.guardian.clone())
+        self.store.set(key, value).guarded_by(self.fence.clone())
     }
 
     /// Removes a key under the lock, with errors as for [`set`](Self::set); whether it was there. The key's protection
     /// goes with it.
     pub fn del(&self, key: impl Into<Bytes>) -> Call<bool> {
-        self.store.del(key).guarded_by(self.guardian.clone())
+        self.store.del(key).guarded_by(self.fence.clone())
     }
 
     /// Removes a key under the lock if its value is `value`, with errors as for [`set`](Self::set).
     pub fn vdel(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Call<Removal> {
-        self.store.vdel(key, value).guarded_by(self.guardian.clone())
+        self.store.vdel(key, value).guarded_by(self.fence.clone())
     }
 
     /// Gives the lock back and waits for the store to say so, for the lease at most. Whether it did; otherwise the lease
@@ -118,7 +114,7 @@ impl LockGuard {
     /// [`LockLost`] when there was nothing left to give back.
     pub async fn release(self) -> Result<bool, LockLost> {
         let _ = self.stop.send(true);
-        match self.guardian.ended().await {
+        match self.fence.ended().await {
             End::Released { confirmed } => Ok(confirmed),
             End::Lost(loss) => Err(LockLost::Lost(loss)),
             End::Closed(closed) => Err(LockLost::Closed(closed)),
@@ -141,23 +137,23 @@ impl fmt::Debug for LockGuard {
 
 /// What guarded writes need of a lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Guardian {
-    standing: watch::Receiver<Standing>,
+pub(crate) struct Fence {
+    status: watch::Receiver<LockStatus>,
     fenced_out: mpsc::Sender<FencingToken>,
 }
 
-impl Guardian {
+impl Fence {
     pub(crate) const fn new(
-        standing: watch::Receiver<Standing>,
+        status: watch::Receiver<LockStatus>,
         fenced_out: mpsc::Sender<FencingToken>,
     ) -> Self {
-        Self { standing, fenced_out }
+        Self { status, fenced_out }
     }
 
     /// The newest token, while the lock is held, whether or not its keeper had time to say otherwise.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        match &*self.standing.borrow() {
-            Standing::Held { token, until } if Instant::now() < *until => Some(token.clone()),
+        match &*self.status.borrow() {
+            LockStatus::Held { token, until } if Instant::now() < *until => Some(token.clone()),
             _ => None,
         }
     }
@@ -174,22 +170,22 @@ impl Guardian {
     }
 
     /// Waits until the lock is held or over.
-    pub(crate) async fn decided(&self) -> Standing {
-        self.until(|standing| !matches!(standing, Standing::Waiting)).await
+    pub(crate) async fn decided(&self) -> LockStatus {
+        self.until(|status| !matches!(status, LockStatus::Waiting)).await
     }
 
     async fn ended(&self) -> End {
-        match self.until(|standing| matches!(standing, Standing::Over(_))).await {
-            Standing::Over(end) => end,
-            Standing::Waiting | Standing::Held { .. } => closed(),
+        match self.until(|status| matches!(status, LockStatus::Over(_))).await {
+            LockStatus::Over(end) => end,
+            LockStatus::Waiting | LockStatus::Held { .. } => closed(),
         }
     }
 
-    async fn until(&self, reached: impl FnMut(&Standing) -> bool) -> Standing {
-        let mut standing = self.standing.clone();
-        let reached = standing.wait_for(reached).await.map(|standing| standing.clone());
+    async fn until(&self, reached: impl FnMut(&LockStatus) -> bool) -> LockStatus {
+        let mut status = self.status.clone();
+        let reached = status.wait_for(reached).await.map(|status| status.clone());
         // Without its keeper, which ends with its runtime, nothing renews the lock.
-        reached.unwrap_or_else(|_| Standing::Over(closed()))
+        reached.unwrap_or_else(|_| LockStatus::Over(closed()))
     }
 }
 

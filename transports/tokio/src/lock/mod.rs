@@ -1,15 +1,15 @@
 //! Locks and elections for applications: what the machine of the core decides, a task of its own does.
 
-mod edit;
 mod election;
 mod guard;
-mod keeper;
-mod observation;
+mod holder_watch;
+mod task;
+mod update;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::lock::{GiveUp, Holder, LockConfig};
+use statestore_proto::lock::{Holder, LockConfig, NotAcquired};
 use tokio::sync::{mpsc, watch};
 
 use crate::call::found;
@@ -17,15 +17,15 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::handle::StateStore;
 
-pub use edit::Edit;
 pub use election::{Election, Leadership};
 pub use guard::{LockGuard, LockLost};
-pub use observation::LockObservation;
+pub use holder_watch::HolderWatch;
+pub use update::Update;
 
-pub(crate) use guard::Guardian;
+pub(crate) use guard::Fence;
 
-use guard::{End, Standing};
-use keeper::Keeper;
+use guard::{End, LockStatus};
+use task::LockTask;
 
 /// The lease when nothing else is said: short enough to wait for when a holder dies, long enough for renewals over a bad
 /// connection.
@@ -37,7 +37,7 @@ const LEASE: Duration = Duration::from_secs(10);
 pub enum LockError {
     /// The lock was not acquired. What an unanswered try may have taken all the same is given back.
     #[error("the lock was not acquired: {0}")]
-    NotAcquired(GiveUp),
+    NotAcquired(NotAcquired),
     /// Others changed the key of an edit again and again, without holding the lock.
     #[error("the key was changed again and again by others who do not hold the lock")]
     Contested,
@@ -155,7 +155,7 @@ impl LeasedLock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         match self.begin(true).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(LockError::NotAcquired(GiveUp::Taken)) => Ok(None),
+            Err(LockError::NotAcquired(NotAcquired::Taken)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -172,25 +172,25 @@ impl LeasedLock {
     /// Who holds the lock, as it changes.
     ///
     /// # Errors
-    /// As [`StateStore::observe`].
-    pub async fn observe(&self) -> Result<LockObservation, Error> {
-        Ok(LockObservation::new(self.store.observe(self.key.clone()).await?))
+    /// As [`StateStore::watch`].
+    pub async fn watch(&self) -> Result<HolderWatch, Error> {
+        Ok(HolderWatch::new(self.store.watch(self.key.clone()).await?))
     }
 
     async fn begin(&self, once: bool) -> Result<LockGuard, LockError> {
         let (stop, stopped) = watch::channel(false);
-        let (standing, standing_of) = watch::channel(Standing::Waiting);
+        let (status, standing_of) = watch::channel(LockStatus::Waiting);
         let (fenced_out, fencings) = mpsc::channel(1);
         let clock = Clock::new();
         let nonce = fastrand::Rng::new().u64(..).to_be_bytes();
-        let keeper = Keeper::new(self, self.config(nonce), clock, once);
-        tokio::spawn(keeper.run(standing, fencings, stopped));
-        let guardian = Guardian::new(standing_of, fenced_out);
+        let keeper = LockTask::new(self, self.config(nonce), clock, once);
+        tokio::spawn(keeper.run(status, fencings, stopped));
+        let fence = Fence::new(standing_of, fenced_out);
         // Dropped with the future it ends the try.
-        let guard = LockGuard::new(self.store.clone(), guardian.clone(), stop);
-        match guardian.decided().await {
-            Standing::Over(End::GaveUp(reason)) => Err(LockError::NotAcquired(reason)),
-            Standing::Over(End::Closed(closed)) => Err(Error::Closed(closed).into()),
+        let guard = LockGuard::new(self.store.clone(), fence.clone(), stop);
+        match fence.decided().await {
+            LockStatus::Over(End::GaveUp(reason)) => Err(LockError::NotAcquired(reason)),
+            LockStatus::Over(End::Closed(closed)) => Err(Error::Closed(closed).into()),
             _ => Ok(guard),
         }
     }

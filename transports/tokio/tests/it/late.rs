@@ -42,8 +42,8 @@ impl Link for Late {
         self.link.connect().await
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
-        self.link.offer(transmit)
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        self.link.try_send(transmit)
     }
 
     async fn next(&mut self, messages: bool) -> Result<LinkEvent<Waited>, LinkError> {
@@ -67,7 +67,7 @@ impl Link for Late {
                     return Ok(LinkEvent::Published(token, reason));
                 }
                 LinkEvent::ClientGone(client) => return Ok(LinkEvent::ClientGone(client)),
-                LinkEvent::Room => return Ok(LinkEvent::Room),
+                LinkEvent::Writable => return Ok(LinkEvent::Writable),
             }
         }
     }

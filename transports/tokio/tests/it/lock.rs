@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::lock::{GiveUp, Loss, Observed};
+use statestore_proto::lock::{HolderStatus, LossReason, NotAcquired};
 use statestore_tokio::{
-    Edit, Error, LeasedLock, LockError, LockGuard, LockLost, LockObservation, StateStore,
+    Error, HolderWatch, LeasedLock, LockError, LockGuard, LockLost, StateStore, Update,
 };
 use tokio::time::{Instant, sleep};
 
@@ -53,7 +53,7 @@ async fn one_holder_at_a_time_and_tokens_grow() {
     assert_eq!(lock(&a).holder().await.unwrap().expect("held").name(), b"second");
     drop(second);
     lock(&a).acquire().await.unwrap().release().await.unwrap();
-    assert_eq!((service.figures().keys, service.figures().watches), (0, 0), "nothing is left");
+    assert_eq!((service.stats().keys, service.stats().watches), (0, 0), "nothing is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +74,7 @@ async fn a_wait_has_an_end() {
     let (_broker, service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
     let (refused, took) = timed(lock(&b).wait(Duration::from_secs(3)).acquire()).await;
-    assert_eq!(refused.unwrap_err(), LockError::NotAcquired(GiveUp::Deadline));
+    assert_eq!(refused.unwrap_err(), LockError::NotAcquired(NotAcquired::Deadline));
     assert_eq!(took.as_secs(), 3);
     drop(guard);
     // A future that is dropped leaves nothing behind.
@@ -83,7 +83,7 @@ async fn a_wait_has_an_end() {
     assert!(given_up.is_err());
     assert_eq!(guard.release().await, Ok(true));
     sleep(LEASE).await;
-    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,11 +107,11 @@ async fn a_holder_whose_store_is_away_loses_the_lock_before_its_lease_is_over() 
     assert_eq!(until - Instant::now(), Duration::from_secs(9));
     broker.stop();
     let (lost, took) = timed(guard.lost()).await;
-    assert_eq!(lost, LockLost::Lost(Loss::Expired));
+    assert_eq!(lost, LockLost::Lost(LossReason::Expired));
     assert_eq!(took, Duration::from_secs(9));
     assert!(!guard.is_held() && guard.token().is_none());
     assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
-    assert_eq!(guard.release().await, Err(LockLost::Lost(Loss::Expired)));
+    assert_eq!(guard.release().await, Err(LockLost::Lost(LossReason::Expired)));
     broker.restart();
     assert!(lock(&b).acquire().await.unwrap().is_held());
 }
@@ -154,7 +154,7 @@ async fn a_write_that_is_fenced_out_loses_the_lock() {
     let newer = b.set("other", "lock").await.unwrap().to_fencing_token();
     b.set("valve", "shut").fencing_token(newer).await.unwrap();
     assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
-    assert_eq!(guard.lost().await, LockLost::Lost(Loss::FencedOut));
+    assert_eq!(guard.lost().await, LockLost::Lost(LossReason::FencedOut));
     assert_eq!(&b.get("valve").await.unwrap().unwrap().value[..], b"shut");
 }
 
@@ -163,7 +163,7 @@ async fn edits_do_not_lose_each_other() {
     let (_broker, service, a, b) = three().await;
     let add = |found: Option<statestore_tokio::Found>| {
         let old = found.map_or(0, |found| str::from_utf8(&found.value).unwrap().parse().unwrap());
-        Edit::Set((old + 1_u32).to_string().into())
+        Update::Set((old + 1_u32).to_string().into())
     };
     let edits: Vec<_> = [a.clone(), b]
         .into_iter()
@@ -175,17 +175,17 @@ async fn edits_do_not_lose_each_other() {
         assert!(edit.await.unwrap().unwrap().is_some());
     }
     assert_eq!(&a.get("count").await.unwrap().unwrap().value[..], b"20");
-    assert_eq!(lock(&a).edit("count", |_| Edit::Keep).await, Ok(None));
-    assert_eq!(lock(&a).edit("count", |_| Edit::Delete).await, Ok(None));
-    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+    assert_eq!(lock(&a).edit("count", |_| Update::Keep).await, Ok(None));
+    assert_eq!(lock(&a).edit("count", |_| Update::Delete).await, Ok(None));
+    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
 }
 
 /// What is told next of the leader: its name, or none.
-async fn leader(changes: &mut LockObservation) -> Option<String> {
+async fn leader(changes: &mut HolderWatch) -> Option<String> {
     match changes.next().await.expect("it goes on") {
-        Observed::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
-        Observed::Free => None,
-        Observed::Unknown => Some("?".to_owned()),
+        HolderStatus::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
+        HolderStatus::Free => None,
+        HolderStatus::Unknown => Some("?".to_owned()),
     }
 }
 
@@ -194,7 +194,7 @@ async fn one_leads_and_another_follows() {
     let (broker, _service, a, b) = three().await;
     let election =
         |store: &StateStore, name: &str| store.election("leader").name(name).lease(LEASE);
-    let mut changes = election(&b, "").observe().await.unwrap();
+    let mut changes = election(&b, "").watch().await.unwrap();
     assert_eq!(leader(&mut changes).await, None);
     assert_eq!(election(&a, "").leader().await, Ok(None));
     let one = election(&a, "one").campaign().await.unwrap();

@@ -12,7 +12,7 @@ async fn requests_are_told_on_both_sides_and_values_never() {
     let log = Log::listen();
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
-    let mut changes = store.observe("thermostat").await.expect("observe");
+    let mut changes = store.watch("thermostat").await.expect("watch");
     store.set("thermostat", SECRET).await.expect("set");
     assert!(store.get("thermostat").await.expect("get").is_some());
     assert!(store.set("thermostat", SECRET).if_absent().await.expect("an answer").is_none());

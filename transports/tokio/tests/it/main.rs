@@ -1,13 +1,13 @@
 //! The handles over the loopback, in simulated time.
 
-mod edit;
 mod late;
 mod lock;
 mod log;
-mod observers;
 mod replaced;
 mod requests;
 mod slow;
+mod update;
+mod watchers;
 
 use statestore_loopback::Hub;
 use statestore_tokio::{Link, StateStore, StoreService};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
-use statestore_proto::lock::Loss;
-use statestore_tokio::{Error, LockLost, Observation, StateStore};
+use statestore_proto::lock::LossReason;
+use statestore_tokio::{Error, LockLost, StateStore, Watch};
 use tokio::time::{Instant, timeout};
 
 use super::{client, service};
@@ -24,7 +24,7 @@ async fn replaced<T>(with: impl AsyncFnOnce(&StateStore) -> T) -> (StateStore, T
     (store, had, Instant::now())
 }
 
-async fn next(changes: &mut Observation) -> WatchEvent {
+async fn next(changes: &mut Watch) -> WatchEvent {
     changes.next().await.expect("it goes on")
 }
 
@@ -39,7 +39,7 @@ async fn every_lock_of_a_handle_is_lost_at_the_first_answer_of_another_store() {
     assert_eq!(store.get("whatever").await, Ok(None));
     for guard in [&one, &two] {
         let lost = timeout(Duration::from_secs(1), guard.lost()).await;
-        assert_eq!(lost, Ok(LockLost::Lost(Loss::StoreReplaced)));
+        assert_eq!(lost, Ok(LockLost::Lost(LossReason::StoreReplaced)));
         assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
     }
     assert!(when.elapsed() < Duration::from_secs(1));
@@ -50,16 +50,16 @@ async fn every_lock_of_a_handle_is_lost_at_the_first_answer_of_another_store() {
 async fn a_lock_that_nobody_asks_about_is_lost_at_its_renewal() {
     let (_store, guard, when) =
         replaced(async |store: &StateStore| store.lock("one").acquire().await.unwrap()).await;
-    assert_eq!(guard.lost().await, LockLost::Lost(Loss::StoreReplaced));
+    assert_eq!(guard.lost().await, LockLost::Lost(LossReason::StoreReplaced));
     let after = when.elapsed();
     assert!(after < Duration::from_secs(4), "{after:?} of a lease of ten seconds");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observation_tells_a_gap_and_what_the_other_store_has() {
+async fn an_watch_tells_a_gap_and_what_the_other_store_has() {
     let (store, mut changes, _) = replaced(async |store: &StateStore| {
         store.set("k", "v").await.unwrap();
-        let mut changes = store.observe("k").await.unwrap();
+        let mut changes = store.watch("k").await.unwrap();
         assert!(matches!(next(&mut changes).await, WatchEvent::Changed { value: Some(_), .. }));
         assert_eq!(next(&mut changes).await, WatchEvent::Live);
         changes

@@ -48,7 +48,7 @@ async fn a_request_that_waited_past_its_expiry_is_dropped() {
     let hasty = store.set("hasty", "v").timeout(Duration::from_secs(1)).await;
     assert!(hasty.is_err());
     store.set("patient", "v").timeout(Duration::from_secs(2)).await.expect("it waited less");
-    let figures = service.figures();
-    assert_eq!((figures.keys, figures.counters.expired_requests), (1, 1));
-    assert_eq!((figures.counters.executed(), figures.counters.dropped()), (1, 1));
+    let stats = service.stats();
+    assert_eq!((stats.keys, stats.counters.expired_requests), (1, 1));
+    assert_eq!((stats.counters.executed(), stats.counters.dropped()), (1, 1));
 }

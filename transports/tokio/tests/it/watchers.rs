@@ -1,59 +1,59 @@
-//! Several observations of one key by one handle.
+//! Several watches of one key by one handle.
 
 use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
 use statestore_proto::message::CommandKind;
-use statestore_tokio::{Observation, StoreService};
+use statestore_tokio::{StoreService, Watch};
 
 use crate::both;
 
 /// Longer than anything here takes.
 const SOON: Duration = Duration::from_secs(5);
 
-async fn next(observation: &mut Observation) -> WatchEvent {
-    let event = tokio::time::timeout(SOON, observation.next()).await.expect("something is told");
+async fn next(watch: &mut Watch) -> WatchEvent {
+    let event = tokio::time::timeout(SOON, watch.next()).await.expect("something is told");
     event.expect("it goes on")
 }
 
 /// The value that the next event tells; a text for other events.
-async fn told(observation: &mut Observation) -> String {
-    match next(observation).await {
+async fn told(watch: &mut Watch) -> String {
+    match next(watch).await {
         WatchEvent::Changed { value: Some(value), .. } => value.escape_ascii().to_string(),
         WatchEvent::Changed { value: None, .. } => "none".into(),
         other => format!("{other:?}"),
     }
 }
 
-async fn is_silent(observation: &mut Observation) -> bool {
-    tokio::time::timeout(SOON, observation.next()).await.is_err()
+async fn is_silent(watch: &mut Watch) -> bool {
+    tokio::time::timeout(SOON, watch.next()).await.is_err()
 }
 
 fn registrations(service: &StoreService) -> (u64, u64, usize) {
-    let figures = service.figures();
-    let applied = |verb| figures.counters.of(verb).applied;
-    (applied(CommandKind::Observe), applied(CommandKind::Unobserve), figures.watches)
+    let stats = service.stats();
+    let applied = |verb| stats.counters.of(verb).applied;
+    (applied(CommandKind::Watch), applied(CommandKind::Unwatch), stats.watches)
 }
 
 #[tokio::test(start_paused = true)]
-async fn observations_of_one_key_share_one_registration() {
+async fn watches_of_one_key_share_one_registration() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
-    let mut first = store.observe("k").await.expect("observe");
+    let mut first = store.watch("k").await.expect("watch");
     assert_eq!(told(&mut first).await, "Live");
-    let mut second = store.observe("k").await.expect("observe");
+    let mut second = store.watch("k").await.expect("watch");
     assert_eq!(told(&mut second).await, "Live", "there is no value");
     store.set("k", "1").await.expect("set");
-    let mut third = store.observe("k").await.expect("observe");
+    let mut third = store.watch("k").await.expect("watch");
     assert_eq!([told(&mut third).await, told(&mut third).await], ["1", "Live"]);
     store.set("k", "2").await.expect("set");
     store.del("k").await.expect("del");
-    for observation in [&mut first, &mut second] {
-        assert_eq!(told(observation).await, "1");
+    for watch in [&mut first, &mut second] {
+        assert_eq!(told(watch).await, "1");
     }
-    for observation in [&mut first, &mut second, &mut third] {
-        assert_eq!([told(observation).await, told(observation).await], ["2", "none"]);
+    for watch in [&mut first, &mut second, &mut third] {
+        assert_eq!([told(watch).await, told(watch).await], ["2", "none"]);
     }
     assert_eq!(registrations(&service), (1, 0, 1));
 
@@ -65,7 +65,7 @@ async fn observations_of_one_key_share_one_registration() {
     store.get("k").await.expect("an answer");
     assert_eq!(registrations(&service), (1, 1, 0), "the last one does");
 
-    let mut again = store.observe("k").await.expect("observe");
+    let mut again = store.watch("k").await.expect("watch");
     assert_eq!([told(&mut again).await, told(&mut again).await], ["3", "Live"]);
     assert_eq!(registrations(&service), (2, 1, 1));
 }
@@ -74,10 +74,10 @@ async fn observations_of_one_key_share_one_registration() {
 async fn one_that_is_dropped_at_once_leaves_the_other_alone() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
-    let mut kept = store.observe("k").await.expect("observe");
-    drop(store.observe("k").await.expect("observe"));
+    let mut kept = store.watch("k").await.expect("watch");
+    drop(store.watch("k").await.expect("watch"));
     // Given up before it was told.
-    drop(tokio::time::timeout(Duration::ZERO, store.observe("k")).await);
+    drop(tokio::time::timeout(Duration::ZERO, store.watch("k")).await);
     assert_eq!(told(&mut kept).await, "Live");
     store.set("k", "v").await.expect("set");
     assert_eq!(told(&mut kept).await, "v");
@@ -88,8 +88,8 @@ async fn one_that_is_dropped_at_once_leaves_the_other_alone() {
 async fn one_that_lags_is_told_a_gap_and_the_others_are_not() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
-    let mut lazy = store.observe("k").await.expect("observe");
-    let mut eager = store.observe("k").await.expect("observe");
+    let mut lazy = store.watch("k").await.expect("watch");
+    let mut eager = store.watch("k").await.expect("watch");
     assert_eq!(told(&mut eager).await, "Live");
     for number in 0..400 {
         store.set("k", number.to_string()).await.expect("set");
@@ -107,7 +107,7 @@ async fn one_that_lags_is_told_a_gap_and_the_others_are_not() {
     assert_eq!(registrations(&service), (1, 0, 1));
     assert!(is_silent(&mut eager).await && is_silent(&mut lazy).await);
     assert_eq!(
-        service.figures().counters.of(CommandKind::Get).executed(),
+        service.stats().counters.of(CommandKind::Get).executed(),
         1,
         "nothing is read again"
     );
@@ -117,7 +117,7 @@ async fn one_that_lags_is_told_a_gap_and_the_others_are_not() {
 async fn one_that_takes_the_rest_while_changes_go_on_catches_up() {
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
-    let mut observation = store.observe("k").await.expect("observe");
+    let mut watch = store.watch("k").await.expect("watch");
     let writes = tokio::spawn(async move {
         for number in 0..2_000 {
             store.set("k", number.to_string()).await.expect("set");
@@ -127,7 +127,7 @@ async fn one_that_takes_the_rest_while_changes_go_on_catches_up() {
     // It takes one of what is told for each that it leaves.
     let (mut last, mut gaps, mut live) = (None, 0, false);
     while last.as_deref() != Some("1999") || !live {
-        match told(&mut observation).await.as_str() {
+        match told(&mut watch).await.as_str() {
             "Gap" => (gaps, live) = (gaps + 1, false),
             "Live" => live = true,
             value => last = Some(value.to_owned()),
@@ -145,19 +145,19 @@ async fn all_are_told_of_a_lost_connection_and_of_its_end() {
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
     store.set("k", "1").await.expect("set");
-    let mut first = store.observe("k").await.expect("observe");
+    let mut first = store.watch("k").await.expect("watch");
     assert_eq!([told(&mut first).await, told(&mut first).await], ["1", "Live"]);
     broker.stop();
     assert_eq!(told(&mut first).await, "Gap");
-    let mut second = store.observe("k").await.expect("observe");
+    let mut second = store.watch("k").await.expect("watch");
     assert_eq!([told(&mut second).await, told(&mut second).await], ["1", "Gap"]);
     broker.restart();
-    for observation in [&mut first, &mut second] {
-        assert_eq!(told(observation).await, "Live", "the value has not moved");
+    for watch in [&mut first, &mut second] {
+        assert_eq!(told(watch).await, "Live", "the value has not moved");
     }
     store.clone().shutdown().await;
-    for observation in [&mut first, &mut second] {
-        assert_eq!(told(observation).await, "Gap");
-        assert_eq!(observation.next().await, None);
+    for watch in [&mut first, &mut second] {
+        assert_eq!(told(watch).await, "Gap");
+        assert_eq!(watch.next().await, None);
     }
 }

@@ -6,33 +6,33 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use statestore_proto::client::WatchEvent;
-use statestore_proto::lock::{Holder, Observed};
+use statestore_proto::lock::{Holder, HolderStatus};
 
-use crate::observation::Observation;
+use crate::watch::Watch;
 
 /// A stream of who holds a lock or leads an election, without the renewals. It begins with the holder of now, or that
-/// there is none; at a gap of the [`Observation`] underneath, as after a lost connection, it says [`Observed::Unknown`]
+/// there is none; at a gap of the [`Watch`] underneath, as after a lost connection, it says [`HolderStatus::Unknown`]
 /// until it is known again. It ends as that does.
-pub struct LockObservation {
-    observation: Observation,
+pub struct HolderWatch {
+    watch: Watch,
     holder: Option<Holder>,
     live: bool,
-    told: Option<Observed>,
+    told: Option<HolderStatus>,
 }
 
-impl LockObservation {
-    pub(crate) const fn new(observation: Observation) -> Self {
-        Self { observation, holder: None, live: false, told: None }
+impl HolderWatch {
+    pub(crate) const fn new(watch: Watch) -> Self {
+        Self { watch, holder: None, live: false, told: None }
     }
 
     /// What is known next; `None` when it is over. Cancel safe.
-    pub async fn next(&mut self) -> Option<Observed> {
+    pub async fn next(&mut self) -> Option<HolderStatus> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Observed>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<HolderStatus>> {
         loop {
-            let Some(event) = ready!(self.observation.poll(context)) else {
+            let Some(event) = ready!(self.watch.poll(context)) else {
                 return Poll::Ready(None);
             };
             match event {
@@ -45,9 +45,9 @@ impl LockObservation {
             let seen = match &self.holder {
                 // It is not over before it has begun: the first holder is told when it is known to be current.
                 _ if !self.live && self.told.is_none() => continue,
-                _ if !self.live => Observed::Unknown,
-                Some(holder) => Observed::Held(holder.clone()),
-                None => Observed::Free,
+                _ if !self.live => HolderStatus::Unknown,
+                Some(holder) => HolderStatus::Held(holder.clone()),
+                None => HolderStatus::Free,
             };
             let is_news = !self.told.as_ref().is_some_and(|told| is_same(told, &seen));
             self.told = Some(seen.clone());
@@ -59,23 +59,23 @@ impl LockObservation {
 }
 
 /// A renewal has another version and is the same holding.
-fn is_same(told: &Observed, seen: &Observed) -> bool {
+fn is_same(told: &HolderStatus, seen: &HolderStatus) -> bool {
     match (told, seen) {
-        (Observed::Held(told), Observed::Held(seen)) => told.value() == seen.value(),
+        (HolderStatus::Held(told), HolderStatus::Held(seen)) => told.value() == seen.value(),
         _ => told == seen,
     }
 }
 
-impl Stream for LockObservation {
-    type Item = Observed;
+impl Stream for HolderWatch {
+    type Item = HolderStatus;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Observed>> {
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<HolderStatus>> {
         self.get_mut().poll(context)
     }
 }
 
-impl fmt::Debug for LockObservation {
+impl fmt::Debug for HolderWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockObservation").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("HolderWatch").field("told", &self.told).finish_non_exhaustive()
     }
 }

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 use statestore_proto::client::WatchEvent;
 
-use crate::application::Ask;
+use crate::client_task::Op;
 use crate::handle::StateStore;
-use crate::observers::Started;
+use crate::watchers::Started;
 
 /// A stream of what happens to one key.
 ///
@@ -22,15 +22,15 @@ use crate::observers::Started;
 /// [`renew_watches`](statestore_proto::client::ClientConfig::renew_watches). The stream ends after
 /// [`WatchEvent::Ended`], or when the handle is shut down. Dropping it ends it.
 ///
-/// A key may be observed more than once by one handle. All such observations share one registration with the store, which
+/// A key may be watched more than once by one handle. All such watches share one registration with the store, which
 /// ends with the last of them; each has a queue of its own, so one that is not polled holds up none of the others. One
 /// that joins while the connection is lost begins with the value known last, and a gap.
-pub struct Observation {
+pub struct Watch {
     started: Started,
     store: StateStore,
 }
 
-impl Observation {
+impl Watch {
     pub(crate) const fn new(started: Started, store: StateStore) -> Self {
         Self { started, store }
     }
@@ -45,13 +45,13 @@ impl Observation {
         if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {
             // All that was not lost has been taken. Where there is no room for this, what takes the room wakes the
             // drive loop just as well.
-            let _ = self.store.shared.commands.try_send(Ask::CatchUp);
+            let _ = self.store.shared.commands.try_send(Op::CatchUp);
         }
         polled
     }
 }
 
-impl Stream for Observation {
+impl Stream for Watch {
     type Item = WatchEvent;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
@@ -59,15 +59,15 @@ impl Stream for Observation {
     }
 }
 
-impl Drop for Observation {
+impl Drop for Watch {
     fn drop(&mut self) {
         // When there is no room the next change finds nobody and ends the watch.
-        let _ = self.store.shared.commands.try_send(Ask::Unobserve { id: self.started.id });
+        let _ = self.store.shared.commands.try_send(Op::Unwatch { id: self.started.id });
     }
 }
 
-impl fmt::Debug for Observation {
+impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observation").field("id", &self.started.id).finish_non_exhaustive()
+        f.debug_struct("Watch").field("id", &self.started.id).finish_non_exhaustive()
     }
 }

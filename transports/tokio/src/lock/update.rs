@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// What to make of a key.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Edit {
+pub enum Update {
     /// It gets this value.
     Set(Bytes),
     /// It is removed, and its protection by tokens with it.
@@ -18,7 +18,7 @@ pub enum Edit {
     Keep,
 }
 
-impl std::fmt::Debug for Edit {
+impl std::fmt::Debug for Update {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Set(value) => write!(f, "Set(<{} bytes>)", value.len()),
@@ -58,7 +58,7 @@ impl LeasedLock {
     /// ```
     /// # use statestore_loopback::Hub;
     /// # use statestore_tokio::{StateStore, StoreService};
-    /// use statestore_tokio::Edit;
+    /// use statestore_tokio::Update;
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let broker = Hub::new();
@@ -68,7 +68,7 @@ impl LeasedLock {
     /// store.lock("locks/log").edit("log", |found| {
     ///     let mut log = found.map(|found| found.value.to_vec()).unwrap_or_default();
     ///     log.extend(b"boiler on\n");
-    ///     Edit::Set(log.into())
+    ///     Update::Set(log.into())
     /// }).await?;
     /// # Ok(())
     /// # }
@@ -80,7 +80,7 @@ impl LeasedLock {
     pub async fn edit(
         &self,
         key: impl Into<Bytes>,
-        mut change: impl FnMut(Option<Found>) -> Edit,
+        mut change: impl FnMut(Option<Found>) -> Update,
     ) -> Result<Option<Version>, LockError> {
         let key = key.into();
         let guard = self.acquire().await?;
@@ -104,22 +104,22 @@ async fn write(
     guard: &LockGuard,
     key: &Bytes,
     before: Option<Bytes>,
-    edit: Edit,
+    edit: Update,
 ) -> Result<Round, Error> {
     let key = key.clone();
     Ok(match (before, edit) {
-        (_, Edit::Keep) | (None, Edit::Delete) => Round::Done(None),
-        (None, Edit::Set(value)) => match guard.set(key, value).if_absent().await? {
+        (_, Update::Keep) | (None, Update::Delete) => Round::Done(None),
+        (None, Update::Set(value)) => match guard.set(key, value).if_absent().await? {
             Some(version) => Round::Done(Some(version)),
             None => Round::Changed,
         },
-        (Some(before), Edit::Set(value)) => {
+        (Some(before), Update::Set(value)) => {
             match guard.set(key.clone(), before).if_absent_or_equal().await? {
                 Some(_) => Round::Done(Some(guard.set(key, value).await?)),
                 None => Round::Changed,
             }
         }
-        (Some(before), Edit::Delete) => match guard.vdel(key, before).await? {
+        (Some(before), Update::Delete) => match guard.vdel(key, before).await? {
             Removal::Removed | Removal::Absent => Round::Done(None),
             Removal::Different => Round::Changed,
         },

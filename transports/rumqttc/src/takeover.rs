@@ -45,7 +45,7 @@ impl fmt::Display for Claim {
 
 /// One store, from its first connection to its last.
 #[derive(Debug)]
-pub(crate) struct Claimant {
+pub(crate) struct Takeover {
     client_id: String,
     topic: String,
     instance: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Claimant {
     found: Option<Claim>,
 }
 
-impl Claimant {
+impl Takeover {
     /// `None` for a client id that the broker is to choose, or that no topic can name.
     pub(crate) fn new(client_id: String, instance: u64) -> Option<Self> {
         let topic = format!("clients/{client_id}/services/statestore/instance");

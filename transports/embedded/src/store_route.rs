@@ -1,4 +1,4 @@
-//! The way to the store: its lane, what waits behind that, and the news of clients that have gone.
+//! The route to the store: its lane, what waits behind that, and the news of clients that have gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,17 +22,17 @@ const MISSED_MAX: usize = 10_000;
 
 /// Who is connected, and how to reach the store.
 #[derive(Debug, Default)]
-pub(crate) struct Inlet {
-    way: watch::Sender<Option<Way>>,
+pub(crate) struct StoreRoute {
+    route: watch::Sender<Option<Route>>,
     /// Connections of each client id: for a moment there are two when one takes over.
     connected: Mutex<BTreeMap<Arc<str>, usize>>,
     /// Who has gone while no store could be told.
     missed: Mutex<BTreeSet<Arc<str>>>,
 }
 
-/// The way to one session of the store.
+/// The route to one session of the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     pub(crate) lane: mpsc::Sender<RoutableMessage>,
     pub(crate) queue: QueueHandle,
     /// Told when the queue was emptied.
@@ -41,21 +41,21 @@ pub(crate) struct Way {
     pub(crate) is_subscribed: bool,
 }
 
-impl Inlet {
+impl StoreRoute {
     /// Leads to a new session of the store, and gives the clients of whose end it has not heard.
-    pub(crate) fn open(&self, way: Way) -> BTreeSet<Arc<str>> {
-        self.way.send_replace(Some(way));
+    pub(crate) fn open(&self, route: Route) -> BTreeSet<Arc<str>> {
+        self.route.send_replace(Some(route));
         std::mem::take(&mut *lock(&self.missed))
     }
 
     /// Leads nowhere until there is another session: requests wait for that.
     pub(crate) fn close(&self) {
-        self.way.send_replace(None);
+        self.route.send_replace(None);
     }
 
     pub(crate) fn subscribed(&self) {
-        self.way.send_modify(|way| {
-            way.iter_mut().for_each(|way| way.is_subscribed = true);
+        self.route.send_modify(|route| {
+            route.iter_mut().for_each(|route| route.is_subscribed = true);
         });
     }
 
@@ -81,8 +81,8 @@ impl Inlet {
 
     /// Tells the store that a client has gone, after everything that it has sent and before what it sends next.
     pub(crate) async fn tell_gone(&self, client_id: &str) {
-        let way = self.way.borrow().clone();
-        let Some(Way { lane, queue, .. }) = way else { return self.missed(client_id.into()) };
+        let route = self.route.borrow().clone();
+        let Some(Route { lane, queue, .. }) = route else { return self.missed(client_id.into()) };
         let publish = PublishPacket::new(client_id, Bytes::new(), QoS::AtLeastOnce);
         // As the router does it: what is behind the lane stays behind it.
         if queue.behind() && !lane.is_closed() {
@@ -106,14 +106,21 @@ impl Inlet {
     /// Waits for a store, and while requests wait behind the lane, where the router would drop the oldest when there
     /// are too many. Whether one more may come.
     pub(crate) async fn admit(&self) -> bool {
-        if self.way.borrow().as_ref().is_some_and(|way| way.is_open() && !way.queue.behind()) {
+        if self
+            .route
+            .borrow()
+            .as_ref()
+            .is_some_and(|route| route.is_open() && !route.queue.behind())
+        {
             return true;
         }
-        let mut ways = self.way.subscribe();
+        let mut routes = self.route.subscribe();
         let room = async {
             loop {
-                let open = ways.wait_for(|way| way.as_ref().is_some_and(Way::is_open)).await;
-                let Some(Way { queue, emptied, .. }) = open.ok().and_then(|way| way.clone()) else {
+                let open =
+                    routes.wait_for(|route| route.as_ref().is_some_and(Route::is_open)).await;
+                let Some(Route { queue, emptied, .. }) = open.ok().and_then(|route| route.clone())
+                else {
                     return;
                 };
                 let told = emptied.notified();
@@ -127,7 +134,7 @@ impl Inlet {
     }
 }
 
-impl Way {
+impl Route {
     fn is_open(&self) -> bool {
         self.is_subscribed && !self.lane.is_closed()
     }
@@ -148,12 +155,12 @@ mod tests {
 
     #[test]
     fn a_client_has_gone_with_its_last_connection() {
-        let inlet = Inlet::default();
-        assert!(!inlet.enter("a"));
-        assert!(inlet.enter("a"), "a takeover");
-        assert!(!inlet.leave("a"), "the older one");
-        assert!(inlet.leave("a"));
-        assert!(!inlet.leave("a"), "it was told already");
-        assert!(!inlet.enter("a"));
+        let store_route = StoreRoute::default();
+        assert!(!store_route.enter("a"));
+        assert!(store_route.enter("a"), "a takeover");
+        assert!(!store_route.leave("a"), "the older one");
+        assert!(store_route.leave("a"));
+        assert!(!store_route.leave("a"), "it was told already");
+        assert!(!store_route.enter("a"));
     }
 }

@@ -12,16 +12,16 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, debug_span, warn};
 
 use super::LeasedLock;
-use super::guard::{End, Standing};
+use super::guard::{End, LockStatus};
 use crate::clock::Clock;
 use crate::error::{Error, StoreClosed};
 use crate::handle::StateStore;
-use crate::observation::Observation;
+use crate::watch::Watch;
 
 type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A lock and what it has outstanding.
-pub(super) struct Keeper {
+pub(super) struct LockTask {
     lock: Lock,
     store: StateStore,
     clock: Clock,
@@ -34,14 +34,14 @@ pub(super) struct Keeper {
 /// How far the watch of the key is.
 enum Watching {
     Off,
-    Starting(Task<Result<Observation, Error>>),
-    On(Observation),
+    Starting(Task<Result<Watch, Error>>),
+    On(Watch),
 }
 
 /// What happened.
 enum News {
     Outcome(Ticket, Result<Outcome, Error>),
-    Watching(Result<Observation, Error>),
+    Watching(Result<Watch, Error>),
     Watch(Option<WatchEvent>),
     FencedOut(FencingToken),
     /// Another store has taken the place of the one before.
@@ -50,7 +50,7 @@ enum News {
     Time,
 }
 
-impl Keeper {
+impl LockTask {
     /// The task of a lock that is wanted from now on.
     pub(super) fn new(wanted: &LeasedLock, config: LockConfig, clock: Clock, once: bool) -> Self {
         let mut lock = Lock::new(config);
@@ -70,14 +70,14 @@ impl Keeper {
     /// Runs until the lock is over and leaves nothing behind.
     pub(super) async fn run(
         mut self,
-        standing: watch::Sender<Standing>,
+        status: watch::Sender<LockStatus>,
         mut fenced_out: mpsc::Receiver<FencingToken>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut stopping = false;
         loop {
-            self.act();
-            self.tell(&standing);
+            self.dispatch();
+            self.tell(&status);
             if self.over && self.lock.is_settled() {
                 return;
             }
@@ -94,7 +94,7 @@ impl Keeper {
             if let Err(closed) = self.take(news) {
                 // Nothing can be asked any more: what the store still has ends with its lease.
                 if !self.over {
-                    standing.send_replace(Standing::Over(End::Closed(closed)));
+                    status.send_replace(LockStatus::Over(End::Closed(closed)));
                 }
                 return;
             }
@@ -106,7 +106,7 @@ impl Keeper {
     }
 
     /// Does what the lock wants done.
-    fn act(&mut self) {
+    fn dispatch(&mut self) {
         while let Some(action) = self.lock.poll_action(self.clock.now().instant) {
             match action {
                 Action::Submit { ticket, request } => {
@@ -116,19 +116,19 @@ impl Keeper {
                     let outcome = async move { store.outcome(request, span).await };
                     self.request = Some((ticket, Box::pin(outcome)));
                 }
-                Action::Observe(key) => {
+                Action::Watch(key) => {
                     let store = self.store.clone();
-                    let observation = async move { store.observe(key).await };
-                    self.watching = Watching::Starting(Box::pin(observation));
+                    let watch = async move { store.watch(key).await };
+                    self.watching = Watching::Starting(Box::pin(watch));
                 }
-                Action::Unobserve => self.watching = Watching::Off,
+                Action::Unwatch => self.watching = Watching::Off,
                 other => warn!(?other, "an unknown wish of a lock"),
             }
         }
     }
 
     /// Passes on what the lock tells.
-    fn tell(&mut self, standing: &watch::Sender<Standing>) {
+    fn tell(&mut self, status: &watch::Sender<LockStatus>) {
         while let Some(event) = self.lock.poll_event() {
             debug!(?event, "lock");
             let end = match event {
@@ -140,13 +140,13 @@ impl Keeper {
                     let (token, until) = (self.lock.token(now), self.lock.held_until());
                     if let (Some(token), Some(until)) = (token.cloned(), until) {
                         let until = self.clock.at(until);
-                        standing.send_replace(Standing::Held { token, until });
+                        status.send_replace(LockStatus::Held { token, until });
                     }
                     continue;
                 }
             };
             self.over = true;
-            standing.send_replace(Standing::Over(end));
+            status.send_replace(LockStatus::Over(end));
         }
     }
 
@@ -162,9 +162,9 @@ impl Keeper {
                 let outcome = told(outcome)?;
                 self.lock.handle_outcome(now, ticket, outcome);
             }
-            // One that cannot observe goes by time.
-            News::Watching(observation) => {
-                self.watching = observation.map_or(Watching::Off, Watching::On);
+            // One that cannot watch goes by time.
+            News::Watching(watch) => {
+                self.watching = watch.map_or(Watching::Off, Watching::On);
             }
             News::Watch(Some(event)) => self.lock.handle_watch(now, &event),
             News::Watch(None) => self.watching = Watching::Off,
@@ -200,6 +200,6 @@ async fn watched(watching: &mut Watching) -> News {
     match watching {
         Watching::Off => std::future::pending().await,
         Watching::Starting(task) => News::Watching(task.await),
-        Watching::On(observation) => News::Watch(observation.next().await),
+        Watching::On(watch) => News::Watch(watch.next().await),
     }
 }

@@ -7,14 +7,14 @@ use rumqttc::v5::mqttbytes::v5::Publish;
 
 /// The messages that came again as the first of their connection.
 #[derive(Debug, Default)]
-pub(crate) struct Again {
+pub(crate) struct Redelivery {
     /// Packet id of that of the last connection, if there was one.
     last: Option<u16>,
     /// The same of this connection, once there was any message.
     first: Option<Option<u16>>,
 }
 
-impl Again {
+impl Redelivery {
     /// Starts with the next connection.
     pub(crate) fn connected(&mut self) {
         self.last = self.first.take().flatten();
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn only_what_came_again_first_twice_in_a_row_is_suspect() {
-        let mut again = Again::default();
+        let mut again = Redelivery::default();
         let mut connection = |packets: &[(u16, bool)]| {
             again.connected();
             let packet = |&(pkid, dup)| Publish { pkid, dup, ..Publish::default() };

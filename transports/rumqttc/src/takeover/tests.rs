@@ -1,7 +1,7 @@
 use super::*;
 
 /// One connection that finds this retained.
-fn connect(store: &mut Claimant, retained: Option<&str>, unix_ms: u64) -> Option<String> {
+fn connect(store: &mut Takeover, retained: Option<&str>, unix_ms: u64) -> Option<String> {
     let marker = store.marker();
     if let Some(retained) = retained {
         assert!(!store.hear(true, retained.as_bytes()));
@@ -10,8 +10,8 @@ fn connect(store: &mut Claimant, retained: Option<&str>, unix_ms: u64) -> Option
     store.claim(unix_ms)
 }
 
-fn store(instance: u64) -> Claimant {
-    Claimant::new("the store".to_owned(), instance).expect("a client id")
+fn store(instance: u64) -> Takeover {
+    Takeover::new("the store".to_owned(), instance).expect("a client id")
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_another_connection_found_is_forgotten() {
 
 #[test]
 fn a_client_id_is_one_that_a_topic_can_name() {
-    let topic = |id: &str| Claimant::new(id.to_owned(), 1).map(|of| of.topic().to_owned());
+    let topic = |id: &str| Takeover::new(id.to_owned(), 1).map(|of| of.topic().to_owned());
     assert_eq!(topic("s").as_deref(), Some("clients/s/services/statestore/instance"));
     for id in ["", "+", "a#"] {
         assert_eq!(topic(id), None);

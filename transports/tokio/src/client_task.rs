@@ -14,10 +14,10 @@ use tracing::{Span, debug, warn};
 use crate::error::Error;
 use crate::latency::{Latency, NAGLE_REMEDY};
 use crate::machine::Machine;
-use crate::observers::{ObserverId, Observers, Started};
+use crate::watchers::{Started, WatcherId, Watchers};
 
 /// What handles ask of the drive loop.
-pub(crate) enum Ask {
+pub(crate) enum Op {
     Submit {
         key: u64,
         request: Request,
@@ -28,14 +28,14 @@ pub(crate) enum Ask {
     Cancel {
         key: u64,
     },
-    Observe {
+    Watch {
         key: Bytes,
         answer: oneshot::Sender<Result<Started, SubmitError>>,
     },
-    Unobserve {
-        id: ObserverId,
+    Unwatch {
+        id: WatcherId,
     },
-    /// An observer that has lost something has taken all the rest.
+    /// A watcher that has lost something has taken all the rest.
     CatchUp,
 }
 
@@ -48,11 +48,11 @@ struct Waiter {
 }
 
 /// A client and those who wait for it.
-pub(crate) struct Application {
+pub(crate) struct ClientTask {
     client: Client,
     waiters: BTreeMap<RequestId, Waiter>,
     by_key: BTreeMap<u64, RequestId>,
-    observers: Observers,
+    watchers: Watchers,
     /// Whether an answer has arrived on this connection, to whatever.
     answered: bool,
     /// The request that has been the only one since it was submitted.
@@ -62,13 +62,13 @@ pub(crate) struct Application {
     replaced: watch::Sender<Option<Incarnation>>,
 }
 
-impl Application {
+impl ClientTask {
     pub(crate) fn new(client: Client, replaced: watch::Sender<Option<Incarnation>>) -> Self {
         Self {
             client,
             waiters: BTreeMap::new(),
             by_key: BTreeMap::new(),
-            observers: Observers::default(),
+            watchers: Watchers::default(),
             answered: false,
             lone: None,
             latency: Latency::default(),
@@ -112,23 +112,23 @@ impl Application {
         let _ = answer.send(outcome);
     }
 
-    fn observe(&mut self, now: Now, key: Bytes) -> Result<Started, SubmitError> {
-        let watch = match self.observers.watch_of(&key) {
+    fn watch(&mut self, now: Now, key: Bytes) -> Result<Started, SubmitError> {
+        let watch = match self.watchers.watch_of(&key) {
             Some(watch) => watch,
-            None => self.client.observe(now, key.clone())?,
+            None => self.client.watch(now, key.clone())?,
         };
-        self.observers.join(watch, key).ok_or(SubmitError::Full)
+        self.watchers.join(watch, key).ok_or(SubmitError::Full)
     }
 
-    fn unobserve(&mut self, now: Now, id: ObserverId) {
-        if self.observers.leave(id) {
-            self.client.unobserve(now, id.watch());
+    fn unwatch(&mut self, now: Now, id: WatcherId) {
+        if self.watchers.leave(id) {
+            self.client.unwatch(now, id.watch());
         }
     }
 }
 
-impl Machine for Application {
-    type Command = Ask;
+impl Machine for ClientTask {
+    type Command = Op;
 
     fn connected(&mut self, now: Now, session_present: bool) {
         self.answered = false;
@@ -156,25 +156,25 @@ impl Machine for Application {
 
     fn client_gone(&mut self, _: &str) {}
 
-    fn command(&mut self, now: Now, command: Ask) {
+    fn command(&mut self, now: Now, command: Op) {
         match command {
-            Ask::Submit { key, request, span, answer } if !answer.is_closed() => {
+            Op::Submit { key, request, span, answer } if !answer.is_closed() => {
                 self.submit(now, request, Waiter { key, span, since: now.instant, answer });
             }
-            Ask::Submit { .. } => {}
-            Ask::Cancel { key } => {
+            Op::Submit { .. } => {}
+            Op::Cancel { key } => {
                 if let Some(id) = self.by_key.get(&key) {
                     self.client.cancel(*id);
                 }
             }
-            Ask::Observe { key, answer } => {
-                if let Err(Ok(started)) = answer.send(self.observe(now, key)) {
-                    self.unobserve(now, started.id);
+            Op::Watch { key, answer } => {
+                if let Err(Ok(started)) = answer.send(self.watch(now, key)) {
+                    self.unwatch(now, started.id);
                 }
             }
-            Ask::Unobserve { id } => self.unobserve(now, id),
+            Op::Unwatch { id } => self.unwatch(now, id),
             // Like everything else it is followed by `settle`, which does that.
-            Ask::CatchUp => {}
+            Op::CatchUp => {}
         }
     }
 
@@ -207,8 +207,8 @@ impl Machine for Application {
             match event {
                 Event::Completed { id, outcome } => self.complete(now, id, outcome),
                 Event::Watch { id, event } => {
-                    if self.observers.update(id, event) {
-                        self.client.unobserve(now, id);
+                    if self.watchers.update(id, event) {
+                        self.client.unwatch(now, id);
                     }
                 }
                 Event::StoreReplaced { incarnation } => {
@@ -222,7 +222,7 @@ impl Machine for Application {
                 other => debug!(?other, "event"),
             }
         }
-        self.observers.catch_up();
+        self.watchers.catch_up();
     }
 }
 
@@ -235,7 +235,7 @@ fn name(outcome: &Outcome) -> &'static str {
             Reply::NotApplied => "not applied",
             Reply::Value(_) => "found",
             Reply::Removed => "removed",
-            Reply::Absent | Reply::NothingRemoved | Reply::NotObserved => "absent",
+            Reply::Absent | Reply::NothingRemoved | Reply::NotWatched => "absent",
             Reply::Error(_) => "refused",
         },
         Outcome::Rejected(_) => "undelivered",

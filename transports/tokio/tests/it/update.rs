@@ -11,7 +11,8 @@ use statestore_proto::message::{Command, Condition};
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tokio::{
-    Connected, Edit, Error, Found, Link, LinkError, LinkEvent, LockError, StateStore, StoreService,
+    Connected, Error, Found, Link, LinkError, LinkEvent, LockError, StateStore, StoreService,
+    Update,
 };
 
 use super::{client, service};
@@ -37,16 +38,16 @@ impl Link for Overtaken {
         self.link.connect().await
     }
 
-    fn offer(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         if let Transmit::Publish(publish) = &transmit
             && let Ok(command) = Command::decode(&publish.payload)
             && *command.key() == KEY.as_bytes()
             && (self.is)(&command)
             && let Some(write) = self.writes.pop_front()
         {
-            self.late.offer(write)?;
+            self.late.try_send(write)?;
         }
-        self.link.offer(transmit)
+        self.link.try_send(transmit)
     }
 
     async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
@@ -113,7 +114,7 @@ async fn edit(store: &StateStore, delete: bool) -> (Result<bool, LockError>, Vec
         let text = found
             .map_or_else(|| "-".into(), |found| String::from_utf8(found.value.to_vec()).unwrap());
         asked.lock().unwrap().push(text.clone());
-        if delete { Edit::Delete } else { Edit::Set(format!("{text}+").into()) }
+        if delete { Update::Delete } else { Update::Set(format!("{text}+").into()) }
     };
     let edited = store.lock("lock").edit(KEY, change).await.map(|set| set.is_some());
     let asked = asked.lock().unwrap().clone();
@@ -147,7 +148,7 @@ async fn a_late_write_before_the_claim_is_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_late_write_after_the_claim_is_refused() {
     let (_service, earlier, editor) = overtaken(Some("v"), 1, is_write).await;
-    let mut changes = earlier.observe(KEY).await.unwrap();
+    let mut changes = earlier.watch(KEY).await.unwrap();
     assert_eq!(edit(&editor, false).await, (Ok(true), vec!["v".into()]));
     assert_eq!(value(&earlier).await.as_deref(), Some("v+"));
     let mut told = Vec::new();
@@ -172,7 +173,7 @@ async fn a_late_write_before_a_deletion_is_seen() {
     assert_eq!(edit(&editor, true).await, (Ok(false), vec!["v".into(), "late0".into()]));
     assert_eq!(value(&earlier).await, None);
     assert_eq!(edit(&editor, true).await, (Ok(false), vec!["-".into()]), "nothing to delete");
-    assert_eq!((service.figures().keys, service.figures().watches), (0, 0));
+    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +184,7 @@ async fn an_edit_does_not_run_after_others_for_ever() {
     let expected = ["v", "late0", "late1", "late2", "late3", "late4", "late5", "late6"];
     assert_eq!(asked, expected);
     assert_eq!(value(&earlier).await.as_deref(), Some("late7"));
-    assert_eq!(service.figures().keys, 1, "the lock is given back");
+    assert_eq!(service.stats().keys, 1, "the lock is given back");
 }
 
 #[tokio::test(start_paused = true)]
