@@ -20,7 +20,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
     let prefix = unique_id("bench");
     let value = Bytes::from(vec![b'v'; args.value_size]);
-    let failed = |error: Error| Failure::request(error, store.last_failure().as_deref());
+    let failed = |error: Error| Failure::request(error, store.status().current().reason());
     // The first one waits for the connection, and tells early when there is no store.
     request(store.clone(), format!("{prefix}-0"), Some(value.clone())).await.map_err(failed)?;
 

@@ -18,7 +18,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     if let Some(candidate) = &args.candidate {
         election = election.name(candidate);
     }
-    let failed = |error| Failure::request(error, store.last_failure().as_deref());
+    let failed = |error| Failure::request(error, store.status().current().reason());
     // Asked first, since a watch waits patiently where there is no store at all.
     election.leader().await.map_err(failed)?;
     let mut changes = election.watch().await.map_err(failed)?;

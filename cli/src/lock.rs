@@ -36,7 +36,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     // Asked first, since a lock waits patiently where there is no store at all.
     let holder = lock.holder().await;
     let holder =
-        holder.map_err(|error| Failure::request(error, store.last_failure().as_deref()))?;
+        holder.map_err(|error| Failure::request(error, store.status().current().reason()))?;
     if let Some(holder) = holder {
         eprintln!("statestore: waiting for {}", String::from_utf8_lossy(holder.name()));
     }
@@ -69,7 +69,7 @@ fn not_acquired(error: LockError, store: &StateStore) -> Failure {
         LockError::NotAcquired(reason) => {
             Failure::bad_input(format_args!("the lock was not acquired: {reason}"))
         }
-        LockError::Request(error) => Failure::request(error, store.last_failure().as_deref()),
+        LockError::Request(error) => Failure::request(error, store.status().current().reason()),
         other => Failure::bad_input(other),
     }
 }

@@ -14,7 +14,7 @@ use crate::serve::interrupted;
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
-    let failed = |error| Failure::request(error, store.last_failure().as_deref());
+    let failed = |error| Failure::request(error, store.status().current().reason());
     let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
     reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
     let mut watch = store.watch(args.key.clone()).await.map_err(failed)?;

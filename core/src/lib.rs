@@ -13,7 +13,7 @@
 //! |---|---|---|
 #![cfg_attr(
     feature = "alloc",
-    doc = "| machines | [`client`], [`store`], [`lock`], [`mqtt`] | what to send when, at both ends |"
+    doc = "| machines | [`client`], [`store`], [`lock`], [`machine`], [`mqtt`] | what to send when, at both ends |"
 )]
 //! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
 //! | rules | [`hlc`], [`topic`], [`rules`] | how clocks order, where messages go, which writes are allowed |
@@ -53,7 +53,7 @@
 //!    none or later than `now`.
 //! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
 //! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `watch`, `acquire`
-//!    and `try_acquire` answer that it is full. A store says so before (`Store::is_ready`).
+//!    and `try_acquire` answer that it is full. A store says so before (`Store::has_room`).
 //! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, whatever happens.
 //! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.
 //! 8. **Replayable.** Same configuration and same calls, same outputs, byte for byte. Hash order never reaches an output.
@@ -85,6 +85,8 @@ pub mod hlc;
 pub mod limits;
 #[cfg(feature = "alloc")]
 pub mod lock;
+#[cfg(feature = "alloc")]
+pub mod machine;
 pub mod message;
 #[cfg(feature = "alloc")]
 pub mod mqtt;

@@ -11,7 +11,8 @@ use bytes::Bytes;
 
 use crate::debug;
 use crate::hlc::{FencingToken, Hlc};
-use crate::message::{Incarnation, property};
+use crate::message::Incarnation;
+use crate::message::property::{self, PropertyValue, RequestProperties};
 use crate::time::Instant;
 
 /// Quality of service of a PUBLISH. Everything a machine of this crate sends is [`AtLeastOnce`](Self::AtLeastOnce).
@@ -49,14 +50,10 @@ pub struct Incoming<'a> {
     pub qos: Qos,
     /// Whether the broker had retained it.
     pub retain: bool,
-    /// The DUP flag. It is set per hop, so it proves nothing in either direction; no machine decides by it.
-    pub dup: bool,
     /// Response topic.
     pub response_topic: Option<&'a str>,
     /// Correlation data; absent and empty differ.
     pub correlation_data: Option<&'a [u8]>,
-    /// Content type.
-    pub content_type: Option<&'a str>,
     /// Message expiry interval in seconds, as it was on arrival.
     pub message_expiry: Option<u32>,
     /// When it arrived, if it had to wait since: what is past its expiry by then is dropped.
@@ -74,7 +71,6 @@ pub(crate) struct Properties<'a> {
     pub(crate) timestamp: Option<&'a str>,
     pub(crate) fencing_token: Option<&'a str>,
     pub(crate) source: Option<&'a str>,
-    pub(crate) status: Option<&'a str>,
     pub(crate) persist: bool,
     pub(crate) has_protocol_version: bool,
     pub(crate) incarnation: Option<&'a str>,
@@ -89,10 +85,8 @@ impl<'a> Incoming<'a> {
             payload,
             qos: Qos::AtLeastOnce,
             retain: false,
-            dup: false,
             response_topic: None,
             correlation_data: None,
-            content_type: None,
             message_expiry: None,
             arrived: None,
             verified_sender: None,
@@ -108,7 +102,6 @@ impl<'a> Incoming<'a> {
             property::TIMESTAMP => known.timestamp = known.timestamp.or(Some(value)),
             property::FENCING_TOKEN => known.fencing_token = known.fencing_token.or(Some(value)),
             property::SOURCE_ID => known.source = known.source.or(Some(value)),
-            property::STATUS => known.status = known.status.or(Some(value)),
             property::PERSIST => known.persist |= value == property::PERSIST_VALUE,
             property::PROTOCOL_VERSION => known.has_protocol_version = true,
             property::INCARNATION => known.incarnation = known.incarnation.or(Some(value)),
@@ -159,7 +152,7 @@ impl fmt::Debug for Incoming<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delivery(pub u64);
 
-/// Names a SUBSCRIBE or UNSUBSCRIBE of a machine, so that its SUBACK can be told apart.
+/// Names a SUBSCRIBE of a machine, so that its SUBACK can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscribeToken(pub(crate) u64);
 
@@ -224,11 +217,6 @@ pub enum Transmit {
         /// To be reported with the result.
         token: SubscribeToken,
     },
-    /// Unsubscribe from one filter; the result is of no interest.
-    Unsubscribe {
-        /// The topic filter.
-        filter: Arc<str>,
-    },
     /// Publish at QoS 1, not retained.
     Publish(Publish),
     /// Acknowledge a received message. Everything that answers it was handed out before.
@@ -272,32 +260,30 @@ pub(crate) enum Purpose {
 impl Publish {
     /// The user properties to send, in order.
     pub fn user_properties(&self) -> impl Iterator<Item = (&'static str, PropertyValue<'_>)> {
-        let timestamp =
-            self.timestamp.as_ref().map(|hlc| (property::TIMESTAMP, PropertyValue::Hlc(hlc)));
-        let text = |name, value| Some((name, PropertyValue::Text(value)));
-        let said = |incarnation: &Option<_>| {
-            incarnation.map(|said| (property::INCARNATION, PropertyValue::Incarnation(said)))
-        };
-        let rest = match &self.purpose {
-            Purpose::Request { source, fencing_token, persist } => [
-                text(property::SOURCE_ID, source),
-                text(property::PROTOCOL_VERSION, property::PROTOCOL_VERSION_VALUE),
-                text(property::INCARNATION, ""),
-                fencing_token
-                    .as_ref()
-                    .map(|token| (property::FENCING_TOKEN, PropertyValue::Hlc(token.hlc()))),
-                persist
-                    .then_some((property::PERSIST, PropertyValue::Text(property::PERSIST_VALUE))),
-            ],
-            Purpose::Reply { incarnation } => {
-                let status = text(property::STATUS, property::STATUS_VALUE);
-                [status, said(incarnation), None, None, None]
+        let timestamp = self.timestamp.as_ref().map(Hlc::as_deref);
+        let (request, status, incarnation) = match &self.purpose {
+            Purpose::Request { source, fencing_token, persist } => {
+                let token = fencing_token.as_ref().map(|token| token.hlc().as_deref());
+                let request = RequestProperties {
+                    source_id: source,
+                    timestamp,
+                    fencing_token: token,
+                    persist: *persist,
+                };
+                (Some(request), None, None)
             }
-            Purpose::Notification { incarnation, .. } => {
-                [said(incarnation), None, None, None, None]
-            }
+            Purpose::Reply { incarnation } => (None, Some(property::STATUS_VALUE), *incarnation),
+            Purpose::Notification { incarnation, .. } => (None, None, *incarnation),
         };
-        timestamp.into_iter().chain(rest.into_iter().flatten())
+        let answer = [
+            timestamp
+                .filter(|_| request.is_none())
+                .map(|hlc| (property::TIMESTAMP, PropertyValue::Hlc(hlc))),
+            status.map(|text| (property::STATUS, PropertyValue::Text(text))),
+            incarnation.map(|said| (property::INCARNATION, PropertyValue::Incarnation(said))),
+        ];
+        let request = request.map(RequestProperties::into_iter);
+        request.into_iter().flatten().chain(answer.into_iter().flatten())
     }
 
     /// The client that a notification is for: a broker that hosts the store can deliver to it directly.
@@ -322,27 +308,6 @@ impl fmt::Debug for Publish {
             .field("timestamp", &self.timestamp)
             .field("purpose", &self.purpose)
             .finish_non_exhaustive()
-    }
-}
-
-/// The value of a user property; its text is made by `Display`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PropertyValue<'a> {
-    /// Text.
-    Text(&'a str),
-    /// A clock value.
-    Hlc(&'a Hlc),
-    /// Which run of a store it comes from.
-    Incarnation(Incarnation),
-}
-
-impl fmt::Display for PropertyValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Hlc(hlc) => fmt::Display::fmt(hlc, f),
-            Self::Incarnation(incarnation) => fmt::Display::fmt(incarnation, f),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rules of the client, one by one.
 
 mod incarnation;
+mod readings;
 mod renewal;
 mod requests;
 mod watches;

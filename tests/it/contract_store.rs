@@ -125,7 +125,7 @@ proptest! {
         let script = StoreScript::parse(&[&[data[0] & 0x8f | 1], &data[1..]].concat());
         let (limits, mut store) = (script.limits(), script.store(7));
         for (now, op) in script.ops.iter().cycle().take(400) {
-            let (ready, before) = (store.is_ready(), *store.counters());
+            let (ready, before) = (store.has_room(), *store.counters());
             apply(&mut store, *now, op);
             prop_assert!(store.len() <= limits.keys_max && store.bytes() <= limits.bytes_max);
             prop_assert!(store.watches() <= limits.watches_max);
@@ -247,7 +247,7 @@ fn clause_2_idle_is_free() {
         for _ in 0..200_000 {
             assert!(store.poll_transmit().is_none() && store.poll_records().is_none());
             assert_eq!(store.poll_timeout().is_some(), outstanding > 0);
-            assert!(store.is_ready());
+            assert!(store.has_room());
         }
         assert_eq!((allocations() - before, *store.counters()), (0, counters));
     }
@@ -307,7 +307,7 @@ fn clause_5_no_limit_is_a_limit_too() {
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
     set(1, b"k", 5).hand_to(now(1), &mut store);
     set(2, b"k", 5).hand_to(now(1), &mut store);
-    assert!(store.is_ready());
+    assert!(store.has_room());
     assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
     store.handle_timeout(now(6));
     assert_eq!((store.len(), store.poll_timeout()), (0, None));

@@ -1,5 +1,6 @@
 //! Locks: each rule with exact times, answers spelled out.
 
+mod bound;
 mod holding;
 mod leaving;
 mod replaced;

@@ -176,7 +176,7 @@ impl Told {
             Transmit::Publish(publish) => publish,
             Transmit::Acknowledge(delivery) => return Self::Acknowledge(delivery.0),
             Transmit::Disconnect { client_id } => return Self::Disconnect(client_id.to_string()),
-            Transmit::Subscribe { filter, .. } | Transmit::Unsubscribe { filter } => {
+            Transmit::Subscribe { filter, .. } => {
                 return Self::Subscribe(filter.to_string());
             }
         };

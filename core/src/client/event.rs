@@ -1,81 +1,15 @@
-//! What a client is asked, and what it tells.
+//! What a client tells.
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::time::Duration;
 
 use bytes::Bytes;
 
+use super::RequestError;
 use crate::debug;
-use crate::hlc::{ClockDriftError, FencingToken, Version};
-use crate::message::{Command, Incarnation, PeerError, Reply, ServiceError};
+use crate::hlc::{ClockDriftError, Version};
+use crate::message::{Incarnation, PeerError, Reply, ServiceError};
 use crate::mqtt::ReasonCode;
-
-/// A command and how it is to be sent.
-///
-/// ```
-/// use core::time::Duration;
-/// use bytes::Bytes;
-/// use statestore_proto::client::Request;
-/// use statestore_proto::message::Command;
-///
-/// let get = Request::new(Command::Get { key: Bytes::from_static(b"thermostat") }).timeout(Duration::from_secs(3));
-/// # let _ = get;
-/// ```
-#[derive(Clone, Debug)]
-pub struct Request {
-    pub(super) command: Command<Bytes>,
-    pub(super) fencing_token: Option<FencingToken>,
-    pub(super) persist: bool,
-    pub(super) timeout: Option<Duration>,
-}
-
-impl Request {
-    /// A GET, SET, DEL or VDEL. To watch a key use [`Client::watch`](super::Client::watch).
-    #[must_use]
-    pub const fn new(command: Command<Bytes>) -> Self {
-        Self { command, fencing_token: None, persist: false, timeout: None }
-    }
-
-    /// Carries a fencing token. Reads are never fenced and go without.
-    #[must_use]
-    pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.fencing_token = self.command.kind().is_write().then_some(token);
-        self
-    }
-
-    /// Asks the store to keep the key of a SET on disk. No reply tells whether it does.
-    #[must_use]
-    pub const fn persist(mut self, persist: bool) -> Self {
-        self.persist = persist;
-        self
-    }
-
-    /// How long the request may take, counted from its submission; rounded up to whole milliseconds.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// The command.
-    #[must_use]
-    pub const fn command(&self) -> &Command<Bytes> {
-        &self.command
-    }
-
-    /// The fencing token that it carries.
-    #[must_use]
-    pub const fn token(&self) -> Option<&FencingToken> {
-        self.fencing_token.as_ref()
-    }
-
-    /// How long it may take; `None` when that is left to the client.
-    #[must_use]
-    pub const fn time_limit(&self) -> Option<Duration> {
-        self.timeout
-    }
-}
 
 /// Names an accepted request until its completion is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,30 +18,6 @@ pub struct RequestId(pub(super) u64);
 /// Names a watch until its end is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub(super) u64);
-
-/// Why a request was not accepted. Nothing was sent; the client is usable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubmitError {
-    /// As many requests or watches as allowed are outstanding. Poll events and try again.
-    #[error("too many requests or watches are outstanding")]
-    Full,
-    /// The key has no bytes.
-    #[error("the key is empty")]
-    EmptyKey,
-    /// The key does not fit a notification topic.
-    #[error("the key is too long")]
-    KeyTooLong,
-    /// The key is watched already.
-    #[error("the key is watched already")]
-    AlreadyWatched,
-    /// KEYNOTIFY belongs to a watch: use `watch` and `unwatch`.
-    #[error("watching is not a request; use a watch")]
-    NotARequest,
-    /// A SET needs a timestamp, and the wall clock here is too far behind to issue one.
-    #[error(transparent)]
-    Clock(ClockDriftError),
-}
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +45,8 @@ pub enum Outcome {
         /// Whether the request had been sent, so that it may have been applied or may still be.
         sent: bool,
     },
-    /// An answer came that cannot be read; the store did something.
+    /// An answer came whose payload cannot be read, or is none that this command has. The store has done something, or
+    /// nothing; a GET tells.
     Malformed(PeerError),
 }
 
@@ -150,6 +61,92 @@ impl Outcome {
             Self::Unknown | Self::Malformed(_) => true,
         }
     }
+
+    /// Reads the answer to a GET: the value, or `None` when there is none.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn into_value(self) -> Result<Option<VersionedValue>, RequestError> {
+        match self {
+            Self::Replied { reply: Reply::Value(value), version, .. } => {
+                Ok(Some(VersionedValue { value, version }))
+            }
+            Self::Replied { reply: Reply::Absent, .. } => Ok(None),
+            other => Err(other.into_error()),
+        }
+    }
+
+    /// Reads the answer to a SET: the version of the value, or `None` when the condition did not hold.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn into_version(self) -> Result<Option<Version>, RequestError> {
+        match self {
+            Self::Replied { reply: Reply::Done, version, .. } => {
+                version.map(Some).ok_or(RequestError::NoVersion)
+            }
+            Self::Replied { reply: Reply::NotApplied, .. } => Ok(None),
+            other => Err(other.into_error()),
+        }
+    }
+
+    /// Reads the answer to a DEL or VDEL.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn into_removal(self) -> Result<Removal, RequestError> {
+        match self {
+            Self::Replied { reply: Reply::Removed, .. } => Ok(Removal::Removed),
+            Self::Replied { reply: Reply::NothingRemoved, .. } => Ok(Removal::Absent),
+            Self::Replied { reply: Reply::NotApplied, .. } => Ok(Removal::Different),
+            other => Err(other.into_error()),
+        }
+    }
+
+    /// Why there is no answer that could be used.
+    fn into_error(self) -> RequestError {
+        match self {
+            Self::Replied { reply: Reply::Error(error), .. } => RequestError::Refused(error),
+            Self::Replied { .. } => RequestError::OtherCommand,
+            Self::Rejected(reason) => RequestError::Undelivered(reason),
+            Self::TimedOut { sent: false } | Self::Cancelled { sent: false } => {
+                RequestError::NotSent
+            }
+            Self::TimedOut { sent: true } => RequestError::TimedOut,
+            Self::Cancelled { sent: true } => RequestError::Cancelled,
+            Self::Unknown => RequestError::Unknown,
+            Self::Malformed(error) => RequestError::Malformed(error),
+        }
+    }
+}
+
+/// A value and its version.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VersionedValue {
+    /// The value.
+    pub value: Bytes,
+    /// Its version, where the store says it.
+    pub version: Option<Version>,
+}
+
+impl fmt::Debug for VersionedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VersionedValue")
+            .field("value", &debug::Value(&self.value))
+            .field("version", &self.version)
+            .finish()
+    }
+}
+
+/// What a deletion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Removal {
+    /// The key is gone.
+    Removed,
+    /// There was no such key.
+    Absent,
+    /// The key has another value than a VDEL named, and stays.
+    Different,
 }
 
 /// What a client tells its application.

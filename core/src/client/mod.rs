@@ -9,14 +9,13 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
-//! use statestore_proto::message::{Command, Reply};
+//! use statestore_proto::client::{Client, ClientConfig, Event, Request};
 //! use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 //! use statestore_proto::time::Now;
 //!
 //! let mut client = Client::new(ClientConfig::new("c1", *b"8 random")?);
 //! let now = Now::default();
-//! let id = client.submit(now, Request::new(Command::Get { key: Bytes::from_static(b"k") }))?;
+//! let id = client.submit(now, Request::get("k"))?;
 //!
 //! client.handle_connected(now, false);
 //! let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else { panic!("replies are subscribed first") };
@@ -28,9 +27,8 @@
 //! let mut reply = Incoming::new(&topic, &payload);
 //! reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
 //! client.handle_publish(now, &reply);
-//! let reply = Reply::Value(Bytes::from_static(b"value"));
-//! let outcome = Outcome::Replied { reply, version: None, incarnation: None };
-//! assert_eq!(client.poll_event(), Some(Event::Completed { id, outcome }));
+//! let Some(Event::Completed { id: of, outcome }) = client.poll_event() else { panic!("and answered") };
+//! assert_eq!((of, outcome.into_value()?.unwrap().value), (id, Bytes::from_static(b"value")));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
@@ -50,8 +48,10 @@
 //! acknowledged by the transport at once.
 
 mod config;
+mod error;
 mod event;
 mod inbound;
+mod request;
 mod watch;
 mod watches;
 
@@ -61,12 +61,15 @@ use alloc::sync::Arc;
 use bytes::Bytes;
 
 pub use config::{ClientConfig, ConfigError};
+pub use error::{RequestError, SubmitError};
 pub use event::{
-    Event, Outcome, Request, RequestId, Stale, SubmitError, WatchEnd, WatchEvent, WatchId,
+    Event, Outcome, Removal, RequestId, Stale, VersionedValue, WatchEnd, WatchEvent, WatchId,
 };
+pub use request::{IntoBytes, Request};
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, Hlc, HybridClock};
+use crate::machine::{Input, Machine};
 use crate::message::{Command, CommandKind, Incarnation, property};
 use crate::mqtt::{
     Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
@@ -178,13 +181,21 @@ impl Client {
     ///
     /// # Errors
     /// [`SubmitError`]; then nothing was accepted.
-    pub fn submit(&mut self, now: Now, request: Request) -> Result<RequestId, SubmitError> {
+    pub fn submit(
+        &mut self,
+        now: Now,
+        request: impl Into<Request>,
+    ) -> Result<RequestId, SubmitError> {
+        let request = request.into();
         self.now = now;
-        let kind = request.command.kind();
+        let kind = request.kind();
         if matches!(kind, CommandKind::Watch | CommandKind::Unwatch) {
             return Err(SubmitError::NotARequest);
         }
         self.check_key(request.command.key())?;
+        if request.zero_expiry {
+            return Err(SubmitError::ZeroExpiry);
+        }
         if !self.has_room() {
             return Err(SubmitError::Full);
         }
@@ -476,6 +487,37 @@ impl Client {
             self.events.push_back(event);
         }
         room
+    }
+}
+
+impl Machine for Client {
+    fn handle(&mut self, now: Now, input: Input<'_>) {
+        match input {
+            Input::Connected { session_present } => self.handle_connected(now, session_present),
+            Input::Disconnected => self.handle_disconnected(now),
+            Input::Subscribed(token, reason) => self.handle_subscribed(now, token, reason),
+            Input::Published(token, reason) => self.handle_published(now, token, reason),
+            Input::Message(incoming) => self.handle_publish(now, incoming),
+            Input::ClientGone(_) => {}
+            Input::Timeout => self.handle_timeout(now),
+        }
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        Self::poll_transmit(self)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Self::poll_timeout(self)
+    }
+
+    fn is_ready(&self) -> bool {
+        Self::is_ready(self)
+    }
+
+    /// Always: what it keeps of a message replaces what waited for it.
+    fn wants_messages(&self) -> bool {
+        true
     }
 }
 

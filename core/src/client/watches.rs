@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::watch::{Change, Phase, Settled, State, Watch};
 use super::{
-    Client, Event, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer, WatchEnd,
-    WatchEvent, WatchId, watch_command,
+    Client, Event, IntoBytes, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer,
+    WatchEnd, WatchEvent, WatchId, watch_command,
 };
 use crate::message::{Command, CommandKind, Reply};
 use crate::time::Now;
@@ -54,7 +54,8 @@ impl Client {
     ///
     /// # Errors
     /// [`SubmitError`]; then nothing is watched that was not before.
-    pub fn watch(&mut self, now: Now, key: Bytes) -> Result<WatchId, SubmitError> {
+    pub fn watch(&mut self, now: Now, key: impl IntoBytes) -> Result<WatchId, SubmitError> {
+        let key = key.into_bytes();
         self.now = now;
         self.check_key(&key)?;
         if self.watches.by_key.contains_key(&key) {

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use crate::client::IntoBytes;
 use crate::debug;
 use crate::time::whole_millis;
 
@@ -47,11 +48,11 @@ impl LockConfig {
     /// eight random bytes, drawn anew for each lock and each run: two locks with the same name and nonce are one holder
     /// to the store, and both would hold the lock.
     #[must_use]
-    pub fn new(key: impl Into<Bytes>, name: &str, nonce: [u8; 8], lease: Duration) -> Self {
+    pub fn new(key: impl IntoBytes, name: &str, nonce: [u8; 8], lease: Duration) -> Self {
         let lease = whole(lease).max(Duration::from_millis(1));
         let seed = u64::from_be_bytes(nonce);
         Self {
-            key: key.into(),
+            key: key.into_bytes(),
             session: format!("{name}/{seed:016x}"),
             seed,
             lease,

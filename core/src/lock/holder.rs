@@ -4,10 +4,10 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use crate::client::{Outcome, Request};
+use crate::client::{IntoBytes, Outcome, Request};
 use crate::debug;
 use crate::hlc::Version;
-use crate::message::{Command, Reply};
+use crate::message::Reply;
 
 /// Who holds a lock: the value of its key.
 ///
@@ -41,8 +41,8 @@ impl Holder {
 
     /// The request that asks who holds a lock.
     #[must_use]
-    pub fn query(key: impl Into<Bytes>) -> Request {
-        Request::new(Command::Get { key: key.into() })
+    pub fn query(key: impl IntoBytes) -> Request {
+        Request::get(key)
     }
 
     /// What the outcome of that request tells; [`HolderStatus::Unknown`] when it was not answered.

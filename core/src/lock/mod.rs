@@ -4,17 +4,15 @@
 //! what to watch ([`poll_action`](Lock::poll_action)), and is told what became of it
 //! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch),
 //! [`handle_incarnation`](Lock::handle_incarnation)). Whoever drives it, a plain loop or
-//! an async handle, passes on and nothing else.
+//! an async handle, passes on and nothing else; [`BoundLock`] does so for those who have lock and client in one place.
 //!
 //! The recipe: `SET key holder NEX PX lease` takes and renews, `VDEL key holder` gives back, and the version that the
 //! SET got is the [fencing token](crate::hlc::FencingToken) of guarded writes.
 //!
 //! ```
 //! use core::time::Duration;
-//! use bytes::Bytes;
-//! use statestore_proto::client::{Client, ClientConfig, Event, Request};
-//! use statestore_proto::lock::{Action, Lock, LockConfig, LockEvent};
-//! use statestore_proto::message::{Command, Condition};
+//! use statestore_proto::client::{Client, ClientConfig, Request};
+//! use statestore_proto::lock::{BoundLock, Lock, LockConfig, LockEvent};
 //! # use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 //! # use statestore_proto::store::{Principal, Store, StoreConfig};
 //! use statestore_proto::time::{Instant, Now, UnixTime};
@@ -45,45 +43,28 @@
 //! #     }
 //! # };
 //! let config = LockConfig::new("locks/boiler", "thermostat-7", *b"another8", Duration::from_secs(10));
-//! let mut lock = Lock::new(config);
+//! let mut bound = BoundLock::new(Lock::new(config));
 //! let now = Now::new(Instant::from_millis(5_000), UnixTime::from_millis(1_696_374_425_000));
-//! lock.acquire(now.instant, None)?;
+//! bound.lock_mut().acquire(now.instant, None)?;
 //!
-//! // The loop of a driver: submit what the lock wants, pass on what the client tells.
-//! let (mut ticket_of, mut watch) = (std::collections::BTreeMap::new(), None);
-//! while let Some(action) = lock.poll_action(now.instant) {
-//!     match action {
-//!         Action::Submit { ticket, request } => match client.submit(now, request) {
-//!             Ok(id) => _ = ticket_of.insert(id, ticket),
-//!             Err(error) => lock.handle_outcome(now.instant, ticket, Err(error)),
-//!         },
-//!         Action::Watch(key) => watch = client.watch(now, key).ok(),
-//!         Action::Unwatch => _ = watch.take().map(|id| client.unwatch(now, id)),
-//!         _ => {}
-//!     }
-//!     network(&mut client, now); // packets go out, packets come in
-//!     while let Some(event) = client.poll_event() {
-//!         match event {
-//!             Event::Completed { id, outcome } => match ticket_of.remove(&id) {
-//!                 Some(ticket) => lock.handle_outcome(now.instant, ticket, Ok(outcome)),
-//!                 None => {} // a request of the application
-//!             },
-//!             Event::Watch { id, event } if Some(id) == watch => lock.handle_watch(now.instant, &event),
-//!             Event::StoreReplaced { incarnation } => lock.handle_incarnation(now.instant, incarnation),
-//!             _ => {}
-//!         }
+//! // The loop of a driver.
+//! bound.drive(now, &mut client);
+//! network(&mut client, now); // packets go out, packets come in
+//! while let Some(event) = client.poll_event() {
+//!     if let Some(event) = bound.handle_event(now, event) {
+//!         // the application's
+//! #       let _ = event;
 //!     }
 //! }
-//! assert!(matches!(lock.poll_event(), Some(LockEvent::Acquired { .. })));
-//! assert_eq!(lock.held_until(), Some(Instant::from_millis(14_000))); // ten seconds from sending, a tenth less
+//! bound.drive(now, &mut client);
+//! assert!(matches!(bound.lock_mut().poll_event(), Some(LockEvent::Acquired { .. })));
+//! assert_eq!(bound.lock().held_until(), Some(Instant::from_millis(14_000))); // ten seconds from sending, a tenth less
 //!
 //! // Update under the lock: read, change, write with the token, release.
-//! let (key, value) = (Bytes::from_static(b"boiler"), Bytes::from_static(b"21"));
-//! let write = Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None });
-//! let write = lock.guard(now.instant, write).ok_or("lost meanwhile")?;
-//! client.submit(now, write)?;
-//! lock.release(now.instant);
-//! assert!(!lock.is_held(now.instant));
+//! let write = Request::set("boiler", "21");
+//! client.submit(now, bound.lock().guard(now.instant, write).ok_or("lost meanwhile")?)?;
+//! bound.lock_mut().release(now.instant);
+//! assert!(!bound.lock().is_held(now.instant));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
@@ -136,6 +117,7 @@
 //! [`watch_holder`](LockConfig::watch_holder) a lock tells of every change, campaigning or not.
 
 mod backoff;
+mod bound;
 mod config;
 mod event;
 mod holder;
@@ -146,6 +128,7 @@ use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 
+pub use bound::BoundLock;
 pub use config::LockConfig;
 pub use event::{AcquireError, Action, LockEvent, LockState, LossReason, NotAcquired, Ticket};
 pub use holder::{Holder, HolderStatus};

@@ -346,6 +346,30 @@ impl<'a> Decoder<'a> {
 }
 
 impl<B> Command<B> {
+    /// Reads a value.
+    #[must_use]
+    pub const fn get(key: B) -> Self {
+        Self::Get { key }
+    }
+
+    /// Stores a value, whatever is stored, for good.
+    #[must_use]
+    pub const fn set(key: B, value: B) -> Self {
+        Self::Set { key, value, condition: Condition::Always, expiry: None }
+    }
+
+    /// Removes a key.
+    #[must_use]
+    pub const fn del(key: B) -> Self {
+        Self::Del { key }
+    }
+
+    /// Removes a key if it has this value.
+    #[must_use]
+    pub const fn vdel(key: B, value: B) -> Self {
+        Self::VDel { key, value }
+    }
+
     /// Which command this is.
     #[must_use]
     pub const fn kind(&self) -> CommandKind {

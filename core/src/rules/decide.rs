@@ -71,7 +71,7 @@ pub enum Stamp {
 /// ```
 /// use statestore_proto::hlc::{FencingToken, HlcRef};
 /// use statestore_proto::message::Refusal;
-/// use statestore_proto::rules::admit;
+/// use statestore_proto::rules::check_fence;
 ///
 /// let older = FencingToken::new(HlcRef::parse("5:0:StateStore")?);
 /// let newer = FencingToken::new(HlcRef::parse("7:0:StateStore")?);

@@ -34,6 +34,12 @@ impl<'a> Principal<'a> {
         Self { client_id, verified: false }
     }
 
+    /// The [verified sender](Incoming::verified_sender), or else what the request [claims](Self::claimed).
+    #[must_use]
+    pub fn of(incoming: &Incoming<'a>) -> Self {
+        incoming.verified_sender.map_or_else(|| Self::claimed(incoming), Self::verified)
+    }
+
     /// The MQTT client id, if any is known.
     #[must_use]
     pub const fn client_id(&self) -> Option<&'a str> {

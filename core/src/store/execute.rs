@@ -264,7 +264,7 @@ impl Store {
     fn make_room(&mut self, now: Now) {
         let limits = self.config.limits;
         let reserve = limits.burst().saturating_add(limits.watches_per_key_max);
-        while self.has_room(reserve) {
+        while self.has_room_for(reserve) {
             let Some(slot) = self.expiries.pop_due(now.instant) else {
                 return;
             };

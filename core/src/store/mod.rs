@@ -19,7 +19,7 @@
 //! request.response_topic = Some("clients/CLIENT/services/statestore/_any_/command/invoke/response");
 //! request.correlation_data = Some(b"0123456789abcdef");
 //! request.user_property("__ts", "1696374425000:0:CLIENT");
-//! store.handle_publish(now, Principal::claimed(&request), &request);
+//! store.handle_publish(now, Principal::of(&request), &request);
 //!
 //! let Some(Transmit::Publish(reply)) = store.poll_transmit() else { panic!("every request is answered") };
 //! assert_eq!(&reply.payload[..], b"+OK\r\n");
@@ -70,6 +70,7 @@ pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
+use crate::machine::{Input, Machine};
 use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use crate::time::{Instant, Now};
 use crate::topic;
@@ -95,12 +96,14 @@ pub struct Store {
     replies: Replies,
     outbox: Outbox,
     connections: u64,
+    /// Whether requests are subscribed on this connection.
+    subscribed: bool,
     counters: Counters,
 }
 
 /// A stored value, for the embedder.
 #[derive(Clone)]
-pub struct Stored<'a> {
+pub struct StoredEntry<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value.
@@ -113,9 +116,9 @@ pub struct Stored<'a> {
     pub expires: Option<Instant>,
 }
 
-impl fmt::Debug for Stored<'_> {
+impl fmt::Debug for StoredEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored")
+        f.debug_struct("StoredEntry")
             .field("key", &crate::debug::Key(self.key))
             .field("value", &crate::debug::Value(self.value))
             .field("version", &self.version)
@@ -142,6 +145,7 @@ impl Store {
             replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
             outbox: Outbox::new(),
             connections: 0,
+            subscribed: false,
             counters: Counters::default(),
             config,
         }
@@ -174,14 +178,27 @@ impl Store {
     /// broker that hosts the store hands requests over without. The SUBSCRIBE comes before whatever else waits to be sent.
     pub fn handle_connected(&mut self) {
         self.connections += 1;
+        self.subscribed = false;
         let token = SubscribeToken(self.connections);
         self.outbox.subscribe(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
+    }
+
+    /// Takes the outcome of a SUBSCRIBE: the reason code of its SUBACK. One of an earlier connection is ignored.
+    pub const fn handle_subscribed(&mut self, token: SubscribeToken, reason: ReasonCode) {
+        if token.0 == self.connections {
+            self.subscribed = !reason.is_error();
+        }
+    }
+
+    /// Takes the news that the connection is lost. What waits to be sent waits for the next one; nothing is forgotten.
+    pub const fn handle_disconnected(&mut self) {
+        self.subscribed = false;
     }
 
     /// Takes a received PUBLISH. `from` says who sent it.
     ///
     /// Whatever the message is, it affects at most the request it is: bad input is answered with an error or counted.
-    /// Call it only while [`is_ready`](Self::is_ready); a request handed over at another time is counted and forgotten,
+    /// Call it only while it [has room](Self::has_room); a request handed over at another time is counted and forgotten,
     /// unacknowledged. What became of it is counted, and returned for those who keep a log.
     pub fn handle_publish(
         &mut self,
@@ -189,7 +206,7 @@ impl Store {
         from: Principal<'_>,
         incoming: &Incoming<'_>,
     ) -> Handled {
-        let handled = if self.is_ready() {
+        let handled = if self.has_room() {
             self.replies.expire(now.instant);
             let handled = self.process(now, from, incoming);
             if let Some(delivery) = incoming.delivery {
@@ -280,19 +297,25 @@ impl Store {
     /// Whether there is room for whatever one more request can cause. While there is not, do not take the next message
     /// from the broker.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.has_room(self.config.limits.burst())
+    pub fn has_room(&self) -> bool {
+        self.has_room_for(self.config.limits.burst())
+    }
+
+    /// Whether requests arrive: connected, and subscribed to them. A broker that hosts the store subscribes nothing.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.subscribed
     }
 
     /// The value stored under a key.
     #[must_use]
-    pub fn get(&self, now: Now, key: &[u8]) -> Option<Stored<'_>> {
+    pub fn get(&self, now: Now, key: &[u8]) -> Option<StoredEntry<'_>> {
         let entry = self.table.get(self.table.find(key)?)?;
         (!entry.is_expired(now.instant)).then(|| self.stored(entry))
     }
 
     /// All stored values, in an order that depends only on the calls made.
-    pub fn iter(&self, now: Now) -> impl Iterator<Item = Stored<'_>> {
+    pub fn iter(&self, now: Now) -> impl Iterator<Item = StoredEntry<'_>> {
         self.table
             .iter()
             .filter(move |entry| !entry.is_expired(now.instant))
@@ -329,8 +352,8 @@ impl Store {
         &self.counters
     }
 
-    fn stored<'a>(&self, entry: &'a Entry) -> Stored<'a> {
-        Stored {
+    fn stored<'a>(&self, entry: &'a Entry) -> StoredEntry<'a> {
+        StoredEntry {
             key: entry.key(),
             value: entry.value(),
             version: self.table.version_of(entry),
@@ -340,11 +363,11 @@ impl Store {
     }
 
     fn has_room_to_expire(&self) -> bool {
-        self.has_room(self.config.limits.watches_per_key_max)
+        self.has_room_for(self.config.limits.watches_per_key_max)
     }
 
     /// Whether so many packets more may wait to be sent.
-    fn has_room(&self, packets: usize) -> bool {
+    fn has_room_for(&self, packets: usize) -> bool {
         let limits = &self.config.limits;
         self.outbox.len().saturating_add(packets) <= limits.outgoing_max
             && self.outbox.bytes() <= limits.outgoing_bytes_max
@@ -375,6 +398,39 @@ impl Store {
         if let Some(at) = self.table.get(slot).and_then(Entry::expires) {
             self.expiries.remove(at, slot);
         }
+    }
+}
+
+impl Machine for Store {
+    /// A message is from its [verified sender](Incoming::verified_sender), or else from whom it says.
+    fn handle(&mut self, now: Now, input: Input<'_>) {
+        match input {
+            Input::Connected { .. } => self.handle_connected(),
+            Input::Disconnected => self.handle_disconnected(),
+            Input::Subscribed(token, reason) => self.handle_subscribed(token, reason),
+            Input::Published(token, reason) => self.handle_published(token, reason),
+            Input::Message(incoming) => {
+                self.handle_publish(now, Principal::of(incoming), incoming);
+            }
+            Input::ClientGone(client_id) => self.handle_client_gone(client_id),
+            Input::Timeout => self.handle_timeout(now),
+        }
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        Self::poll_transmit(self)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Self::poll_timeout(self)
+    }
+
+    fn is_ready(&self) -> bool {
+        Self::is_ready(self)
+    }
+
+    fn wants_messages(&self) -> bool {
+        Self::has_room(self)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::mqtt::Transmit;
 /// The queue of a store. Records of writes go out in batches; whatever was queued after a record waits for its batch,
 /// so nothing that depends on a write is seen before the write is safe, and order is kept.
 ///
-/// Requests fill it, through their answers, notifications and records; `Store::is_ready` says when no more may come.
+/// Requests fill it, through their answers, notifications and records; `Store::has_room` says when no more may come.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// The SUBSCRIBE of the present connection. It tells of no write, so it waits for none.
@@ -85,9 +85,7 @@ impl Outbox {
                     + correlation.map_or(0, |data| data.as_bytes().len())
             }
             Transmit::Disconnect { client_id } => client_id.len(),
-            Transmit::Subscribe { .. }
-            | Transmit::Unsubscribe { .. }
-            | Transmit::Acknowledge(_) => 0,
+            Transmit::Subscribe { .. } | Transmit::Acknowledge(_) => 0,
         };
         self.wait(bytes, Packet::Ready(transmit));
     }

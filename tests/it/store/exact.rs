@@ -105,7 +105,7 @@ fn what_is_dropped_is_counted_together() {
         rig.hand(&ask);
     }
     assert_eq!(rig.store.counters().dropped(), 15);
-    while rig.store.is_ready() {
+    while rig.store.has_room() {
         ask.hand_to(rig.now(), &mut rig.store);
     }
     (0..16).for_each(|_| _ = ask.hand_to(rig.now(), &mut rig.store));

@@ -47,12 +47,12 @@ fn what_waits_to_be_sent_is_bounded_in_bytes() {
     assert_eq!(rig.answer("c", &set("big", &"v".repeat(4_000))), OK);
     let ask = rig.ask("c", &get("big"));
     let mut handed = 0;
-    while rig.store.is_ready() {
+    while rig.store.has_room() {
         ask.hand_to(rig.now(), &mut rig.store);
         handed += 1;
     }
     assert_eq!(handed, 3, "the one that passes the limit is the last");
-    while !rig.store.is_ready() {
+    while !rig.store.has_room() {
         assert!(rig.store.poll_transmit().is_some());
     }
     let left = Told::drain(&mut rig.store);
@@ -69,16 +69,16 @@ fn a_fan_out_counts_its_payload_once_and_until_it_is_gone() {
     }
     let ask = rig.ask("w", &set("k", &"v".repeat(4_000)));
     ask.hand_to(rig.now(), &mut rig.store);
-    assert!(rig.store.is_ready(), "a hundred notifications share one payload");
+    assert!(rig.store.has_room(), "a hundred notifications share one payload");
     let more = rig.ask("w", &set("k", &"w".repeat(7_000)));
     more.hand_to(rig.now(), &mut rig.store);
-    assert!(!rig.store.is_ready());
+    assert!(!rig.store.has_room());
     for _ in 0..99 {
         assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Publish(_))));
     }
-    assert!(!rig.store.is_ready(), "the last of them still holds it");
+    assert!(!rig.store.has_room(), "the last of them still holds it");
     assert!(rig.store.poll_transmit().is_some());
-    assert!(rig.store.is_ready());
+    assert!(rig.store.has_room());
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn records_that_nobody_takes_hold_requests_back() {
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     let ask = rig.ask("c", &set("k", &"v".repeat(10_000)));
     ask.hand_to(rig.now(), &mut rig.store);
-    assert!(!rig.store.is_ready());
+    assert!(!rig.store.has_room());
     let batch = rig.store.poll_records().unwrap();
-    assert!(rig.store.is_ready());
+    assert!(rig.store.has_room());
     rig.store.handle_persisted(batch.id);
     assert_eq!(Told::drain(&mut rig.store).len(), 2);
 }

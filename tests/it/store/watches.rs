@@ -188,7 +188,7 @@ fn a_full_queue_takes_no_request_and_no_expiry_until_there_is_room() {
     rig.answer("a", &watch("k"));
     rig.notified(&set_if("k", "v", Condition::Always, 100));
     let mut handed = 0;
-    while rig.store.is_ready() {
+    while rig.store.has_room() {
         let ask = rig.ask("c", &get("k"));
         ask.hand_to(rig.now(), &mut rig.store);
         handed += 1;
@@ -202,6 +202,6 @@ fn a_full_queue_takes_no_request_and_no_expiry_until_there_is_room() {
     );
     let packets = Told::drain(&mut rig.store);
     assert_eq!(packets.len(), 2 * handed, "neither answered nor acknowledged: {packets:?}");
-    assert!(rig.store.is_ready() && rig.store.poll_timeout().is_some());
+    assert!(rig.store.has_room() && rig.store.poll_timeout().is_some());
     assert_eq!(rig.timer().len(), 1);
 }

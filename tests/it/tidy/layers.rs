@@ -6,7 +6,7 @@ use super::source::code_without_strings;
 use super::{File, core_files, file, hold};
 
 /// Each module of the core and what it may use. A new module takes its place here.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("debug", &[]),
     ("limits", &[]),
     ("time", &[]),
@@ -17,10 +17,25 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("topic", &["debug", "limits"]),
     ("rules", &["debug", "hlc", "limits", "message", "time"]),
     ("mqtt", &["debug", "hlc", "message", "time"]),
-    ("client", &["deadlines", "debug", "hlc", "limits", "message", "mqtt", "time", "topic"]),
+    ("machine", &["mqtt", "time"]),
+    (
+        "client",
+        &["deadlines", "debug", "hlc", "limits", "machine", "message", "mqtt", "time", "topic"],
+    ),
     (
         "store",
-        &["deadlines", "debug", "hlc", "limits", "message", "mqtt", "rules", "time", "topic"],
+        &[
+            "deadlines",
+            "debug",
+            "hlc",
+            "limits",
+            "machine",
+            "message",
+            "mqtt",
+            "rules",
+            "time",
+            "topic",
+        ],
     ),
     ("lock", &["client", "debug", "hlc", "limits", "message", "time"]),
 ];

@@ -228,9 +228,10 @@ impl fmt::Debug for Server {
 
 fn message(sender: &str, publish: &statestore_proto::mqtt::Publish) -> Message {
     let publish = publish.clone();
-    let text = |(name, value): (&'static str, statestore_proto::mqtt::PropertyValue<'_>)| {
-        (name, value.to_string())
-    };
+    let text =
+        |(name, value): (&'static str, statestore_proto::message::property::PropertyValue<'_>)| {
+            (name, value.to_string())
+        };
     Message {
         sender: sender.into(),
         user_properties: publish.user_properties().map(text).collect(),

@@ -10,7 +10,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, WordCase};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{
-    Access, DialectPolicy, DropReason, Durability, Store, StoreConfig, Stored, Verdict,
+    Access, DialectPolicy, DropReason, Durability, Store, StoreConfig, StoredEntry, Verdict,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -214,7 +214,7 @@ pub fn store_ops(data: &[u8]) {
     for (now, op) in &script.ops {
         let before = disk.numbers.len();
         let mut expected = Out::new();
-        if disk.holds && store.is_ready() {
+        if disk.holds && store.has_room() {
             // What is due must be told while there is room, or it would take up room that a request may have.
             store.handle_timeout(*now);
             expected.extend(oracle.expire(*now));
@@ -258,7 +258,7 @@ pub fn store_ops(data: &[u8]) {
         disk.records.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {
             // The wall clock may have stepped since, and the expiry was kept by it.
-            let stored = |stored: Stored<'_>| {
+            let stored = |stored: StoredEntry<'_>| {
                 format!("{:?} {} {:?}", stored.value, stored.version, stored.fencing_token)
             };
             store.iter(last).map(|entry| (entry.key.to_vec(), stored(entry))).collect()
@@ -274,7 +274,7 @@ pub fn store_ops(data: &[u8]) {
 
 /// Hands a request over; one that comes although the store is not ready is counted and forgotten.
 fn hand_over(now: Now, ask: &Ask, store: &mut Store, oracle: &mut Oracle) -> Out {
-    if store.is_ready() {
+    if store.has_room() {
         ask.hand_to(now, store);
         return oracle.ask(now, ask);
     }

@@ -73,9 +73,7 @@ impl AsIncoming for Message {
             QoS::ExactlyOnce => Qos::ExactlyOnce,
         };
         incoming.retain = self.packet.retain;
-        incoming.dup = self.packet.dup;
         incoming.response_topic = self.text(PropertyId::ResponseTopic);
-        incoming.content_type = self.text(PropertyId::ContentType);
         if let Some(PropertyValue::BinaryData(data)) = properties.get(PropertyId::CorrelationData) {
             incoming.correlation_data = Some(data);
         }

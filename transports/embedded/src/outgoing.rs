@@ -51,10 +51,6 @@ pub(crate) async fn dispatch(
             };
             Some(LinkEvent::Subscribed(token, reason))
         }
-        Transmit::Unsubscribe { filter } => {
-            router.unsubscribe(&client_id, &filter, None).await;
-            None
-        }
         Transmit::Disconnect { client_id } => {
             warn!(client_id = &*client_id, "an offender is disconnected");
             router.unregister_client(&client_id).await;

@@ -272,9 +272,6 @@ impl Broker {
                     Output::Subscribed { client_id, token, reason: ReasonCode::GRANTED_QOS_1 },
                 );
             }
-            Transmit::Unsubscribe { filter } => {
-                connection.filters.remove(&filter);
-            }
             Transmit::Publish(publish) => self.publish(now, client_id, publish),
             // With clean sessions nothing is ever delivered again, so nothing waits for this.
             Transmit::Acknowledge(_) => {}

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod error;
 mod filter;
 #[cfg(feature = "tokio")]
 mod hub;
@@ -31,8 +32,9 @@ mod session;
 mod world;
 
 pub use broker::{Broker, Detain, Faults, Output, Tamper};
+pub use error::Error;
 #[cfg(feature = "tokio")]
 pub use hub::{Hub, HubLink};
 pub use message::Message;
-pub use session::{Error, Found, Session};
+pub use session::Session;
 pub use world::{ClientIndex, Clock, Driver, Flaw, Traced, World};

@@ -58,9 +58,7 @@ impl Message {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation_data.as_ref().map(Correlation::as_bytes);
-        incoming.content_type = self.content_type;
         incoming.message_expiry = self.message_expiry;
-        incoming.dup = self.dup;
         incoming.verified_sender = Some(&self.sender);
         incoming.delivery = self.delivery;
         incoming.arrived = self.arrived;

@@ -3,54 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use statestore_proto::client::{
-    ConfigError, Event, Outcome, Request, RequestId, SubmitError, WatchEvent, WatchId,
+    Event, IntoBytes, Outcome, Removal, Request, RequestId, VersionedValue, WatchEvent, WatchId,
 };
 use statestore_proto::hlc::Version;
-use statestore_proto::message::{Command, Condition, Reply, ServiceError};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
 
 use crate::broker::Faults;
+use crate::error::Error;
 use crate::message::Message;
 use crate::world::{ClientIndex, Clock, Traced, World};
-
-/// Why a call to a [`Session`] or [`World`] failed. The session is usable.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The client id cannot be one.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The client id is another's.
-    #[error("the client id is taken")]
-    Taken,
-    /// The request was not accepted.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// The store refused the request; nothing has changed.
-    #[error("the store refused: {0}")]
-    Refused(ServiceError<Bytes>),
-    /// A condition did not hold; nothing has changed.
-    #[error("not applied")]
-    NotApplied,
-    /// The request has another outcome than an answer.
-    #[error("no answer: {0:?}")]
-    NoAnswer(Outcome),
-    /// There is no such client or watch.
-    #[error("no such client or watch")]
-    Unknown,
-}
-
-/// A value that was found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The value.
-    pub value: Bytes,
-    /// Its version.
-    pub version: Option<Version>,
-}
 
 /// A store and its clients, on a network without faults and without delay, in simulated time.
 ///
@@ -100,14 +63,10 @@ impl Session {
     pub fn set(
         &mut self,
         client: ClientIndex,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
+        key: impl IntoBytes,
+        value: impl IntoBytes,
     ) -> Result<Version, Error> {
-        let (key, value) = (key.into(), value.into());
-        self.write(
-            client,
-            Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None }),
-        )
+        self.write(client, Request::set(key, value))
     }
 
     /// Sends a SET with whatever options, and returns the version of the value.
@@ -115,11 +74,7 @@ impl Session {
     /// # Errors
     /// Any [`Error`]; [`Error::NotApplied`] when its condition did not hold.
     pub fn write(&mut self, client: ClientIndex, request: Request) -> Result<Version, Error> {
-        match self.request(client, request)? {
-            Outcome::Replied { reply: Reply::Done, version: Some(version), .. } => Ok(version),
-            Outcome::Replied { reply: Reply::NotApplied, .. } => Err(Error::NotApplied),
-            other => Err(failed(other)),
-        }
+        self.request(client, request)?.into_version()?.ok_or(Error::NotApplied)
     }
 
     /// Reads a value; `None` when there is none.
@@ -129,23 +84,17 @@ impl Session {
     pub fn get(
         &mut self,
         client: ClientIndex,
-        key: impl Into<Bytes>,
-    ) -> Result<Option<Found>, Error> {
-        match self.request(client, Request::new(Command::Get { key: key.into() }))? {
-            Outcome::Replied { reply: Reply::Value(value), version, .. } => {
-                Ok(Some(Found { value, version }))
-            }
-            Outcome::Replied { reply: Reply::Absent, .. } => Ok(None),
-            other => Err(failed(other)),
-        }
+        key: impl IntoBytes,
+    ) -> Result<Option<VersionedValue>, Error> {
+        Ok(self.request(client, Request::get(key))?.into_value()?)
     }
 
     /// Removes a key; whether it was there.
     ///
     /// # Errors
     /// Any [`Error`] but [`Error::NotApplied`].
-    pub fn del(&mut self, client: ClientIndex, key: impl Into<Bytes>) -> Result<bool, Error> {
-        self.remove(client, Command::Del { key: key.into() })
+    pub fn del(&mut self, client: ClientIndex, key: impl IntoBytes) -> Result<bool, Error> {
+        self.remove(client, Request::del(key))
     }
 
     /// Removes a key if its value is `value`; whether it was there.
@@ -155,10 +104,10 @@ impl Session {
     pub fn vdel(
         &mut self,
         client: ClientIndex,
-        key: impl Into<Bytes>,
-        value: impl Into<Bytes>,
+        key: impl IntoBytes,
+        value: impl IntoBytes,
     ) -> Result<bool, Error> {
-        self.remove(client, Command::VDel { key: key.into(), value: value.into() })
+        self.remove(client, Request::vdel(key, value))
     }
 
     /// Sends any request and waits for its outcome.
@@ -175,7 +124,7 @@ impl Session {
             }
             // Nothing is on its way any more: only time can end the request.
             if !self.world.step(Instant::from_millis(u64::MAX)) {
-                return Err(Error::NoAnswer(Outcome::Unknown));
+                return Ok(Outcome::Unknown);
             }
         }
     }
@@ -184,9 +133,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Submit`] when that was not accepted, [`Error::Unknown`] when there is no such client.
-    pub fn watch(&mut self, client: ClientIndex, key: impl Into<Bytes>) -> Result<WatchId, Error> {
+    pub fn watch(&mut self, client: ClientIndex, key: impl IntoBytes) -> Result<WatchId, Error> {
         let (machine, now) = self.world.client(client).ok_or(Error::Unknown)?;
-        let id = machine.watch(now, key.into())?;
+        let id = machine.watch(now, key)?;
         self.settle();
         Ok(id)
     }
@@ -239,12 +188,11 @@ impl Session {
         self.world.take_trace().into_iter().filter_map(message).collect()
     }
 
-    fn remove(&mut self, client: ClientIndex, command: Command<Bytes>) -> Result<bool, Error> {
-        match self.request(client, Request::new(command))? {
-            Outcome::Replied { reply: Reply::Removed, .. } => Ok(true),
-            Outcome::Replied { reply: Reply::NothingRemoved, .. } => Ok(false),
-            Outcome::Replied { reply: Reply::NotApplied, .. } => Err(Error::NotApplied),
-            other => Err(failed(other)),
+    fn remove(&mut self, client: ClientIndex, request: Request) -> Result<bool, Error> {
+        match self.request(client, request)?.into_removal()? {
+            Removal::Removed => Ok(true),
+            Removal::Absent => Ok(false),
+            Removal::Different => Err(Error::NotApplied),
         }
     }
 
@@ -272,13 +220,5 @@ impl Session {
             Event::Completed { outcome, .. } => Some(outcome),
             _ => None,
         }
-    }
-}
-
-/// An outcome that is not what was hoped for.
-fn failed(outcome: Outcome) -> Error {
-    match outcome {
-        Outcome::Replied { reply: Reply::Error(error), .. } => Error::Refused(error),
-        other => Error::NoAnswer(other),
     }
 }

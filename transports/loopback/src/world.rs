@@ -17,8 +17,8 @@ pub use self::clock::Clock;
 use self::journal::Journal;
 use self::node::{ClientNode, StoreNode};
 use crate::broker::{Broker, Detain, Faults, Output, Tamper};
+use crate::error::Error;
 use crate::message::Message;
-use crate::session::Error;
 
 /// The MQTT client id of the store.
 const STORE: &str = "statestore";

@@ -27,7 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let store = connect(options)?;
     if tokio::time::timeout(PATIENCE, store.connected()).await.is_err() {
-        let why = store.last_failure().unwrap_or_else(|| "no answer".into());
+        let status = store.status().current();
+        let why = status.reason().unwrap_or("no answer");
         return Err(format!("no connection: {why}; is there a broker?").into());
     }
 

@@ -108,12 +108,6 @@ impl Connection {
         self.sent(ticket, self.client.paho.subscribe(filter, qos));
     }
 
-    pub(crate) fn unsubscribe(&mut self, filter: &str) {
-        if convert::refused_filter(filter, self.packet_bytes_max).is_none() {
-            self.sent(Ticket::Other, self.client.paho.unsubscribe(filter));
-        }
-    }
-
     fn sent(&mut self, ticket: Ticket, mut token: Token) {
         self.last += 1;
         let waker = self.mailbox.waker(self.last, ticket != Ticket::Other);

@@ -97,7 +97,6 @@ pub struct Message {
     retain: bool,
     response_topic: Option<String>,
     correlation_data: Option<Vec<u8>>,
-    content_type: Option<String>,
     message_expiry: Option<u32>,
     user_properties: Vec<(String, String)>,
 }
@@ -117,7 +116,6 @@ impl Message {
             retain: packet.retained(),
             response_topic: properties.get_string(Code::ResponseTopic),
             correlation_data: properties.get_binary(Code::CorrelationData),
-            content_type: properties.get_string(Code::ContentType),
             message_expiry: properties
                 .get(Code::MessageExpiryInterval)
                 .and_then(|seconds| seconds.get_u32()),
@@ -157,7 +155,6 @@ impl AsIncoming for Message {
         incoming.retain = self.retain;
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation_data.as_deref();
-        incoming.content_type = self.content_type.as_deref();
         incoming.message_expiry = self.message_expiry;
         for (name, value) in &self.user_properties {
             incoming.user_property(name, value);

@@ -74,7 +74,6 @@ impl Link for PahoLink {
             Transmit::Subscribe { filter, token } => {
                 connection.subscribe(&filter, QoS::AtLeastOnce, Ticket::Subscribe(token));
             }
-            Transmit::Unsubscribe { filter } => connection.unsubscribe(&filter),
         }
         Ok(())
     }

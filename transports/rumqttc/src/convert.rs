@@ -77,12 +77,10 @@ impl AsIncoming for Message {
             QoS::ExactlyOnce => Qos::ExactlyOnce,
         };
         incoming.retain = self.packet.retain;
-        incoming.dup = self.packet.dup;
         incoming.delivery = self.delivery;
         if let Some(properties) = &self.packet.properties {
             incoming.response_topic = properties.response_topic.as_deref();
             incoming.correlation_data = properties.correlation_data.as_deref();
-            incoming.content_type = properties.content_type.as_deref();
             incoming.message_expiry = properties.message_expiry_interval;
             for (name, value) in &properties.user_properties {
                 incoming.user_property(name, value);

@@ -161,10 +161,6 @@ impl Link for RumqttcLink {
             Transmit::Subscribe { filter, token } => {
                 connection.subscribe(&filter, QoS::AtLeastOnce, Some(token));
             }
-            Transmit::Unsubscribe { filter } => {
-                let client = &connection.client;
-                connection.mailbox.send(Ticket::Other, || client.try_unsubscribe(&*filter).is_ok());
-            }
         }
         Ok(())
     }

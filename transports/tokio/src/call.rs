@@ -1,47 +1,18 @@
 //! Requests with their options: nothing is sent before they are awaited.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::{Outcome, Request};
+use statestore_proto::client::{Outcome, Removal, Request, VersionedValue};
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::message::{
-    Command, Condition, Expiry, KeyPreview, Operand, Refusal, Reply, ServiceError,
-};
+use statestore_proto::message::{Condition, KeyPreview, Operand, Refusal, ServiceError};
 use tracing::{debug_span, field};
 
 use crate::error::Error;
 use crate::handle::StateStore;
 use crate::lock::Fence;
-
-/// A value that was found.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Found {
-    /// The value.
-    pub value: Bytes,
-    /// Its version.
-    pub version: Option<Version>,
-}
-
-impl fmt::Debug for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Found {{ value: <{} bytes>, version: {:?} }}", self.value.len(), self.version)
-    }
-}
-
-/// What a conditional deletion did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// The key is gone.
-    Removed,
-    /// There was no such key.
-    Absent,
-    /// The key has another value and stays.
-    Different,
-}
 
 /// Reads the answer out of an outcome.
 type Read<R> = fn(Outcome) -> Result<R, Error>;
@@ -50,56 +21,49 @@ type Read<R> = fn(Outcome) -> Result<R, Error>;
 #[must_use = "a request is sent when it is awaited"]
 pub struct Call<R> {
     store: StateStore,
-    command: Command<Bytes>,
-    options: Options,
+    request: Request,
+    /// The lock that this is done under, whose newest token it carries.
+    fence: Option<Fence>,
     read: Read<R>,
 }
 
-/// What every request may carry.
-#[derive(Default)]
-struct Options {
-    timeout: Option<Duration>,
-    fencing_token: Option<FencingToken>,
-    /// The lock that this is done under, whose newest token it carries.
-    fence: Option<Fence>,
-    persist: bool,
-}
-
 impl<R> Call<R> {
-    pub(crate) fn new(store: &StateStore, command: Command<Bytes>, read: Read<R>) -> Self {
-        Self { store: store.clone(), command, options: Options::default(), read }
+    pub(crate) fn new(store: &StateStore, request: Request, read: Read<R>) -> Self {
+        Self { store: store.clone(), request, fence: None, read }
     }
 
     /// How long this request may take.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.options.timeout = Some(timeout);
-        self
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.map(|request| request.timeout(timeout))
     }
 
     /// Carries a fencing token: the store refuses a write when a newer holder of the lock has written the key. Reads go
     /// without.
-    pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.options.fencing_token = Some(token);
-        self
+    pub fn fencing_token(self, token: FencingToken) -> Self {
+        self.map(|request| request.fencing_token(token))
     }
 
     pub(crate) fn guarded_by(mut self, fence: Fence) -> Self {
-        self.options.fence = Some(fence);
+        self.fence = Some(fence);
+        self
+    }
+
+    fn map(mut self, change: impl FnOnce(Request) -> Request) -> Self {
+        self.request = change(self.request);
         self
     }
 
     async fn send(self) -> Result<R, Error> {
-        let Self { store, command, options, read } = self;
-        let (verb, key) = (command.kind(), KeyPreview(command.key()));
+        let Self { store, request, fence, read } = self;
+        let (verb, key) = (request.command().kind(), KeyPreview(request.command().key()));
         let span = debug_span!("request", ?verb, ?key, id = field::Empty);
-        let Some(fence) = &options.fence else {
-            let token = options.fencing_token.clone();
-            return read(store.outcome(options.request(command, token), span).await?);
+        let Some(fence) = fence else {
+            return read(store.outcome(request, span).await?);
         };
         loop {
             let token = fence.token().ok_or(Error::LockLost)?;
-            let request = options.request(command.clone(), Some(token.clone()));
-            let answer = read(store.outcome(request, span.clone()).await?);
+            let guarded = request.clone().fencing_token(token.clone());
+            let answer = read(store.outcome(guarded, span.clone()).await?);
             let lower = Error::Refused(ServiceError::Known(Refusal::FencingTokenLower));
             if answer.as_ref().err() != Some(&lower) {
                 return answer;
@@ -107,19 +71,6 @@ impl<R> Call<R> {
             if fence.fenced_out(token).await {
                 return Err(Error::LockLost);
             }
-        }
-    }
-}
-
-impl Options {
-    fn request(&self, command: Command<Bytes>, token: Option<FencingToken>) -> Request {
-        let mut request = Request::new(command).persist(self.persist);
-        if let Some(timeout) = self.timeout {
-            request = request.timeout(timeout);
-        }
-        match token {
-            Some(token) => request.fencing_token(token),
-            None => request,
         }
     }
 }
@@ -136,20 +87,11 @@ impl<R: Send + 'static> IntoFuture for Call<R> {
 /// A SET with its options; `.await` sends it. It gives the version of the value; a conditional one gives `None` when
 /// its condition does not hold.
 #[must_use = "a request is sent when it is awaited"]
-pub struct Set<R> {
-    store: StateStore,
-    key: Bytes,
-    value: Bytes,
-    condition: Condition<Bytes>,
-    expiry: Option<Expiry>,
-    options: Options,
-    read: Read<R>,
-}
+pub struct Set<R>(Call<R>);
 
 impl Set<Version> {
-    pub(crate) fn new(store: &StateStore, key: Bytes, value: Bytes) -> Self {
-        let (condition, options) = (Condition::Always, Options::default());
-        Self { store: store.clone(), key, value, condition, expiry: None, options, read: version }
+    pub(crate) fn new(store: &StateStore, request: Request) -> Self {
+        Self(Call::new(store, request, version))
     }
 
     /// Only if the key does not exist.
@@ -168,40 +110,36 @@ impl Set<Version> {
     }
 
     fn on(self, condition: Condition<Bytes>) -> Set<Option<Version>> {
-        let Self { store, key, value, expiry, options, .. } = self;
-        Set { store, key, value, condition, expiry, options, read: applied }
+        let Call { store, request, fence, .. } = self.0;
+        let (request, read) = (request.condition(condition), if_applied as Read<_>);
+        Set(Call { store, request, fence, read })
     }
 }
 
 impl<R> Set<R> {
     /// Lets the value expire after this time, rounded up to whole milliseconds, counted by the store from the moment it
-    /// applies the write. Zero is never.
-    pub fn expires_after(mut self, duration: Duration) -> Self {
-        self.expiry = Expiry::after(duration);
-        self
+    /// applies the write. With zero the request fails as [`Error::Invalid`].
+    pub fn expires_after(self, duration: Duration) -> Self {
+        Self(self.0.map(|request| request.expires_after(duration)))
     }
 
     /// Carries a fencing token: the store refuses the write when a newer holder of the lock has written the key.
-    pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.options.fencing_token = Some(token);
-        self
+    pub fn fencing_token(self, token: FencingToken) -> Self {
+        Self(self.0.fencing_token(token))
     }
 
-    pub(crate) fn guarded_by(mut self, fence: Fence) -> Self {
-        self.options.fence = Some(fence);
-        self
+    pub(crate) fn guarded_by(self, fence: Fence) -> Self {
+        Self(self.0.guarded_by(fence))
     }
 
     /// Asks the store to keep the key on disk. No reply tells whether it does.
-    pub const fn persist(mut self) -> Self {
-        self.options.persist = true;
-        self
+    pub fn persist(self) -> Self {
+        Self(self.0.map(|request| request.persist(true)))
     }
 
     /// How long this request may take.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.options.timeout = Some(timeout);
-        self
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self(self.0.timeout(timeout))
     }
 }
 
@@ -210,45 +148,27 @@ impl<R: Send + 'static> IntoFuture for Set<R> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { store, key, value, condition, expiry, options, read } = self;
-        let command = Command::Set { key, value, condition, expiry };
-        Call { store, command, options, read }.into_future()
+        self.0.into_future()
     }
 }
 
 fn version(outcome: Outcome) -> Result<Version, Error> {
-    match outcome {
-        Outcome::Replied { reply: Reply::Done, version: Some(version), .. } => Ok(version),
-        other => Err(Error::of(other)),
-    }
+    // An unconditional SET has no condition that could fail.
+    if_applied(outcome)?.ok_or(Error::Unknown)
 }
 
-fn applied(outcome: Outcome) -> Result<Option<Version>, Error> {
-    match outcome {
-        Outcome::Replied { reply: Reply::NotApplied, .. } => Ok(None),
-        other => version(other).map(Some),
-    }
+fn if_applied(outcome: Outcome) -> Result<Option<Version>, Error> {
+    Ok(outcome.into_version()?)
 }
 
-pub(crate) fn found(outcome: Outcome) -> Result<Option<Found>, Error> {
-    match outcome {
-        Outcome::Replied { reply: Reply::Value(value), version, .. } => {
-            Ok(Some(Found { value, version }))
-        }
-        Outcome::Replied { reply: Reply::Absent, .. } => Ok(None),
-        other => Err(Error::of(other)),
-    }
+pub(crate) fn value(outcome: Outcome) -> Result<Option<VersionedValue>, Error> {
+    Ok(outcome.into_value()?)
 }
 
 pub(crate) fn removal(outcome: Outcome) -> Result<Removal, Error> {
-    match outcome {
-        Outcome::Replied { reply: Reply::Removed, .. } => Ok(Removal::Removed),
-        Outcome::Replied { reply: Reply::NothingRemoved, .. } => Ok(Removal::Absent),
-        Outcome::Replied { reply: Reply::NotApplied, .. } => Ok(Removal::Different),
-        other => Err(Error::of(other)),
-    }
+    Ok(outcome.into_removal()?)
 }
 
 pub(crate) fn was_removed(outcome: Outcome) -> Result<bool, Error> {
-    removal(outcome).map(|removal| removal == Removal::Removed)
+    Ok(outcome.into_removal()? == Removal::Removed)
 }

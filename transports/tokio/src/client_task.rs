@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::Incarnation;
-use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use statestore_proto::time::{Instant, Now};
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
 use crate::error::Error;
 use crate::latency::{Latency, NAGLE_REMEDY};
-use crate::machine::Machine;
+use crate::task::Task;
 use crate::watchers::{Started, WatcherId, Watchers};
 
 /// What handles ask of the drive loop.
@@ -127,37 +127,31 @@ impl ClientTask {
     }
 }
 
-impl Machine for ClientTask {
-    type Command = Op;
+impl Task for ClientTask {
+    type Machine = Client;
+    type Op = Op;
 
-    fn connected(&mut self, now: Now, session_present: bool) {
-        self.answered = false;
-        self.lone = None;
-        self.latency = Latency::default();
-        self.client.handle_connected(now, session_present);
+    fn machine(&mut self) -> &mut Client {
+        &mut self.client
     }
 
-    fn disconnected(&mut self, now: Now) {
-        self.client.handle_disconnected(now);
+    fn input(&mut self, now: Now, input: Input<'_>) {
+        match input {
+            Input::Connected { .. } => {
+                self.answered = false;
+                self.lone = None;
+                self.latency = Latency::default();
+            }
+            Input::Message(incoming) if *incoming.topic == **self.client.response_topic() => {
+                self.answered = true;
+            }
+            _ => {}
+        }
+        self.client.handle(now, input);
     }
 
-    fn subscribed(&mut self, now: Now, token: SubscribeToken, reason: ReasonCode) {
-        self.client.handle_subscribed(now, token, reason);
-    }
-
-    fn published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
-        self.client.handle_published(now, token, reason);
-    }
-
-    fn message(&mut self, now: Now, incoming: &Incoming<'_>) {
-        self.answered = self.answered || *incoming.topic == **self.client.response_topic();
-        self.client.handle_publish(now, incoming);
-    }
-
-    fn client_gone(&mut self, _: &str) {}
-
-    fn command(&mut self, now: Now, command: Op) {
-        match command {
+    fn op(&mut self, now: Now, op: Op) {
+        match op {
             Op::Submit { key, request, span, answer } if !answer.is_closed() => {
                 self.submit(now, request, Waiter { key, span, since: now.instant, answer });
             }
@@ -178,27 +172,7 @@ impl Machine for ClientTask {
         }
     }
 
-    fn timeout(&mut self, now: Now) {
-        self.client.handle_timeout(now);
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.client.poll_transmit()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.client.poll_timeout()
-    }
-
-    fn is_ready(&self) -> bool {
-        self.client.is_ready()
-    }
-
-    fn wants_messages(&self) -> bool {
-        true
-    }
-
-    fn wants_commands(&self) -> bool {
+    fn wants_ops(&self) -> bool {
         self.client.has_room()
     }
 

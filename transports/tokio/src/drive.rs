@@ -1,7 +1,8 @@
-//! The drive loop: one machine, one link, one source of commands. There is no other loop.
+//! The drive loop: one task with its machine, one link, one source of commands. There is no other loop.
 
 use std::time::Duration;
 
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::mqtt::Transmit;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
@@ -9,27 +10,17 @@ use tracing::{debug, info, warn};
 use crate::backoff::Pauses;
 use crate::clock::Clock;
 use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
-use crate::machine::Machine;
+use crate::status::Status;
+use crate::task::Task;
 
 /// How long a link that has no room may hold up the end.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
-/// How a link stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// Not connected, and why if it was tried.
-    Offline(Option<String>),
-    /// Connected, and what is needed is subscribed.
-    Online,
-    /// Given up: another try would not mend it.
-    Failed(String),
-}
-
 /// Everything that the loop needs.
-pub(crate) struct Driver<M: Machine, L: Link> {
-    pub(crate) machine: M,
+pub(crate) struct Driver<T: Task, L: Link> {
+    pub(crate) task: T,
     pub(crate) link: L,
-    pub(crate) commands: mpsc::Receiver<M::Command>,
+    pub(crate) commands: mpsc::Receiver<T::Op>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) pauses: Pauses,
@@ -42,7 +33,7 @@ enum End {
     Failed(LinkError),
 }
 
-impl<M: Machine, L: Link> Driver<M, L> {
+impl<T: Task, L: Link> Driver<T, L> {
     /// Runs until it is stopped, or until the link cannot be mended.
     pub(crate) async fn run(mut self) {
         loop {
@@ -62,8 +53,8 @@ impl<M: Machine, L: Link> Driver<M, L> {
             if since.elapsed() > self.pauses.longest() {
                 self.pauses.succeeded();
             }
-            self.machine.disconnected(self.clock.now());
-            self.machine.settle(self.clock.now());
+            self.task.input(self.clock.now(), Input::Disconnected);
+            self.task.settle(self.clock.now());
             match end {
                 End::Stopped => {
                     self.link.disconnect().await;
@@ -83,17 +74,17 @@ impl<M: Machine, L: Link> Driver<M, L> {
         self.pauses.failed();
         if error.is_transient() {
             warn!(%error, "no connection, trying again");
-            let _ = self.status.send(Status::Offline(Some(error.to_string())));
+            let _ = self.status.send(Status::Offline { reason: Some(error.to_string()) });
         } else {
             warn!(%error, "no connection, giving up");
-            let _ = self.status.send(Status::Failed(error.to_string()));
+            let _ = self.status.send(Status::Failed { reason: error.to_string() });
         }
         !error.is_transient()
     }
 
     /// Serves commands and deadlines while a connection is made.
     async fn offline(&mut self) -> Result<(), End> {
-        let Self { machine, link, commands, stop, pauses, clock, .. } = self;
+        let Self { task, link, commands, stop, pauses, clock, .. } = self;
         let pause = pauses.next();
         let attempt = async {
             tokio::time::sleep(pause).await;
@@ -101,39 +92,40 @@ impl<M: Machine, L: Link> Driver<M, L> {
         };
         tokio::pin!(attempt);
         let connected = loop {
-            machine.settle(clock.now());
+            task.settle(clock.now());
             tokio::select! {
                 result = &mut attempt => break result,
-                command = commands.recv(), if machine.wants_commands() => match command {
-                    Some(command) => machine.command(clock.now(), command),
+                command = commands.recv(), if task.wants_ops() => match command {
+                    Some(command) => task.op(clock.now(), command),
                     None => return Err(End::Stopped),
                 },
-                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                () = clock.sleep_until(task.machine().poll_timeout()) => task.input(clock.now(), Input::Timeout),
                 _ = stop.wait_for(|stop| *stop) => return Err(End::Stopped),
             }
         };
         let connected = connected.map_err(End::Failed)?;
         info!(session_present = connected.session_present, "connected");
-        machine.connected(clock.now(), connected.session_present);
+        let session_present = connected.session_present;
+        task.input(clock.now(), Input::Connected { session_present });
         Ok(())
     }
 
     /// Moves packets until the connection is lost.
     async fn online(&mut self) -> End {
-        let Self { machine, link, commands, stop, status, clock, .. } = self;
+        let Self { task, link, commands, stop, status, clock, .. } = self;
         // The one packet that the link had no room for.
         let mut refused: Option<Transmit> = None;
         // Until when it may take to send the rest, once this is to stop.
         let mut stopping: Option<tokio::time::Instant> = None;
         let goodbye = || Some(tokio::time::Instant::now() + GOODBYE_MAX);
         loop {
-            machine.settle(clock.now());
-            if machine.is_ready() {
+            task.settle(clock.now());
+            if task.machine().is_ready() {
                 status.send_if_modified(|status| {
                     core::mem::replace(status, Status::Online) != Status::Online
                 });
             }
-            while let Some(transmit) = refused.take().or_else(|| machine.poll_transmit()) {
+            while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
                 if let Err(transmit) = link.try_send(transmit) {
                     refused = Some(transmit);
                     break;
@@ -143,15 +135,15 @@ impl<M: Machine, L: Link> Driver<M, L> {
                 return End::Stopped;
             }
             tokio::select! {
-                event = link.next(machine.wants_messages()) => match event {
-                    Ok(event) => take(machine, clock, event),
+                event = link.next(task.machine().wants_messages()) => match event {
+                    Ok(event) => take(task, clock, event),
                     Err(error) => return End::Failed(error),
                 },
-                command = commands.recv(), if machine.wants_commands() && stopping.is_none() => match command {
-                    Some(command) => machine.command(clock.now(), command),
+                command = commands.recv(), if task.wants_ops() && stopping.is_none() => match command {
+                    Some(command) => task.op(clock.now(), command),
                     None => stopping = goodbye(),
                 },
-                () = clock.sleep_until(machine.poll_timeout()) => machine.timeout(clock.now()),
+                () = clock.sleep_until(task.machine().poll_timeout()) => task.input(clock.now(), Input::Timeout),
                 _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = goodbye(),
                 () = late(stopping) => return End::Stopped,
             }
@@ -167,21 +159,21 @@ async fn late(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-fn take<M: Machine, T: AsIncoming>(machine: &mut M, clock: &Clock, event: LinkEvent<T>) {
+fn take<T: Task, M: AsIncoming>(task: &mut T, clock: &Clock, event: LinkEvent<M>) {
     let now = clock.now();
     match event {
-        LinkEvent::Subscribed(token, reason) => machine.subscribed(now, token, reason),
-        LinkEvent::Published(token, reason) => machine.published(now, token, reason),
+        LinkEvent::Subscribed(token, reason) => task.input(now, Input::Subscribed(token, reason)),
+        LinkEvent::Published(token, reason) => task.input(now, Input::Published(token, reason)),
         LinkEvent::Message(message) => match message.as_incoming() {
             Some(mut incoming) => {
                 if let Some(at) = message.received() {
                     incoming.arrived = Some(clock.instant(at));
                 }
-                machine.message(now, &incoming);
+                task.input(now, Input::Message(&incoming));
             }
             None => debug!("a message that cannot be read was dropped"),
         },
-        LinkEvent::ClientGone(client_id) => machine.client_gone(&client_id),
+        LinkEvent::ClientGone(client_id) => task.input(now, Input::ClientGone(&client_id)),
         LinkEvent::Writable => {}
     }
 }

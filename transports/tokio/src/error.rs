@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use statestore_proto::client::{Outcome, SubmitError};
-use statestore_proto::message::{PeerError, Reply, ServiceError};
+use statestore_proto::client::{RequestError, SubmitError};
+use statestore_proto::message::{PeerError, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 
 /// Why a request failed. The handle is usable after each of them but [`Closed`](Self::Closed).
@@ -45,6 +45,9 @@ pub enum Error {
     /// An answer came that cannot be read. The store did something.
     #[error("the answer cannot be read: {0}")]
     Malformed(PeerError),
+    /// A SET was applied, and the store did not say which version it gave the value.
+    #[error("the store did not say the version of what it stored")]
+    NoVersion,
     /// A guarded write, and the lock is held no longer. Nothing has changed.
     #[error("the lock is held no longer")]
     LockLost,
@@ -75,19 +78,22 @@ impl Error {
             | Self::Unanswered { .. }
             | Self::Unknown
             | Self::Malformed(_)
+            | Self::NoVersion
             | Self::Closed(_) => true,
         }
     }
+}
 
-    /// The error in an outcome that is not the answer that was hoped for.
-    pub(crate) fn of(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Replied { reply: Reply::Error(error), .. } => Self::Refused(error),
-            Outcome::Rejected(reason) => Self::Undelivered(reason),
-            Outcome::TimedOut { sent: false } | Outcome::Cancelled { sent: false } => Self::NotSent,
-            Outcome::TimedOut { sent: true } | Outcome::Cancelled { sent: true } => Self::TimedOut,
-            Outcome::Malformed(error) => Self::Malformed(error),
-            // The machine reads a reply in the light of its command, so no other reply arrives here.
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Refused(error) => Self::Refused(error),
+            RequestError::Undelivered(reason) => Self::Undelivered(reason),
+            RequestError::NotSent => Self::NotSent,
+            RequestError::TimedOut | RequestError::Cancelled => Self::TimedOut,
+            RequestError::Malformed(error) => Self::Malformed(error),
+            RequestError::NoVersion => Self::NoVersion,
+            // What was asked is read as what it is, so no answer of another kind gets here.
             _ => Self::Unknown,
         }
     }

@@ -5,22 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use statestore_proto::client::{Client, ClientConfig, ConfigError, Outcome, Request};
+use statestore_proto::client::{
+    Client, ClientConfig, ConfigError, IntoBytes, Outcome, Removal, Request, VersionedValue,
+};
 use statestore_proto::hlc::Version;
 use statestore_proto::limits::ClientLimits;
-use statestore_proto::message::{Command, Incarnation};
+use statestore_proto::message::Incarnation;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
 use crate::backoff::{Backoff, Pauses};
-use crate::call::{self, Call, Found, Removal, Set};
+use crate::call::{self, Call, Set};
 use crate::client_task::{ClientTask, Op};
 use crate::clock::Clock;
-use crate::drive::{Driver, Status};
-use crate::error::{Error, StoreClosed};
+use crate::drive::Driver;
+use crate::error::Error;
 use crate::link::Link;
 use crate::lock::{Election, LeasedLock};
+use crate::status::{Status, StatusWatch};
 use crate::watch::Watch;
 
 /// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
@@ -42,7 +44,7 @@ pub struct StateStore {
 pub(crate) struct Shared {
     pub(crate) commands: mpsc::Sender<Op>,
     stop: watch::Sender<bool>,
-    status: watch::Receiver<Status>,
+    status: StatusWatch,
     replaced: watch::Receiver<Option<Incarnation>>,
     last_key: AtomicU64,
     client_id: Arc<str>,
@@ -110,10 +112,10 @@ impl Builder {
         let client_id = Arc::clone(config.client_id());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = watch::channel(false);
-        let (status, status_of) = watch::channel(Status::Offline(None));
+        let (status, status_of) = watch::channel(Status::Offline { reason: None });
         let (replaced, replaced_by) = watch::channel(None);
         let driver = Driver {
-            machine: ClientTask::new(Client::new(config), replaced),
+            task: ClientTask::new(Client::new(config), replaced),
             link,
             commands: receiver,
             stop: stopped,
@@ -126,7 +128,7 @@ impl Builder {
         let shared = Shared {
             commands,
             stop,
-            status: status_of,
+            status: StatusWatch::new(status_of),
             replaced: replaced_by,
             last_key: AtomicU64::new(0),
             client_id,
@@ -155,69 +157,61 @@ impl StateStore {
     }
 
     /// Reads a value; `None` when there is none.
-    pub fn get(&self, key: impl Into<Bytes>) -> Call<Option<Found>> {
-        Call::new(self, Command::Get { key: key.into() }, call::found)
+    pub fn get(&self, key: impl IntoBytes) -> Call<Option<VersionedValue>> {
+        Call::new(self, Request::get(key), call::value)
     }
 
     /// Stores a value, whatever is stored, and gives its version. The options of the call make it conditional, or let
     /// the value expire.
-    pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Set<Version> {
-        Set::new(self, key.into(), value.into())
+    pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
+        Set::new(self, Request::set(key, value))
     }
 
     /// Removes a key; whether it was there.
-    pub fn del(&self, key: impl Into<Bytes>) -> Call<bool> {
-        Call::new(self, Command::Del { key: key.into() }, call::was_removed)
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
+        Call::new(self, Request::del(key), call::was_removed)
     }
 
     /// Removes a key if its value is `value`.
-    pub fn vdel(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Call<Removal> {
-        Call::new(self, Command::VDel { key: key.into(), value: value.into() }, call::removal)
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
+        Call::new(self, Request::vdel(key, value), call::removal)
     }
 
     /// Watches a key: its value now, and every change from then on. A key may be watched more than once.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the key cannot be watched, [`Error::Closed`].
-    pub async fn watch(&self, key: impl Into<Bytes>) -> Result<Watch, Error> {
+    pub async fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
         let (answer, started) = oneshot::channel();
-        self.ask(Op::Watch { key: key.into(), answer }).await?;
+        self.ask(Op::Watch { key: key.into_bytes(), answer }).await?;
         let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
         Ok(Watch::new(started, self.clone()))
     }
 
     /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
-    pub fn lock(&self, key: impl Into<Bytes>) -> LeasedLock {
-        LeasedLock::new(self, key.into())
+    pub fn lock(&self, key: impl IntoBytes) -> LeasedLock {
+        LeasedLock::new(self, key.into_bytes())
     }
 
     /// An election with this key. Nobody stands before [`Election::campaign`].
-    pub fn election(&self, key: impl Into<Bytes>) -> Election {
-        Election::new(self, key.into())
+    pub fn election(&self, key: impl IntoBytes) -> Election {
+        Election::new(self, key.into_bytes())
     }
 
-    /// Waits until the store is reachable: connected, and the response topic subscribed by the broker.
+    /// Waits until requests go out: connected, and the response topic subscribed by the broker. Whether a store listens
+    /// behind that broker, only an answer tells.
     ///
     /// # Errors
     /// [`Error::Closed`] when that will never be.
     pub async fn connected(&self) -> Result<(), Error> {
-        let mut status = self.shared.status.clone();
-        let reached =
-            status.wait_for(|status| matches!(status, Status::Online | Status::Failed(_))).await;
-        match reached.as_deref() {
-            Ok(Status::Online) => Ok(()),
-            _ => Err(self.closed()),
-        }
+        self.shared.status.clone().online().await.map_err(Error::Closed)
     }
 
-    /// Why there is no connection, if a try has failed.
+    /// How this handle stands with its broker, and what becomes of that: for an application that shows it, or that waits
+    /// for a connection to come back.
     #[must_use]
-    pub fn last_failure(&self) -> Option<String> {
-        match &*self.shared.status.borrow() {
-            Status::Offline(reason) => reason.clone(),
-            Status::Failed(reason) => Some(reason.clone()),
-            Status::Online => None,
-        }
+    pub fn status(&self) -> StatusWatch {
+        self.shared.status.clone()
     }
 
     /// Ends the connection; requests without an answer fail. Returns when the drive loop has ended.
@@ -248,11 +242,7 @@ impl StateStore {
     }
 
     fn closed(&self) -> Error {
-        let reason = match &*self.shared.status.borrow() {
-            Status::Failed(reason) => Some(reason.clone()),
-            Status::Online | Status::Offline(_) => None,
-        };
-        Error::Closed(StoreClosed { reason })
+        Error::Closed(self.shared.status.closed())
     }
 }
 

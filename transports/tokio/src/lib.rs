@@ -52,14 +52,15 @@ mod handle;
 mod latency;
 mod link;
 mod lock;
-mod machine;
 pub mod presence;
 mod service;
+mod status;
+mod task;
 mod watch;
 mod watchers;
 
 pub use backoff::Backoff;
-pub use call::{Call, Found, Removal, Set};
+pub use call::{Call, Set};
 pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
 pub use latency::{NAGLE_REMEDY, is_nagle_delay};
@@ -68,4 +69,18 @@ pub use lock::{
     Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
 };
 pub use service::{ServiceBuilder, StoreService, StoreStats};
+pub use status::{Status, StatusWatch};
 pub use watch::Watch;
+
+// What an application needs of the core, so that it depends on nothing else.
+pub use bytes::Bytes;
+pub use statestore_proto as proto;
+pub use statestore_proto::client::{
+    ClientConfig, ConfigError, IntoBytes, Removal, SubmitError, VersionedValue, WatchEnd,
+    WatchEvent,
+};
+pub use statestore_proto::hlc::{FencingToken, Version};
+pub use statestore_proto::limits::{ClientLimits, StoreLimits};
+pub use statestore_proto::lock::{Holder, HolderStatus, LossReason, NotAcquired};
+pub use statestore_proto::message::{Operand, Refusal, ServiceError};
+pub use statestore_proto::store::{Access, Principal, StoreConfig};

@@ -2,26 +2,28 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::KeyPreview;
-use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
+use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{Counters, Handled, Principal, Store, StoreConfig};
-use statestore_proto::time::{Instant, Now};
+use statestore_proto::time::Now;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{Level, debug, field};
 
 use crate::backoff::{Backoff, Pauses};
 use crate::clock::Clock;
-use crate::drive::{Driver, Status};
+use crate::drive::Driver;
 use crate::error::StoreClosed;
 use crate::link::Link;
-use crate::machine::Machine;
+use crate::status::{Status, StatusWatch};
+use crate::task::Task;
 
 /// A running store. Dropping it stops the store.
 #[derive(Debug)]
 pub struct StoreService {
     stop: watch::Sender<bool>,
-    status: watch::Receiver<Status>,
+    status: StatusWatch,
     stats: Arc<Mutex<StoreStats>>,
     task: JoinHandle<()>,
     // Its end would end the drive loop.
@@ -69,7 +71,7 @@ impl ServiceBuilder {
     pub fn spawn(self, link: impl Link) -> StoreService {
         let (commands, receiver) = mpsc::channel(1);
         let (stop, stopped) = watch::channel(false);
-        let (status, status_of) = watch::channel(Status::Offline(None));
+        let (status, status_of) = watch::channel(Status::Offline { reason: None });
         let stats = Arc::new(Mutex::new(StoreStats::default()));
         let mut rng = fastrand::Rng::new();
         let config = match self.config {
@@ -77,9 +79,8 @@ impl ServiceBuilder {
             config => config.incarnation(rng.u64(..)),
         };
         let driver = Driver {
-            machine: StoreTask {
+            task: StoreTask {
                 store: Store::new(config),
-                subscribed: false,
                 stats: Arc::clone(&stats),
                 is_news: false,
             },
@@ -91,7 +92,7 @@ impl ServiceBuilder {
             clock: Clock::new(),
         };
         let task = tokio::spawn(driver.run());
-        StoreService { stop, status: status_of, stats, task, _commands: commands }
+        StoreService { stop, status: StatusWatch::new(status_of), stats, task, _commands: commands }
     }
 }
 
@@ -110,14 +111,13 @@ impl StoreService {
     /// # Errors
     /// [`StoreClosed`] when that will never be.
     pub async fn connected(&self) -> Result<(), StoreClosed> {
-        let mut status = self.status.clone();
-        let reached =
-            status.wait_for(|status| matches!(status, Status::Online | Status::Failed(_))).await;
-        match reached.as_deref() {
-            Ok(Status::Online) => Ok(()),
-            Ok(Status::Failed(reason)) => Err(StoreClosed { reason: Some(reason.clone()) }),
-            _ => Err(StoreClosed { reason: None }),
-        }
+        self.status.clone().online().await
+    }
+
+    /// How the store stands with its broker, and what becomes of that.
+    #[must_use]
+    pub fn status(&self) -> StatusWatch {
+        self.status.clone()
     }
 
     /// What the store holds and has done, as of its last step.
@@ -129,10 +129,7 @@ impl StoreService {
     /// Waits until the store has stopped by itself, because its link failed for good.
     pub async fn stopped(&mut self) -> StoreClosed {
         let _ = (&mut self.task).await;
-        match &*self.status.borrow() {
-            Status::Failed(reason) => StoreClosed { reason: Some(reason.clone()) },
-            Status::Online | Status::Offline(_) => StoreClosed { reason: None },
-        }
+        self.status.closed()
     }
 
     /// Stops the store after it has sent what it has to send. Returns when it has.
@@ -149,44 +146,17 @@ enum Never {}
 /// A store and its stats.
 struct StoreTask {
     store: Store,
-    /// Whether requests arrive.
-    subscribed: bool,
     stats: Arc<Mutex<StoreStats>>,
     /// Whether they may have moved since they were put there.
     is_news: bool,
 }
 
-impl Machine for StoreTask {
-    type Command = Never;
-
-    fn connected(&mut self, _: Now, _: bool) {
-        self.store.handle_connected();
-    }
-
-    fn disconnected(&mut self, _: Now) {
-        self.subscribed = false;
-    }
-
-    fn subscribed(&mut self, _: Now, _: SubscribeToken, reason: ReasonCode) {
-        self.subscribed = !reason.is_error();
-        if reason.is_error() {
-            tracing::error!(%reason, "the broker refused the subscription to requests");
-        }
-    }
-
-    fn published(&mut self, _: Now, token: PublishToken, reason: ReasonCode) {
-        self.store.handle_published(token, reason);
-        self.is_news = true;
-    }
-
-    fn message(&mut self, now: Now, incoming: &Incoming<'_>) {
-        let from = incoming
-            .verified_sender
-            .map_or_else(|| Principal::claimed(incoming), Principal::verified);
+impl StoreTask {
+    fn request(&mut self, now: Now, incoming: &Incoming<'_>) {
+        let from = Principal::of(incoming);
         // A stopwatch is read only for those who look.
         let since = tracing::enabled!(Level::DEBUG).then(tokio::time::Instant::now);
         let Handled { verb, verdict } = self.store.handle_publish(now, from, incoming);
-        self.is_news = true;
         if let Some(since) = since {
             let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
             let (verified, elapsed_us) = (from.is_verified(), since.elapsed().as_micros());
@@ -194,38 +164,34 @@ impl Machine for StoreTask {
             debug!(verb, client, verified, ?verdict, elapsed_us, "request");
         }
     }
+}
 
-    fn client_gone(&mut self, client_id: &str) {
-        self.store.handle_client_gone(client_id);
+impl Task for StoreTask {
+    type Machine = Store;
+    type Op = Never;
+
+    fn machine(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    fn input(&mut self, now: Now, input: Input<'_>) {
+        match input {
+            Input::Message(incoming) => self.request(now, incoming),
+            input => self.store.handle(now, input),
+        }
+        if let Input::Subscribed(_, reason) = input
+            && reason.is_error()
+        {
+            tracing::error!(%reason, "the broker refused the subscription to requests");
+        }
         self.is_news = true;
     }
 
-    fn command(&mut self, _: Now, command: Never) {
-        match command {}
+    fn op(&mut self, _: Now, op: Never) {
+        match op {}
     }
 
-    fn timeout(&mut self, now: Now) {
-        self.store.handle_timeout(now);
-        self.is_news = true;
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.store.poll_transmit()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.store.poll_timeout()
-    }
-
-    fn is_ready(&self) -> bool {
-        self.subscribed
-    }
-
-    fn wants_messages(&self) -> bool {
-        self.store.is_ready()
-    }
-
-    fn wants_commands(&self) -> bool {
+    fn wants_ops(&self) -> bool {
         true
     }
 
@@ -233,12 +199,12 @@ impl Machine for StoreTask {
         if !core::mem::take(&mut self.is_news) {
             return;
         }
-        let stats = StoreStats {
+        let now = StoreStats {
             keys: self.store.len(),
             bytes: self.store.bytes(),
             watches: self.store.watches(),
             counters: *self.store.counters(),
         };
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }

@@ -42,7 +42,6 @@ fn a_packet_keeps_everything() {
     assert_eq!(incoming.response_topic, publish.response_topic.as_deref());
     let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
     assert_eq!(incoming.correlation_data, correlation);
-    assert_eq!(incoming.content_type, publish.content_type);
     assert_eq!(incoming.message_expiry, publish.message_expiry);
     assert!(incoming.message_expiry.is_some() && incoming.response_topic.is_some());
     let sent: Vec<_> = publish
@@ -57,12 +56,12 @@ fn a_packet_keeps_everything() {
 #[test]
 fn flags_and_absences_are_kept_apart() {
     let mut packet = Packet::new("t", Bytes::new(), QoS::AtMostOnce);
-    (packet.retain, packet.dup) = (true, true);
+    packet.retain = true;
     let message = Message::new(packet.clone());
     let incoming = message.as_incoming().expect("a message");
-    assert_eq!((incoming.qos, incoming.retain, incoming.dup), (Qos::AtMostOnce, true, true));
+    assert_eq!((incoming.qos, incoming.retain), (Qos::AtMostOnce, true));
     assert_eq!(incoming.correlation_data, None);
-    assert_eq!((incoming.response_topic, incoming.content_type), (None, None));
+    assert_eq!(incoming.response_topic, None);
     assert_eq!((incoming.message_expiry, incoming.verified_sender), (None, None));
 
     packet.properties.set_correlation_data(Bytes::new());

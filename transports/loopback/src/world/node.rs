@@ -66,7 +66,7 @@ impl StoreNode {
             let now = self.now(now);
             // What is due and found no room to be told makes room for what a request adds.
             self.store.handle_timeout(now);
-            if !self.store.is_ready() && flaw != Some(Flaw::NeverAsks) {
+            if !self.store.has_room() && flaw != Some(Flaw::NeverAsks) {
                 break;
             }
             let Some(news) = self.inbox.pop_front() else { break };

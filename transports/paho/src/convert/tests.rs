@@ -73,7 +73,6 @@ fn a_request_keeps_everything() {
     assert_eq!(incoming.response_topic, publish.response_topic.as_deref());
     let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
     assert_eq!(incoming.correlation_data, correlation);
-    assert_eq!(incoming.content_type, publish.content_type);
     assert_eq!(incoming.message_expiry, publish.message_expiry);
     assert!(incoming.message_expiry.is_some());
     let sent: Vec<_> = publish

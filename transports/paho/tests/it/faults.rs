@@ -5,7 +5,7 @@ use std::time::Duration;
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_paho::{Options, PahoLink, connect};
 use statestore_proto::mqtt::ReasonCode;
-use statestore_tokio::{Error, Found, Link, StateStore};
+use statestore_tokio::{Error, Link, StateStore, VersionedValue};
 use tokio::task::JoinSet;
 
 use crate::scripted::{Peer, Scripted};
@@ -13,7 +13,7 @@ use crate::timely;
 
 const SOON: Duration = Duration::from_millis(300);
 
-fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<Found>, Error>> {
+fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
     let mut calls = JoinSet::new();
     for key in 0..count {
         let call = store.get(format!("key {key}"));

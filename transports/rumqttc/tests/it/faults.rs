@@ -5,7 +5,7 @@ use std::time::Duration;
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc};
-use statestore_tokio::{Error, Found, StateStore};
+use statestore_tokio::{Error, StateStore, VersionedValue};
 use tokio::task::JoinSet;
 
 use crate::scripted::{Scripted, Welcome};
@@ -13,7 +13,7 @@ use crate::timely;
 
 const SOON: Duration = Duration::from_millis(300);
 
-fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<Found>, Error>> {
+fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
     let mut calls = JoinSet::new();
     for key in 0..count {
         let call = store.get(format!("key {key}"));

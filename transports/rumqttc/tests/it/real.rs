@@ -9,7 +9,9 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc, serve};
-use statestore_tokio::{Error, Found, Link, LinkEvent, Removal, StateStore, StoreService, Watch};
+use statestore_tokio::{
+    Error, Link, LinkEvent, Removal, StateStore, StoreService, VersionedValue, Watch,
+};
 use tokio::task::JoinSet;
 
 use statestore_tests::mosquitto::Mosquitto;
@@ -33,7 +35,7 @@ async fn both(broker: &Mosquitto) -> (StoreService, StateStore) {
     (serve(broker.options("statestore")), client(broker.options("c1")).await)
 }
 
-fn value(found: &Option<Found>) -> Option<&[u8]> {
+fn value(found: &Option<VersionedValue>) -> Option<&[u8]> {
     found.as_ref().map(|found| &found.value[..])
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use statestore_proto::client::{IntoBytes, Removal};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::lock::{LossReason, NotAcquired};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::call::{Call, Removal, Set};
+use crate::call::{Call, Set};
 use crate::error::StoreClosed;
 use crate::handle::StateStore;
 
@@ -92,18 +92,18 @@ impl LockGuard {
 
     /// Stores a value under the lock. [`Error::LockLost`](crate::Error::LockLost) when the lock is held no longer, or the
     /// store refuses because a newer holder has written.
-    pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Set<Version> {
+    pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
         self.store.set(key, value).guarded_by(self.fence.clone())
     }
 
     /// Removes a key under the lock, with errors as for [`set`](Self::set); whether it was there. The key's protection
     /// goes with it.
-    pub fn del(&self, key: impl Into<Bytes>) -> Call<bool> {
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
         self.store.del(key).guarded_by(self.fence.clone())
     }
 
     /// Removes a key under the lock if its value is `value`, with errors as for [`set`](Self::set).
-    pub fn vdel(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Call<Removal> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
         self.store.vdel(key, value).guarded_by(self.fence.clone())
     }
 

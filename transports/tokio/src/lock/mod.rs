@@ -12,7 +12,7 @@ use bytes::Bytes;
 use statestore_proto::lock::{Holder, LockConfig, NotAcquired};
 use tokio::sync::{mpsc, watch};
 
-use crate::call::found;
+use crate::call::value;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::handle::StateStore;
@@ -166,7 +166,7 @@ impl LeasedLock {
     /// [`Error`], as any read.
     pub async fn holder(&self) -> Result<Option<Holder>, Error> {
         let outcome = self.store.outcome(Holder::query(self.key.clone()), tracing::Span::none());
-        Ok(found(outcome.await?)?.map(|found| Holder::new(found.value, found.version)))
+        Ok(value(outcome.await?)?.map(|found| Holder::new(found.value, found.version)))
     }
 
     /// Who holds the lock, as it changes.

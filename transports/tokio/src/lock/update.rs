@@ -1,10 +1,10 @@
 //! Read, change, write, under a lock.
 
 use bytes::Bytes;
+use statestore_proto::client::{IntoBytes, Removal, VersionedValue};
 use statestore_proto::hlc::Version;
 
 use super::{LeasedLock, LockError, LockGuard};
-use crate::call::{Found, Removal};
 use crate::error::Error;
 
 /// What to make of a key.
@@ -79,10 +79,10 @@ impl LeasedLock {
     /// with [`LockError::Contested`], when others kept changing the key without the lock.
     pub async fn edit(
         &self,
-        key: impl Into<Bytes>,
-        mut change: impl FnMut(Option<Found>) -> Update,
+        key: impl IntoBytes,
+        mut change: impl FnMut(Option<VersionedValue>) -> Update,
     ) -> Result<Option<Version>, LockError> {
-        let key = key.into();
+        let key = key.into_bytes();
         let guard = self.acquire().await?;
         let mut edited = Err(LockError::Contested);
         for _ in 0..ROUNDS_MAX {

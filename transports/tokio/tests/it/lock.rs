@@ -161,7 +161,7 @@ async fn a_write_that_is_fenced_out_loses_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn edits_do_not_lose_each_other() {
     let (_broker, service, a, b) = three().await;
-    let add = |found: Option<statestore_tokio::Found>| {
+    let add = |found: Option<statestore_tokio::VersionedValue>| {
         let old = found.map_or(0, |found| str::from_utf8(&found.value).unwrap().parse().unwrap());
         Update::Set((old + 1_u32).to_string().into())
     };

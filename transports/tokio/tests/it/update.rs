@@ -11,8 +11,8 @@ use statestore_proto::message::{Command, Condition};
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tokio::{
-    Connected, Error, Found, Link, LinkError, LinkEvent, LockError, StateStore, StoreService,
-    Update,
+    Connected, Error, Link, LinkError, LinkEvent, LockError, StateStore, StoreService, Update,
+    VersionedValue,
 };
 
 use super::{client, service};
@@ -110,7 +110,7 @@ async fn overtaken_with(
 /// Adds a plus sign, or removes the key; what it was asked about is kept.
 async fn edit(store: &StateStore, delete: bool) -> (Result<bool, LockError>, Vec<String>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let change = |found: Option<Found>| {
+    let change = |found: Option<VersionedValue>| {
         let text = found
             .map_or_else(|| "-".into(), |found| String::from_utf8(found.value.to_vec()).unwrap());
         asked.lock().unwrap().push(text.clone());

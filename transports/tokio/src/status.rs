@@ -1,0 +1,74 @@
+//! How a handle or a store stands with its broker.
+
+use tokio::sync::watch;
+
+use crate::error::StoreClosed;
+
+/// How a handle or a store stands with its broker. Whether a store listens behind that broker, only its answers tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// Not connected, or what is needed is not subscribed yet. Another try is made by itself.
+    Offline {
+        /// Why the last try or the last connection failed, if there was one.
+        reason: Option<String>,
+    },
+    /// Connected, and what is needed is subscribed.
+    Online,
+    /// Given up: another try would not mend it.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Status {
+    /// Why it is not online, where that is known.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Offline { reason } => reason.as_deref(),
+            Self::Online => None,
+            Self::Failed { reason } => Some(reason),
+        }
+    }
+}
+
+/// Follows the [`Status`] of a handle or a store.
+#[derive(Clone, Debug)]
+pub struct StatusWatch(watch::Receiver<Status>);
+
+impl StatusWatch {
+    pub(crate) const fn new(status: watch::Receiver<Status>) -> Self {
+        Self(status)
+    }
+
+    /// The status now.
+    #[must_use]
+    pub fn current(&mut self) -> Status {
+        self.0.borrow_and_update().clone()
+    }
+
+    /// Waits for another status than the one that this or [`current`](Self::current) gave last; `None` when the handle or
+    /// the store has ended. Of several changes only the last is told. Cancel safe.
+    pub async fn changed(&mut self) -> Option<Status> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().clone())
+    }
+
+    /// Waits until it is online.
+    pub(crate) async fn online(mut self) -> Result<(), StoreClosed> {
+        let over = |status: &Status| matches!(status, Status::Online | Status::Failed { .. });
+        let is_online = self.0.wait_for(over).await.is_ok_and(|status| *status == Status::Online);
+        if is_online { Ok(()) } else { Err(self.closed()) }
+    }
+
+    /// Why it has ended.
+    pub(crate) fn closed(&self) -> StoreClosed {
+        let reason = match &*self.0.borrow() {
+            Status::Failed { reason } => Some(reason.clone()),
+            Status::Online | Status::Offline { .. } => None,
+        };
+        StoreClosed { reason }
+    }
+}

@@ -1,0 +1,25 @@
+//! What the drive loop drives: a machine with those who wait for it, or a store with what is told of it.
+
+use statestore_proto::machine::{Input, Machine};
+use statestore_proto::time::Now;
+
+/// A state machine and what its outputs lead to.
+pub(crate) trait Task: Send + 'static {
+    type Machine: Machine;
+
+    /// What handles ask of it.
+    type Op: Send + 'static;
+
+    fn machine(&mut self) -> &mut Self::Machine;
+
+    /// Passes an input on to the machine, and notes what is of interest in it.
+    fn input(&mut self, now: Now, input: Input<'_>);
+
+    fn op(&mut self, now: Now, op: Self::Op);
+
+    /// Whether there is room for another operation; otherwise it stays with the handle.
+    fn wants_ops(&self) -> bool;
+
+    /// Passes on whatever the machine has to tell.
+    fn settle(&mut self, now: Now);
+}
