@@ -75,6 +75,7 @@ fn a_value_is_not_printed() {
 
 #[test]
 fn requests_are_made_of_whatever_bytes_there_are() {
+    let owned = String::from("key");
     let kinds: [Bytes; 11] = [
         Bytes::from_static(b"key").into_bytes(),
         (&Bytes::from_static(b"key")).into_bytes(),
@@ -82,8 +83,8 @@ fn requests_are_made_of_whatever_bytes_there_are() {
         (&b"key".to_vec()).into_bytes(),
         b"key".to_vec().into_boxed_slice().into_bytes(),
         b"key".as_slice().into_bytes(),
-        IntoBytes::into_bytes(String::from("key")),
-        IntoBytes::into_bytes(&String::from("key")),
+        IntoBytes::into_bytes(owned.clone()),
+        (&owned).into_bytes(),
         IntoBytes::into_bytes(Box::<str>::from("key")),
         IntoBytes::into_bytes("key"),
         b"key".into_bytes(),

@@ -18,9 +18,9 @@ struct Here {
 impl Here {
     fn new(names: &[&str]) -> Self {
         let mut world = World::new(0, Faults::default(), StoreConfig::new(0));
-        let locks = names.iter().map(|name| {
+        let locks = names.iter().zip(0..).map(|(name, nonce)| {
             let index = world.add_client(name, Clock::default()).expect("a free name");
-            let config = LockConfig::new("lock", name, [index.0 as u8; 8], millis(1_000));
+            let config = LockConfig::new("lock", name, [nonce; 8], millis(1_000));
             (index.0, BoundLock::new(Lock::new(config)))
         });
         let locks = locks.collect();
