@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use statestore_tokio::{Error, NAGLE_REMEDY, StateStore, is_nagle_delay};
+use statestore_tokio::diagnostics::nagle;
+use statestore_tokio::{Error, StateStore};
 use tokio::task::JoinSet;
 
 use crate::args::{Bench, Output};
@@ -85,8 +86,8 @@ fn table(times: &mut [Duration], spent: Duration, output: Output) -> String {
     for (name, value) in [("p50", p50), ("p90", p90), ("p99", p99), ("max", max)] {
         text.push_str(&format!("{name:>5} {value:>9.3} ms\n"));
     }
-    if times.len() > 10 && is_nagle_delay(Duration::from_secs_f64(p50 / 1e3)) {
-        text.push_str(&format!("Some {p50:.0} ms each: {NAGLE_REMEDY}\n"));
+    if times.len() > 10 && nagle::is_delay(Duration::from_secs_f64(p50 / 1e3)) {
+        text.push_str(&format!("Some {p50:.0} ms each: {}\n", nagle::REMEDY));
     }
     text
 }

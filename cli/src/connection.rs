@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use statestore_rumqttc::{Options, RumqttcLink, tls_config};
-use statestore_tokio::{Backoff, StateStore};
+use statestore_rumqttc::{Backoff, Options, StateStore, Tls, connect_with, tls_config};
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
@@ -31,15 +30,16 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
     if tls {
-        let Some(ca) = &login.ca else {
-            return Err(Failure::bad_input("mqtts:// needs --ca with the certificates to trust"));
-        };
-        let identity = match (&login.cert, &login.key_file) {
-            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
-            _ => None,
-        };
-        let identity = identity.as_ref().map(|(cert, key)| (cert.as_slice(), key.as_slice()));
-        options = options.tls(tls_config(&read(ca)?, identity).map_err(Failure::bad_input)?);
+        let mut tls = Tls::default();
+        if let Some(ca) = &login.ca {
+            tls = tls.ca_file(ca);
+        }
+        if let (Some(cert), Some(key)) = (&login.cert, &login.key_file) {
+            tls = tls.identity(cert, key);
+        }
+        // A file that is of no use is bad input rather than a broker that cannot be reached.
+        tls_config(&tls).map_err(Failure::bad_input)?;
+        options = options.tls(tls);
     } else if login.ca.is_some() {
         return Err(Failure::bad_input("--ca is for TLS: write the broker as mqtts://HOST:PORT"));
     }
@@ -51,10 +51,7 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &unique_id("cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    StateStore::builder(options.client_id())
-        .timeout(common.timeout)
-        .backoff(pauses)
-        .spawn(RumqttcLink::for_client(options))
+    connect_with(options, |builder| builder.timeout(common.timeout).backoff(pauses))
         .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
 }
 

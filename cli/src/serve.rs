@@ -19,7 +19,8 @@ use crate::own_broker;
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
     let stop = Signals::new()?;
-    let service = StoreService::builder().config(config(&args)?);
+    let service = StoreService::builder();
+    let service = service.config(config(&args)?).map_err(Failure::bad_input)?;
     let Some(url) = &args.broker else {
         let (broker, line) = own_broker::start(&args.listen).await?;
         let ended = host(service.spawn(broker.store_link()), stop, &line).await;
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let line = format!(
         "statestore: ready on {url} as client {}; requesters are who they claim to be, so let the broker's access \
          rules decide who may send requests",
-        options.client_id()
+        options.client_id
     );
     host(service.spawn(RumqttcLink::for_store(options)), stop, &line).await
 }

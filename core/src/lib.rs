@@ -92,6 +92,7 @@ pub mod message;
 pub mod mqtt;
 pub mod resp;
 pub mod rules;
+pub mod statistics;
 #[cfg(feature = "alloc")]
 pub mod store;
 pub mod time;

@@ -8,7 +8,7 @@ fn refused_by_all(name: &str, payload: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
         assert!(Command::decode_with(payload, case).is_err(), "{name}: a command");
     }
-    for kind in CommandKind::ALL {
+    for kind in CommandKind::ALL.iter().copied() {
         assert!(Reply::decode(payload, kind).is_err(), "{name}: a reply to {kind:?}");
     }
     assert!(Notification::decode(payload).is_err(), "{name}: a notification");

@@ -1,8 +1,9 @@
 //! How large values are, and that they may go anywhere.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::{Debug, Display};
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::size_of;
 
 use bytes::Bytes;
@@ -15,10 +16,13 @@ use statestore_proto::lock::{
     NotAcquired, Ticket,
 };
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, Operand, PeerError,
-    PeerErrorKind, Refusal, Reply, ServiceError, WordCase,
+    Command, CommandKind, Condition, Dialect, Expiry, Incarnation, Notification, Operand,
+    PeerError, PeerErrorKind, Refusal, Reply, ServiceError, WordCase,
 };
-use statestore_proto::resp::{Blobs, BufferTooSmall, Frame, RespError, RespErrorKind};
+use statestore_proto::mqtt::ReasonCode;
+use statestore_proto::resp::{
+    Blobs, BufferTooSmall, Frame, RespError, RespErrorKind, encode_array,
+};
 use statestore_proto::rules::{Change, Decision, Entry, Stamp, Stamps, State};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::{
@@ -170,4 +174,53 @@ fn errors_say_what_and_where_in_lower_case() {
             "syntax error",
         ]
     );
+}
+
+#[test]
+fn reason_codes_have_their_names() {
+    let names: Vec<_> = (0..=0xff_u8)
+        .map(|code| ReasonCode(code).to_string())
+        .filter(|name| !name.starts_with("reason 0x"))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "success (0x00)",
+            "granted (0x01)",
+            "granted (0x02)",
+            "no matching subscribers (0x10)",
+            "unspecified error (0x80)",
+            "implementation specific error (0x83)",
+            "not authorized (0x87)",
+            "topic filter invalid (0x8f)",
+            "topic name invalid (0x90)",
+            "packet too large (0x95)",
+            "quota exceeded (0x97)",
+            "payload format invalid (0x99)",
+        ]
+    );
+    assert_eq!(ReasonCode(0x84).to_string(), "reason 0x84");
+}
+
+#[test]
+fn values_that_differ_are_told_apart_by_their_hash() {
+    fn hash(value: impl Hash) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        hasher.finish()
+    }
+    let hlc = |text: &str| text.parse::<Hlc>().expect("a clock value");
+    let all = ["1:0:a", "2:0:a", "1:1:a", "1:0:b"].map(hlc);
+    let hashes: BTreeSet<u64> = all.iter().map(hash).collect();
+    assert_eq!(hashes.len(), all.len());
+    assert_eq!(hash(&all[0]), hash(all[0].as_deref()), "borrowed or owned");
+    assert_eq!(Incarnation::new(7).number(), 7);
+}
+
+#[test]
+fn an_array_says_its_length() {
+    let mut out = [0; 32];
+    let len = encode_array(&[b"GET", b"key"], &mut out);
+    assert_eq!(len, Ok(22));
+    assert_eq!(&out[..22], b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
 }

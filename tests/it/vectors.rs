@@ -21,7 +21,7 @@ fn kinds(list: &str) -> Result<Vec<CommandKind>, String> {
     }
     list.split(',')
         .map(|verb| {
-            let kind = CommandKind::ALL.into_iter().find(|kind| verb_of(*kind) == verb);
+            let kind = CommandKind::ALL.iter().copied().find(|kind| verb_of(*kind) == verb);
             kind.ok_or_else(|| format!("unknown verb {verb}"))
         })
         .collect()

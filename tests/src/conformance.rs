@@ -85,13 +85,13 @@ async fn service<S: Stage>(stage: &S) -> StoreService {
 }
 
 async fn client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
-    let store = StateStore::builder(client_id).spawn(stage.link(client_id)).expect("a client id");
+    let store = StateStore::builder().spawn(stage.link(client_id)).expect("a client id");
     store.connected().await.expect("the client connects");
     store
 }
 
 async fn impatient_client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
-    let builder = StateStore::builder(client_id).timeout(SOON);
+    let builder = StateStore::builder().timeout(SOON);
     let store = builder.spawn(stage.link(client_id)).expect("a client id");
     store.connected().await.expect("the client connects");
     store
@@ -158,7 +158,7 @@ async fn both_dialects<S: Stage>(stage: &S) {
     for dialect in [Dialect::Page, Dialect::Deployed] {
         let config = StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect));
         let link = stage.store_link("statestore");
-        let service = StoreService::builder().config(config).spawn(link);
+        let service = StoreService::builder().config(config).expect("nothing durable").spawn(link);
         service.connected().await.expect("the store connects");
         let store = client(stage, "a").await;
         let mut changes = store.watch("k").await.expect("watch");
@@ -185,7 +185,7 @@ async fn narrow_links<S: Stage>(stage: &S) {
     let service = StoreService::builder().spawn(stage.narrow_store_link("statestore"));
     service.connected().await.expect("the store connects");
     let link = stage.narrow_link("a");
-    let store = StateStore::builder("a").spawn(link).expect("a client id");
+    let store = StateStore::builder().spawn(link).expect("a client id");
     store.connected().await.expect("the client connects");
     sets_at_once(&service, &store).await;
 }

@@ -77,7 +77,7 @@ pub fn key() -> impl Strategy<Value = Vec<u8>> {
 
 /// Which command.
 pub fn kind() -> impl Strategy<Value = CommandKind> {
-    select(CommandKind::ALL.as_slice())
+    select(CommandKind::ALL)
 }
 
 /// Any command.

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
-    Command, Condition, Dialect, Notification, Refusal, Reply, WordCase,
+    Command, CommandKind, Condition, Dialect, Notification, Refusal, Reply, WordCase,
 };
 use statestore_proto::mqtt::Qos;
-use statestore_proto::store::Counters;
+use statestore_proto::statistics::Statistic;
 use statestore_proto::time::Now;
 use statestore_proto::topic::{REQUEST, RESERVED};
 
@@ -21,6 +21,15 @@ use crate::ask::{Ask, Told};
 
 /// What is told, and the number of the registration for a notification (zero otherwise).
 pub type Out = Vec<(Told, u64)>;
+
+/// What a counter is about: its name, of which command, for which refusal.
+pub type Counted = (&'static str, Option<CommandKind>, Option<Refusal>);
+
+/// Counters of a store as the oracle keeps them: those that are not zero.
+pub fn counted(statistics: impl Iterator<Item = Statistic>) -> BTreeMap<Counted, u64> {
+    let counted = statistics.filter(|statistic| statistic.value > 0);
+    counted.map(|of| ((of.name, of.verb, of.reason), of.value)).collect()
+}
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +74,7 @@ pub struct Oracle {
     /// What is stored.
     pub entries: BTreeMap<Vec<u8>, Entry>,
     /// What was seen and done.
-    pub counters: Counters,
+    pub counters: BTreeMap<Counted, u64>,
     watches: Vec<Watch>,
     answers: Vec<Answered>,
     clock: (u64, u64),
@@ -104,7 +113,7 @@ impl Oracle {
             word_case: WordCase::Any,
             allows: |_, _| true,
             entries: BTreeMap::new(),
-            counters: Counters::default(),
+            counters: BTreeMap::new(),
             watches: Vec::new(),
             answers: Vec::new(),
             clock: (0, 0),
@@ -129,11 +138,7 @@ impl Oracle {
         let client = identity(ask);
         let Some(response) = ask.response_topic.clone().filter(|_| ask.topic == REQUEST) else {
             let other = ask.topic != REQUEST;
-            *(if other {
-                &mut self.counters.strangers
-            } else {
-                &mut self.counters.unanswerable
-            }) += 1;
+            self.count(if other { "not_requests" } else { "unanswerable" }, None, None, 1);
             return;
         };
         let reserved = response == REQUEST || response.starts_with(RESERVED);
@@ -142,14 +147,14 @@ impl Oracle {
             || response.is_empty()
             || response.contains(['+', '#', '\0'])
         {
-            self.counters.forbidden += 1;
+            self.count("forbidden", None, None, 1);
             let verified = client.filter(|_| ask.verified.is_some());
             out.extend(verified.map(|client| (Told::Disconnect(client), 0)));
             return;
         }
         let waited = ask.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));
         if waited > 0 && ask.expiry.is_some_and(|seconds| waited >= u64::from(seconds) * 1_000) {
-            self.counters.expired_requests += 1;
+            self.count("expired_requests", None, None, 1);
             return;
         }
         let page = if ask.deployed { Dialect::Deployed } else { Dialect::Page };
@@ -188,7 +193,7 @@ impl Oracle {
         };
         let Ok(command) = &command else {
             let refusal = command.err().unwrap_or(Refusal::Syntax);
-            self.counters.unreadable.refused[refusal as usize] += 1;
+            self.count("refused", None, Some(refusal), 1);
             return error(refusal);
         };
         let name = Ask { delivery: None, arrived: None, ..ask.clone() };
@@ -211,17 +216,17 @@ impl Oracle {
                     watch.client == client && watch.key == key && watch.request < request
                 });
             }
-            self.counters.by_verb[command.kind() as usize].repeated += 1;
+            self.count("repeated", Some(command.kind()), None, 1);
             return (payload, version);
         }
         let answer = self.execute(now, ask, client, dialect, (command, request), out);
-        let row = &mut self.counters.by_verb[command.kind() as usize];
-        *(match &answer {
-            Ok((Reply::NotApplied, _)) => &mut row.not_applied,
-            Ok((Reply::Absent | Reply::NothingRemoved | Reply::NotWatched, _)) => &mut row.absent,
-            Ok(_) => &mut row.applied,
-            Err(refusal) => &mut row.refused[*refusal as usize],
-        }) += 1;
+        let (counter, reason) = match &answer {
+            Ok((Reply::NotApplied, _)) => ("not_applied", None),
+            Ok((Reply::Absent | Reply::NothingRemoved | Reply::NotWatched, _)) => ("absent", None),
+            Ok(_) => ("applied", None),
+            Err(refusal) => ("refused", Some(*refusal)),
+        };
+        self.count(counter, Some(command.kind()), reason, 1);
         let (payload, version) = match answer {
             Ok((reply, version)) => (reply.encode(dialect), version),
             Err(refusal) => error(refusal),
@@ -360,10 +365,10 @@ impl Oracle {
     /// How far the clocks of requests were off, in milliseconds; tokens are old by right.
     fn clock_seen(&mut self, text: Option<&str>, unix: u64, is_token: bool) {
         let Some(wall) = text.and_then(wall) else { return };
-        let counters = &mut self.counters;
         let ahead = wall > unix;
-        let most = if ahead { &mut counters.ahead_max_ms } else { &mut counters.behind_max_ms };
-        if ahead || !is_token {
+        let name = if ahead { "ahead_max_ms" } else { "behind_max_ms" };
+        if wall != unix && (ahead || !is_token) {
+            let most = self.counters.entry((name, None, None)).or_default();
             *most = wall.abs_diff(unix).max(*most);
         }
     }
@@ -422,14 +427,15 @@ impl Oracle {
         gone.sort();
         for (_, key) in gone {
             let Some(entry) = self.entries.remove(&key) else { continue };
-            self.counters.expired_values += 1;
+            self.count("expired_values", None, None, 1);
             self.notify(&key, &Notification::Deleted, &entry.version, out);
         }
     }
 
     fn notify(&mut self, key: &[u8], what: &Notification<&[u8]>, version: &Stamp, out: &mut Out) {
+        let mut told_to = 0;
         for watch in self.watches.iter().filter(|watch| watch.key == key) {
-            self.counters.notifications += 1;
+            told_to += 1;
             let told = Told::Notification {
                 client: watch.client.clone(),
                 topic: notification_topic(&watch.client, key),
@@ -438,25 +444,40 @@ impl Oracle {
             };
             out.push((told, watch.number));
         }
+        self.count("notifications", None, None, told_to);
     }
 
     /// Section 9: a client that disconnects loses its registrations.
     pub fn client_gone(&mut self, client: &str) {
-        self.counters.watches_lost += self.end(|watch| watch.client == client);
+        let lost = self.end(|watch| watch.client == client);
+        self.count("watches_lost", None, None, lost);
     }
 
     /// A notification of this registration reached nobody: the client's registrations up to it are lost.
     pub fn undeliverable(&mut self, number: u64) {
         let owner = self.watches.iter().find(|watch| watch.number == number);
         let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        self.counters.watches_lost +=
-            self.end(|watch| watch.client == client && watch.number <= number);
+        let lost = self.end(|watch| watch.client == client && watch.number <= number);
+        self.count("watches_lost", None, None, lost);
     }
 
     /// How many registrations there are.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
+    }
+
+    /// Counts what a store is to count too.
+    pub fn count(
+        &mut self,
+        name: &'static str,
+        verb: Option<CommandKind>,
+        reason: Option<Refusal>,
+        by: u64,
+    ) {
+        if by > 0 {
+            *self.counters.entry((name, verb, reason)).or_default() += by;
+        }
     }
 
     fn end(&mut self, which: impl Fn(&Watch) -> bool) -> u64 {

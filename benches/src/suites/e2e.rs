@@ -39,7 +39,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
 async fn over<L: Library>(port: u16, report: &mut Report<'_>) -> Result<(), Failure> {
     let service = StoreService::builder().spawn(L::store("statestore", port));
     service.connected().await?;
-    let store = StateStore::builder("load").spawn(L::client("load", port))?;
+    let store = StateStore::builder().spawn(L::client("load", port))?;
     store.set("k", vec![b'v'; 64]).await?;
     let echo = tokio::spawn(L::echo(port));
     let mut bare = Load::<L::Bare>::new(port, ECHO).await?;

@@ -47,7 +47,7 @@ async fn loopback(report: &mut Report<'_>) -> Result<(), Failure> {
     let broker = Hub::new();
     let service = StoreService::builder().spawn(broker.store_link("statestore"));
     service.connected().await?;
-    let client = |id| StateStore::builder(id).spawn(broker.link(id));
+    let client = |id| StateStore::builder().spawn(broker.link(id));
     let stage = Stage { a: client("a")?, b: client("b")?, service: service.into() };
     stage.compare("loopback", report).await
 }

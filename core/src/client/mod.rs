@@ -48,6 +48,7 @@
 //! acknowledged by the transport at once.
 
 mod config;
+mod counters;
 mod error;
 mod event;
 mod inbound;
@@ -61,6 +62,7 @@ use alloc::sync::Arc;
 use bytes::Bytes;
 
 pub use config::{ClientConfig, ConfigError};
+pub use counters::{Counters, Outcomes};
 pub use error::{RequestError, SubmitError};
 pub use event::{
     Event, Outcome, Removal, RequestId, Stale, VersionedValue, WatchEnd, WatchEvent, WatchId,
@@ -105,6 +107,7 @@ pub struct Client {
     /// When all watches were last begun anew for that.
     restarted: Option<Instant>,
     events: VecDeque<Event>,
+    counters: Counters,
     /// Requests of the application that are pending or whose completion waits in `events`.
     accepted: usize,
     /// The latest time that was told.
@@ -171,6 +174,7 @@ impl Client {
             replaced: None,
             restarted: None,
             events: VecDeque::new(),
+            counters: Counters::default(),
             accepted: 0,
             now: Now::default(),
             config,
@@ -237,6 +241,7 @@ impl Client {
         self.now = now;
         self.lose_connection(!session_present);
         self.connected = true;
+        self.counters.connections += 1;
         self.responses = self.subscribe(Arc::clone(&self.config.response_topic));
         self.resume_watches(session_present);
     }
@@ -333,6 +338,7 @@ impl Client {
         if matches!(event, Event::Completed { .. }) {
             self.accepted -= 1;
         }
+        self.counters.told(&event);
         Some(event)
     }
 
@@ -352,6 +358,24 @@ impl Client {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.connected && self.responses == Subscription::Granted
+    }
+
+    /// What the client has seen and done. Events are counted when they are polled.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Keys watched, those included whose end was not polled yet.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// Requests that have no outcome yet, those of watches included.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     /// Whether another request would be accepted now, as far as their number goes.
@@ -447,6 +471,7 @@ impl Client {
     /// Ends a request, whoever asked.
     fn finish(&mut self, id: u64, outcome: Outcome) {
         let Some(pending) = self.take_pending(id) else { return };
+        self.counters.ended(pending.kind, &outcome);
         match pending.owner {
             Owner::Application => {
                 self.events.push_back(Event::Completed { id: RequestId(id), outcome });

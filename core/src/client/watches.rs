@@ -34,6 +34,10 @@ impl Watches {
         self.by_key.get(key).copied()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     fn remove(&mut self, id: WatchId) {
         if let Some(watch) = self.by_id.remove(&id) {
             self.release_key(id, &watch.key);

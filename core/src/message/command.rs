@@ -76,8 +76,8 @@ pub enum CommandKind {
 
 impl CommandKind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch];
+    pub const ALL: &'static [Self] =
+        &[Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch];
 
     /// Whether the command may change the key, so that fencing applies to it.
     #[must_use]
@@ -93,6 +93,20 @@ impl CommandKind {
             Self::VDel => b"VDEL",
             Self::Watch | Self::Unwatch => b"KEYNOTIFY",
         }
+    }
+}
+
+/// The verb as it is sent, and `KEYNOTIFY STOP`.
+impl fmt::Display for CommandKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Get => "GET",
+            Self::Set => "SET",
+            Self::Del => "DEL",
+            Self::VDel => "VDEL",
+            Self::Watch => "KEYNOTIFY",
+            Self::Unwatch => "KEYNOTIFY STOP",
+        })
     }
 }
 

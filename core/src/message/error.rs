@@ -68,7 +68,7 @@ impl From<RespError> for PeerError {
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $text:literal $(| $misprint:literal)?,)+) => {
         /// Why a store refuses a request. Each has one exact text on the wire.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Refusal { $($(#[$doc])* $name,)+ }
 

@@ -181,6 +181,12 @@ impl StoreConfig {
         self
     }
 
+    /// Whether any write holds its answer back until it is persisted.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.durability != Durability::None
+    }
+
     /// Whether it was given an incarnation.
     #[must_use]
     pub const fn has_incarnation(&self) -> bool {

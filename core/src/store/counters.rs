@@ -1,6 +1,9 @@
 //! What became of each request, and what a store counts.
 
+use core::fmt;
+
 use crate::message::{CommandKind, Refusal, Reply};
+use crate::statistics::{self, Statistic};
 use crate::time::UnixTime;
 
 /// What became of a message that was handed to a store.
@@ -63,7 +66,7 @@ pub struct Verdicts {
     /// Answered again from the cache.
     pub repeated: u64,
     /// Refused, by [`Refusal`] in its order.
-    pub refused: [u64; Refusal::ALL.len()],
+    refused: [u64; Refusal::ALL.len()],
 }
 
 impl Verdicts {
@@ -71,6 +74,22 @@ impl Verdicts {
     #[must_use]
     pub const fn executed(&self) -> u64 {
         self.applied + self.not_applied + self.absent
+    }
+
+    fn iter(&self, verb: Option<CommandKind>) -> impl Iterator<Item = Statistic> {
+        let refused = Refusal::ALL.iter().zip(self.refused).map(move |(reason, value)| Statistic {
+            reason: Some(*reason),
+            ..Statistic::of(verb, "refused", value)
+        });
+        [
+            ("applied", self.applied),
+            ("not_applied", self.not_applied),
+            ("absent", self.absent),
+            ("repeated", self.repeated),
+        ]
+        .into_iter()
+        .map(move |(name, value)| Statistic::of(verb, name, value))
+        .chain(refused)
     }
 
     /// Requests refused for this reason.
@@ -85,9 +104,9 @@ impl Verdicts {
 #[non_exhaustive]
 pub struct Counters {
     /// Requests answered, by [`CommandKind`] in its order.
-    pub by_verb: [Verdicts; CommandKind::ALL.len()],
+    by_verb: [Verdicts; CommandKind::ALL.len()],
     /// Requests answered whose verb could not be read, so all of them refused.
-    pub unreadable: Verdicts,
+    unreadable: Verdicts,
     /// Requests without response topic, which cannot be answered.
     pub unanswerable: u64,
     /// Requests with a forbidden response topic.
@@ -97,7 +116,7 @@ pub struct Counters {
     /// Requests handed over although the store was not ready; neither answered nor acknowledged.
     pub overloaded: u64,
     /// Messages that are no requests, or retained ones.
-    pub strangers: u64,
+    pub not_requests: u64,
     /// Notifications caused.
     pub notifications: u64,
     /// Registrations ended because their client was gone.
@@ -117,6 +136,32 @@ impl Counters {
     #[must_use]
     pub fn of(&self, verb: CommandKind) -> &Verdicts {
         self.by_verb.get(verb as usize).unwrap_or(&self.unreadable)
+    }
+
+    /// Requests answered whose verb could not be read, so all of them refused.
+    #[must_use]
+    pub const fn unreadable(&self) -> &Verdicts {
+        &self.unreadable
+    }
+
+    /// All of them, in a fixed order, zeroes included.
+    pub fn iter(&self) -> impl Iterator<Item = Statistic> {
+        let verbs = CommandKind::ALL.iter().map(|verb| (Some(*verb), self.of(*verb)));
+        let rows = verbs.chain([(None, &self.unreadable)]);
+        let plain = [
+            ("unanswerable", self.unanswerable),
+            ("forbidden", self.forbidden),
+            ("expired_requests", self.expired_requests),
+            ("overloaded", self.overloaded),
+            ("not_requests", self.not_requests),
+            ("notifications", self.notifications),
+            ("watches_lost", self.watches_lost),
+            ("expired_values", self.expired_values),
+            ("ahead_max_ms", self.ahead_max_ms),
+            ("behind_max_ms", self.behind_max_ms),
+        ];
+        let plain = plain.map(|(name, value)| Statistic::plain(name, value));
+        rows.flat_map(|(verb, verdicts)| verdicts.iter(verb)).chain(plain)
     }
 
     /// Requests executed, whatever came of them.
@@ -150,7 +195,7 @@ impl Counters {
             + self.forbidden
             + self.expired_requests
             + self.overloaded
-            + self.strangers
+            + self.not_requests
     }
 
     fn all(&self) -> impl Iterator<Item = &Verdicts> {
@@ -170,7 +215,7 @@ impl Counters {
                 Some(counter) => counter,
                 None => return,
             },
-            Verdict::Dropped(DropReason::NotARequest) => &mut self.strangers,
+            Verdict::Dropped(DropReason::NotARequest) => &mut self.not_requests,
             Verdict::Dropped(DropReason::Unanswerable) => &mut self.unanswerable,
             Verdict::Dropped(DropReason::Forbidden) => &mut self.forbidden,
             Verdict::Dropped(DropReason::Expired) => &mut self.expired_requests,
@@ -187,6 +232,13 @@ impl Counters {
         if !is_token {
             self.behind_max_ms = self.behind_max_ms.max(now.saturating_sub(wall));
         }
+    }
+}
+
+/// Those that are not zero.
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        statistics::print(f, self.iter())
     }
 }
 

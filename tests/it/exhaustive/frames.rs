@@ -80,7 +80,7 @@ fn errors_behind_their_code() {
 fn replies() {
     let mut answers = 0;
     for payload in valid().keys() {
-        for kind in CommandKind::ALL {
+        for kind in CommandKind::ALL.iter().copied() {
             let Ok(reply) = Reply::decode(payload, kind) else { continue };
             answers += 1;
             for dialect in [Dialect::Deployed, Dialect::Page] {

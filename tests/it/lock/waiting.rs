@@ -230,3 +230,32 @@ fn an_election_tells_who_leads_and_when_nobody_knows() {
     assert_eq!(rig.events(), [LockEvent::HolderChanged(HolderStatus::Free)]);
     assert!(rig.lock.is_settled() && rig.lock.poll_action(at(2)).is_none());
 }
+
+/// All of a pause's second half is in use, evenly: contenders that failed together come back apart.
+#[test]
+fn pauses_are_spread_evenly() {
+    let mut quarters = [0_u32; 4];
+    for number in 0..64_u64 {
+        let config = LockConfig::new("lock", "me", number.to_be_bytes(), millis(1_000_000));
+        let mut rig = Rig::new(config.retry(millis(8_000), millis(8_000)));
+        rig.lock.acquire(at(0), None).unwrap();
+        let mut now = 0;
+        for _ in 0..50 {
+            let (ticket, _) = rig.submits(now);
+            rig.answer(now, ticket, Ok(Outcome::TimedOut { sent: false }));
+            let due = rig.lock.poll_timeout().unwrap().as_millis();
+            let quarter = (due - now - 4_000) / 1_000;
+            quarters[usize::try_from(quarter.min(3)).unwrap()] += 1;
+            now = due;
+        }
+    }
+    assert!(quarters.iter().all(|count| (700..=900).contains(count)), "{quarters:?}");
+}
+
+#[test]
+fn news_of_another_holder_sets_no_time_while_a_try_is_on_its_way() {
+    let mut rig = waiting(None);
+    rig.takes(1_010);
+    rig.lock.handle_watch(at(1_020), &changed(Some("other"), Some(4)));
+    assert_eq!(rig.lock.poll_timeout(), None);
+}

@@ -64,7 +64,7 @@ fn refusals_are_counted_by_verb_and_reason() {
     for (ask, refusal) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
         assert_eq!(handled, Handled { verb: None, verdict: Verdict::Refused(refusal) });
-        assert_eq!(rig.store.counters().unreadable.refused_for(refusal), 1);
+        assert_eq!(rig.store.counters().unreadable().refused_for(refusal), 1);
     }
     let counters = rig.store.counters();
     assert_eq!(counters.of(CommandKind::Set).refused_for(Refusal::QuotaExceeded), 1);
@@ -123,4 +123,22 @@ fn the_greatest_skew_is_kept_of_what_was_refused_too() {
     removal.timestamp = Some("1:0:c".into());
     removal.hand_to(rig.now(), &mut rig.store);
     assert_eq!(skew(&rig), (90_000, 9));
+}
+
+#[test]
+fn counters_are_a_list_that_can_be_printed() {
+    let mut rig = Rig::limited(StoreLimits { keys_max: 1, ..StoreLimits::default() });
+    assert_eq!(rig.store.counters().to_string(), "nothing");
+    let all = rig.store.counters().iter().count();
+    handed(&mut rig, &set("k", "v"));
+    handed(&mut rig, &set("l", "v"));
+    handed(&mut rig, &Command::Unwatch { key: b"k".as_slice() });
+    let counters = rig.store.counters();
+    assert_eq!(
+        counters.to_string(),
+        "SET applied 1, SET refused (the quota has been exceeded) 1, KEYNOTIFY STOP absent 1"
+    );
+    let sum = |name| counters.iter().filter(|of| of.name == name).map(|of| of.value).sum::<u64>();
+    assert_eq!((sum("applied"), sum("refused"), sum("absent")), (1, 1, 1));
+    assert_eq!((counters.iter().count(), all), (all, 7 * (4 + Refusal::ALL.len()) + 10));
 }

@@ -2,10 +2,12 @@
 
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::Condition;
+use statestore_proto::store::{Durability, StoreConfig};
 use statestore_tests::ask::{Ask, Told};
 use statestore_tests::counting::live_bytes;
 
-use super::{OK, Rig, del, error, get, set, watch};
+use super::{OK, Rig, del, error, get, set, set_if, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
@@ -126,4 +128,42 @@ fn node_ids_are_ordered_by_their_bytes() {
             assert_eq!((one < other, one == other), (at < other_at, at == other_at));
         }
     }
+}
+
+/// What was accepted once is kept whatever the limits say now, and a value that takes no more room may replace it.
+#[test]
+fn a_full_store_takes_what_does_not_grow() {
+    let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
+    let ask = rig.ask("c", &set("key", "12345678"));
+    rig.hand(&ask);
+    let records = rig.store.poll_records().expect("a write").records;
+    let mut rig = Rig::limited(StoreLimits { bytes_max: 5, ..StoreLimits::default() });
+    let now = rig.now();
+    records.iter().for_each(|record| rig.store.restore(now, record));
+    assert_eq!((rig.store.bytes(), rig.store.is_empty()), (11, false));
+    assert_eq!(rig.answer("c", &set("key", "123456789")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "abcdefgh")), OK);
+    assert_eq!(rig.answer("c", &del("key")), r":1\r\n");
+    assert!(rig.store.is_empty());
+}
+
+#[test]
+fn expiries_wait_for_room_to_tell_of_them() {
+    let limits = StoreLimits { outgoing_max: 0, watches_per_key_max: 1, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    for number in 0..100 {
+        let key = format!("k{number}");
+        rig.answer("a", &watch(&key));
+        rig.notified(&set_if(&key, "v", Condition::Always, 100));
+    }
+    rig.millis = 100;
+    let mut told = 0;
+    while told < 100 {
+        rig.store.handle_timeout(rig.now());
+        assert_eq!(rig.store.poll_timeout(), None, "until something is sent, or for good");
+        let packets = Told::drain(&mut rig.store).len();
+        assert!((1..100).contains(&packets), "{packets} at once");
+        told += packets;
+    }
+    assert_eq!((told, rig.store.poll_timeout()), (100, None));
 }

@@ -56,7 +56,7 @@ fn a_retained_request_is_no_request() {
     incoming.retain = true;
     let now = rig.now();
     rig.store.handle_publish(now, Principal::verified("c"), &incoming);
-    assert_eq!((rig.store.poll_transmit(), rig.store.counters().strangers), (None, 1));
+    assert_eq!((rig.store.poll_transmit(), rig.store.counters().not_requests), (None, 1));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_message_on_another_topic_is_no_request() {
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.topic = "statestore/v1/elsewhere".into();
     assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
-    assert_eq!((rig.store.counters().strangers, rig.store.len()), (1, 0));
+    assert_eq!((rig.store.counters().not_requests, rig.store.len()), (1, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::source::code_without_strings;
 use super::{File, core_files, file, hold};
 
 /// Each module of the core and what it may use. A new module takes its place here.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("debug", &[]),
     ("limits", &[]),
     ("time", &[]),
@@ -14,13 +14,25 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("resp", &["debug", "limits"]),
     ("hlc", &["debug", "limits", "resp", "time"]),
     ("message", &["debug", "hlc", "limits", "resp", "time"]),
+    ("statistics", &["message"]),
     ("topic", &["debug", "limits"]),
     ("rules", &["debug", "hlc", "limits", "message", "time"]),
     ("mqtt", &["debug", "hlc", "message", "time"]),
     ("machine", &["mqtt", "time"]),
     (
         "client",
-        &["deadlines", "debug", "hlc", "limits", "machine", "message", "mqtt", "time", "topic"],
+        &[
+            "deadlines",
+            "debug",
+            "hlc",
+            "limits",
+            "machine",
+            "message",
+            "mqtt",
+            "statistics",
+            "time",
+            "topic",
+        ],
     ),
     (
         "store",

@@ -87,7 +87,7 @@ fn replies_mean_what_the_file_says() {
                 elsewhere.extend(kinds(twin.text("commands")?)?);
             }
         }
-        for kind in CommandKind::ALL {
+        for kind in CommandKind::ALL.iter().copied() {
             let found = Reply::decode(&payload, kind).map(|found| found.map(<[u8]>::to_vec));
             if elsewhere.contains(&kind) {
                 continue;
@@ -171,7 +171,7 @@ fn the_error_table_is_complete_and_exact() {
         for line in
             [format!("-ERR {text}\r\n"), format!("-ERR: {text}\r\n"), format!("-ERR {text}")]
         {
-            for kind in CommandKind::ALL {
+            for kind in CommandKind::ALL.iter().copied() {
                 let reply = Reply::decode(line.as_bytes(), kind);
                 same(&line, &reply, &Ok(Reply::Error(ServiceError::Known(found))))?;
             }

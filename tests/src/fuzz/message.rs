@@ -56,7 +56,7 @@ pub fn reply(data: &[u8]) {
             assert_eq!(decode_frame(&written), Ok(frame));
         }
     }
-    for kind in CommandKind::ALL {
+    for kind in CommandKind::ALL.iter().copied() {
         let read = Reply::decode(data, kind);
         assert_eq!(read.ok(), naive::reply(data, kind), "as an answer to {kind:?}");
         match read {

@@ -21,7 +21,7 @@ use requests::{damaged, request, spoil};
 
 use super::Reader;
 use crate::ask::Ask;
-use crate::oracle::{Entry, Oracle, Out, Stamp, text};
+use crate::oracle::{Entry, Oracle, Out, Stamp, counted, text};
 
 /// `SGDVKU` requests, `X` a payload of the table damaged, `x` a payload as it is, `B` a flaw of the next request, `R` an
 /// earlier request again, `T` time passes, `t` the same with its timer, `W` the wall clock steps, `L` a client leaves,
@@ -243,7 +243,7 @@ pub fn store_ops(data: &[u8]) {
         }
         disk.settle(&mut store, durability, expected);
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
-        assert_eq!(store.counters(), &oracle.counters, "after {op:?}");
+        assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
         assert_eq!(store.watches(), oracle.watches());
         last = *now;
     }
@@ -280,7 +280,7 @@ fn hand_over(now: Now, ask: &Ask, store: &mut Store, oracle: &mut Oracle) -> Out
     }
     let handled = ask.hand_to(now, store);
     assert_eq!(handled.verdict, Verdict::Dropped(DropReason::Overloaded));
-    oracle.counters.overloaded += 1;
+    oracle.count("overloaded", None, None, 1);
     Out::new()
 }
 

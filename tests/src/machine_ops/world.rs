@@ -16,7 +16,7 @@ use statestore_proto::topic;
 use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use super::{Args, Reader, WatchLog};
 use crate::ask::Ask;
-use crate::oracle::{Oracle, Out};
+use crate::oracle::{Counted, Oracle, Out, counted};
 
 /// `s` submit, `c` cancel, `o` watch, `u` unwatch, `D` a client loses its connection, `T` time passes, `F` other
 /// faults, `W` a client's wall clock steps.
@@ -221,11 +221,17 @@ impl Run {
         let now = self.store_now();
         let (store, _) = self.world.store();
         compare_contents(store, &self.oracle, now);
-        let (seen, expected) = (store.counters(), &self.oracle.counters);
-        assert_eq!((seen.by_verb, seen.unreadable), (expected.by_verb, expected.unreadable));
-        assert_eq!((seen.overloaded, seen.strangers), (0, 0));
+        // How far clocks were off, and what was dropped on the way, depends on when messages arrived.
+        let of_requests = |(name, verb, _): &Counted, _: &mut u64| {
+            verb.is_some() || matches!(*name, "refused" | "watches_lost")
+        };
+        let mut seen = counted(store.counters().iter());
+        let mut expected = self.oracle.counters.clone();
+        seen.retain(of_requests);
+        expected.retain(of_requests);
+        assert_eq!(seen, expected);
+        assert_eq!((store.counters().overloaded, store.counters().not_requests), (0, 0));
         assert_eq!(store.watches(), self.oracle.watches());
-        assert_eq!(seen.watches_lost, expected.watches_lost);
         for watching in self.watches.iter().filter(|_| !self.store_may_drop) {
             let told = self.logs.entry(watching.client).or_default().told(watching.id);
             if !told.ended {

@@ -30,7 +30,7 @@ use crate::store_route::StoreRoute;
 /// Messages and bytes that wait for one client that does not read, beyond its lane; then the oldest are dropped.
 const UNREAD_MAX: QueueLimits = QueueLimits { max_messages: 10_000, max_bytes: 16 << 20 };
 
-/// Messages on their route to the writer of one client. What exceeds it counts against the limits above.
+/// Messages on their way to the writer of one client. What exceeds it counts against the limits above.
 const LANE_MAX: usize = 256;
 
 /// Sessions of clients that are away are kept no longer.

@@ -1,26 +1,20 @@
 //! An MQTT 5 broker in this process that hosts the state store: one binary, no other broker.
 //!
 //! ```
-//! use std::net::Ipv4Addr;
-//! use statestore_embedded::{Options, serve};
-//! use statestore_tokio::StateStore;
-//!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (broker, service) = serve(Options::new((Ipv4Addr::LOCALHOST, 0))).await?;
-//! service.connected().await?;
-//! println!("any MQTT 5 client finds it on {}", broker.local_addr());
+//! let here = statestore_embedded::local().await?;
+//! println!("any MQTT 5 client finds it on {}", here.broker().local_addr());
 //!
 //! // A client in this process needs no network.
-//! let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+//! let store = here.connect("thermostat-7")?;
 //! let version = store.set("setpoint", "21").await?;
 //! assert_eq!(store.get("setpoint").await?.and_then(|found| found.version), Some(version));
-//!
-//! store.shutdown().await;
-//! service.shutdown().await;
-//! broker.stop().await;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`local`] is for tests and for a first look: a free port, on this machine only. [`serve`] takes [`Options`], and a
+//! [`Broker`] with links of its own everything else.
 //!
 //! The command `statestore serve` is this with a command line. The broker is that of the crate `mqtt5`, with retained
 //! messages, sessions, wills and shared subscriptions as on any broker, all in memory; WebSocket, QUIC, bridges and `$SYS`
@@ -55,7 +49,7 @@
 //! * Requests: [`Options::queue`] of them wait for the store, then their publishers wait. A store that takes nothing for
 //!   four seconds makes the broker refuse requests with reason 0x87; so it does when no store has been there for two.
 //!   None is dropped, unless more than 16 MiB of them come in the seconds before that.
-//! * Messages to a client: [`Options::in_flight`] without an acknowledgement, 256 on their route, and 10,000 or 16 MiB behind
+//! * Messages to a client: [`Options::in_flight`] without an acknowledgement, 256 on their way, and 10,000 or 16 MiB behind
 //!   that. Then the oldest is dropped, as on most brokers; but where that is for a notification the client is
 //!   disconnected, so that it knows: it registers anew and reads the key again. Whoever does not read holds up nobody.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
@@ -81,12 +75,13 @@ mod store_route;
 mod tls;
 mod users;
 
-use statestore_tokio::StoreService;
+use std::net::Ipv4Addr;
 
 pub use broker::{BindError, Broker};
 pub use convert::Message;
 pub use link::EmbeddedLink;
 pub use options::Options;
+pub use statestore_tokio::*;
 pub use tls::{TlsError, tls_config};
 pub use tokio_rustls::rustls;
 pub use users::{Users, UsersError};
@@ -102,4 +97,47 @@ pub async fn serve(options: Options) -> Result<(Broker, StoreService), BindError
     let broker = Broker::bind(options).await?;
     let service = StoreService::builder().spawn(broker.store_link());
     Ok((broker, service))
+}
+
+/// A broker with a store in it, on a free port of this machine: one line in a test.
+///
+/// # Errors
+/// [`BindError`] when it cannot listen.
+pub async fn local() -> Result<Local, BindError> {
+    let (broker, service) = serve(Options::new((Ipv4Addr::LOCALHOST, 0))).await?;
+    // It can only fail with the runtime, and then so does whatever comes next.
+    let _ = service.connected().await;
+    Ok(Local { service, broker })
+}
+
+/// A broker with a store in it that serves. Dropping it ends both.
+#[derive(Debug)]
+pub struct Local {
+    service: StoreService,
+    broker: Broker,
+}
+
+impl Local {
+    /// A handle of a client in this process, connected without a network.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the client id cannot be one.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn connect(&self, client_id: &str) -> Result<StateStore, ConfigError> {
+        StateStore::builder().spawn(self.broker.link(client_id))
+    }
+
+    /// The broker: its address, for clients elsewhere.
+    #[must_use]
+    pub const fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// The store: its statistics.
+    #[must_use]
+    pub const fn service(&self) -> &StoreService {
+        &self.service
+    }
 }

@@ -50,6 +50,10 @@ impl EmbeddedLink {
 impl Link for EmbeddedLink {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         if let Some(Connection { session, .. }) = self.connection.take() {
             let missed = session.close().await;

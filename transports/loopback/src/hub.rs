@@ -159,6 +159,10 @@ impl fmt::Debug for HubLink {
 impl Link for HubLink {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         let mut state = self.hub.state();
         if state.refusing {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use std::{mem, thread};
 
 use paho_mqtt::{AsyncClient, CreateOptionsBuilder, Error, ServerResponse, Token};
-use statestore_tokio::LinkError;
+use statestore_tokio::{LinkError, Options};
 use tracing::warn;
 
 use crate::convert;
 use crate::mailbox::Mailbox;
-use crate::options::Options;
+use crate::options;
 
 /// A Paho client that connects once. Fields are dropped in this order.
 pub(crate) struct Client {
@@ -25,13 +25,11 @@ impl Client {
     /// Begins to connect.
     pub(crate) fn new(options: &Options, mailbox: &Arc<Mailbox>) -> Result<Self, LinkError> {
         hold_library();
-        let paho = AsyncClient::new(options.create()).map_err(|error| match error {
+        let paho = AsyncClient::new(options::create(options)).map_err(|error| match error {
             Error::Failure => LinkError::transient("Paho cannot make a client"),
             error => LinkError::fatal(error),
         })?;
-        let Some(how) = options.connect() else {
-            return Err(LinkError::fatal("the user name has a NUL; remove it"));
-        };
+        let how = options::connect(options)?;
         let (orders, taken) = mpsc::channel();
         let keeper = Keeper(orders);
         listen(&paho, mailbox, options.retry_after_takeover, keeper.0.clone());

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use paho_mqtt::{DisconnectOptionsBuilder, Error, PropertyCode, QoS, ServerResponse, Token};
 use statestore_proto::mqtt::{Publish, PublishToken, SubscribeToken};
-use statestore_tokio::{LinkError, LinkEvent, presence};
+use statestore_tokio::diagnostics::mosquitto;
+use statestore_tokio::{LinkError, LinkEvent, Options};
 use tracing::warn;
 
 use crate::client::Client;
 use crate::convert::{self, Message};
 use crate::mailbox::{Arrival, Mailbox};
-use crate::options::Options;
+use crate::options;
 
 /// How long a goodbye waits for what is in flight.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
@@ -47,8 +48,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects. May be dropped at any time.
-    pub(crate) async fn open(options: &Options) -> Result<Self, LinkError> {
-        let mailbox = Mailbox::new(options.inbox);
+    pub(crate) async fn open(options: &Options, inbox: usize) -> Result<Self, LinkError> {
+        let mailbox = Mailbox::new(inbox);
         let mut client = Client::new(options, &mailbox)?;
         let told = client.connected().await.map_err(|error| convert::refused(&error))?;
         let limit = told.properties().get(PropertyCode::MaximumPacketSize);
@@ -59,7 +60,7 @@ impl Connection {
             packet_bytes_max: limit
                 .and_then(|max| usize::try_from(max).ok())
                 .unwrap_or(convert::PACKET_BYTES_MAX),
-            requests_max: options.requests_max(),
+            requests_max: options::requests_max(options),
             presence: options.presence,
             session_present: told.connect_response().is_some_and(|it| it.session_present),
             outstanding: BTreeMap::new(),
@@ -68,7 +69,7 @@ impl Connection {
             events: VecDeque::new(),
         };
         if options.presence {
-            for filter in presence::FILTERS {
+            for filter in mosquitto::FILTERS {
                 connection.subscribe(filter, QoS::AtMostOnce, Ticket::Other);
             }
         }
@@ -172,8 +173,8 @@ impl Connection {
     }
 
     fn received(&self, message: Message) -> Option<LinkEvent<Message>> {
-        if self.presence && message.topic().starts_with(presence::TOPICS) {
-            return presence::gone(message.payload()).map(|id| LinkEvent::ClientGone(id.into()));
+        if self.presence && message.topic().starts_with(mosquitto::TOPICS) {
+            return mosquitto::gone(message.payload()).map(|id| LinkEvent::ClientGone(id.into()));
         }
         Some(LinkEvent::Message(message))
     }

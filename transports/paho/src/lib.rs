@@ -68,7 +68,7 @@
 //!
 //! * Requests: [`Options::in_flight`] wait for the broker and [`Options::queue`] for Paho; the rest stays with the
 //!   machine, which has limits of its own.
-//! * Messages: Paho cannot be made to read no more. When [`Options::inbox`] messages wait for the machine, the link says
+//! * Messages: Paho cannot be made to read no more. When [`PahoLink::inbox`] messages wait for the machine, the link says
 //!   goodbye, hands out what waits, and connects again. A store's broker keeps later requests meanwhile; a client takes
 //!   that for a lost connection, of which it tells its watches. What still arrives until the goodbye is out waits too, up
 //!   to 16,384 messages; what comes beyond that is lost with a warning. Messages at QoS 0 beyond the inbox are dropped.
@@ -111,26 +111,42 @@ mod options;
 #[cfg(feature = "tls")]
 mod tls;
 
-use statestore_proto::client::ConfigError;
-use statestore_tokio::{StateStore, StoreService};
-
 pub use convert::Message;
 pub use link::PahoLink;
-pub use options::Options;
 pub use paho_mqtt;
-pub use statestore_tokio::presence;
+pub use statestore_tokio::*;
 #[cfg(feature = "tls")]
 pub use tls::tls_config;
 
-/// A handle for an application, with the client id of `options`. It connects at once, on this runtime.
+/// A handle for an application, with the client id of `options`. It connects at once.
 ///
 /// # Errors
 /// [`ConfigError`] when the client id cannot be one.
+///
+/// # Panics
+/// Outside of a tokio runtime; see [`connect_with`].
 pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
-    StateStore::builder(options.client_id()).spawn(PahoLink::for_client(options))
+    connect_with(options, |builder| builder)
 }
 
-/// A store with default limits. It connects at once, on this runtime.
+/// As [`connect`], with other time-outs, limits or pauses, or on another runtime.
+///
+/// # Errors
+/// [`ConfigError`] when the client id cannot be one.
+///
+/// # Panics
+/// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+pub fn connect_with(
+    options: Options,
+    build: impl FnOnce(Builder) -> Builder,
+) -> Result<StateStore, ConfigError> {
+    build(StateStore::builder()).spawn(PahoLink::for_client(options))
+}
+
+/// A store with default limits. It connects at once.
+///
+/// # Panics
+/// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
 #[must_use]
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(PahoLink::for_store(options))

@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use paho_mqtt::QoS;
 use statestore_proto::mqtt::Transmit;
-use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
+use statestore_tokio::{Connected, Link, LinkError, LinkEvent, Options};
 use tracing::{debug, warn};
 
 use crate::connection::{Connection, Ticket};
 use crate::convert::Message;
-use crate::options::Options;
 
 /// How long a goodbye may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
+/// Messages that wait for a machine that is busy.
+const INBOX_MAX: usize = 4_096;
+
 /// A [`Link`] over Paho.
 pub struct PahoLink {
     options: Options,
+    inbox: usize,
     /// What belongs to an earlier one is nobody's business any more.
     connection: Option<Connection>,
     /// Orders to disconnect a client, which no ordinary client can do.
@@ -28,7 +31,7 @@ impl PahoLink {
     /// A link for an application: a clean session.
     #[must_use]
     pub const fn for_client(options: Options) -> Self {
-        Self { options, connection: None, offenders: 0 }
+        Self { options, inbox: INBOX_MAX, connection: None, offenders: 0 }
     }
 
     /// A link for a store: the broker keeps the session for a while, so that it keeps requests while the store is away.
@@ -36,6 +39,14 @@ impl PahoLink {
     #[must_use]
     pub fn for_store(options: Options) -> Self {
         Self::for_client(options.or_store_defaults())
+    }
+
+    /// Messages that wait here for a machine that is busy, at most, before the link leaves the rest to the broker and
+    /// connects again; 4,096 by default.
+    #[must_use]
+    pub fn inbox(mut self, messages: usize) -> Self {
+        self.inbox = messages.max(1);
+        self
     }
 
     fn cannot_disconnect(&mut self, client_id: &str) {
@@ -54,9 +65,13 @@ impl PahoLink {
 impl Link for PahoLink {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        &self.options.client_id
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.connection = None;
-        let connection = Connection::open(&self.options).await?;
+        let connection = Connection::open(&self.options, self.inbox).await?;
         let session_present = connection.session_present;
         self.connection = Some(connection);
         Ok(Connected { session_present })

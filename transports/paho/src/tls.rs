@@ -1,27 +1,20 @@
-//! TLS out of PEM files.
-
-use std::path::Path;
+//! TLS with OpenSSL.
 
 use paho_mqtt::{Error, SslOptions, SslOptionsBuilder, SslVersion};
+use statestore_tokio::Tls;
 
-/// A configuration that trusts the certificates in the file `authorities` and nobody else, with a certificate chain and
-/// key of this client where the broker asks for one. All are PEM files, which OpenSSL reads when it connects; that they
+/// What Paho needs for a connection that is encrypted like this. OpenSSL reads the files when it connects; that they
 /// cannot be used is known then.
 ///
 /// # Errors
 /// When a path is not UTF-8 or has a NUL.
-pub fn tls_config(
-    authorities: impl AsRef<Path>,
-    identity: Option<(&Path, &Path)>,
-) -> Result<SslOptions, Error> {
+pub fn tls_config(tls: &Tls) -> Result<SslOptions, Error> {
     let mut builder = SslOptionsBuilder::new();
-    builder
-        .trust_store(authorities)?
-        .disable_default_trust_store(true)
-        .enable_server_cert_auth(true)
-        .verify(true)
-        .ssl_version(SslVersion::Default);
-    if let Some((chain, key)) = identity {
+    builder.enable_server_cert_auth(true).verify(true).ssl_version(SslVersion::Default);
+    if let Some(file) = &tls.ca_file {
+        builder.trust_store(file)?.disable_default_trust_store(true);
+    }
+    if let Some((chain, key)) = &tls.identity {
         builder.key_store(chain)?.private_key(key)?;
     }
     Ok(builder.finalize())

@@ -26,9 +26,9 @@
 //! # }
 //! ```
 //!
-//! For other time-outs, limits or stores make a [`RumqttcLink`] and give it to
-//! [`StateStore::builder`](statestore_tokio::StateStore::builder) or
-//! [`StoreService::builder`](statestore_tokio::StoreService::builder).
+//! [`connect_with`] takes other time-outs and limits. For another store, or what only rumqttc has, make a [`RumqttcLink`]
+//! and give it to [`StateStore::builder`] or [`StoreService::builder`]. This crate names everything that an application
+//! needs; it can depend on nothing else.
 //!
 //! # The broker
 //!
@@ -49,7 +49,7 @@
 //!
 //! * Requests: [`Options::queue`] wait for rumqttc, [`Options::in_flight`] for the broker; the rest stays with the
 //!   machine, which has limits of its own.
-//! * Messages: [`Options::receive_maximum`]. With [`Options::manual_acks`] the broker holds back the rest; otherwise
+//! * Messages: [`Options::receive_maximum`]. With [`RumqttcLink::manual_acks`] the broker holds back the rest; otherwise
 //!   this side stops reading until there is room. Messages at QoS 0 beyond that are dropped.
 //! * Packets: what is larger than the broker allows is not sent, and reported as
 //!   [`PACKET_TOO_LARGE`](statestore_proto::mqtt::ReasonCode::PACKET_TOO_LARGE). What is larger than
@@ -62,7 +62,7 @@
 //! over the client id, end the handle instead of being tried again.
 //!
 //! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
-//! serves, and the first ends. See [`Options::claim`].
+//! serves, and the first ends. See [`RumqttcLink::claim`].
 //!
 //! # Features
 //!
@@ -81,26 +81,56 @@ mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 
-use statestore_proto::client::ConfigError;
-use statestore_tokio::{StateStore, StoreService};
-
 pub use convert::Message;
 pub use link::RumqttcLink;
-pub use options::Options;
 pub use rumqttc;
-pub use statestore_tokio::presence;
+#[cfg(feature = "tls")]
+pub use rustls;
+pub use statestore_tokio::*;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, tls_config};
 
-/// A handle for an application, with the client id of `options`. It connects at once, on this runtime.
+/// A handle for an application, with the client id of `options`. It connects at once.
 ///
 /// # Errors
 /// [`ConfigError`] when the client id cannot be one.
+///
+/// # Panics
+/// Outside of a tokio runtime; see [`connect_with`].
 pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
-    StateStore::builder(options.client_id()).spawn(RumqttcLink::for_client(options))
+    connect_with(options, |builder| builder)
 }
 
-/// A store with default limits. It connects at once, on this runtime.
+/// As [`connect`], with other time-outs, limits or pauses, or on another runtime.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use statestore_rumqttc::{Options, connect_with};
+///
+/// # fn example(handle: tokio::runtime::Handle) -> Result<(), statestore_rumqttc::ConfigError> {
+/// let options = Options::new("thermostat-7", "localhost", 1883);
+/// let store = connect_with(options, |builder| builder.timeout(Duration::from_secs(3)).runtime(handle))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ConfigError`] when the client id cannot be one.
+///
+/// # Panics
+/// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+pub fn connect_with(
+    options: Options,
+    build: impl FnOnce(Builder) -> Builder,
+) -> Result<StateStore, ConfigError> {
+    build(StateStore::builder()).spawn(RumqttcLink::for_client(options))
+}
+
+/// A store with default limits. It connects at once.
+///
+/// # Panics
+/// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
+#[must_use]
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(RumqttcLink::for_store(options))
 }

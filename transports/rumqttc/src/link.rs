@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{ConnAck, Packet, Publish};
-use rumqttc::v5::{AsyncClient, Event, EventLoop};
+use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use statestore_proto::mqtt::Transmit;
-use statestore_tokio::{Connected, Link, LinkError, LinkEvent, presence};
+use statestore_tokio::diagnostics::mosquitto;
+use statestore_tokio::{Connected, Link, LinkError, LinkEvent, Options};
 use tokio::sync::mpsc;
 
 use crate::connection::Connection;
 use crate::convert::{self, Message};
 use crate::mailbox::{Bounds, Mailbox, Ticket};
 use crate::offenders::Offenders;
-use crate::options::Options;
+use crate::options;
 use crate::pump::Pump;
 use crate::redelivery::Redelivery;
 use crate::takeover::Takeover;
@@ -38,36 +39,127 @@ const LOST_CLAIMING_MAX: u8 = 2;
 /// A [`Link`] over rumqttc.
 pub struct RumqttcLink {
     options: Options,
+    is_store: bool,
+    manual_acks: bool,
+    claims: bool,
+    change: Option<Change>,
+    #[cfg(feature = "tls")]
+    rustls: Option<Arc<rustls::ClientConfig>>,
     /// Counts connections; what belongs to an earlier one is nobody's business any more.
     generation: u64,
     connection: Option<Connection>,
-    again: Redelivery,
+    redelivery: Redelivery,
     offenders: Offenders,
-    /// For a store, unless its options forbid it.
+    /// For a store, unless it is not to claim; made with the first connection.
     takeover: Option<Takeover>,
     /// Connections in a row that were lost while they claimed.
     lost_claiming: u8,
 }
 
+type Change = Box<dyn Fn(&mut MqttOptions) + Send>;
+
 impl RumqttcLink {
     /// A link for an application: a clean session, and messages are acknowledged when they arrive.
     #[must_use]
     pub fn for_client(options: Options) -> Self {
-        let (again, offenders) = (Redelivery::default(), Offenders::default());
-        let (connection, takeover) = (None, None);
-        Self { options, generation: 0, connection, again, offenders, takeover, lost_claiming: 0 }
+        Self {
+            options,
+            is_store: false,
+            manual_acks: false,
+            claims: true,
+            change: None,
+            #[cfg(feature = "tls")]
+            rustls: None,
+            generation: 0,
+            connection: None,
+            redelivery: Redelivery::default(),
+            offenders: Offenders::default(),
+            takeover: None,
+            lost_claiming: 0,
+        }
     }
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
-    /// while, so that requests without an answer come again after a lost connection. What `options` say of both counts.
-    /// It ends when another store [takes over](Options::claim) the client id.
+    /// while, so that requests without an answer come again after a lost connection. It ends when another store
+    /// [takes over](Self::claim) the client id.
     #[must_use]
     pub fn for_store(options: Options) -> Self {
-        let mut link = Self::for_client(options.or_store_defaults());
-        if link.options.claim && !link.options.retry_after_takeover {
-            link.takeover = Takeover::new(link.options.client_id(), fastrand::u64(..));
+        let link = Self::for_client(options.or_store_defaults());
+        Self { is_store: true, manual_acks: true, ..link }
+    }
+
+    /// Whether messages are acknowledged when the machine has dealt with them, in order of arrival, rather than when
+    /// they arrive. By default stores do and clients do not.
+    ///
+    /// One that the broker sends again first of all on two connections in a row is acknowledged when it arrives: its
+    /// answer may be what the broker closes the connection for, and then it would come again for ever.
+    ///
+    /// With it the broker holds back what exceeds the [receive maximum](Options::receive_maximum). Without it this side
+    /// stops reading from the network until the machine has caught up, and a store that is too busy for that loses its
+    /// connection and the requests that waited.
+    #[must_use]
+    pub const fn manual_acks(mut self, manual_acks: bool) -> Self {
+        self.manual_acks = manual_acks;
+        self
+    }
+
+    /// Whether a store leaves a claim, so that of two with one client id the one that was started last serves and the
+    /// other ends, on every broker. By default it does, unless it is to connect again
+    /// [after a takeover](Options::retry_after_takeover). Clients never do.
+    ///
+    /// The claim is a retained message on `clients/{client id}/services/statestore/instance`, which this client must be
+    /// allowed to write and to read. Each connection reads it first, and each store takes a number greater than the one
+    /// it finds; clocks count only when the broker has lost the claim. A store that ends by itself removes it; one that
+    /// is left behind does no harm.
+    ///
+    /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later or,
+    /// where the broker closes the connection for it, at the third try.
+    #[must_use]
+    pub const fn claim(mut self, claim: bool) -> Self {
+        self.claims = claim;
+        self
+    }
+
+    /// Whatever else rumqttc has to offer, for each connection anew: a will, socket buffers. What [`Options`] has a
+    /// method for is set by that.
+    #[must_use]
+    pub fn mqtt_options(mut self, change: impl Fn(&mut MqttOptions) + Send + 'static) -> Self {
+        self.change = Some(Box::new(change));
+        self
+    }
+
+    /// Encrypts the connection like this, whatever [`Options::tls`] says.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn rustls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
+        self.rustls = Some(config);
+        self
+    }
+
+    /// For a new event loop.
+    fn mqtt(&self) -> Result<MqttOptions, LinkError> {
+        let mut mqtt = options::mqtt(&self.options);
+        if let Some(change) = &self.change {
+            change(&mut mqtt);
         }
-        link
+        mqtt.set_manual_acks(self.manual_acks);
+        #[cfg(feature = "tls")]
+        {
+            let of_options = || self.options.tls.as_ref().map(crate::tls_config).transpose();
+            let config = match &self.rustls {
+                Some(config) => Some(Arc::clone(config)),
+                None => of_options().map_err(LinkError::fatal)?,
+            };
+            if let Some(config) = config {
+                let config = rumqttc::TlsConfiguration::Rustls(config);
+                mqtt.set_transport(rumqttc::Transport::Tls(config));
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        if self.options.tls.is_some() {
+            return Err(LinkError::fatal("statestore-rumqttc was built without its feature `tls`"));
+        }
+        Ok(mqtt)
     }
 
     fn connected(
@@ -79,12 +171,12 @@ impl RumqttcLink {
     ) -> Connection {
         let options = &self.options;
         let mailbox = Mailbox::new(Bounds {
-            requests: options.requests_max,
-            messages: options.messages_max(),
-            manual_acks: options.uses_manual_acks(),
+            requests: options.queue,
+            messages: options.receive_maximum.into(),
+            manual_acks: self.manual_acks,
         });
         let mut pump = Pump::new(Arc::clone(&mailbox), self.generation);
-        pump.manual_acks = options.uses_manual_acks();
+        pump.manual_acks = self.manual_acks;
         pump.presence = options.presence;
         pump.retry_after_takeover = options.retry_after_takeover;
         pump.claims = self.takeover.as_ref().map(|of| (of.topic().to_owned(), claims));
@@ -100,7 +192,7 @@ impl RumqttcLink {
             claimed: None,
         };
         if options.presence {
-            for filter in presence::FILTERS {
+            for filter in mosquitto::FILTERS {
                 connection.subscribe(filter, QoS::AtMostOnce, None);
             }
         }
@@ -111,12 +203,23 @@ impl RumqttcLink {
 impl Link for RumqttcLink {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        &self.options.client_id
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.connection = None;
         self.generation += 1;
-        let mqtt = self.options.mqtt();
+        if self.generation == 1
+            && self.is_store
+            && self.claims
+            && !self.options.retry_after_takeover
+        {
+            self.takeover = Takeover::new(self.options.client_id.clone(), fastrand::u64(..));
+        }
+        let mqtt = self.mqtt()?;
         let keep_alive = mqtt.keep_alive();
-        let capacity = self.options.requests_max + CHANNEL_RESERVE;
+        let capacity = self.options.queue + CHANNEL_RESERVE;
         let (client, mut event_loop) = AsyncClient::new(mqtt, capacity);
         let told = loop {
             match event_loop.poll().await {
@@ -132,7 +235,7 @@ impl Link for RumqttcLink {
             event_loop.options.set_keep_alive(keep_alive);
         }
         let session_present = told.session_present;
-        self.again.connected();
+        self.redelivery.connected();
         let (claims, mut heard) = mpsc::channel(CLAIMS_MAX);
         let connection = self.connected(client, event_loop, &told, claims);
         let connection = self.connection.insert(connection);
@@ -170,7 +273,7 @@ impl Link for RumqttcLink {
             return Err(LinkError::transient("not connected"));
         };
         loop {
-            if let Some(event) = connection.take(messages, &mut self.again)? {
+            if let Some(event) = connection.take(messages, &mut self.redelivery)? {
                 return Ok(event);
             }
             connection.mailbox.arrival().await;

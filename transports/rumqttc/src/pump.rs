@@ -7,7 +7,8 @@ use rumqttc::Outgoing;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubAck, Publish};
 use rumqttc::v5::{Event, EventLoop, Request};
 use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
-use statestore_tokio::{LinkEvent, presence};
+use statestore_tokio::LinkEvent;
+use statestore_tokio::diagnostics::mosquitto;
 use tokio::sync::mpsc;
 
 use crate::convert::{self, Message};
@@ -79,8 +80,8 @@ impl Pump {
                 }
             }
             Event::Incoming(Packet::Publish(packet)) => {
-                if self.presence && packet.topic.starts_with(presence::TOPICS.as_bytes()) {
-                    if let Some(client_id) = presence::gone(&packet.payload) {
+                if self.presence && packet.topic.starts_with(mosquitto::TOPICS.as_bytes()) {
+                    if let Some(client_id) = mosquitto::gone(&packet.payload) {
                         self.mailbox.gone(client_id);
                     }
                     return;
@@ -109,7 +110,7 @@ impl Pump {
                     self.subscribes.insert(*id, token);
                 }
             }
-            Outgoing::Disconnect => _ = self.mailbox.sent(),
+            Outgoing::Unsubscribe(_) | Outgoing::Disconnect => _ = self.mailbox.sent(),
             Outgoing::PubAck(_) | Outgoing::PubRec(_) if self.manual_acks => {
                 _ = self.mailbox.sent()
             }

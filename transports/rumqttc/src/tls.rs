@@ -1,78 +1,90 @@
-//! TLS out of PEM files.
+//! TLS out of PEM files, with rustls.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use statestore_tokio::Tls;
 
 /// Why there is no TLS configuration.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
     /// A certificate or key is no PEM, or there is none.
-    Pem(pem::Error),
+    #[error("{}: no usable certificate or key: {error}", file.display())]
+    Pem {
+        /// In which file.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        error: pem::Error,
+    },
     /// The certificates or the key cannot be used.
-    Rustls(rustls::Error),
+    #[error("no usable TLS configuration: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// This machine has no certificates that it trusts.
+    #[error("no trusted certificates on this machine; name a file of them")]
+    NoSystemRoots,
 }
 
-/// A configuration that trusts the certificates of `authorities` and nobody else, with a certificate chain and key of
-/// this client where the broker asks for one. All are the contents of PEM files.
+/// What rustls needs for a connection that is encrypted like this.
 ///
 /// # Errors
-/// [`TlsError`] when there is nothing in them that can be used.
-pub fn tls_config(
-    authorities: &[u8],
-    identity: Option<(&[u8], &[u8])>,
-) -> Result<Arc<ClientConfig>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(authorities)? {
-        roots.add(certificate)?;
-    }
+/// [`TlsError`] when there is nothing in the files that can be used.
+pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
-    let config = match identity {
+        .with_root_certificates(roots(tls.ca_file.as_deref())?);
+    let config = match &tls.identity {
         None => builder.with_no_client_auth(),
-        Some((chain, key)) => builder
-            .with_client_auth_cert(certificates(chain)?, PrivateKeyDer::from_pem_slice(key)?)?,
+        Some((chain, key)) => {
+            let pem = read(key)?;
+            let key = PrivateKeyDer::from_pem_slice(&pem)
+                .map_err(|error| TlsError::Pem { file: key.clone(), error })?;
+            builder.with_client_auth_cert(certificates(chain)?, key)?
+        }
     };
     Ok(Arc::new(config))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
-    if found.is_empty() { Err(pem::Error::NoItemsFound.into()) } else { Ok(found) }
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let Some(ca_file) = ca_file else {
+        // One that cannot be read is of no use to anybody on this machine.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return if roots.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(roots) };
+    };
+    for certificate in certificates(ca_file)? {
+        roots.add(certificate)?;
+    }
+    Ok(roots)
 }
 
-impl From<pem::Error> for TlsError {
-    fn from(error: pem::Error) -> Self {
-        Self::Pem(error)
-    }
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = CertificateDer::pem_slice_iter(&read(file)?).collect::<Result<Vec<_>, _>>();
+    let error = match found {
+        Ok(found) if !found.is_empty() => return Ok(found),
+        Ok(_) => pem::Error::NoItemsFound,
+        Err(error) => error,
+    };
+    Err(TlsError::Pem { file: file.to_owned(), error })
 }
 
-impl From<rustls::Error> for TlsError {
-    fn from(error: rustls::Error) -> Self {
-        Self::Rustls(error)
-    }
-}
-
-impl std::fmt::Display for TlsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Pem(error) => write!(f, "no usable certificate or key: {error}"),
-            Self::Rustls(error) => write!(f, "no usable TLS configuration: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Pem(error) => Some(error),
-            Self::Rustls(error) => Some(error),
-        }
-    }
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(file).map_err(|error| TlsError::File { file: file.to_owned(), error })
 }
 
 #[cfg(test)]
@@ -80,11 +92,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn what_is_no_certificate_is_refused_and_the_file_is_named() {
+        let folder = std::env::temp_dir();
+        let file = folder.join(format!("statestore-tls-{}.pem", std::process::id()));
+        let config = |pem: &[u8]| {
+            std::fs::write(&file, pem).expect("a file");
+            tls_config(&Tls::default().ca_file(&file)).map(drop)
+        };
         for pem in [&b""[..], b"not a certificate", b"-----BEGIN CERTIFICATE-----\n"] {
-            assert!(matches!(tls_config(pem, None), Err(TlsError::Pem(_))), "{pem:?}");
+            let error = config(pem).expect_err("no certificate");
+            assert!(matches!(error, TlsError::Pem { .. }), "{error:?}");
+            assert!(error.to_string().starts_with(&file.display().to_string()), "{error}");
         }
         let nonsense = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(matches!(tls_config(nonsense, None), Err(TlsError::Rustls(_))));
+        assert!(matches!(config(nonsense), Err(TlsError::Rustls(_))));
+        std::fs::remove_file(&file).expect("it is there");
+        let gone = tls_config(&Tls::default().ca_file(&file)).map(drop);
+        assert!(matches!(gone, Err(TlsError::File { .. })), "{gone:?}");
     }
 }

@@ -43,6 +43,18 @@ impl<R> Call<R> {
         self.map(|request| request.fencing_token(token))
     }
 
+    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    /// As when it is awaited.
+    ///
+    /// # Panics
+    /// In async code, which must not wait.
+    pub fn wait(self) -> Result<R, Error> {
+        let runtime = self.store.shared.runtime.clone();
+        runtime.block_on(self.send())
+    }
+
     pub(crate) fn guarded_by(mut self, fence: Fence) -> Self {
         self.fence = Some(fence);
         self
@@ -126,6 +138,17 @@ impl<R> Set<R> {
     /// Carries a fencing token: the store refuses the write when a newer holder of the lock has written the key.
     pub fn fencing_token(self, token: FencingToken) -> Self {
         Self(self.0.fencing_token(token))
+    }
+
+    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    /// As when it is awaited.
+    ///
+    /// # Panics
+    /// In async code, which must not wait.
+    pub fn wait(self) -> Result<R, Error> {
+        self.0.wait()
     }
 
     pub(crate) fn guarded_by(self, fence: Fence) -> Self {

@@ -1,7 +1,7 @@
 //! The client machine with those who wait for it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
@@ -11,8 +11,9 @@ use statestore_proto::time::{Instant, Now};
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
 
+use crate::diagnostics::nagle::{Latency, REMEDY};
 use crate::error::Error;
-use crate::latency::{Latency, NAGLE_REMEDY};
+use crate::stats::{ClientStats, lock};
 use crate::task::Task;
 use crate::watchers::{Started, WatcherId, Watchers};
 
@@ -60,10 +61,15 @@ pub(crate) struct ClientTask {
     latency: Latency,
     /// Tells locks when another store has taken the place of the one before, and which.
     replaced: watch::Sender<Option<Incarnation>>,
+    stats: Arc<Mutex<ClientStats>>,
 }
 
 impl ClientTask {
-    pub(crate) fn new(client: Client, replaced: watch::Sender<Option<Incarnation>>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        replaced: watch::Sender<Option<Incarnation>>,
+        stats: Arc<Mutex<ClientStats>>,
+    ) -> Self {
         Self {
             client,
             waiters: BTreeMap::new(),
@@ -73,6 +79,7 @@ impl ClientTask {
             lone: None,
             latency: Latency::default(),
             replaced,
+            stats,
         }
     }
 
@@ -99,7 +106,7 @@ impl ClientTask {
         debug!(parent: &span, outcome = name(&outcome), elapsed_ms = took.as_millis(), "completed");
         let is_reply = matches!(outcome, Outcome::Replied { .. });
         if self.lone == Some(id) && is_reply && self.latency.note(took) {
-            warn!("requests made one at a time take some {} ms: {NAGLE_REMEDY}", took.as_millis());
+            warn!("requests made one at a time take some {} ms: {REMEDY}", took.as_millis());
         }
         let outcome = match outcome {
             Outcome::TimedOut { sent: true } if !self.answered => {
@@ -197,6 +204,11 @@ impl Task for ClientTask {
             }
         }
         self.watchers.catch_up();
+        *lock(&self.stats) = ClientStats {
+            pending: self.client.pending(),
+            watches: self.client.watches(),
+            counters: *self.client.counters(),
+        };
     }
 }
 

@@ -74,12 +74,21 @@ impl<T: Task, L: Link> Driver<T, L> {
         self.pauses.failed();
         if error.is_transient() {
             warn!(%error, "no connection, trying again");
-            let _ = self.status.send(Status::Offline { reason: Some(error.to_string()) });
+            self.set(Status::Offline { reason: Some(error.to_string()) });
         } else {
             warn!(%error, "no connection, giving up");
-            let _ = self.status.send(Status::Failed { reason: error.to_string() });
+            self.set(Status::Failed { reason: error.to_string() });
         }
         !error.is_transient()
+    }
+
+    /// Tells a status, unless it is the one before.
+    fn set(&self, status: Status) {
+        self.status.send_if_modified(|before| {
+            let is_news = *before != status;
+            *before = status;
+            is_news
+        });
     }
 
     /// Serves commands and deadlines while a connection is made.

@@ -1,8 +1,8 @@
 //! The handle of an application: cloneable, one method for each command.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_proto::client::{
@@ -11,6 +11,7 @@ use statestore_proto::client::{
 use statestore_proto::hlc::Version;
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Incarnation;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
@@ -22,6 +23,7 @@ use crate::drive::Driver;
 use crate::error::Error;
 use crate::link::Link;
 use crate::lock::{Election, LeasedLock};
+use crate::stats::{ClientStats, lock};
 use crate::status::{Status, StatusWatch};
 use crate::watch::Watch;
 
@@ -48,74 +50,81 @@ pub(crate) struct Shared {
     replaced: watch::Receiver<Option<Incarnation>>,
     last_key: AtomicU64,
     client_id: Arc<str>,
+    stats: Arc<Mutex<ClientStats>>,
+    /// Where the tasks of locks run.
+    pub(crate) runtime: Handle,
 }
 
 /// Makes a [`StateStore`].
-#[derive(Clone, Debug)]
+#[derive(Default)]
+#[must_use = "nothing is connected before `spawn`"]
 pub struct Builder {
-    client_id: String,
-    config: Option<ClientConfig>,
-    timeout: Option<Duration>,
-    limits: Option<ClientLimits>,
+    configure: Vec<Configure>,
+    runtime: Option<Handle>,
     backoff: Backoff,
 }
 
+type Configure = Box<dyn FnOnce(ClientConfig) -> ClientConfig + Send>;
+
 impl Builder {
     /// How long a request may take unless it says otherwise; ten seconds by default.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.configure(move |config| config.timeout(timeout))
+    }
+
+    /// How often watches renew their registration, every 30 seconds by default; `None` is never. See
+    /// [`ClientConfig::renew_watches`] for what that is good for.
+    pub fn renew_watches(self, interval: Option<Duration>) -> Self {
+        self.configure(move |config| config.renew_watches(interval))
     }
 
     /// Other limits.
-    #[must_use]
-    pub const fn limits(mut self, limits: ClientLimits) -> Self {
-        self.limits = Some(limits);
-        self
+    pub fn limits(self, limits: ClientLimits) -> Self {
+        self.configure(move |config| config.limits(limits))
     }
 
     /// Other pauses between tries to connect.
-    #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Another configuration of the client machine; timeout and limits given here still count. Its watches renew their
-    /// registration only if it says so; without one they do every 30 seconds.
-    #[must_use]
-    pub fn config(mut self, config: ClientConfig) -> Self {
-        self.config = Some(config);
+    /// The runtime that the drive loop and the tasks of locks run on; by default the one that [`spawn`](Self::spawn) is
+    /// called on.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
         self
     }
 
-    /// Starts the drive loop on this runtime. It connects at once, and again whenever the connection is lost.
-    ///
-    /// The link must use the client id that this was built for.
+    /// Changes whatever else the configuration of the client machine has.
+    pub fn configure(
+        mut self,
+        change: impl FnOnce(ClientConfig) -> ClientConfig + Send + 'static,
+    ) -> Self {
+        self.configure.push(Box::new(change));
+        self
+    }
+
+    /// Starts the drive loop. It connects at once, and again whenever the connection is lost.
     ///
     /// # Errors
-    /// [`ConfigError`] when the client id cannot be one.
+    /// [`ConfigError`] when the client id of the link cannot be one.
+    ///
+    /// # Panics
+    /// When there is no [`runtime`](Self::runtime): called outside of one, and without having been given one.
     pub fn spawn(self, link: impl Link) -> Result<StateStore, ConfigError> {
         let mut rng = fastrand::Rng::new();
-        let mut config = match self.config {
-            Some(config) => config,
-            None => ClientConfig::new(&self.client_id, rng.u64(..).to_be_bytes())?
-                .renew_watches(Some(RENEWAL)),
-        };
-        if let Some(timeout) = self.timeout {
-            config = config.timeout(timeout);
-        }
-        if let Some(limits) = self.limits {
-            config = config.limits(limits);
-        }
+        let config = ClientConfig::new(link.client_id(), rng.u64(..).to_be_bytes())?;
+        let config = config.renew_watches(Some(RENEWAL));
+        let config = self.configure.into_iter().fold(config, |config, change| change(config));
         let client_id = Arc::clone(config.client_id());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline { reason: None });
         let (replaced, replaced_by) = watch::channel(None);
+        let stats = Arc::default();
         let driver = Driver {
-            task: ClientTask::new(Client::new(config), replaced),
+            task: ClientTask::new(Client::new(config), replaced, Arc::clone(&stats)),
             link,
             commands: receiver,
             stop: stopped,
@@ -123,31 +132,33 @@ impl Builder {
             pauses: Pauses::new(self.backoff, rng),
             clock: Clock::new(),
         };
+        let runtime = self.runtime.unwrap_or_else(Handle::current);
         // It ends when it is told to, or when the last handle is gone.
-        drop(tokio::spawn(driver.run()));
+        drop(runtime.spawn(driver.run()));
         let shared = Shared {
             commands,
             stop,
             status: StatusWatch::new(status_of),
+            stats,
             replaced: replaced_by,
             last_key: AtomicU64::new(0),
             client_id,
+            runtime,
         };
         Ok(StateStore { shared: Arc::new(shared) })
     }
 }
 
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("backoff", &self.backoff).finish_non_exhaustive()
+    }
+}
+
 impl StateStore {
-    /// A handle for the client with this MQTT client id.
-    #[must_use]
-    pub fn builder(client_id: impl Into<String>) -> Builder {
-        Builder {
-            client_id: client_id.into(),
-            config: None,
-            timeout: None,
-            limits: None,
-            backoff: Backoff::default(),
-        }
+    /// Makes a handle. Its MQTT client id is that of the link.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 
     /// The MQTT client id.
@@ -212,6 +223,12 @@ impl StateStore {
     #[must_use]
     pub fn status(&self) -> StatusWatch {
         self.shared.status.clone()
+    }
+
+    /// What the client has outstanding and has done, as of its last step.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        *lock(&self.shared.stats)
     }
 
     /// Ends the connection; requests without an answer fail. Returns when the drive loop has ended.

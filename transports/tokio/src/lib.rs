@@ -15,7 +15,7 @@
 //! let broker = Hub::new();
 //! let service = StoreService::builder().spawn(broker.store_link("statestore"));
 //! service.connected().await?;
-//! let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+//! let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 //!
 //! let version = store.set("setpoint", "21").await?;
 //! let found = store.get("setpoint").await?.expect("it was just set");
@@ -34,7 +34,7 @@
 //! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
 //! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
 //! tells of refused subscriptions, of a clock that is ahead, and once per connection of a broker that holds small packets
-//! back ([`is_nagle_delay`]).
+//! back ([`diagnostics::nagle`]).
 //!
 //! # Cancellation
 //!
@@ -43,17 +43,19 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+pub mod blocking;
 mod call;
 mod client_task;
 mod clock;
+pub mod diagnostics;
 mod drive;
 mod error;
 mod handle;
-mod latency;
 mod link;
 mod lock;
-pub mod presence;
+mod options;
 mod service;
+mod stats;
 mod status;
 mod task;
 mod watch;
@@ -63,12 +65,13 @@ pub use backoff::Backoff;
 pub use call::{Call, Set};
 pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
-pub use latency::{NAGLE_REMEDY, is_nagle_delay};
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 pub use lock::{
     Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
 };
-pub use service::{ServiceBuilder, StoreService, StoreStats};
+pub use options::{Options, Tls};
+pub use service::{NotDurable, ServiceBuilder, StoreService};
+pub use stats::{ClientStats, StoreStats};
 pub use status::{Status, StatusWatch};
 pub use watch::Watch;
 

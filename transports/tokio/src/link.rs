@@ -14,6 +14,9 @@ pub trait Link: Send + 'static {
     /// A received PUBLISH in whatever form the stack has it.
     type Message: AsIncoming + Send + 'static;
 
+    /// The MQTT client id that it connects with.
+    fn client_id(&self) -> &str;
+
     /// Opens a fresh connection; what was on its way on the one before is forgotten. May be dropped at any await.
     fn connect(&mut self) -> impl Future<Output = Result<Connected, LinkError>> + Send;
 

@@ -1,12 +1,14 @@
 //! A store behind a link.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::KeyPreview;
 use statestore_proto::mqtt::Incoming;
-use statestore_proto::store::{Counters, Handled, Principal, Store, StoreConfig};
+use statestore_proto::store::{Handled, Principal, Store, StoreConfig};
 use statestore_proto::time::Now;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{Level, debug, field};
@@ -16,6 +18,7 @@ use crate::clock::Clock;
 use crate::drive::Driver;
 use crate::error::StoreClosed;
 use crate::link::Link;
+use crate::stats::{StoreStats, lock};
 use crate::status::{Status, StatusWatch};
 use crate::task::Task;
 
@@ -30,44 +33,57 @@ pub struct StoreService {
     _commands: mpsc::Sender<Never>,
 }
 
-/// What a store holds and has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// Keys stored.
-    pub keys: usize,
-    /// Bytes of all keys and values.
-    pub bytes: usize,
-    /// Registrations for notifications.
-    pub watches: usize,
-    /// Requests and what became of them.
-    pub counters: Counters,
-}
-
 /// Makes a [`StoreService`].
 #[derive(Debug)]
+#[must_use = "nothing is served before `spawn`"]
 pub struct ServiceBuilder {
     config: StoreConfig,
     backoff: Backoff,
+    runtime: Option<Handle>,
 }
+
+/// A service cannot write records, so it refuses a store whose answers would wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a service keeps values in memory only: leave out `StoreConfig::durability`")]
+pub struct NotDurable;
 
 impl ServiceBuilder {
     /// Another configuration of the store machine: limits, authorizer, dialect. A store without an incarnation gets one
     /// drawn at random when it starts.
-    #[must_use]
-    pub fn config(mut self, config: StoreConfig) -> Self {
+    ///
+    /// # Errors
+    /// [`NotDurable`] for a configuration with [`StoreConfig::durability`].
+    pub fn config(mut self, config: StoreConfig) -> Result<Self, NotDurable> {
+        if config.is_durable() {
+            return Err(NotDurable);
+        }
         self.config = config;
+        Ok(self)
+    }
+
+    /// Other limits.
+    pub fn limits(mut self, limits: StoreLimits) -> Self {
+        self.config = self.config.limits(limits);
         self
     }
 
     /// Other pauses between tries to connect.
-    #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Starts the drive loop on this runtime. It connects at once, and again whenever the connection is lost; the
-    /// values are kept meanwhile.
+    /// The runtime that the drive loop runs on; by default the one that [`spawn`](Self::spawn) is called on.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Starts the drive loop. It connects at once, and again whenever the connection is lost; the values are kept
+    /// meanwhile.
+    ///
+    /// # Panics
+    /// When there is no [`runtime`](Self::runtime): called outside of one, and without having been given one.
     pub fn spawn(self, link: impl Link) -> StoreService {
         let (commands, receiver) = mpsc::channel(1);
         let (stop, stopped) = watch::channel(false);
@@ -78,12 +94,9 @@ impl ServiceBuilder {
             config if config.has_incarnation() => config,
             config => config.incarnation(rng.u64(..)),
         };
+        let store = Store::new(config);
         let driver = Driver {
-            task: StoreTask {
-                store: Store::new(config),
-                stats: Arc::clone(&stats),
-                is_news: false,
-            },
+            task: StoreTask { store, stats: Arc::clone(&stats), is_news: false },
             link,
             commands: receiver,
             stop: stopped,
@@ -91,18 +104,19 @@ impl ServiceBuilder {
             pauses: Pauses::new(self.backoff, rng),
             clock: Clock::new(),
         };
-        let task = tokio::spawn(driver.run());
-        StoreService { stop, status: StatusWatch::new(status_of), stats, task, _commands: commands }
+        let task = self.runtime.unwrap_or_else(Handle::current).spawn(driver.run());
+        let status = StatusWatch::new(status_of);
+        StoreService { stop, status, stats, task, _commands: commands }
     }
 }
 
 impl StoreService {
     /// A store with the default configuration, and a hash seed and an incarnation drawn at random.
-    #[must_use]
     pub fn builder() -> ServiceBuilder {
         ServiceBuilder {
             config: StoreConfig::new(fastrand::Rng::new().u64(..)),
             backoff: Backoff::default(),
+            runtime: None,
         }
     }
 
@@ -123,7 +137,7 @@ impl StoreService {
     /// What the store holds and has done, as of its last step.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.stats)
     }
 
     /// Waits until the store has stopped by itself, because its link failed for good.
@@ -205,6 +219,6 @@ impl Task for StoreTask {
             watches: self.store.watches(),
             counters: *self.store.counters(),
         };
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *lock(&self.stats) = now;
     }
 }

@@ -40,6 +40,12 @@ impl Watch {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
+    /// Whether nothing more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.started.updates.is_closed() && self.started.updates.is_empty()
+    }
+
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
         let polled = self.started.updates.poll_recv(context);
         if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {

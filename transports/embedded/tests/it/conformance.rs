@@ -92,6 +92,13 @@ impl AsIncoming for Message {
 impl Link for Either {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        match self {
+            Self::Network(link) => link.client_id(),
+            Self::Process(link) => link.client_id(),
+        }
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         match self {
             Self::Network(link) => link.connect().await,

@@ -119,7 +119,7 @@ async fn the_client_id_of_the_store_is_not_to_be_had() {
 async fn a_client_in_the_process_keeps_to_the_same_rules() {
     timely(async {
         let (broker, service) = start(options()).await;
-        let inside = statestore_tokio::StateStore::builder("inside")
+        let inside = statestore_tokio::StateStore::builder()
             .spawn(broker.link("inside"))
             .expect("a client id");
         let outside = client(&broker, "outside").await;

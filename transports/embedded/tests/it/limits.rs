@@ -152,7 +152,7 @@ async fn requests_wait_for_a_busy_store_or_are_refused_and_none_is_lost() {
     let broker = Broker::bind(options().queue(4)).await.expect("it listens");
     let mut link = subscribed(&broker).await;
     let a_while = Duration::from_secs(3_600);
-    let asker = StateStore::builder("a").timeout(a_while).spawn(broker.link("a")).expect("an id");
+    let asker = StateStore::builder().timeout(a_while).spawn(broker.link("a")).expect("an id");
     let ask = |number: usize| {
         let asker = asker.clone();
         tokio::spawn(async move { asker.set(format!("key {number:04}"), "v").await })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rumqttc::v5::mqttbytes::v5::ConnectReturnCode;
 use rumqttc::v5::{ConnectionError, MqttOptions};
 use statestore_embedded::{Users, tls_config};
-use statestore_rumqttc::{connect, tls_config as client_config};
+use statestore_rumqttc::{Tls, connect};
 use statestore_tests::certificates::Certificates;
 
 use crate::raw::Raw;
@@ -59,13 +59,12 @@ async fn both_sides_prove_who_they_are() {
             tokio::net::TcpStream::connect(broker.local_addr()).await.expect("it connects");
         let port = broker.local_addr().port();
         let options = |id: &str| statestore_rumqttc::Options::new(id, "localhost", port);
-        let (chain, key) = (made.read("client.pem"), made.read("client.key"));
-        let known = client_config(&authority, Some((&chain, &key))).expect("good files");
+        let anonymous = Tls::default().ca_file(made.path("ca.pem"));
+        let known = anonymous.clone().identity(made.path("client.pem"), made.path("client.key"));
         let store = connect(options("c1").tls(known)).expect("a client id");
         store.set("k", "v").await.expect("a version");
         assert!(store.get("k").await.expect("an answer").is_some());
 
-        let anonymous = client_config(&authority, None).expect("good files");
         for stranger in [options("c2").tls(anonymous), at(&broker, "c3")] {
             let stranger = connect(stranger).expect("a client id");
             let short = Duration::from_millis(300);

@@ -1,5 +1,5 @@
 use bytes::BytesMut;
-use paho_mqtt::{ConnectOptions, MessageBuilder};
+use paho_mqtt::MessageBuilder;
 use rumqttc::v5::mqttbytes::QoS as Level;
 use rumqttc::v5::mqttbytes::v5::{Publish as Written, PublishProperties};
 use statestore_proto::client::{Client, ClientConfig, Request};
@@ -211,9 +211,8 @@ fn what_another_try_does_not_mend_is_final() {
 #[test]
 fn options_say_what_they_were_told() {
     let options = crate::Options::new("c1", "::1", 1883);
-    let connect: Option<ConnectOptions> = options.connect();
-    assert!(connect.is_some_and(|connect| connect.clean_start()));
+    assert!(crate::options::connect(&options).is_ok_and(|connect| connect.clean_start()));
     let store = options.or_store_defaults();
-    assert!(store.connect().is_some_and(|connect| !connect.clean_start()));
-    assert!(format!("{:?}", store.create()).contains("mqtt://[::1]:1883"));
+    assert!(crate::options::connect(&store).is_ok_and(|connect| !connect.clean_start()));
+    assert!(format!("{:?}", crate::options::create(&store)).contains("mqtt://[::1]:1883"));
 }

@@ -247,7 +247,7 @@ async fn requests_that_wait_in_every_queue_end_with_the_connection() {
     timely(async {
         let broker = Scripted::start().await;
         let options = broker.options("c1").in_flight(2).queue(3);
-        let store = StateStore::builder("c1")
+        let store = StateStore::builder()
             .timeout(Duration::from_secs(2))
             .spawn(PahoLink::for_client(options))
             .expect("a client id");

@@ -20,7 +20,10 @@ fn message(topic: &str, id: u16) -> Publish {
 
 /// A link and its broker.
 async fn both(broker: &Scripted, options: Options) -> (PahoLink, Peer) {
-    let mut link = PahoLink::for_client(options);
+    connected(broker, PahoLink::for_client(options)).await
+}
+
+async fn connected(broker: &Scripted, mut link: PahoLink) -> (PahoLink, Peer) {
     let (connected, peer) = tokio::join!(link.connect(), broker.welcome(&[]));
     connected.expect("a connection");
     (link, peer)
@@ -30,7 +33,8 @@ async fn both(broker: &Scripted, options: Options) -> (PahoLink, Peer) {
 async fn what_a_slow_reader_does_not_take_stays_with_the_broker() {
     timely(async {
         let broker = Scripted::start().await;
-        let (mut link, mut peer) = both(&broker, broker.options("c1").inbox(10)).await;
+        let (mut link, mut peer) =
+            connected(&broker, PahoLink::for_client(broker.options("c1")).inbox(10)).await;
         for id in 1..=11 {
             peer.deliver(message("t", id)).await;
         }

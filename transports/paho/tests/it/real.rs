@@ -168,7 +168,7 @@ async fn a_store_that_reads_slowly_leaves_requests_with_the_broker() {
     let test = "a_store_that_reads_slowly_leaves_requests_with_the_broker";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
-        let mut link = PahoLink::for_store(broker.options("statestore").inbox(500));
+        let mut link = PahoLink::for_store(broker.options("statestore")).inbox(500);
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
         store.handle_connected();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use statestore_paho::{Options, connect, serve, tls_config};
+use statestore_paho::{Options, Tls, connect, serve};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 
@@ -15,8 +15,8 @@ async fn both_sides_prove_who_they_are() {
     let Some(broker) = Mosquitto::start_with(test, &made.broker_lines()) else { return };
     timely(async {
         let (chain, key) = (made.path("client.pem"), made.path("client.key"));
-        let identity = Some((&*chain, &*key));
-        let known = tls_config(made.path("ca.pem"), identity).expect("good paths");
+        let trusting = |file| Tls::default().ca_file(file);
+        let known = trusting(made.path("ca.pem")).identity(&chain, &key);
         let options = |id: &str| Options::new(id, "localhost", broker.port());
         let _service = serve(options("statestore").tls(known.clone()));
         let store = connect(options("c1").tls(known.clone())).expect("a client id");
@@ -25,9 +25,11 @@ async fn both_sides_prove_who_they_are() {
 
         let elsewhere = Options::new("c2", "127.0.0.1", broker.port());
         for stranger in [
-            options("c2").tls(tls_config(made.path("ca.pem"), None).expect("good paths")),
-            options("c2").tls(tls_config(made.path("broker.pem"), identity).expect("good paths")),
-            options("c2").tls(tls_config("/nonexistent", identity).expect("good paths")),
+            options("c2").tls(trusting(made.path("ca.pem"))),
+            options("c2").tls(trusting(made.path("broker.pem")).identity(&chain, &key)),
+            // Whom the machine trusts.
+            options("c2").tls(Tls::default().identity(&chain, &key)),
+            options("c2").tls(trusting("/nonexistent".into()).identity(&chain, &key)),
             elsewhere.tls(known),
         ] {
             let store = connect(stranger).expect("a client id");

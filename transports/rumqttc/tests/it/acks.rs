@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_proto::mqtt::Transmit;
-use statestore_rumqttc::{RumqttcLink, rumqttc, serve};
+use statestore_rumqttc::{RumqttcLink, rumqttc};
 use statestore_tokio::{AsIncoming, Link, LinkEvent};
 
 use crate::requests::{del, set_if_absent};
@@ -50,7 +50,7 @@ fn numbered(mut publish: Publish, id: u16, dup: bool) -> Publish {
 async fn acknowledgements_follow_the_answers_in_order_of_arrival() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = serve(broker.options("statestore"));
+        let _service = broker.store(|it| it);
         let mut peer = broker.welcome(Welcome::default()).await;
         let Packet::Connect(connect, ..) = &peer.connect else { panic!("a CONNECT") };
         let properties = connect.properties.as_ref().expect("properties");
@@ -95,7 +95,7 @@ async fn acknowledgements_follow_the_answers_in_order_of_arrival() {
 async fn a_request_that_comes_again_gets_the_same_answer() {
     timely(async {
         let broker = Scripted::start().await;
-        let service = serve(broker.options("statestore"));
+        let service = broker.store(|it| it);
         let (set, del) = (set_if_absent("a", "k"), del("b", "k"));
         let mut peer = broker.welcome(Welcome::default()).await;
         peer.deliver(numbered(set.clone(), 1, false)).await;
@@ -128,7 +128,7 @@ async fn a_request_that_comes_again_gets_the_same_answer() {
 async fn the_broker_may_fill_the_receive_maximum_of_a_busy_store() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = serve(broker.options("statestore").receive_maximum(8).in_flight(1).queue(1));
+        let _service = broker.store(|it| it.receive_maximum(8).in_flight(1).queue(1));
         let mut peer = broker.welcome(Welcome::default()).await;
         let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
         peer.grant(subscribe.pkid, 1).await;
@@ -176,8 +176,8 @@ async fn messages_that_nobody_takes_stay_with_the_broker() {
     timely(async {
         let broker = Scripted::start().await;
         for manual_acks in [false, true] {
-            let options = broker.options("c1").receive_maximum(4).manual_acks(manual_acks);
-            let mut link = RumqttcLink::for_client(options);
+            let options = broker.options("c1").receive_maximum(4);
+            let mut link = RumqttcLink::for_client(options).manual_acks(manual_acks);
             let mut peer = idle(&mut link, &broker).await;
             let count = if manual_acks { 4 } else { 100 };
             for id in 1..=count {

@@ -68,7 +68,7 @@ async fn every_command_works() {
         assert_eq!(store.del("lock").await, Ok(true));
 
         let stats = service.stats();
-        assert_eq!((stats.keys, stats.counters.strangers), (0, 0));
+        assert_eq!((stats.keys, stats.counters.not_requests), (0, 0));
         store.shutdown().await;
         service.shutdown().await;
     })
@@ -155,7 +155,7 @@ async fn an_watch_outlives_the_broker() {
     timely(async {
         let _service = serve(broker.options("statestore"));
         // A watch that finds no store tries again after its time-out.
-        let store = StateStore::builder("c1")
+        let store = StateStore::builder()
             .timeout(Duration::from_millis(500))
             .spawn(RumqttcLink::for_client(broker.options("c1")))
             .expect("a client id");
@@ -325,8 +325,8 @@ async fn what_a_store_did_not_answer_its_successor_does() {
         return;
     };
     timely(async {
-        let options = broker.options("statestore").claim(false);
-        let mut link = RumqttcLink::for_store(options);
+        let options = broker.options("statestore");
+        let mut link = RumqttcLink::for_store(options).claim(false);
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
         store.handle_connected();

@@ -8,7 +8,7 @@ use rumqttc::v5::mqttbytes::v5::{
     Disconnect, DisconnectReasonCode, Packet, PingReq, Publish, PublishProperties,
 };
 use rumqttc::v5::mqttbytes::{Error, QoS};
-use statestore_rumqttc::{Options, rumqttc};
+use statestore_rumqttc::{Options, RumqttcLink, StoreService, rumqttc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -41,10 +41,15 @@ impl Scripted {
         Self { listener }
     }
 
-    /// Without claims: nothing is retained here, and scripts are easier to read.
     pub(crate) fn options(&self, client_id: &str) -> Options {
         let port = self.listener.local_addr().expect("its address").port();
-        Options::new(client_id, "127.0.0.1", port).claim(false)
+        Options::new(client_id, "127.0.0.1", port)
+    }
+
+    /// A store without claims: nothing is retained here, and scripts are easier to read.
+    pub(crate) fn store(&self, change: impl FnOnce(Options) -> Options) -> StoreService {
+        let options = change(self.options("statestore"));
+        StoreService::builder().spawn(RumqttcLink::for_store(options).claim(false))
     }
 
     /// The next connection, after its CONNECT.

@@ -31,7 +31,7 @@ async fn answers_that_the_broker_withholds_are_told_as_such() {
         let service = serve(broker.options("statestore"));
         service.connected().await.expect("the store connects");
         let client = |client_id: &str| {
-            StateStore::builder(client_id)
+            StateStore::builder()
                 .timeout(Duration::from_millis(500))
                 .spawn(RumqttcLink::for_client(broker.options(client_id)))
                 .expect("a client id")

@@ -8,7 +8,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::Packet;
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use statestore_proto::topic::REQUEST;
-use statestore_rumqttc::{Options, connect, rumqttc, serve};
+use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc, serve};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::{StateStore, StoreService};
 use tokio::time::timeout;
@@ -230,12 +230,14 @@ async fn a_claim_is_left_only_where_it_is_wanted() {
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let plain = || broker.options("statestore");
-        for (options, claims) in [
-            (plain().claim(false), false),
-            (plain().retry_after_takeover(true), false),
-            (plain(), true),
+        for (options, claim, claims) in [
+            (plain(), false, false),
+            (plain().retry_after_takeover(true), true, false),
+            (plain(), true, true),
         ] {
-            let service = service(options).await;
+            let link = RumqttcLink::for_store(options).claim(claim);
+            let service = StoreService::builder().spawn(link);
+            service.connected().await.expect("it serves");
             assert_eq!(retained(&broker).await.is_some(), claims);
             service.shutdown().await;
         }
@@ -258,7 +260,7 @@ async fn filter(peer: &mut Peer) -> String {
 async fn a_broker_that_retains_nothing_is_asked_for_nothing() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = serve(broker.options("statestore").claim(true));
+        let _service = serve(broker.options("statestore"));
         let welcome = Welcome { retain_available: Some(0), ..Welcome::default() };
         assert_eq!(filter(&mut broker.welcome(welcome).await).await, REQUEST);
     })
@@ -269,7 +271,7 @@ async fn a_broker_that_retains_nothing_is_asked_for_nothing() {
 async fn a_store_that_is_thrown_out_for_its_claim_goes_without() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = serve(broker.options("statestore").claim(true));
+        let _service = serve(broker.options("statestore"));
         for expected in [CLAIM, CLAIM, REQUEST, CLAIM] {
             let mut peer = broker.welcome(Welcome::default()).await;
             assert_eq!(filter(&mut peer).await, expected);

@@ -1,6 +1,6 @@
 //! The same over TLS, with certificates made for the test.
 
-use statestore_rumqttc::{Options, connect, serve, tls_config};
+use statestore_rumqttc::{Options, Tls, connect, serve};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::StateStore;
@@ -13,20 +13,22 @@ async fn both_sides_prove_who_they_are() {
     let test = "both_sides_prove_who_they_are";
     let Some(broker) = Mosquitto::start_with(test, &made.broker_lines()) else { return };
     timely(async {
-        let (chain, key, authority) =
-            (made.read("client.pem"), made.read("client.key"), made.read("ca.pem"));
-        let known = tls_config(&authority, Some((&chain, &key))).expect("good files");
+        let (chain, key) = (made.path("client.pem"), made.path("client.key"));
+        let trusting = |file| Tls::default().ca_file(made.path(file));
+        let known = trusting("ca.pem").identity(&chain, &key);
         let options = |id: &str| Options::new(id, "localhost", broker.port());
         let _service = serve(options("statestore").tls(known.clone()));
         let store = connect(options("c1").tls(known)).expect("a client id");
         while store.set("k", "v").await.is_err() {}
         assert!(store.get("k").await.expect("an answer").is_some());
 
-        for config in [
-            tls_config(&authority, None),
-            tls_config(&made.read("broker.pem"), Some((&chain, &key))),
+        for tls in [
+            trusting("ca.pem"),
+            trusting("broker.pem").identity(&chain, &key),
+            // Whom the machine trusts.
+            Tls::default().identity(&chain, &key),
         ] {
-            let stranger = options("c2").tls(config.expect("good files"));
+            let stranger = options("c2").tls(tls);
             let store: StateStore = connect(stranger).expect("a client id");
             let short = std::time::Duration::from_millis(500);
             assert!(store.get("k").timeout(short).await.is_err());

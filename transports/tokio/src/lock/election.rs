@@ -1,13 +1,15 @@
 //! Leader election: a lock whose holder leads.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
+use statestore_proto::client::{IntoBytes, Removal};
+use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::lock::Holder;
 
 use super::guard::{LockGuard, LockLost};
 use super::{HolderWatch, LeasedLock, LockError};
+use crate::call::{Call, Set};
 use crate::error::Error;
 use crate::handle::StateStore;
 
@@ -20,7 +22,7 @@ use crate::handle::StateStore;
 /// # let broker = Hub::new();
 /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
 /// # service.connected().await?;
-/// # let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+/// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 /// let election = store.election("leaders/heating");
 /// let leadership = election.campaign().await?;
 /// assert_eq!(election.leader().await?.expect("there is one").name(), b"thermostat-7");
@@ -83,7 +85,7 @@ impl Election {
     }
 }
 
-/// An election that is won: a [guard](LockGuard), and more words for it. Dropping it resigns.
+/// An election that is won: the [guard](LockGuard) of its lock, in other words. Dropping it resigns.
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership {
@@ -91,19 +93,48 @@ pub struct Leadership {
 }
 
 impl Leadership {
+    /// Whether this candidate leads now.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// The term: the newest fencing token, greater than that of every leader before; `None` when another may lead by now.
+    #[must_use]
+    pub fn term(&self) -> Option<FencingToken> {
+        self.guard.token()
+    }
+
+    /// Waits until the leadership is lost. Cancel safe.
+    pub async fn lost(&self) -> LockLost {
+        self.guard.lost().await
+    }
+
+    /// Stores a value as the leader, with errors as for [`LockGuard::set`].
+    pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
+        self.guard.set(key, value)
+    }
+
+    /// Removes a key as the leader, with errors as for [`LockGuard::del`].
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
+        self.guard.del(key)
+    }
+
+    /// Removes a key as the leader if its value is `value`, with errors as for [`LockGuard::vdel`].
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
+        self.guard.vdel(key, value)
+    }
+
+    /// The guard of the lock underneath.
+    pub const fn guard(&self) -> &LockGuard {
+        &self.guard
+    }
+
     /// Makes way for another leader. Whether the store said so.
     ///
     /// # Errors
     /// [`LockLost`] when it was over already.
     pub async fn resign(self) -> Result<bool, LockLost> {
         self.guard.release().await
-    }
-}
-
-impl Deref for Leadership {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
     }
 }

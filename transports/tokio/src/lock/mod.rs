@@ -41,6 +41,9 @@ pub enum LockError {
     /// Others changed the key of an edit again and again, without holding the lock.
     #[error("the key was changed again and again by others who do not hold the lock")]
     Contested,
+    /// The lock was lost before what was to be done under it was done.
+    #[error(transparent)]
+    Lost(#[from] LockLost),
     /// A request under the lock failed, or the handle is closed.
     #[error(transparent)]
     Request(#[from] Error),
@@ -57,7 +60,7 @@ pub enum LockError {
 /// # let broker = Hub::new();
 /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
 /// # service.connected().await?;
-/// # let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+/// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 /// let guard = store.lock("locks/boiler").lease(Duration::from_secs(5)).acquire().await?;
 /// guard.set("boiler", "on").await?; // refused if somebody else has got the lock meanwhile
 /// guard.release().await?;
@@ -179,13 +182,13 @@ impl LeasedLock {
 
     async fn begin(&self, once: bool) -> Result<LockGuard, LockError> {
         let (stop, stopped) = watch::channel(false);
-        let (status, standing_of) = watch::channel(LockStatus::Waiting);
+        let (status, status_of) = watch::channel(LockStatus::Waiting);
         let (fenced_out, fencings) = mpsc::channel(1);
         let clock = Clock::new();
         let nonce = fastrand::Rng::new().u64(..).to_be_bytes();
-        let keeper = LockTask::new(self, self.config(nonce), clock, once);
-        tokio::spawn(keeper.run(status, fencings, stopped));
-        let fence = Fence::new(standing_of, fenced_out);
+        let task = LockTask::new(self, self.config(nonce), clock, once);
+        drop(self.store.shared.runtime.spawn(task.run(status, fencings, stopped)));
+        let fence = Fence::new(status_of, fenced_out);
         // Dropped with the future it ends the try.
         let guard = LockGuard::new(self.store.clone(), fence.clone(), stop);
         match fence.decided().await {

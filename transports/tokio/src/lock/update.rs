@@ -64,7 +64,7 @@ impl LeasedLock {
     /// # let broker = Hub::new();
     /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
     /// # service.connected().await?;
-    /// # let store = StateStore::builder("thermostat-7").spawn(broker.link("thermostat-7"))?;
+    /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
     /// store.lock("locks/log").edit("log", |found| {
     ///     let mut log = found.map(|found| found.value.to_vec()).unwrap_or_default();
     ///     log.extend(b"boiler on\n");

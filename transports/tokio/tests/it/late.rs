@@ -37,6 +37,10 @@ impl AsIncoming for Waited {
 impl Link for Late {
     type Message = Waited;
 
+    fn client_id(&self) -> &str {
+        self.link.client_id()
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.waiting.clear();
         self.link.connect().await

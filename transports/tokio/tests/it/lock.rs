@@ -33,7 +33,7 @@ async fn timed<T>(what: impl Future<Output = T>) -> (T, Duration) {
 async fn three() -> (Hub, statestore_tokio::StoreService, StateStore, StateStore) {
     let broker = Hub::new();
     let service = service(broker.store_link("statestore")).await;
-    let (a, b) = (client("a", broker.link("a")).await, client("b", broker.link("b")).await);
+    let (a, b) = (client(broker.link("a")).await, client(broker.link("b")).await);
     (broker, service, a, b)
 }
 

@@ -1,5 +1,6 @@
 //! The handles over the loopback, in simulated time.
 
+mod facade;
 mod late;
 mod lock;
 mod log;
@@ -20,13 +21,13 @@ async fn service(link: impl Link) -> StoreService {
 }
 
 /// A client that is connected.
-async fn client(client_id: &str, link: impl Link) -> StateStore {
-    let store = StateStore::builder(client_id).spawn(link).expect("a client id");
+async fn client(link: impl Link) -> StateStore {
+    let store = StateStore::builder().spawn(link).expect("a client id");
     store.connected().await.expect("the client connects");
     store
 }
 
 /// A store and a client of one broker.
 async fn both(broker: &Hub) -> (StoreService, StateStore) {
-    (service(broker.store_link("statestore")).await, client("c", broker.link("c")).await)
+    (service(broker.store_link("statestore")).await, client(broker.link("c")).await)
 }

@@ -14,7 +14,7 @@ use super::{client, service};
 async fn replaced<T>(with: impl AsyncFnOnce(&StateStore) -> T) -> (StateStore, T, Instant) {
     let broker = Hub::new();
     let first = service(broker.store_link("first")).await;
-    let store = client("a", broker.link("a")).await;
+    let store = client(broker.link("a")).await;
     let had = with(&store).await;
     // Without the news that a client is gone: only the store goes.
     first.shutdown().await;

@@ -14,7 +14,7 @@ async fn silence_from_the_start_has_other_causes_than_silence_later() {
     // It takes requests and says nothing for an hour.
     let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
     let mute = service(mute).await;
-    let store = client("c", broker.link("c")).await;
+    let store = client(broker.link("c")).await;
     let silence = store.set("k", "v").await.expect_err("nobody answers");
     let Error::Unanswered { response_topic } = &silence else { panic!("{silence:?}") };
     assert_eq!(&**response_topic, "clients/c/services/statestore/_any_/command/invoke/response");
@@ -44,7 +44,7 @@ async fn a_request_that_waited_past_its_expiry_is_dropped() {
     let broker = Hub::new();
     let late = Late::new(broker.store_link("statestore"), Duration::from_millis(1_500));
     let service = service(late).await;
-    let store = client("c", broker.link("c")).await;
+    let store = client(broker.link("c")).await;
     let hasty = store.set("hasty", "v").timeout(Duration::from_secs(1)).await;
     assert!(hasty.is_err());
     store.set("patient", "v").timeout(Duration::from_secs(2)).await.expect("it waited less");

@@ -12,7 +12,7 @@ use crate::{client, service};
 const WARNING: [&str; 2] = ["WARN", "set_tcp_nodelay true"];
 
 async fn client_after(broker: &Hub, millis: u64) -> StateStore {
-    client("c", Late::new(broker.link("c"), Duration::from_millis(millis))).await
+    client(Late::new(broker.link("c"), Duration::from_millis(millis))).await
 }
 
 async fn one_at_a_time(store: &StateStore, count: u32) {

@@ -33,6 +33,10 @@ struct Overtaken {
 impl Link for Overtaken {
     type Message = Message;
 
+    fn client_id(&self) -> &str {
+        self.link.client_id()
+    }
+
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.late.connect().await?;
         self.link.connect().await
@@ -95,7 +99,7 @@ async fn overtaken_with(
 ) -> (StoreService, StateStore, StateStore) {
     let broker = Hub::new();
     let service = service(broker.store_link("statestore")).await;
-    let earlier = client("a", broker.link("a")).await;
+    let earlier = client(broker.link("a")).await;
     let guard = earlier.lock("lock").acquire().await.unwrap();
     if let Some(value) = before {
         guard.set(KEY, value).await.unwrap();
@@ -103,7 +107,7 @@ async fn overtaken_with(
     let writes = late_writes(&token(&guard.token().expect("it is held")), count);
     guard.release().await.unwrap();
     let (link, late) = (broker.link("b"), broker.link("late"));
-    let editor = client("b", Overtaken { link, is, late, writes }).await;
+    let editor = client(Overtaken { link, is, late, writes }).await;
     (service, earlier, editor)
 }
 

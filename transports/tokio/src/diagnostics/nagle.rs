@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What to do when [`is_nagle_delay`].
-pub const NAGLE_REMEDY: &str =
+/// What to do when [`is_delay`].
+pub const REMEDY: &str =
     "let the broker send at once; for mosquitto, write `set_tcp_nodelay true` into its file";
 
 /// Requests that are judged together.
@@ -14,7 +14,7 @@ const WINDOW: usize = 16;
 /// A broker without `TCP_NODELAY` holds a small packet back until the one before is acknowledged, which the other side
 /// delays by 40 ms; two such waits are 88 ms.
 #[must_use]
-pub fn is_nagle_delay(median: Duration) -> bool {
+pub fn is_delay(median: Duration) -> bool {
     (Duration::from_millis(35)..Duration::from_millis(100)).contains(&median)
 }
 
@@ -36,7 +36,7 @@ impl Latency {
         self.seen = (self.seen + 1) % WINDOW;
         if self.seen == 0 {
             self.times.sort_unstable();
-            self.warned = is_nagle_delay(self.times[WINDOW / 2]);
+            self.warned = is_delay(self.times[WINDOW / 2]);
         }
         self.warned
     }

@@ -36,7 +36,7 @@ const ENDINGS: [&str; 17] = [
 /// address stands behind the client id, in brackets; a client id that ends so is cut short.
 ///
 /// ```
-/// use statestore_tokio::presence::gone;
+/// use statestore_tokio::diagnostics::mosquitto::gone;
 ///
 /// assert_eq!(gone(b"1700000000: Client pump 7 closed its connection."), Some("pump 7"));
 /// assert_eq!(gone(b"1700000000: New client connected from 127.0.0.1:40312 as pump 7 (p5, c1, k60)."), None);

@@ -1,0 +1,55 @@
+//! Counters as a list, for whoever prints or exports them.
+
+use core::fmt;
+
+use crate::message::{CommandKind, Refusal};
+
+/// One counter with what it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistic {
+    /// What is counted, in lower case with underscores.
+    pub name: &'static str,
+    /// Of which command only, if of one.
+    pub verb: Option<CommandKind>,
+    /// For which refusal only, if for one.
+    pub reason: Option<Refusal>,
+    /// How often, or how much.
+    pub value: u64,
+}
+
+impl Statistic {
+    pub(crate) const fn plain(name: &'static str, value: u64) -> Self {
+        Self { name, verb: None, reason: None, value }
+    }
+
+    pub(crate) const fn of(verb: Option<CommandKind>, name: &'static str, value: u64) -> Self {
+        Self { name, verb, reason: None, value }
+    }
+}
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(verb) = self.verb {
+            write!(f, "{verb} ")?;
+        }
+        f.write_str(self.name)?;
+        if let Some(reason) = self.reason {
+            write!(f, " ({reason})")?;
+        }
+        write!(f, " {}", self.value)
+    }
+}
+
+/// Prints those that are not zero, with commas between them.
+pub(crate) fn print(
+    f: &mut fmt::Formatter<'_>,
+    statistics: impl Iterator<Item = Statistic>,
+) -> fmt::Result {
+    let mut separator = "";
+    for statistic in statistics.filter(|statistic| statistic.value > 0) {
+        write!(f, "{separator}{statistic}")?;
+        separator = ", ";
+    }
+    if separator.is_empty() { f.write_str("nothing") } else { Ok(()) }
+}
