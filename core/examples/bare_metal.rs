@@ -64,6 +64,22 @@ pub mod device {
         ClientId,
     }
 
+    impl Display for Error {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::Network => f.write_str("the connection is lost, or nothing came in time"),
+                Self::Malformed(error) => write!(f, "a packet cannot be read: {error}"),
+                Self::Unwritable(error) => write!(f, "a packet cannot be written: {error}"),
+                Self::Broker(reason) => write!(f, "the broker refused: reason 0x{reason:02x}"),
+                Self::Store(Some(refusal)) => write!(f, "the store refused: {refusal}"),
+                Self::Store(None) => f.write_str("the store refused"),
+                Self::Answer => f.write_str("an answer cannot be read"),
+                Self::Clock => f.write_str("the wall clock is behind"),
+                Self::ClientId => f.write_str("the client id cannot be one"),
+            }
+        }
+    }
+
     impl From<Malformed> for Error {
         fn from(error: Malformed) -> Self {
             Self::Malformed(error)
@@ -193,12 +209,15 @@ pub mod device {
                     Packet::PubAck(PubAck { reason, .. }) if reason >= 0x80 || reason == 0x10 => {
                         return Err(Error::Broker(reason));
                     }
-                    Packet::Publish(answer) if answer.correlation_data == Some(&correlation) => break,
+                    Packet::Publish(answer) if answer.correlation_data == Some(&correlation) => {
+                        break;
+                    }
                     _ => {}
                 }
             }
             let now = self.board.unix_time();
-            let Packet::Publish(answer) = Packet::decode(self.received.get(..self.read).unwrap_or_default())?
+            let Packet::Publish(answer) =
+                Packet::decode(self.received.get(..self.read).unwrap_or_default())?
             else {
                 return Err(Error::Answer);
             };
@@ -255,7 +274,10 @@ pub mod device {
         }
     }
 
-    fn send<U: UserProperties>(board: &mut impl Board, packet: &Packet<'_, U>) -> Result<(), Error> {
+    fn send<U: UserProperties>(
+        board: &mut impl Board,
+        packet: &Packet<'_, U>,
+    ) -> Result<(), Error> {
         let mut buffer = [0; PACKET_MAX];
         let len = packet.encode_into(&mut buffer)?;
         board.send(buffer.get(..len).unwrap_or_default())
@@ -336,7 +358,7 @@ mod host {
         match run(&address) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("bare_metal: {address}: {error:?}");
+                eprintln!("bare_metal: {address}: {error}");
                 ExitCode::FAILURE
             }
         }

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use statestore_proto::hlc::{FencingToken, Hlc, HybridClock, NodeId, NodeIdError, Version};
+use statestore_proto::hlc::{FencingToken, HybridClock, NodeId, NodeIdError, Version};
 use statestore_proto::message::{Command, Condition, Refusal, Reply};
 use statestore_proto::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
 use statestore_proto::time::UnixTime;
@@ -22,7 +22,7 @@ use statestore_proto::time::UnixTime;
 const ROUNDS: u64 = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::default();
+    let engine = Engine::new();
     let serve = |node: &str| FrontEnd::new(&engine, node);
     let (mut first, mut second) = (serve("StateStore-1")?, serve("StateStore-2")?);
     std::thread::scope(|scope| {
@@ -37,8 +37,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let refused = Reply::Error(Refusal::FencingTokenRequired.into());
     assert_eq!(second.answer(&write, None).0, refused);
     let conflicts = engine.conflicts.load(Ordering::Relaxed);
+    assert_ne!(conflicts, 0, "the two began at the same time");
     let version = version.ok_or("a value has a version")?;
-    println!("{} increments, none lost, {conflicts} swaps tried again, last version {version}", 2 * ROUNDS);
+    println!(
+        "{} increments, none lost, {conflicts} swaps tried again, last version {version}",
+        2 * ROUNDS
+    );
     Ok(())
 }
 
@@ -89,17 +93,21 @@ impl<'a> FrontEnd<'a> {
     ) -> (Reply<Vec<u8>>, Option<Version>) {
         let timestamp = format!("{}:0:client", wall_clock().as_millis());
         let token = token.map(ToString::to_string);
-        self.execute(command, Some(&timestamp), token.as_deref())
+        self.execute(&command.encode(), Some(&timestamp), token.as_deref())
     }
 
-    /// The order of checks of [`statestore_proto::rules`], from step 3 on.
+    /// One request, in the order of checks of [`statestore_proto::rules`].
     fn execute(
         &mut self,
-        command: &Command<&str>,
+        payload: &[u8],
         timestamp: Option<&str>,
         token: Option<&str>,
     ) -> (Reply<Vec<u8>>, Option<Version>) {
         let refused = |refusal: Refusal| (Reply::Error(refusal.into()), None);
+        let command = match Command::decode(payload) {
+            Ok(command) => command,
+            Err(error) => return refused(error.kind.refusal()),
+        };
         loop {
             let now = wall_clock();
             let stored = self.engine.read(command.key());
@@ -117,17 +125,17 @@ impl<'a> FrontEnd<'a> {
                 Some(Entry { value: stored.value.as_deref()?, fence })
             });
             let state = State { entry, ..State::default() };
-            let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
+            let Decision { change, reply, stamp } = decide(state, &command, stamps.fencing_token);
             let reply = reply.map(<[u8]>::to_vec);
             let told = stored.as_ref().map(|stored| stored.version.clone());
-            let swapped_in = match (change, command, stamps.latest()) {
+            let swapped_in = match (change, &command, stamps.latest()) {
                 (Change::Put, Command::Set { value, .. }, Some(latest)) => {
                     // As for every front end: no version is issued twice, whatever becomes of the swap.
                     let Ok(version) = self.clock.receive(now, latest) else {
                         return refused(Refusal::TimestampSkew);
                     };
                     let fence = stamps.fencing_token.and_then(|token| token.to_owned().ok());
-                    let value = Some(value.as_bytes().to_vec());
+                    let value = Some(value.to_vec());
                     Some(Stored { value, version: Version::new(version), fence, revision: 0 })
                 }
                 // What is removed leaves its version, so that the next one of the key is greater at any front end.
@@ -164,15 +172,30 @@ struct Stored {
 }
 
 /// Stands for a database: it reads one entry, and replaces one that is still the same.
-#[derive(Default)]
 struct Engine {
     entries: Mutex<BTreeMap<Vec<u8>, Stored>>,
+    reads: AtomicU64,
+    /// Where the first two reads wait for each other, so that one of the swaps that follow comes too late.
+    start: Barrier,
     conflicts: AtomicU64,
 }
 
 impl Engine {
+    fn new() -> Self {
+        Self {
+            entries: Mutex::default(),
+            reads: AtomicU64::new(0),
+            start: Barrier::new(2),
+            conflicts: AtomicU64::new(0),
+        }
+    }
+
     fn read(&self, key: &[u8]) -> Option<Stored> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        let found = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        if self.reads.fetch_add(1, Ordering::Relaxed) < 2 {
+            self.start.wait();
+        }
+        found
     }
 
     /// Stores `new` if the entry has the revision that is expected; `None` expects that there is none.
