@@ -109,7 +109,7 @@ impl Pump {
                     self.subscribes.insert(*id, token);
                 }
             }
-            Outgoing::Disconnect => _ = self.mailbox.sent(),
+            Outgoing::Unsubscribe(_) | Outgoing::Disconnect => _ = self.mailbox.sent(),
             Outgoing::PubAck(_) | Outgoing::PubRec(_) if self.manual_acks => {
                 _ = self.mailbox.sent()
             }
