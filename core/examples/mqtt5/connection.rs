@@ -70,7 +70,7 @@ impl Connection {
         self.session.send(transmit);
     }
 
-    /// Writes what was sent.
+    /// Writes what was sent. A broker that takes nothing for as long as it may be [silent](Options::patience) is lost.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -254,7 +254,8 @@ impl Session {
 
     /// Takes a packet to be sent. Call it only while there is [room](Self::has_room).
     ///
-    /// What the broker takes no packet of that size for is reported as refused, and not sent.
+    /// One that is larger than the broker takes is not sent, and reported as refused if it has a token: a request of a
+    /// client has one, an answer of a store has not, and its requester runs into its time limit.
     pub fn send(&mut self, transmit: &Transmit) {
         match transmit {
             Transmit::Subscribe { filter, token } => {
