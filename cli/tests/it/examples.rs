@@ -111,6 +111,9 @@ fn a_store_serves_beside_a_broker_and_outlives_it() {
         run(command.args(arguments).args(["--broker", &url, "--timeout", "5s"]))
     };
     statestore(&["set", "k", "v"]).version();
+    // More at a time than mosquitto takes ahead, so that answers wait for room.
+    let bench = statestore(&["bench", "--requests", "2000", "--in-flight", "128"]);
+    assert_eq!(bench.code, Some(0), "{bench:?}");
     assert!(broker.restart(), "mosquitto starts again");
     assert!(store.complaint().contains("127.0.0.1"));
     assert_eq!(store.line(), "ready");

@@ -116,10 +116,10 @@ impl Connection {
                 return Ok(None);
             }
             self.session.handle_timeout(now)?;
-            let news = self.session.poll(wants_messages);
+            // Before anything else, since what is written makes room.
             self.flush()?;
-            if news.is_some() {
-                return Ok(news);
+            if let Some(news) = self.session.poll(wants_messages) {
+                return Ok(Some(news));
             }
             let wake = [until, self.session.poll_timeout()].into_iter().flatten().min();
             let left = wake.map(|wake| wake.duration_since(now).max(Duration::from_millis(1)));

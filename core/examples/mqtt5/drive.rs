@@ -48,6 +48,8 @@ pub fn drive<M: Machine>(
             Ok(Some(News::Published(token, reason))) => {
                 machine.handle(now, Input::Published(token, reason));
             }
+            // The machine knows nothing of room; what waited for it is polled now.
+            Ok(Some(News::Room)) => {}
             Ok(Some(News::Message(message))) => {
                 message.show(|incoming| machine.handle(now, Input::Message(incoming)));
             }

@@ -75,6 +75,8 @@ pub enum News {
     Subscribed(SubscribeToken, ReasonCode),
     /// A PUBACK, or why the packet was not sent.
     Published(PublishToken, ReasonCode),
+    /// There is [room](Session::has_room) again, after there was none: the machine may have packets that waited for it.
+    Room,
     /// A message.
     Message(Message),
 }
@@ -200,6 +202,8 @@ pub struct Session {
     last_id: u16,
     /// PUBLISH packets without a PUBACK.
     in_flight: u16,
+    /// Whether the last packet took the last room, and nothing was told since.
+    starved: bool,
     news: VecDeque<News>,
     /// Messages that were not handed over yet.
     held: VecDeque<Message>,
@@ -226,6 +230,7 @@ impl Session {
             in_use: BTreeMap::new(),
             last_id: 0,
             in_flight: 0,
+            starved: false,
             news: VecDeque::new(),
             held: VecDeque::new(),
             last_sent: now,
@@ -280,6 +285,7 @@ impl Session {
             // Only a broker can disconnect somebody else.
             Transmit::Disconnect { .. } => {}
         }
+        self.starved = !self.has_room();
     }
 
     /// What is to be written to the socket; [`written`](Self::written) says how much was.
@@ -376,9 +382,15 @@ impl Session {
 
     /// What happened next. Messages are left where they are unless they are wanted.
     pub fn poll(&mut self, wants_messages: bool) -> Option<News> {
-        let news = self.news.pop_front();
-        if news.is_some() || !wants_messages {
-            return news;
+        if let Some(news) = self.news.pop_front() {
+            return Some(news);
+        }
+        if self.starved && self.has_room() {
+            self.starved = false;
+            return Some(News::Room);
+        }
+        if !wants_messages {
+            return None;
         }
         let mut message = self.held.pop_front()?;
         if !self.options.acknowledges_by_hand {

@@ -346,7 +346,20 @@ fn no_more_is_sent_than_the_broker_takes_ahead() {
     assert!(rig.session.has_room());
     let told = rig.session.poll(true);
     assert!(matches!(told, Some(News::Published(_, ReasonCode::NO_MATCHING_SUBSCRIBERS))));
+    // A store is not told of most of its PUBACKs, and must hear of the room all the same.
+    assert!(matches!(rig.session.poll(false), Some(News::Room)));
+    assert!(rig.session.poll(true).is_none());
     assert!(matches!(rig.told(&puback), Err(Error::Protocol(_))), "it came already");
+}
+
+#[test]
+fn what_is_written_makes_room() {
+    let mut rig = Rig::connected(Options::new("c"), ConnAck::default());
+    let mut client = asking(&mut rig, 1, 70_000);
+    rig.session.send(&client.poll_transmit().unwrap());
+    assert!(!rig.session.has_room() && rig.session.poll(true).is_none());
+    assert!(rig.written().len() > 70_000);
+    assert!(matches!(rig.session.poll(false), Some(News::Room)));
 }
 
 #[test]
