@@ -42,6 +42,12 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
+//! # Where to begin
+//!
+//! The folder `examples` of this package holds whole programs: `blocking_client` and `blocking_store` drive the machines
+//! over a plain TCP socket, with a small MQTT 5 codec in `examples/mqtt5`; `bare_metal` is a client without an allocator;
+//! `compare_and_swap` is a store over somebody else's database, made of the [`rules`] alone.
+//!
 //! # The poll contract
 //!
 //! The machines take what happens through `handle_*` (and `submit`, `watch`), and are asked through `poll_*` what to

@@ -5,11 +5,15 @@
 //!
 //! # The loop that a driver owes
 //!
+//! The examples `blocking_client` and `blocking_store` of this package run this loop as it stands here, over a plain TCP
+//! socket: `examples/mqtt5/drive.rs`, with a small MQTT 5 codec beside it.
+//!
 //! ```
-//! use std::collections::VecDeque;
+//! use std::ops::ControlFlow;
 //! use statestore_proto::machine::{Input, Machine};
 //! use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 //! use statestore_proto::time::Now;
+//! # use std::collections::VecDeque;
 //! # use bytes::Bytes;
 //! # use statestore_proto::client::{Client, ClientConfig};
 //! # use statestore_proto::time::Instant;
@@ -29,21 +33,23 @@
 //! #     fn receive_before(&mut self, _: Option<Instant>, _messages: bool) -> Option<Packet> { self.0.pop_front() }
 //! # }
 //! # fn clocks() -> Now { Now::default() }
-//! # fn application(_: &mut impl Machine) -> bool { false }
+//! # fn application(_: &mut impl Machine) -> ControlFlow<(), Option<Instant>> { ControlFlow::Continue(None) }
 //!
 //! fn drive(machine: &mut impl Machine, connection: &mut Connection) {
 //!     loop {
-//!         // 1. The application: submit requests, take events. A store has nothing to do here.
-//!         let done = application(machine);
+//!         // 1. The application: submit requests, take events, and say when it wants to be called again, if it does; a
+//!         //    lock that runs on the client has deadlines of its own. A store has nothing to do here.
+//!         let step = application(machine);
 //!         // 2. Send what there is, in order, while there is room for it.
-//!         while connection.has_room() && let Some(transmit) = machine.poll_transmit() {
+//!         while connection.has_room() {
+//!             let Some(transmit) = machine.poll_transmit() else { break };
 //!             connection.send(transmit);
 //!         }
-//!         if done {
-//!             return;
-//!         }
-//!         // 3. Wait for a packet, but no longer than the machine allows, and for a message only if it has room for one.
-//!         let packet = connection.receive_before(machine.poll_timeout(), machine.wants_messages());
+//!         let ControlFlow::Continue(wake) = step else { return };
+//!         // 3. Wait for a packet, but no longer than machine and application allow, and for a message only if there is
+//!         //    room for one. A time that has come is told before a packet that waits: a busy connection holds up nothing.
+//!         let until = [machine.poll_timeout(), wake].into_iter().flatten().min();
+//!         let packet = connection.receive_before(until, machine.wants_messages());
 //!         // 4. Tell the machine what happened and what time it is.
 //!         let now = clocks();
 //!         match packet {
@@ -70,10 +76,11 @@
 //! | Matter | What the driver does |
 //! |---|---|
 //! | CONNECT | MQTT 5. The client id is that of the machine's configuration. *Clean Start* set, for a client; a store clears it and asks for a Session Expiry Interval, so that requests without an answer come again |
-//! | Receive Maximum | bounds what the broker sends ahead: for a store no more than it may hold, since messages that it has no [room](Machine::wants_messages) for wait in the driver |
+//! | Receive Maximum | bounds what the broker sends ahead: for a store no more than it may hold, since messages that it has no [room](Machine::wants_messages) for wait in the driver. Go on reading meanwhile: the PUBACKs that make room come behind them |
 //! | Maximum Packet Size | the broker's, from its CONNACK, bounds what may be sent: report a PUBLISH that is larger as [`Published`](Input::Published) with [`PACKET_TOO_LARGE`](crate::mqtt::ReasonCode::PACKET_TOO_LARGE), and do not send it |
+//! | Room | a connection that had no room and has some again ends the wait, or what the machine has to send waits on; most PUBACKs of a store make room and are told to nobody |
 //! | Lost connection | packets that were polled and not written are dropped with it: [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what was on its way. Nothing of the old connection is told after that: no SUBACK, no PUBACK, no message |
-//! | SUBACK | each [`Subscribe`](crate::mqtt::Transmit::Subscribe) is answered with its token |
+//! | SUBACK | each [`Subscribe`](crate::mqtt::Transmit::Subscribe) is answered with its token. A client tells a refusal as an [event](crate::client::Event::SubscribeFailed); a store has no events, it only does not become [ready](Machine::is_ready) |
 //! | PUBACK | matters for a PUBLISH that has a [token](crate::mqtt::Publish::token); others need not be told |
 //! | Received QoS 1 | a client's are acknowledged at once. A store's carry a [`Delivery`](crate::mqtt::Delivery) and are acknowledged when [`Acknowledge`](crate::mqtt::Transmit::Acknowledge) says so; one of an earlier connection is dropped |
 //! | Time | `now` is read after waiting, right before the call |

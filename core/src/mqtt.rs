@@ -2,6 +2,47 @@
 //!
 //! A transport turns each PUBLISH it receives into an [`Incoming`] and offers every user property by name and value; it
 //! need not know which matter. What a machine wants on the wire comes out as a [`Transmit`].
+//!
+//! # From one end to the other
+//!
+//! A broker passes on what a [`Publish`] says, so a [`Publish`] of a client becomes an [`Incoming`] of a store, and the
+//! other way round, like this. It is also how to join the two without a broker, in a test.
+//!
+//! ```
+//! use statestore_proto::client::{Client, ClientConfig, Request};
+//! use statestore_proto::mqtt::{Correlation, Incoming, Publish, ReasonCode, Transmit};
+//! use statestore_proto::store::{Principal, Store, StoreConfig};
+//! use statestore_proto::time::Now;
+//!
+//! /// Shows a PUBLISH to whoever receives it.
+//! fn deliver(publish: &Publish, to: impl FnOnce(&Incoming<'_>)) {
+//!     let mut incoming = Incoming::new(&publish.topic, &publish.payload);
+//!     incoming.response_topic = publish.response_topic.as_deref();
+//!     incoming.correlation_data = publish.correlation_data.as_ref().map(Correlation::as_bytes);
+//!     incoming.message_expiry = publish.message_expiry;
+//!     // The values are text on the wire, which an `Incoming` borrows from a received packet.
+//!     let texts: Vec<_> = publish.user_properties().map(|(name, value)| (name, value.to_string())).collect();
+//!     texts.iter().for_each(|(name, value)| incoming.user_property(name, value));
+//!     to(&incoming);
+//! }
+//!
+//! let now = Now::default();
+//! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random")?);
+//! let mut store = Store::new(StoreConfig::new(0));
+//! client.handle_connected(now, false);
+//! client.submit(now, Request::set("boiler", "21"))?;
+//! while let Some(transmit) = client.poll_transmit() {
+//!     match transmit {
+//!         Transmit::Subscribe { token, .. } => client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1),
+//!         Transmit::Publish(request) => deliver(&request, |incoming| {
+//!             store.handle_publish(now, Principal::of(incoming), incoming);
+//!         }),
+//!         _ => {}
+//!     }
+//! }
+//! assert_eq!(store.get(now, b"boiler").unwrap().value, b"21");
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 
 use alloc::sync::Arc;
 use core::fmt;

@@ -6,6 +6,7 @@ mod commands;
 mod crowds;
 mod dialects;
 mod duplicates;
+mod examples;
 mod expiry;
 mod failures;
 mod fencing;

@@ -14,6 +14,30 @@
 //! # }
 //! # Ok::<(), statestore_proto::message::PeerError>(())
 //! ```
+//!
+//! # What a request must carry
+//!
+//! A payload is half of a request; the other half are properties of the PUBLISH that brings it, at QoS 1 to
+//! [`topic::REQUEST`](crate::topic::REQUEST), not retained.
+//!
+//! | Property | GET | SET | DEL, VDEL | KEYNOTIFY |
+//! |---|---|---|---|---|
+//! | Response Topic | must | must | must | must |
+//! | Correlation Data: any bytes, 16 for deployed stores and clients | must | must | must | must |
+//! | Message Expiry Interval: the time limit in seconds, rounded up | should | should | should | should |
+//! | Content Type: [`property::CONTENT_TYPE`] | should | should | should | should |
+//! | `__ts`: the clock of the sender, at most a minute ahead of the store's | may | must | may | may |
+//! | `__ft`: a fencing token | | for a fenced key | for a fenced key | |
+//! | `__srcId`: the MQTT client id of the sender | should | should | should | should[^id] |
+//! | `__protVer`: `1.0` asks for the deployed [`Dialect`] | should | should | should | should |
+//! | `aio-persistence`: `true` keeps the key on disk | | may | | |
+//! | `statestore-incarnation`: empty, asks [which store](Incarnation) answers | may | may | may | may |
+//!
+//! Where nothing stands, a store does not look. The names with underscores and the two below them are user properties:
+//! [`property::RequestProperties`] writes them, for the client machine too. For the topics see [`topic`](crate::topic).
+//!
+//! [^id]: A store that is not part of the broker knows from it, or from a
+//!     [response topic](crate::topic::ResponseTopic) of the recommended form, whom to notify: one of the two must be there.
 
 mod command;
 mod error;

@@ -38,7 +38,7 @@ pub const PARTITION: &str = "$partition";
 /// Request: empty; deployed clients send it and no store needs it.
 pub const HIGH_PRIORITY: &str = "$high_priority";
 
-/// Request, reply, notification: which [`Incarnation`](super::Incarnation) of the store answers.
+/// Request, reply, notification: which [`Incarnation`] of the store answers.
 ///
 /// An extension of this project; deployed stores and clients ignore it, and a name that begins with `__` is theirs to give.
 /// A request that carries it asks; clients of this crate send it with an empty value, and a store does not look at the

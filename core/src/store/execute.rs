@@ -311,10 +311,12 @@ impl Store {
         let version = self.clock.receive(now.unix, request.stamps.latest()?).ok()?;
         let fence =
             request.stamps.fencing_token.map(|token| FencingToken::new(Hlc::from(*token.hlc())));
+        let is_lease = expiry.is_some() && *condition != Condition::Always;
         let meta = Meta {
             version: Version::new(version.clone()),
             persist: request.persist,
             expires: expiry.map(|expiry| now.instant + expiry.as_duration()),
+            is_lease,
             fence,
         };
         let was_persistent =
@@ -322,7 +324,7 @@ impl Store {
         let expires = expiry.map(|after| RecordedExpiry {
             at: now.unix + after.as_duration(),
             after,
-            is_lease: *condition != Condition::Always,
+            is_lease,
         });
         self.record_put((key, value), &meta, expires, was_persistent);
         self.put(slot, key, value, meta);

@@ -51,6 +51,18 @@
 //! With [`StoreConfig::durability`], [`Store::poll_records`] hands out what was written, and everything that depends on
 //! it is held until [`Store::handle_persisted`]. A new store takes such records back through [`Store::restore`]. The
 //! cache of answers and the registrations are not kept.
+//!
+//! Records add up, and only the last of a key counts. To compact them:
+//!
+//! 1. Take what is due with [`Store::poll_records`] and append it to the log, as ever.
+//! 2. Before the next request is handed over, write [`Store::snapshot`] to a new log. It holds the effect of everything
+//!    until here, in one record for each value and one for the clock.
+//! 3. Append to the new log from now on. Once it is safe on disk, let it take the place of the old one, in one step.
+//!
+//! Batches that are handed out and not yet persisted need no care: what the snapshot and a batch both say, restores the
+//! same. Until the new log has taken its place, call [`Store::handle_persisted`] for what is safe in the old one too. An
+//! embedder with another idea of what to keep makes its records from [`Store::iter`] with [`StoredEntry::to_record`], and
+//! keeps the first record of the snapshot with them.
 
 mod config;
 mod counters;
@@ -61,6 +73,7 @@ mod replies;
 mod table;
 mod watches;
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
@@ -71,6 +84,7 @@ pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
 use crate::machine::{Input, Machine};
+use crate::message::Expiry;
 use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use crate::time::{Instant, Now};
 use crate::topic;
@@ -114,6 +128,42 @@ pub struct StoredEntry<'a> {
     pub fencing_token: Option<&'a FencingToken>,
     /// When it expires.
     pub expires: Option<Instant>,
+    /// Whether it expires and was set on a condition (NX or NEX), as locks are.
+    pub is_lease: bool,
+    /// Whether the requester asked for durability.
+    pub persist: bool,
+}
+
+impl StoredEntry<'_> {
+    /// What [`Store::restore`] makes this entry of, written at `now`.
+    ///
+    /// To a value that expires it gives what is left of its time at `now`, and never more than that. So a lease, which
+    /// gets all of it again when it is restored, ends no earlier than its holder expects.
+    ///
+    /// ```
+    /// # use statestore_proto::store::{Record, Store};
+    /// # use statestore_proto::time::Now;
+    /// fn of_one_tenant(store: &Store, now: Now) -> Vec<Record> {
+    ///     store.iter(now).filter(|entry| entry.key.starts_with(b"tenant-7/")).map(|entry| entry.to_record(now)).collect()
+    /// }
+    /// # assert_eq!(of_one_tenant(&Store::new(statestore_proto::store::StoreConfig::new(0)), Now::default()), []);
+    /// ```
+    #[must_use]
+    pub fn to_record(&self, now: Now) -> Record {
+        let expires = self.expires.and_then(|at| {
+            let left = at.duration_since(now.instant);
+            let after = Expiry::after(left.max(Duration::from_millis(1)))?;
+            Some(RecordedExpiry { at: now.unix + left, after, is_lease: self.is_lease })
+        });
+        let change = RecordChange::Put {
+            value: self.value.into(),
+            version: self.version.clone(),
+            fencing_token: self.fencing_token.cloned(),
+            expires,
+            persist: self.persist,
+        };
+        Record { key: self.key.into(), change }
+    }
 }
 
 impl fmt::Debug for StoredEntry<'_> {
@@ -124,6 +174,8 @@ impl fmt::Debug for StoredEntry<'_> {
             .field("version", &self.version)
             .field("fencing_token", &self.fencing_token)
             .field("expires", &self.expires)
+            .field("is_lease", &self.is_lease)
+            .field("persist", &self.persist)
             .finish()
     }
 }
@@ -168,9 +220,10 @@ impl Store {
         else {
             return;
         };
+        let is_lease = expires.is_some_and(|expires| expires.is_lease);
         let expires = expires.map(|expires| now.instant + expires.rest(now.unix));
         let fence = fencing_token.clone();
-        let meta = Meta { version: version.clone(), persist: *persist, expires, fence };
+        let meta = Meta { version: version.clone(), persist: *persist, expires, is_lease, fence };
         self.put(None, &record.key, value, meta);
     }
 
@@ -322,6 +375,19 @@ impl Store {
             .map(|entry| self.stored(entry))
     }
 
+    /// Records that say what all records until now say, and no more: what a log of records can begin with in their place.
+    ///
+    /// The first is of no key. It carries the last version issued, which may be that of a value removed since, so that no
+    /// later store issues it again. Then comes each value that is kept: with [`Durability::Requested`] those that asked for
+    /// it, otherwise all.
+    pub fn snapshot(&self, now: Now) -> impl Iterator<Item = Record> {
+        let version = Version::new(self.clock.last().into());
+        let clock = Record { key: Box::default(), change: RecordChange::Removed { version } };
+        let chosen = self.config.durability == Durability::Requested;
+        let kept = self.iter(now).filter(move |entry| entry.persist || !chosen);
+        core::iter::once(clock).chain(kept.map(move |entry| entry.to_record(now)))
+    }
+
     /// Keys stored, those included that have expired and were not removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -359,6 +425,8 @@ impl Store {
             version: self.table.version_of(entry),
             fencing_token: entry.fence(),
             expires: entry.expires(),
+            is_lease: entry.is_lease(),
+            persist: entry.is_persistent(),
         }
     }
 

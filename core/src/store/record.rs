@@ -48,9 +48,9 @@ pub enum RecordChange {
 /// between the two. [`rest`](Self::rest) says what is made of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedExpiry {
-    /// What the wall clock showed when the value was set, plus [`after`](Self::after).
+    /// What the wall clock showed when the value was set or a snapshot taken, plus [`after`](Self::after).
     pub at: UnixTime,
-    /// The time that the value was given.
+    /// The time that the value was given, or what a snapshot found left of it.
     pub after: Expiry,
     /// Whether it was set on a condition (NX or NEX), as locks are.
     pub is_lease: bool,

@@ -18,13 +18,16 @@ pub(super) struct Entry {
     /// payload that they came in is kept alive.
     data: Box<[u8]>,
     key_len: u32,
-    /// The version without its node id, which is nearly always the store's own.
+    /// The version without its node id, which is nearly always the store's own. The highest bit is [`LEASE`].
     counter: u32,
     wall: u64,
     /// One more than the millisecond, so that zero says never.
     expires: Option<NonZeroU64>,
     rare: Option<Box<Rare>>,
 }
+
+/// Of a counter: that the value was set on a condition. No clock of ours issues a counter with this bit.
+const LEASE: u32 = 1 << 31;
 
 /// What few entries have.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +44,8 @@ pub(super) struct Meta {
     pub(super) version: Version,
     pub(super) persist: bool,
     pub(super) expires: Option<Instant>,
+    /// Whether it was set on a condition, and expires, as locks do.
+    pub(super) is_lease: bool,
     pub(super) fence: Option<FencingToken>,
 }
 
@@ -72,7 +77,7 @@ impl Entry {
     fn version(&self, node: &NodeId) -> Version {
         let own = || {
             let wall = UnixTime::from_millis(self.wall);
-            Version::new(Hlc::new(wall, u64::from(self.counter), node.clone()))
+            Version::new(Hlc::new(wall, u64::from(self.counter & !LEASE), node.clone()))
         };
         self.rare.as_deref().and_then(|rare| rare.version.clone()).unwrap_or_else(own)
     }
@@ -83,6 +88,10 @@ impl Entry {
 
     pub(super) fn is_persistent(&self) -> bool {
         self.rare.as_deref().is_some_and(|rare| rare.persist)
+    }
+
+    pub(super) const fn is_lease(&self) -> bool {
+        self.counter & LEASE != 0
     }
 
     pub(super) fn expires(&self) -> Option<Instant> {
@@ -107,15 +116,15 @@ impl Entry {
     }
 
     fn set_meta(&mut self, meta: Meta, node: &NodeId) {
-        let Meta { version, persist, expires, fence } = meta;
+        let Meta { version, persist, expires, is_lease, fence } = meta;
         let hlc = version.hlc();
         self.wall = hlc.wall().as_millis();
         // The end of time never comes.
         self.expires =
             expires.and_then(|at| at.as_millis().checked_add(1)).and_then(NonZeroU64::new);
         let own = hlc.node() == node;
-        let counter = u32::try_from(hlc.counter()).ok().filter(|_| own);
-        self.counter = counter.unwrap_or_default();
+        let counter = u32::try_from(hlc.counter()).ok().filter(|counter| own && *counter < LEASE);
+        self.counter = counter.unwrap_or_default() | if is_lease { LEASE } else { 0 };
         let version = counter.is_none().then_some(version);
         let is_rare = fence.is_some() || persist || version.is_some();
         self.rare = is_rare.then(|| Box::new(Rare { fence, persist, version }));

@@ -1,5 +1,6 @@
 //! Nothing that depends on a write is seen before the write is safe, and what is safe comes back.
 
+use statestore_proto::hlc::Version;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{BatchId, Durability, Record, RecordChange, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -274,4 +275,110 @@ fn no_step_of_the_wall_clock_gives_a_value_more_than_its_time() {
     let (second, now) = started(&disk, 1_000);
     let due = second.get(now, b"k").unwrap().expires;
     assert_eq!(due, Some(Instant::from_millis(10_000)));
+}
+
+/// What a store holds, in a form that compares.
+fn contents(store: &Store, now: Now) -> Vec<String> {
+    let mut all: Vec<String> = store.iter(now).map(|stored| format!("{stored:?}")).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_snapshot_takes_the_place_of_all_records_before() {
+    let mut rig = durable(Durability::All);
+    let mut fenced = rig.ask("c", &set("fenced", "v"));
+    fenced.token = Some("5:0:lock".into());
+    let _ = rig.hand(&fenced);
+    for (command, persist) in [
+        (set("twice", "1"), false),
+        (set("twice", "2"), true),
+        (set_if("short", "v", Condition::Always, 50), false),
+        (set_if("lock", "a", Condition::IfAbsent, 10_000), false),
+        (set_if("value", "v", Condition::Always, 10_000), false),
+        (set("gone", "v"), false),
+        (del("gone"), false),
+    ] {
+        leaves(&mut rig, &command, persist);
+    }
+    let (_, log) = records(&mut rig);
+    rig.millis = 4_000;
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    assert_eq!((log.len(), snapshot.len()), (8, 5), "one for each value, one for the clock");
+
+    // At once, nothing has changed. The log gives a lease all of its time again, the snapshot what was left of it.
+    let (from_log, now) = started(&log, 4_000);
+    let (from_snapshot, _) = started(&snapshot, 4_000);
+    let due = |store: &Store, key: &[u8]| store.get(now, key).unwrap().expires.unwrap();
+    assert_eq!(due(&from_log, b"lock"), Instant::from_millis(10_000));
+    assert_eq!(due(&from_snapshot, b"lock"), Instant::from_millis(6_000));
+    assert_eq!(due(&from_snapshot, b"value"), due(&from_log, b"value"));
+    let without_lock = |store| {
+        contents(store, now)
+            .into_iter()
+            .filter(|entry| !entry.contains("lock\""))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(without_lock(&from_snapshot), without_lock(&from_log));
+    let again: Vec<Record> = from_snapshot.snapshot(now).collect();
+    let restored = started(&again, 4_000).0;
+    assert_eq!(contents(&restored, now), contents(&from_snapshot, now));
+
+    // A minute later: a value is gone, a lease is not, whatever the clock says.
+    let (late, now) = started(&snapshot, 64_000);
+    assert!(late.get(now, b"value").is_none());
+    let lock = late.get(now, b"lock").unwrap();
+    assert_eq!((lock.expires, lock.is_lease), (Some(Instant::from_millis(6_000)), true));
+}
+
+#[test]
+fn a_snapshot_keeps_the_version_of_what_is_gone() {
+    let mut rig = durable(Durability::All);
+    rig.millis = 30_000;
+    leaves(&mut rig, &set("k", "v"), false);
+    leaves(&mut rig, &del("k"), false);
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    let [Record { key, change: RecordChange::Removed { version: last } }] = &snapshot[..] else {
+        panic!("{snapshot:?}")
+    };
+    assert_eq!((key.len(), last.to_string()), (0, version(30_000, 1)));
+    let (mut later, now) = started(&snapshot, 0);
+    let mut ask = rig.ask("c", &set("k", "v"));
+    ask.timestamp = Some(format!("{EPOCH}:0:c"));
+    ask.hand_to(now, &mut later);
+    let (_, written) = later.poll_records().map(|batch| (batch.id, batch.records)).unwrap();
+    let RecordChange::Put { version: issued, .. } = &written[0].change else {
+        panic!("{written:?}")
+    };
+    assert_eq!(issued.to_string(), version(30_000, 2));
+}
+
+#[test]
+fn a_snapshot_holds_what_is_kept_and_no_more() {
+    let mut rig = durable(Durability::Requested);
+    leaves(&mut rig, &set("plain", "v"), false);
+    leaves(&mut rig, &set("kept", "v"), true);
+    let keys =
+        |store: &Store, now| store.snapshot(now).map(|record| record.key).collect::<Vec<_>>();
+    assert_eq!(keys(&rig.store, rig.now()), [Box::from(*b""), Box::from(*b"kept")]);
+    let mut rig = durable(Durability::None);
+    leaves(&mut rig, &set("plain", "v"), false);
+    assert_eq!(keys(&rig.store, rig.now()).len(), 2, "who keeps no records may still want one");
+}
+
+/// A counter so great that it takes the place where a lease is noted, from a store of the same name.
+#[test]
+fn a_great_counter_is_no_lease() {
+    let great = format!("{EPOCH}:{}:StateStore", 1_u64 << 31);
+    let version = Version::new(great.parse().unwrap());
+    let change = RecordChange::Put {
+        value: Box::from(*b"v"),
+        version: version.clone(),
+        fencing_token: None,
+        expires: None,
+        persist: false,
+    };
+    let (store, now) = started(&[Record { key: Box::from(*b"k"), change }], 0);
+    let stored = store.get(now, b"k").unwrap();
+    assert_eq!((stored.version, stored.is_lease), (version, false));
 }

@@ -1,0 +1,128 @@
+//! The examples of the core, as a reader would run them: against a store in its own broker, beside a broker, and as the
+//! store beside a broker.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use statestore_tests::mosquitto::Mosquitto;
+
+use crate::place::{Form, everywhere, test_name};
+use crate::process::{Running, run};
+
+everywhere!(a_client_does_what_it_says, a_client_without_an_allocator);
+
+/// What the client prints, but for versions.
+const STEPS: [&str; 8] = [
+    "set example/greeting, version ",
+    "get example/greeting: hello",
+    "watched: hello",
+    "changed: good evening",
+    "changed: no value any more",
+    "locked, token ",
+    "guarded: the store refused: a fencing token is required for this request",
+    "released",
+];
+
+/// An example, built if it has to be.
+fn example(name: &str) -> Command {
+    static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    let programs = BUILT.get_or_init(build);
+    let is_it = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem == name);
+    Command::new(programs.iter().find(is_it).unwrap_or_else(|| panic!("{name} was built")))
+}
+
+/// Has cargo build all examples of the core, and asks it where they are.
+fn build() -> Vec<PathBuf> {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "build",
+        "--locked",
+        "--examples",
+        "--message-format=json",
+        "--manifest-path",
+        manifest,
+    ]);
+    let built = cargo.output().expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let lines = built.stdout.split(|byte| *byte == b'\n');
+    let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
+}
+
+/// Runs the client against this port and checks what it prints.
+fn client_succeeds(port: u16) {
+    let ended = run(example("blocking_client").arg(format!("127.0.0.1:{port}")));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<&str> = ended.text().lines().collect();
+    assert_eq!(lines.len(), STEPS.len(), "{lines:#?}");
+    for (line, step) in lines.iter().zip(STEPS) {
+        assert!(line.starts_with(step), "{line:?} is not {step:?}");
+    }
+}
+
+fn a_client_does_what_it_says(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    client_succeeds(here.port());
+    // What it wrote is gone, so it can be run again.
+    here.run(&["get", "example/guarded"]).is(1, "");
+    client_succeeds(here.port());
+}
+
+fn a_client_without_an_allocator(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let ended = run(example("bare_metal").arg(format!("127.0.0.1:{}", here.port())));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (first, rest) = ended.text().split_once('\n').expect("lines");
+    assert!(first.starts_with("set example/device, version "), "{first:?}");
+    assert_eq!(rest, "get example/device: 21.5\nget example/nothing: None\n");
+    here.run(&["get", "example/device"]).is(0, "21.5");
+}
+
+#[test]
+fn a_client_without_a_store_says_so() {
+    let nobody = Mosquitto::start(&test_name());
+    if let Some(broker) = &nobody {
+        let address = format!("127.0.0.1:{}", broker.port());
+        let ended = run(example("blocking_client").arg(&address));
+        ended.fails(1, &[&address, "no matching subscribers"]);
+        run(example("bare_metal").arg(&address)).fails(1, &[&address, "0x10"]);
+    }
+    // The port of a listener that is gone.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    drop(listener);
+    run(example("blocking_client").arg(&address)).fails(1, &[&address]);
+    run(example("bare_metal").arg(&address)).fails(1, &[&address]);
+}
+
+#[test]
+fn a_store_serves_beside_a_broker_and_outlives_it() {
+    let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
+    let store =
+        Running::start(example("blocking_store").arg(format!("127.0.0.1:{}", broker.port())));
+    assert_eq!(store.line(), "ready");
+    client_succeeds(broker.port());
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let statestore = |arguments: &[&str]| {
+        let mut command = crate::process::statestore();
+        run(command.args(arguments).args(["--broker", &url, "--timeout", "5s"]))
+    };
+    statestore(&["set", "k", "v"]).version();
+    // More at a time than mosquitto takes ahead, so that answers wait for room.
+    let bench = statestore(&["bench", "--requests", "2000", "--in-flight", "128"]);
+    assert_eq!(bench.code, Some(0), "{bench:?}");
+    assert!(broker.restart(), "mosquitto starts again");
+    assert!(store.complaint().contains("127.0.0.1"));
+    assert_eq!(store.line(), "ready");
+    statestore(&["get", "k"]).is(0, "v");
+}
+
+#[test]
+fn a_store_without_the_store_loses_nothing() {
+    let ended = run(&mut example("compare_and_swap"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.text().starts_with("400 increments, none lost, "), "{ended:?}");
+}
