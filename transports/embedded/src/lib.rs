@@ -103,3 +103,8 @@ pub async fn serve(options: Options) -> Result<(Broker, StoreService), BindError
     let service = StoreService::builder().spawn(broker.store_link());
     Ok((broker, service))
 }
+
+/// The program in the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
