@@ -141,3 +141,8 @@ impl Local {
         &self.service
     }
 }
+
+/// The program in the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -140,6 +140,19 @@ pub fn serve(options: Options) -> StoreService {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The programs in the pages of the repository.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/embedding.md")]
+    struct Embedding;
+
+    #[doc = include_str!("../../../docs/locks.md")]
+    struct Locks;
+
+    #[doc = include_str!("../../../docs/watches.md")]
+    struct Watches;
+}
+
 /// The program in the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -205,11 +205,11 @@ async fn a_store_that_may_not_claim_serves_all_the_same() {
 }
 
 #[tokio::test]
-async fn the_access_rules_of_the_readme_let_a_store_claim() {
-    let test = "the_access_rules_of_the_readme_let_a_store_claim";
-    let readme = include_str!("../../../../README.md");
-    let from = readme.find("\nuser statestore\n").expect("its rules");
-    let rules = &readme[from..from + readme[from..].find("```").expect("their end")];
+async fn the_access_rules_of_the_documentation_let_a_store_claim() {
+    let test = "the_access_rules_of_the_documentation_let_a_store_claim";
+    let page = include_str!("../../../../docs/brokers.md");
+    let from = page.find("\nuser statestore\n").expect("its rules");
+    let rules = &page[from..from + page[from..].find("```").expect("their end")];
     let Some(broker) = broker_with(test, rules, "use_username_as_clientid true") else { return };
     timely(async {
         let options = |user: &str| broker.options(user).credentials(user, "any password");
