@@ -90,11 +90,11 @@ pub(crate) struct Login {
     /// Password for the broker; better by its environment variable, since command lines can be read by others
     #[arg(long, env = "STATESTORE_PASSWORD", hide_env_values = true, requires = "user")]
     pub(crate) password: Option<String>,
-    /// Certificates of the authorities to trust, a PEM file; needed for mqtts://
+    /// Certificates of the authorities to trust with mqtts://, a PEM file; by default those that this machine trusts
     #[arg(long, env = "STATESTORE_CA", value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
     /// Certificate chain of this client, a PEM file
-    #[arg(long, env = "STATESTORE_CERT", value_name = "PATH", requires_all = ["key_file", "ca"])]
+    #[arg(long, env = "STATESTORE_CERT", value_name = "PATH", requires = "key_file")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of this client, a PEM file
     #[arg(long, env = "STATESTORE_KEY_FILE", value_name = "PATH", requires = "cert")]

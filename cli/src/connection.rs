@@ -40,8 +40,10 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
         // A file that is of no use is bad input rather than a broker that cannot be reached.
         tls_config(&tls).map_err(Failure::bad_input)?;
         options = options.tls(tls);
-    } else if login.ca.is_some() {
-        return Err(Failure::bad_input("--ca is for TLS: write the broker as mqtts://HOST:PORT"));
+    } else if login.ca.is_some() || login.cert.is_some() {
+        return Err(Failure::bad_input(
+            "--ca and --cert are for TLS: write the broker as mqtts://HOST:PORT",
+        ));
     }
     Ok(options)
 }

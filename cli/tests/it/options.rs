@@ -91,12 +91,12 @@ fn what_cannot_be_meant_is_refused_with_a_hint() {
         ("serve --dialect both", &["auto", "page", "deployed"]),
         ("serve --max-keys=-1", &["--max-keys"]),
         ("serve --password p", &["--user"]),
-        ("serve --broker mqtts://x", &["--ca"]),
         ("completions tcsh", &["bash"]),
         ("set k v --fencing-token 1:2", &["--fencing-token 1:2", "SET printed"]),
         ("get k --ca /nowhere", &["mqtts://"]),
         ("get k --broker mqtts://x --ca /nowhere", &["/nowhere"]),
-        ("get k --broker mqtt://x --cert c --key-file k", &["--ca"]),
+        ("get k --broker mqtt://x --cert c --key-file k", &["mqtts://"]),
+        ("get k --broker mqtts://x --cert c", &["--key-file"]),
     ] {
         let ended = run(statestore().args(line.split_whitespace()));
         assert_eq!((ended.code, ended.text()), (Some(2), ""), "{line}: {}", ended.err);

@@ -45,6 +45,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "message",
             "mqtt",
             "rules",
+            "statistics",
             "time",
             "topic",
         ],

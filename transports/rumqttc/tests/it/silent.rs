@@ -92,7 +92,7 @@ async fn a_broker_that_holds_packets_back_is_told_as_such() {
 async fn a_notification_that_reaches_nobody_ends_the_watch() {
     timely(async {
         let broker = Scripted::start().await;
-        let service = serve(broker.options("statestore"));
+        let service = broker.store(|it| it);
         let mut peer = broker.welcome(Welcome::default()).await;
         for (id, mut request) in (1..).zip([watch("gone", "k"), watch("stays", "l")]) {
             request.pkid = id;
