@@ -18,7 +18,7 @@
 //!
 //! The command `statestore serve` is this with a command line. The broker is that of the crate `mqtt5`, with retained
 //! messages, sessions, wills and shared subscriptions as on any broker, all in memory; WebSocket, QUIC, bridges and `$SYS`
-//! topics are off. The store is a session of its router, reached by a [`Link`](statestore_tokio::Link), so that
+//! topics are off. The store is a session of its router, reached by a [`Link`], so that
 //! [`StoreService`] hosts it as it does beside another broker.
 //!
 //! # What only a store in the broker can do

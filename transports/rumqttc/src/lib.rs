@@ -1,4 +1,4 @@
-//! The state store protocol over rumqttc: a [`Link`](statestore_tokio::Link) for the handles of `statestore-tokio`.
+//! The state store protocol over rumqttc: a [`Link`] for the handles of `statestore-tokio`.
 //!
 //! ```no_run
 //! use statestore_rumqttc::{Options, connect};
