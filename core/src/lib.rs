@@ -98,6 +98,7 @@ pub mod message;
 pub mod mqtt;
 pub mod resp;
 pub mod rules;
+#[cfg(feature = "alloc")]
 pub mod statistics;
 #[cfg(feature = "alloc")]
 pub mod store;
