@@ -5,7 +5,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::watching::Watching;
-use super::{AcquireError, Kind, Lock, LockEvent, LockState, LossReason, Next, NotAcquired};
+use super::{AcquireError, Kind, Lock, LockEvent, LossReason, Next, NotAcquired, Phase, Try};
 use crate::client::{Outcome, Request, SubmitError};
 use crate::hlc::Version;
 use crate::limits::LOCK_EVENTS_MAX;
@@ -26,9 +26,8 @@ impl Lock {
         if self.events.len() >= LOCK_EVENTS_MAX {
             return Err(AcquireError::Full);
         }
-        self.state = LockState::Waiting;
-        (self.deadline, self.once, self.nudged) = (deadline, once, false);
-        self.doubted = false;
+        let attempt = Try { deadline, once, contended: false, nudged: false, doubted: false };
+        self.phase = Phase::Waiting(attempt);
         self.backoff.reset();
         if self.watching == Watching::Refused {
             self.watching = Watching::Off;
@@ -42,25 +41,42 @@ impl Lock {
 
     /// Whether it is wanted or held.
     pub(super) const fn is_active(&self) -> bool {
-        matches!(self.state, LockState::Waiting | LockState::Held)
+        matches!(self.phase, Phase::Waiting(_) | Phase::Held { .. })
+    }
+
+    /// The try, while there is one.
+    pub(super) const fn attempt(&mut self) -> Option<&mut Try> {
+        match &mut self.phase {
+            Phase::Waiting(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    const fn is_holding(&self) -> bool {
+        matches!(self.phase, Phase::Held { .. })
     }
 
     pub(super) fn take_request(&mut self, now: Instant) -> Request {
-        if self.spent {
-            self.number += 1;
-            self.value = self.config.value(self.number);
-            self.spent = false;
+        let claim = &mut self.claim;
+        if claim.spent {
+            claim.number += 1;
+            claim.value = self.config.value(claim.number);
+            claim.spent = false;
         }
-        self.nudged = false;
         // An answer that comes later than this is of no use.
-        let limit = match self.state {
-            LockState::Held => self.held_until.duration_since(now),
-            _ => self.deadline.map_or(self.config.lease, |deadline| deadline.duration_since(now)),
+        let limit = match &mut self.phase {
+            Phase::Held { until, .. } => Some(*until),
+            Phase::Waiting(attempt) => {
+                attempt.nudged = false;
+                attempt.deadline
+            }
+            Phase::Free | Phase::Lost | Phase::Released => None,
         };
+        let limit = limit.map_or(self.config.lease, |limit| limit.duration_since(now));
         let timeout = self.config.timeout.min(self.config.held_for()).min(limit);
         Request::new(Command::Set {
             key: self.config.key.clone(),
-            value: self.value.clone(),
+            value: self.claim.value.clone(),
             condition: Condition::IfAbsentOrEqual,
             expiry: Expiry::after(self.config.lease),
         })
@@ -68,18 +84,19 @@ impl Lock {
     }
 
     pub(super) fn free_request(&self, now: Instant, until: Instant) -> Request {
-        let (key, value) = (self.config.key.clone(), self.value.clone());
+        let (key, value) = (self.config.key.clone(), self.claim.value.clone());
         let timeout = self.config.timeout.min(until.duration_since(now));
         Request::new(Command::VDel { key, value }).timeout(timeout)
     }
 
     /// Lets everything happen that is due.
     pub(super) fn advance(&mut self, now: Instant) {
-        if self.state == LockState::Held && self.held_until <= now {
-            self.lose(LossReason::Expired);
-        }
-        if self.state == LockState::Waiting && self.deadline.is_some_and(|at| at <= now) {
-            self.give_up(NotAcquired::Deadline);
+        match &self.phase {
+            Phase::Held { until, .. } if *until <= now => self.lose(LossReason::Expired),
+            Phase::Waiting(attempt) if attempt.deadline.is_some_and(|at| at <= now) => {
+                self.give_up(NotAcquired::Deadline);
+            }
+            _ => {}
         }
         if self.cleaning_ends().is_some_and(|at| at <= now) {
             self.cleaned(false);
@@ -92,7 +109,7 @@ impl Lock {
     /// When a value that was given up is gone by itself, while its removal is tried.
     pub(super) fn cleaning_ends(&self) -> Option<Instant> {
         let taking = self.pending.as_ref().is_some_and(|pending| pending.kind == Kind::Take);
-        self.claim_until.filter(|_| self.spent && !taking)
+        self.claim.until.filter(|_| self.claim.spent && !taking)
     }
 
     /// Takes the outcome of a SET that was sent at `sent`.
@@ -103,21 +120,22 @@ impl Lock {
         outcome: Result<Outcome, SubmitError>,
     ) {
         match &outcome {
-            Ok(Outcome::Replied { reply: Reply::NotApplied, .. }) => self.claim_until = None,
+            Ok(Outcome::Replied { reply: Reply::NotApplied, .. }) => self.claim.until = None,
             // It was applied by now, so its lease ends by then.
             Ok(outcome) if outcome.may_be_applied() => {
-                self.claim_until = Some(now + self.config.lease);
+                self.claim.until = Some(now + self.config.lease);
             }
             _ => {}
         }
         let is_known = self.answered_by(&outcome);
-        if self.spent {
+        if self.claim.spent {
             // Nobody wants it any more.
-            return match self.claim_until {
+            return match self.claim.until {
                 Some(_) => self.next = Next::Now,
                 None => self.cleaned(true),
             };
         }
+        let once = self.attempt().map(|attempt| attempt.once);
         match outcome {
             // It is lost: another store answered.
             _ if !self.is_active() => {}
@@ -127,13 +145,9 @@ impl Lock {
             }
             Ok(Outcome::Replied { reply: Reply::NotApplied, .. }) => self.not_applied(now),
             Ok(Outcome::Replied { reply: Reply::Error(error), .. }) => self.refused(now, error),
-            Err(error) if self.state == LockState::Waiting => match error {
-                SubmitError::Full if !self.once => self.retry(now),
-                error => self.give_up(NotAcquired::NotAccepted(error)),
-            },
-            _ if self.state == LockState::Waiting && self.once => {
-                self.give_up(NotAcquired::NoAnswer)
-            }
+            Err(SubmitError::Full) if once == Some(false) => self.retry(now),
+            Err(error) if once.is_some() => self.give_up(NotAcquired::NotAccepted(error)),
+            _ if once == Some(true) => self.give_up(NotAcquired::NoAnswer),
             _ => self.retry(now),
         }
     }
@@ -166,7 +180,7 @@ impl Lock {
         if !is_known {
             // Its clock may be behind that of the one before.
             self.floor = None;
-            if self.state == LockState::Held {
+            if self.is_holding() {
                 self.lose(LossReason::StoreReplaced);
             }
         }
@@ -176,7 +190,8 @@ impl Lock {
     /// A try was answered by a store that was not heard of before, or no more: the next answer tells. What it took there
     /// the next try renews.
     fn doubt(&mut self, now: Instant) {
-        match (core::mem::replace(&mut self.doubted, true), self.once) {
+        let Some(attempt) = self.attempt() else { return };
+        match (core::mem::replace(&mut attempt.doubted, true), attempt.once) {
             (false, _) => self.next = Next::Now,
             // The stores of two answers in a row differ: there may be no end to it.
             (true, true) => self.give_up(NotAcquired::NoAnswer),
@@ -187,95 +202,93 @@ impl Lock {
     fn done(&mut self, now: Instant, sent: Instant, version: Option<Version>) {
         let newer = |version: &Version| self.floor.as_ref().is_none_or(|floor| version > floor);
         let Some(version) = version.filter(newer) else {
-            return match self.state {
-                LockState::Held => self.lose(LossReason::BadVersion),
-                _ => self.give_up(NotAcquired::BadVersion),
+            return if self.is_holding() {
+                self.lose(LossReason::BadVersion);
+            } else {
+                self.give_up(NotAcquired::BadVersion);
             };
         };
         let token = version.to_fencing_token();
         self.floor = Some(version);
-        self.held_until = sent + self.config.held_for();
-        if self.held_until <= now {
+        let until = sent + self.config.held_for();
+        if until <= now {
             // The answer took longer than the lease is good for.
-            return if self.once { self.give_up(NotAcquired::NoAnswer) } else { self.retry(now) };
+            return match self.attempt() {
+                Some(attempt) if attempt.once => self.give_up(NotAcquired::NoAnswer),
+                _ => self.retry(now),
+            };
         }
-        self.token = Some(token.clone());
         self.next = Next::At(sent + self.config.renew_after);
         self.backoff.reset();
-        if self.state == LockState::Held {
+        let renews = self.is_holding();
+        self.phase = Phase::Held { until, token: token.clone() };
+        if renews {
             self.tell_last(LockEvent::Renewed { token });
         } else {
-            self.state = LockState::Held;
-            self.contended = false;
-            self.deadline = None;
             self.events.push_back(LockEvent::Acquired { token });
         }
     }
 
     fn not_applied(&mut self, now: Instant) {
-        if self.state == LockState::Held {
-            return self.lose(LossReason::Taken);
-        }
-        if self.once {
+        let Some(attempt) = self.attempt() else { return self.lose(LossReason::Taken) };
+        if attempt.once {
             return self.give_up(NotAcquired::Taken);
         }
-        self.contended = true;
+        attempt.contended = true;
+        let nudged = attempt.nudged;
         self.backoff.reset();
-        self.next = if self.nudged { Next::Now } else { Next::At(now + self.config.patience) };
+        self.next = if nudged { Next::Now } else { Next::At(now + self.config.patience) };
     }
 
     fn refused(&mut self, now: Instant, error: ServiceError<Bytes>) {
         let may_pass =
             matches!(error.known(), Some(Refusal::TimestampSkew | Refusal::QuotaExceeded));
-        match self.state {
-            LockState::Held if may_pass => self.retry(now),
-            LockState::Held => self.lose(LossReason::Refused(error)),
+        match self.phase {
+            Phase::Held { .. } if may_pass => self.retry(now),
+            Phase::Held { .. } => self.lose(LossReason::Refused(error)),
             _ => self.give_up(NotAcquired::Refused(error)),
         }
     }
 
     /// Sets the time of the next try after a failure; that of a renewal while there is still time for more.
     fn retry(&mut self, now: Instant) {
-        let pause = match self.state {
-            LockState::Held => self.backoff.pause().min(self.held_until.duration_since(now) / 2),
-            _ => self.backoff.pause(),
+        let pause = match self.held_until() {
+            Some(until) => self.backoff.pause().min(until.duration_since(now) / 2),
+            None => self.backoff.pause(),
         };
         self.next = Next::At(now + pause.max(Duration::from_millis(1)));
     }
 
     pub(super) fn lose(&mut self, loss: LossReason) {
         if loss == LossReason::Deleted || loss == LossReason::Taken {
-            self.claim_until = None;
+            self.claim.until = None;
         }
         self.events.push_back(LockEvent::Lost(loss));
-        self.abandon(LockState::Lost);
+        self.abandon(Phase::Lost);
     }
 
     pub(super) fn give_up(&mut self, reason: NotAcquired) {
         self.events.push_back(LockEvent::GaveUp(reason));
-        self.abandon(LockState::Free);
+        self.abandon(Phase::Free);
     }
 
     /// From here on the lock is neither held nor wanted, and what the store may have of it is to be removed.
-    pub(super) fn abandon(&mut self, state: LockState) {
-        self.state = state;
-        self.token = None;
-        self.deadline = None;
-        self.contended = false;
+    pub(super) fn abandon(&mut self, phase: Phase) {
+        self.phase = phase;
         let taking = self.pending.as_ref().is_some_and(|pending| pending.kind == Kind::Take);
-        self.spent |= taking || self.claim_until.is_some();
+        self.claim.spent |= taking || self.claim.until.is_some();
         if self.pending.is_none() {
-            self.next = if self.claim_until.is_some() { Next::Now } else { Next::Never };
+            self.next = if self.claim.until.is_some() { Next::Now } else { Next::Never };
         }
     }
 
     /// The store has nothing of ours any more, as it said or as time tells.
     fn cleaned(&mut self, confirmed: bool) {
-        self.claim_until = None;
+        self.claim.until = None;
         self.pending = None;
         self.backoff.reset();
-        self.next = if self.state == LockState::Waiting { Next::Now } else { Next::Never };
-        if core::mem::take(&mut self.release_owed) {
+        self.next = if self.attempt().is_some() { Next::Now } else { Next::Never };
+        if core::mem::take(&mut self.claim.release_owed) {
             self.events.push_back(LockEvent::Released { confirmed });
         }
     }

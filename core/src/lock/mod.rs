@@ -145,32 +145,12 @@ use watching::Watching;
 #[derive(Clone)]
 pub struct Lock {
     config: LockConfig,
-    state: LockState,
-    /// Numbers the values.
-    number: u64,
-    value: Bytes,
-    /// Whether the value was given up: it may be removed, and never set again.
-    spent: bool,
-    /// Until when the value may be stored; `None` when it is not.
-    claim_until: Option<Instant>,
-    /// Whether a `Released` is still to be told.
-    release_owed: bool,
-    /// When to give up waiting.
-    deadline: Option<Instant>,
-    /// Whether only one try was asked for.
-    once: bool,
-    /// Whether another holder was met, so that waiting is for it.
-    contended: bool,
-    /// Whether the key was heard to be free since the last try was sent.
-    nudged: bool,
-    held_until: Instant,
-    token: Option<FencingToken>,
+    phase: Phase,
+    claim: Claim,
     /// The greatest version that a SET of this lock got: all others of the same store must be greater.
     floor: Option<Version>,
     /// The store heard of last, by its incarnation if it says so; while the lock is held, the one that it was acquired at.
     store: Option<Option<Incarnation>>,
-    /// Whether a try since it was wanted was answered by another store than the one heard of before.
-    doubted: bool,
     pending: Option<Pending>,
     last_ticket: u64,
     /// When to send the next request, while none is outstanding.
@@ -184,6 +164,58 @@ pub struct Lock {
     /// What the application knows of it.
     holder_told: HolderStatus,
     events: VecDeque<LockEvent>,
+}
+
+/// Where a lock stands, with what belongs to that.
+///
+/// | from | what happens | to |
+/// |---|---|---|
+/// | free, lost, released | `acquire`, `try_acquire` | waiting |
+/// | waiting | a SET is applied by the store heard of before, in time and with a greater version | held |
+/// | waiting | another holder has it: wait for that, or give up after the only try | waiting, free |
+/// | waiting | no answer, or one of another store: try again, or give up after the only try | waiting, free |
+/// | waiting | the deadline, `release`, or a refusal | free |
+/// | held | a renewal is applied with a greater version | held |
+/// | held | the lease runs out, another has it, its key is deleted, another store answers, a guarded write is fenced out, a renewal is refused for good | lost |
+/// | held | `release` | released |
+///
+/// Whatever leaves waiting or held for free, lost or released may leave a [`Claim`] behind, which is removed meanwhile.
+#[derive(Clone, Debug)]
+enum Phase {
+    Free,
+    Waiting(Try),
+    Held { until: Instant, token: FencingToken },
+    Lost,
+    Released,
+}
+
+/// A try to acquire the lock, of one request or many.
+#[derive(Clone, Debug)]
+struct Try {
+    /// When to give up.
+    deadline: Option<Instant>,
+    /// Whether only one request was asked for.
+    once: bool,
+    /// Whether another holder was met, so that waiting is for it.
+    contended: bool,
+    /// Whether the key was heard to be free since the last request was sent.
+    nudged: bool,
+    /// Whether a request was answered by another store than the one heard of before.
+    doubted: bool,
+}
+
+/// What the store may have of this lock.
+#[derive(Clone)]
+struct Claim {
+    /// Numbers the values.
+    number: u64,
+    value: Bytes,
+    /// Until when the value may be stored; `None` when it is not.
+    until: Option<Instant>,
+    /// Whether the value was given up: it may be removed, and never set again.
+    spent: bool,
+    /// Whether a `Released` is to be told when it is removed.
+    release_owed: bool,
 }
 
 /// The request outstanding.
@@ -215,22 +247,18 @@ impl Lock {
     /// A lock that is neither held nor wanted.
     #[must_use]
     pub fn new(config: LockConfig) -> Self {
-        Self {
-            state: LockState::Free,
+        let claim = Claim {
             number: 1,
             value: config.value(1),
+            until: None,
             spent: false,
-            claim_until: None,
             release_owed: false,
-            deadline: None,
-            once: false,
-            contended: false,
-            nudged: false,
-            held_until: Instant::default(),
-            token: None,
+        };
+        Self {
+            phase: Phase::Free,
+            claim,
             floor: None,
             store: None,
-            doubted: false,
             pending: None,
             last_ticket: 0,
             next: Next::Never,
@@ -265,13 +293,13 @@ impl Lock {
     /// What was held ends in [`LockEvent::Released`], after one lease at the latest; until then drive the lock on.
     pub fn release(&mut self, now: Instant) -> bool {
         self.advance(now);
-        match self.state {
-            LockState::Held => {
-                self.release_owed = true;
-                self.abandon(LockState::Released);
+        match self.phase {
+            Phase::Held { .. } => {
+                self.claim.release_owed = true;
+                self.abandon(Phase::Released);
             }
-            LockState::Waiting => self.give_up(NotAcquired::Cancelled),
-            LockState::Free | LockState::Lost | LockState::Released => return false,
+            Phase::Waiting(_) => self.give_up(NotAcquired::Cancelled),
+            Phase::Free | Phase::Lost | Phase::Released => return false,
         }
         true
     }
@@ -287,7 +315,7 @@ impl Lock {
             return None;
         }
         self.next = Next::Never;
-        let until = self.claim_until.filter(|_| self.spent);
+        let until = self.claim.until.filter(|_| self.claim.spent);
         let (kind, request) = match until {
             Some(until) => (Kind::Free, self.free_request(now, until)),
             None if self.is_active() => (Kind::Take, self.take_request(now)),
@@ -342,7 +370,7 @@ impl Lock {
     /// write again.
     pub fn handle_fenced_out(&mut self, now: Instant, token: &FencingToken) {
         self.advance(now);
-        if self.token.as_ref() == Some(token) {
+        if matches!(&self.phase, Phase::Held { token: newest, .. } if newest == token) {
             self.lose(LossReason::FencedOut);
         }
     }
@@ -359,8 +387,12 @@ impl Lock {
             Next::At(at) => Some(at),
             Next::Now | Next::Never => None,
         };
-        let held = (self.state == LockState::Held).then_some(self.held_until);
-        let due = [next, held, self.deadline, self.cleaning_ends()].into_iter().flatten().min();
+        let ends = match &self.phase {
+            Phase::Held { until, .. } => Some(*until),
+            Phase::Waiting(attempt) => attempt.deadline,
+            Phase::Free | Phase::Lost | Phase::Released => None,
+        };
+        let due = [next, ends, self.cleaning_ends()].into_iter().flatten().min();
         // The end of time never comes.
         due.filter(|at| *at < Instant::from_millis(u64::MAX))
     }
@@ -380,7 +412,10 @@ impl Lock {
     /// The newest fencing token, while the lock is held.
     #[must_use]
     pub fn token(&self, now: Instant) -> Option<&FencingToken> {
-        self.token.as_ref().filter(|_| self.is_held(now))
+        match &self.phase {
+            Phase::Held { until, token } if now < *until => Some(token),
+            _ => None,
+        }
     }
 
     /// Whether the lock is held, whether or not it was told that time has passed.
@@ -391,14 +426,23 @@ impl Lock {
 
     /// The first moment at which the lock is no longer held unless it is renewed.
     #[must_use]
-    pub fn held_until(&self) -> Option<Instant> {
-        (self.state == LockState::Held).then_some(self.held_until)
+    pub const fn held_until(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Held { until, .. } => Some(*until),
+            _ => None,
+        }
     }
 
     /// Where the lock stands, as of the last call that told the time.
     #[must_use]
     pub const fn state(&self) -> LockState {
-        self.state
+        match &self.phase {
+            Phase::Free => LockState::Free,
+            Phase::Waiting(_) => LockState::Waiting,
+            Phase::Held { .. } => LockState::Held,
+            Phase::Lost => LockState::Lost,
+            Phase::Released => LockState::Released,
+        }
     }
 
     /// Who holds the lock, as far as it is watched: while waiting for another holder, or always with
@@ -422,20 +466,13 @@ impl core::fmt::Debug for Lock {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Lock")
             .field("key", &debug::Key(&self.config.key))
-            .field("state", &self.state)
-            .field("number", &self.number)
-            .field("spent", &self.spent)
-            .field("claim_until", &self.claim_until)
-            .field("release_owed", &self.release_owed)
-            .field("deadline", &self.deadline)
-            .field("once", &self.once)
-            .field("contended", &self.contended)
-            .field("nudged", &self.nudged)
-            .field("held_until", &self.held_until())
-            .field("token", &self.token)
+            .field("phase", &self.phase)
+            .field("number", &self.claim.number)
+            .field("claim_until", &self.claim.until)
+            .field("spent", &self.claim.spent)
+            .field("release_owed", &self.claim.release_owed)
             .field("floor", &self.floor)
             .field("store", &self.store)
-            .field("doubted", &self.doubted)
             .field("pending", &self.pending)
             .field("next", &self.next)
             .field("backoff", &self.backoff)

@@ -18,7 +18,8 @@ pub(super) enum Watching {
 
 impl Lock {
     pub(super) fn watch_action(&mut self) -> Option<Action> {
-        let wanted = self.config.watch_holder || self.contended;
+        let contended = self.attempt().is_some_and(|attempt| attempt.contended);
+        let wanted = self.config.watch_holder || contended;
         match (self.watching, wanted) {
             (Watching::Off, true) => {
                 self.watching = Watching::On;
@@ -61,8 +62,8 @@ impl Lock {
     }
 
     fn changed(&mut self, now: Instant, value: Option<&Bytes>, version: Option<&Version>) {
-        let ours = value == Some(&self.value);
-        match (self.state, value) {
+        let ours = value == Some(&self.claim.value);
+        match (self.state(), value) {
             (LockState::Held, Some(_)) if !ours && version > self.floor.as_ref() => {
                 self.lose(LossReason::Taken);
             }
@@ -83,8 +84,8 @@ impl Lock {
 
     /// The lock may be free.
     fn nudge(&mut self) {
-        if self.state == LockState::Waiting {
-            self.nudged = true;
+        if let Some(attempt) = self.attempt() {
+            attempt.nudged = true;
             if self.pending.is_none() {
                 self.next = Next::Now;
             }
@@ -93,7 +94,9 @@ impl Lock {
 
     /// Somebody's lease began just now, at the latest.
     fn postpone(&mut self, now: Instant) {
-        self.nudged = false;
+        if let Some(attempt) = self.attempt() {
+            attempt.nudged = false;
+        }
         if matches!(self.next, Next::At(_)) && self.cleaning_ends().is_none() {
             self.next = Next::At(now + self.config.patience);
         }
