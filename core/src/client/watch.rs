@@ -10,6 +10,23 @@ use crate::hlc::Version;
 use crate::time::Instant;
 
 /// A watch of one key.
+///
+/// | from | what happens | to |
+/// |---|---|---|
+/// | waiting | a connection, or the time of a retry | registering |
+/// | registering | KEYNOTIFY is answered | reading |
+/// | reading | GET is answered | live, or reading once more: see [`settle`](Self::settle) |
+/// | registering, reading | the store refuses | ended |
+/// | registering, reading | no answer in time | registering |
+/// | registering, reading | nobody listens, or the answer makes no sense | waiting |
+/// | live | the time of a renewal: KEYNOTIFY, then GET, while changes go on being reported | live |
+/// | live | a renewal finds that changes were missed, or events of it were lost | reading |
+/// | live | a renewal is refused | ended |
+/// | live | a change during a renewal at a store that does not say its incarnation | registering |
+/// | registering, reading, live | another store answers than before | registering; waiting if that was so just before |
+/// | waiting, registering, reading, live | the connection is lost | waiting |
+/// | waiting, registering, reading, live | the application ends it | stopping; ended where nothing can be registered |
+/// | stopping | STOP is answered or not, or the connection is lost | ended |
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) key: Bytes,
@@ -173,30 +190,34 @@ impl Watch {
         }
     }
 
-    /// Takes the answer to the read.
+    /// Takes the answer to the read, and settles it against what was heard meanwhile:
+    ///
+    /// | read | nothing heard | value heard before the read was sent | value heard since | deletion heard |
+    /// |---|---|---|---|---|
+    /// | a value | what was read | the newer of the two | the newer of the two | the later of the two |
+    /// | no value | absent | absent | read again | that deletion |
     pub(super) fn settle(&mut self, read: State, value: Option<Bytes>) -> Settled {
         // What is not newer than this is no news, whatever the read says.
         let mut floor = self.known.version().cloned();
-        let (state, value) = match self.heard.take() {
-            None => (read, value),
+        let (state, value) = match (read, self.heard.take()) {
+            (read, None) => (read, value),
+            (read @ State::Present(_), Some((heard, heard_value))) => {
+                if heard.follows(&read) {
+                    (heard, heard_value)
+                } else {
+                    (read, value)
+                }
+            }
             // The value may have been set after the read, or be a late duplicate of one deleted since.
-            Some((heard @ State::Present(_), heard_value))
-                if matches!(read, State::Absent(_)) && self.heard_since_read =>
-            {
-                self.heard = Some((heard, heard_value));
+            (State::Absent(_), heard @ Some((State::Present(_), _))) if self.heard_since_read => {
+                self.heard = heard;
                 return Settled::ReadAgain;
             }
-            Some((heard, heard_value))
-                if heard.follows(&read) && !matches!(read, State::Absent(_)) =>
-            {
-                (heard, heard_value)
-            }
-            Some((heard, _)) if matches!(read, State::Absent(_)) => {
+            // A value that is gone may have been overwritten first: only a deletion says which one went.
+            (read @ State::Absent(_), Some((heard, _))) => {
                 floor = floor.max(heard.version().cloned());
-                // A value that is gone may have been overwritten first: only a deletion says which one went.
                 (if matches!(heard, State::Absent(_)) { heard } else { read }, None)
             }
-            Some(_) => (read, value),
         };
         self.phase = Phase::Live;
         let is_news = !self.told.as_ref().is_some_and(|told| state.is_same(told));
