@@ -272,6 +272,10 @@ pub(crate) struct Vdel {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Standard output has a line for each value. Standard error says the rest: `absent`, when there is no value at the start;
+`live`, when what was printed is current and changes follow; `deleted`; and `gap`, when changes may be missed until it is
+live again. With --output json all of it is on standard output, as \"result\": set, absent, live, deleted or gap.")]
 pub(crate) struct Watch {
     /// The key
     pub(crate) key: String,

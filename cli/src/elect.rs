@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use statestore_proto::lock::HolderStatus;
-use statestore_tokio::{Election, LockError};
+use statestore_tokio::{Election, LockError, LockLost};
 use tokio::sync::watch;
 
 use crate::args::{Elect, Output};
@@ -58,13 +58,20 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
         tokio::select! {
-            lost = leadership.lost() => eprintln!("statestore: {lost}"),
+            lost = leadership.lost() => eprintln!("statestore: {}", leadership_lost(&lost)),
             _ = stop.wait_for(|stop| *stop) => {
                 // When it is lost there is nothing to give back.
                 let _ = leadership.resign().await;
                 return Ok(());
             }
         }
+    }
+}
+
+fn leadership_lost(lost: &LockLost) -> String {
+    match lost {
+        LockLost::Lost(reason) => format!("the leadership is lost: {reason}"),
+        other => other.to_string(),
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
     reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
     let mut watch = store.watch(args.key.clone()).await.map_err(failed)?;
-    let mut left = args.count;
+    let (mut left, mut is_known) = (args.count, false);
     while left != Some(0) {
         let event = tokio::select! {
             event = watch.next() => event,
@@ -31,6 +31,10 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => break,
             Some(event) => {
+                if event == WatchEvent::Live && !is_known {
+                    absent(&args)?;
+                }
+                is_known = true;
                 print(&args, &event)?;
                 if matches!(event, WatchEvent::Changed { .. }) {
                     left = left.map(|left| left - 1);
@@ -65,6 +69,14 @@ fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
         WatchEvent::Live => note("live: that is current, changes follow"),
         WatchEvent::Gap => note("gap: changes may be missed from here on"),
         WatchEvent::Ended(_) => Ok(()),
+    }
+}
+
+/// What is so when a watch begins without a value.
+fn absent(args: &Watch) -> Result<(), Failure> {
+    match args.common.output {
+        Output::Json => json_line("absent", &args.key, None, None),
+        Output::Raw => note("absent"),
     }
 }
 

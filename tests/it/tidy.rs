@@ -1,6 +1,7 @@
 //! What the repository's own files must look like. Each rule is a function from text to complaints, and each is shown
 //! a bad text, so that a rule that has gone blind fails too.
 
+mod circles;
 mod layers;
 mod source;
 

@@ -38,8 +38,8 @@ fn a_watch_ends_as_it_is_told(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["watch", "k", "--count", "0"]).is(0, "");
     for signal in ["-INT", "-TERM"] {
-        // A key that has no value is live at once and has no line.
         let watch = here.spawn(&["watch", "k"]);
+        assert_eq!(watch.complaint(), "absent");
         assert!(watch.complaint().starts_with("live"));
         watch.signal(signal);
         watch.end().is(0, "");

@@ -21,6 +21,7 @@ pub struct WatchId(pub(super) u64);
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The store answered.
     Replied {
@@ -217,6 +218,7 @@ pub enum WatchEvent {
 
 /// Why a watch is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WatchEnd {
     /// The application ended it.
     Stopped,

@@ -62,6 +62,7 @@ impl<'a> Principal<'a> {
 
 /// What a request wants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Access {
     /// GET and KEYNOTIFY.
     Read,
@@ -75,6 +76,7 @@ pub type Authorizer = Box<dyn Fn(&Principal<'_>, Access, &[u8]) -> bool + Send +
 
 /// Which dialect a store answers in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DialectPolicy {
     /// Each requester's own: the deployed forms for requests with `__protVer`, the page's for those without.
     #[default]
@@ -94,6 +96,7 @@ impl DialectPolicy {
 
 /// Which writes are handed out as records and hold their answers back until they are persisted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// None.
     #[default]

@@ -23,6 +23,7 @@ impl Handled {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Done: a value read, written or removed, a registration made or ended.
     Applied,
@@ -40,6 +41,7 @@ pub enum Verdict {
 
 /// Why a message was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DropReason {
     /// It is no request, or a retained one.
     NotARequest,

@@ -78,7 +78,7 @@ fn used(file: &File) -> BTreeSet<String> {
 }
 
 /// The first names of a path, or of each path of a braced group.
-fn heads(path: &str) -> Vec<String> {
+pub(super) fn heads(path: &str) -> Vec<String> {
     let name = |text: &str| {
         let text = text.trim_start();
         text.chars()

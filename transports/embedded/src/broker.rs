@@ -22,8 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use crate::access::{Access, Presence, STORE};
-use crate::link::EmbeddedLink;
+use crate::access::{Access, Presence};
 use crate::options::Options;
 use crate::store_route::StoreRoute;
 
@@ -51,7 +50,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// An MQTT 5 broker in this process. Dropping it ends all connections.
 #[derive(Debug)]
 pub struct Broker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// Why a broker does not listen.
@@ -125,18 +124,6 @@ impl Broker {
     pub fn local_addr(&self) -> SocketAddr {
         let addresses = lock(&self.shared.options).addresses.clone();
         addresses.first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
-    }
-
-    /// A link for a store. There is one store; another one takes its place.
-    #[must_use]
-    pub fn store_link(&self) -> EmbeddedLink {
-        EmbeddedLink::new(Arc::clone(&self.shared), STORE)
-    }
-
-    /// A link for a client in this process.
-    #[must_use]
-    pub fn link(&self, client_id: &str) -> EmbeddedLink {
-        EmbeddedLink::new(Arc::clone(&self.shared), client_id)
     }
 
     /// Ends all connections, and listens no more until it is [started](Self::start) again. Retained messages and

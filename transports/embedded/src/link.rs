@@ -12,7 +12,7 @@ use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
 use tracing::debug;
 
 use crate::access::STORE;
-use crate::broker::{Running, Shared};
+use crate::broker::{Broker, Running, Shared};
 use crate::convert::Message;
 use crate::outgoing::dispatch;
 use crate::session::Session;
@@ -41,9 +41,21 @@ struct Connection {
     sending: Option<Sending>,
 }
 
-impl EmbeddedLink {
-    pub(crate) fn new(shared: Arc<Shared>, client_id: &str) -> Self {
-        Self { shared, client_id: client_id.into(), connection: None }
+impl Broker {
+    /// A link for a store. There is one store; another one takes its place.
+    #[must_use]
+    pub fn store_link(&self) -> EmbeddedLink {
+        self.link(STORE)
+    }
+
+    /// A link for a client in this process.
+    #[must_use]
+    pub fn link(&self, client_id: &str) -> EmbeddedLink {
+        EmbeddedLink {
+            shared: Arc::clone(&self.shared),
+            client_id: client_id.into(),
+            connection: None,
+        }
     }
 }
 

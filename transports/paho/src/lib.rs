@@ -26,9 +26,8 @@
 //! # }
 //! ```
 //!
-//! For other time-outs, limits or stores make a [`PahoLink`] and give it to
-//! [`StateStore::builder`](statestore_tokio::StateStore::builder) or
-//! [`StoreService::builder`](statestore_tokio::StoreService::builder). The package `statestore-rumqttc` offers the same
+//! [`connect_with`] takes other time-outs and limits. For another store, or what only Paho has, make a [`PahoLink`] and
+//! give it to [`StateStore::builder`] or [`StoreService::builder`]. The package `statestore-rumqttc` offers the same
 //! in Rust alone, and more of it; this one is for applications that speak Paho already.
 //!
 //! # To build it

@@ -43,7 +43,7 @@
 //!
 //! An ordinary client has two limits as a store. It cannot know who sent a request: whatever a request says of its
 //! sender is a claim, so let the broker's access rules decide who may write to the request topic, and who may read which
-//! replies. And it cannot disconnect another client: offenders are logged and stay connected.
+//! replies. And it cannot disconnect another client: requests that break the rules are dropped and counted.
 //!
 //! # What is bounded by what
 //!

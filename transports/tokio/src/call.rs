@@ -5,14 +5,37 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::{Outcome, Removal, Request, VersionedValue};
+use statestore_proto::client::{IntoBytes, Outcome, Removal, Request, VersionedValue};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Condition, KeyPreview, Operand, Refusal, ServiceError};
 use tracing::{debug_span, field};
 
 use crate::error::Error;
+use crate::fence::Fence;
 use crate::handle::StateStore;
-use crate::lock::Fence;
+
+impl StateStore {
+    /// Reads a value; `None` when there is none.
+    pub fn get(&self, key: impl IntoBytes) -> Call<Option<VersionedValue>> {
+        Call::new(self, Request::get(key), value)
+    }
+
+    /// Stores a value, whatever is stored, and gives its version. The options of the call make it conditional, or let
+    /// the value expire.
+    pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
+        Set::new(self, Request::set(key, value))
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
+        Call::new(self, Request::del(key), was_removed)
+    }
+
+    /// Removes a key if its value is `value`.
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
+        Call::new(self, Request::vdel(key, value), removal)
+    }
+}
 
 /// Reads the answer out of an outcome.
 type Read<R> = fn(Outcome) -> Result<R, Error>;
@@ -188,10 +211,10 @@ pub(crate) fn value(outcome: Outcome) -> Result<Option<VersionedValue>, Error> {
     Ok(outcome.into_value()?)
 }
 
-pub(crate) fn removal(outcome: Outcome) -> Result<Removal, Error> {
+fn removal(outcome: Outcome) -> Result<Removal, Error> {
     Ok(outcome.into_removal()?)
 }
 
-pub(crate) fn was_removed(outcome: Outcome) -> Result<bool, Error> {
+fn was_removed(outcome: Outcome) -> Result<bool, Error> {
     Ok(outcome.into_removal()? == Removal::Removed)
 }

@@ -229,5 +229,6 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Unknown => "unknown",
         Outcome::Cancelled { .. } => "given up",
         Outcome::Malformed(_) => "malformed",
+        _ => "other",
     }
 }

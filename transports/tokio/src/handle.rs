@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use statestore_proto::client::{
-    Client, ClientConfig, ConfigError, IntoBytes, Outcome, Removal, Request, VersionedValue,
-};
-use statestore_proto::hlc::Version;
+use statestore_proto::client::{Client, ClientConfig, ConfigError, Outcome, Request};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Incarnation;
 use tokio::runtime::Handle;
@@ -16,16 +13,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
 use crate::backoff::{Backoff, Pauses};
-use crate::call::{self, Call, Set};
 use crate::client_task::{ClientTask, Op};
 use crate::clock::Clock;
 use crate::drive::Driver;
 use crate::error::Error;
 use crate::link::Link;
-use crate::lock::{Election, LeasedLock};
 use crate::stats::{ClientStats, lock};
 use crate::status::{Status, StatusWatch};
-use crate::watch::Watch;
 
 /// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
 /// the news that a store was started anew.
@@ -167,48 +161,6 @@ impl StateStore {
         &self.shared.client_id
     }
 
-    /// Reads a value; `None` when there is none.
-    pub fn get(&self, key: impl IntoBytes) -> Call<Option<VersionedValue>> {
-        Call::new(self, Request::get(key), call::value)
-    }
-
-    /// Stores a value, whatever is stored, and gives its version. The options of the call make it conditional, or let
-    /// the value expire.
-    pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
-        Set::new(self, Request::set(key, value))
-    }
-
-    /// Removes a key; whether it was there.
-    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
-        Call::new(self, Request::del(key), call::was_removed)
-    }
-
-    /// Removes a key if its value is `value`.
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
-        Call::new(self, Request::vdel(key, value), call::removal)
-    }
-
-    /// Watches a key: its value now, and every change from then on. A key may be watched more than once.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] when the key cannot be watched, [`Error::Closed`].
-    pub async fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
-        let (answer, started) = oneshot::channel();
-        self.ask(Op::Watch { key: key.into_bytes(), answer }).await?;
-        let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
-        Ok(Watch::new(started, self.clone()))
-    }
-
-    /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
-    pub fn lock(&self, key: impl IntoBytes) -> LeasedLock {
-        LeasedLock::new(self, key.into_bytes())
-    }
-
-    /// An election with this key. Nobody stands before [`Election::campaign`].
-    pub fn election(&self, key: impl IntoBytes) -> Election {
-        Election::new(self, key.into_bytes())
-    }
-
     /// Waits until requests go out: connected, and the response topic subscribed by the broker. Whether a store listens
     /// behind that broker, only an answer tells.
     ///
@@ -254,11 +206,11 @@ impl StateStore {
         outcome.map_err(|_| self.closed())?
     }
 
-    async fn ask(&self, ask: Op) -> Result<(), Error> {
+    pub(crate) async fn ask(&self, ask: Op) -> Result<(), Error> {
         self.shared.commands.send(ask).await.map_err(|_| self.closed())
     }
 
-    fn closed(&self) -> Error {
+    pub(crate) fn closed(&self) -> Error {
         Error::Closed(self.shared.status.closed())
     }
 }

@@ -50,6 +50,7 @@ mod clock;
 pub mod diagnostics;
 mod drive;
 mod error;
+mod fence;
 mod handle;
 mod link;
 mod lock;

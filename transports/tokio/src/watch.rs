@@ -6,11 +6,26 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use statestore_proto::client::WatchEvent;
+use statestore_proto::client::{IntoBytes, WatchEvent};
+use tokio::sync::oneshot;
 
 use crate::client_task::Op;
+use crate::error::Error;
 use crate::handle::StateStore;
 use crate::watchers::Started;
+
+impl StateStore {
+    /// Watches a key: its value now, and every change from then on. A key may be watched more than once.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the key cannot be watched, [`Error::Closed`].
+    pub async fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
+        let (answer, started) = oneshot::channel();
+        self.ask(Op::Watch { key: key.into_bytes(), answer }).await?;
+        let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
+        Ok(Watch::new(started, self.clone()))
+    }
+}
 
 /// A stream of what happens to one key.
 ///

@@ -9,12 +9,14 @@ mod update;
 use std::time::Duration;
 
 use bytes::Bytes;
+use statestore_proto::client::IntoBytes;
 use statestore_proto::lock::{Holder, LockConfig, NotAcquired};
 use tokio::sync::{mpsc, watch};
 
 use crate::call::value;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::fence::{End, Fence, LockStatus};
 use crate::handle::StateStore;
 
 pub use election::{Election, Leadership};
@@ -22,10 +24,19 @@ pub use guard::{LockGuard, LockLost};
 pub use holder_watch::HolderWatch;
 pub use update::Update;
 
-pub(crate) use guard::Fence;
-
-use guard::{End, LockStatus};
 use task::LockTask;
+
+impl StateStore {
+    /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
+    pub fn lock(&self, key: impl IntoBytes) -> LeasedLock {
+        LeasedLock::new(self, key.into_bytes())
+    }
+
+    /// An election with this key. Nobody stands before [`Election::campaign`].
+    pub fn election(&self, key: impl IntoBytes) -> Election {
+        Election::new(self, key.into_bytes())
+    }
+}
 
 /// The lease when nothing else is said: short enough to wait for when a holder dies, long enough for renewals over a bad
 /// connection.

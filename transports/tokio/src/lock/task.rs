@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, debug_span, warn};
 
 use super::LeasedLock;
-use super::guard::{End, LockStatus};
 use crate::clock::Clock;
 use crate::error::{Error, StoreClosed};
+use crate::fence::{End, LockStatus};
 use crate::handle::StateStore;
 use crate::watch::Watch;
 
