@@ -65,7 +65,7 @@ fn run(address: &str) -> Result<(), Box<dyn Error>> {
     let Err(refused) = store.ask(Request::set(GUARDED, "by anybody"))?.into_version() else {
         return Err("a write without a token was not refused".into());
     };
-    println!("guarded: {refused}");
+    println!("a write without the token: {refused}");
     store.ask_guarded(Request::del(GUARDED))?.into_removal()?;
     store.release()?;
     println!("released");

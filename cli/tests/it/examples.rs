@@ -21,7 +21,7 @@ const STEPS: [&str; 8] = [
     "changed: good evening",
     "changed: no value any more",
     "locked, token ",
-    "guarded: the store refused: a fencing token is required for this request",
+    "a write without the token: the store refused: a fencing token is required for this request",
     "released",
 ];
 

@@ -16,10 +16,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum ConfigError {
     /// The client id cannot stand in its topics, or the response topic is one that stores refuse.
-    #[error("topic: {0}")]
+    #[error("the client id cannot stand in a topic, or the response topic is refused: {0}")]
     Topic(TopicError),
     /// The client id cannot be the node id of a clock: give another with [`ClientConfig::with_node_id`].
-    #[error("node id: {0}")]
+    #[error("the client id cannot be the node id of a clock: {0}")]
     NodeId(NodeIdError),
 }
 

@@ -52,7 +52,7 @@ fn circle(uses: &Uses) -> Option<Vec<String>> {
                     return Some(way);
                 }
                 if seen.insert(next.clone()) {
-                    ways.push([way.as_slice(), &[next.clone()]].concat());
+                    ways.push([way.as_slice(), std::slice::from_ref(next)].concat());
                 }
             }
         }

@@ -142,6 +142,14 @@ pub fn connect_with(
     build(StateStore::builder()).spawn(PahoLink::for_client(options))
 }
 
+/// The same for code without async: see [`blocking`].
+///
+/// # Errors
+/// [`blocking::SpawnError`] when the client id cannot be one, or there is no thread.
+pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocking::SpawnError> {
+    blocking::StateStore::spawn(PahoLink::for_client(options), |builder| builder)
+}
+
 /// A store with default limits. It connects at once.
 ///
 /// # Panics

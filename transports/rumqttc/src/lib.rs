@@ -126,6 +126,27 @@ pub fn connect_with(
     build(StateStore::builder()).spawn(RumqttcLink::for_client(options))
 }
 
+/// The same for code without async: see [`blocking`].
+///
+/// ```no_run
+/// use statestore_rumqttc::{Options, connect_blocking};
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let store = connect_blocking(Options::new("thermostat-7", "localhost", 1883))?;
+///     store.set("setpoint", "21").wait()?;
+///     let guard = store.wait(store.lock("locks/boiler").acquire())?;
+///     guard.set("boiler", "on").wait()?;
+///     store.wait(guard.release())?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+/// [`blocking::SpawnError`] when the client id cannot be one, or there is no thread.
+pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocking::SpawnError> {
+    blocking::StateStore::spawn(RumqttcLink::for_client(options), |builder| builder)
+}
+
 /// A store with default limits. It connects at once.
 ///
 /// # Panics

@@ -36,6 +36,14 @@ enum End {
 impl<T: Task, L: Link> Driver<T, L> {
     /// Runs until it is stopped, or until the link cannot be mended.
     pub(crate) async fn run(mut self) {
+        self.drive().await;
+        // What has failed stays so.
+        if !matches!(*self.status.borrow(), Status::Failed { .. }) {
+            self.set(Status::Stopped);
+        }
+    }
+
+    async fn drive(&mut self) {
         loop {
             match self.offline().await {
                 Ok(()) => {}

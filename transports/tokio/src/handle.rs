@@ -30,7 +30,7 @@ const COMMANDS_MAX: usize = 256;
 
 /// A state store, as an application sees it. Clones share one connection.
 ///
-/// When the last clone and the last [`Watch`] are gone the connection is closed.
+/// When the last clone and the last [`Watch`](crate::Watch) are gone the connection is closed.
 #[derive(Clone)]
 pub struct StateStore {
     pub(crate) shared: Arc<Shared>,

@@ -161,7 +161,7 @@ impl Options {
     }
 
     /// Encrypts the connection. The host must be the name in the broker's certificate. An adapter that was built without
-    /// its feature `tls` does not connect.
+    /// its feature `tls` does not connect: its [status](crate::Status) is then failed, and requests end as closed.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);

@@ -1,5 +1,7 @@
 //! How a handle or a store stands with its broker.
 
+use std::fmt;
+
 use tokio::sync::watch;
 
 use crate::error::StoreClosed;
@@ -20,6 +22,21 @@ pub enum Status {
         /// Why.
         reason: String,
     },
+    /// Ended, as it was told to.
+    Stopped,
+}
+
+/// In a few words, with the reason where it is known.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Offline { .. } => "offline",
+            Self::Online => "online",
+            Self::Failed { .. } => "failed",
+            Self::Stopped => "stopped",
+        })?;
+        self.reason().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+    }
 }
 
 impl Status {
@@ -28,7 +45,7 @@ impl Status {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Offline { reason } => reason.as_deref(),
-            Self::Online => None,
+            Self::Online | Self::Stopped => None,
             Self::Failed { reason } => Some(reason),
         }
     }
@@ -58,7 +75,7 @@ impl StatusWatch {
 
     /// Waits until it is online.
     pub(crate) async fn online(mut self) -> Result<(), StoreClosed> {
-        let over = |status: &Status| matches!(status, Status::Online | Status::Failed { .. });
+        let over = |status: &Status| !matches!(status, Status::Offline { .. });
         let is_online = self.0.wait_for(over).await.is_ok_and(|status| *status == Status::Online);
         if is_online { Ok(()) } else { Err(self.closed()) }
     }
@@ -67,7 +84,7 @@ impl StatusWatch {
     pub(crate) fn closed(&self) -> StoreClosed {
         let reason = match &*self.0.borrow() {
             Status::Failed { reason } => Some(reason.clone()),
-            Status::Online | Status::Offline { .. } => None,
+            Status::Online | Status::Offline { .. } | Status::Stopped => None,
         };
         StoreClosed { reason }
     }

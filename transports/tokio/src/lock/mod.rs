@@ -122,7 +122,7 @@ impl LeasedLock {
         self
     }
 
-    /// How long the lock stays taken when its holder dies; ten seconds by default.
+    /// How long the lock stays taken when its holder dies; ten seconds by default, a millisecond at least.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self

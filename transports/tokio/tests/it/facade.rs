@@ -26,6 +26,7 @@ async fn a_disconnect_is_heard_of() {
             panic!("{:?}", status.current())
         };
         assert_eq!(status.current().reason(), Some(&*reason));
+        assert_eq!(status.current().to_string(), format!("offline: {reason}"));
     }
     broker.restart();
     while status.changed().await != Some(Status::Online) {}
@@ -33,6 +34,7 @@ async fn a_disconnect_is_heard_of() {
     let mut last = store.status();
     store.shutdown().await;
     while last.changed().await.is_some() {}
+    assert_eq!((last.current(), last.current().to_string()), (Status::Stopped, "stopped".into()));
 }
 
 #[tokio::test(start_paused = true)]
