@@ -224,3 +224,12 @@ fn an_array_says_its_length() {
     assert_eq!(len, Ok(22));
     assert_eq!(&out[..22], b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
 }
+
+#[test]
+fn zero_has_no_sign() {
+    let mut out = [0; 8];
+    for (number, text) in [(0, &b":0\r\n"[..]), (-1, b":-1\r\n"), (1, b":1\r\n")] {
+        let len = Frame::<&[u8]>::Integer(number).encode_into(&mut out).expect("room");
+        assert_eq!(&out[..len], text);
+    }
+}
