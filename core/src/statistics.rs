@@ -1,4 +1,16 @@
 //! Counters as a list, for whoever prints or exports them.
+//!
+//! ```
+//! use statestore_proto::client::{Client, ClientConfig};
+//! use statestore_proto::time::Now;
+//!
+//! let mut client = Client::new(ClientConfig::new("c1", *b"8 random")?);
+//! client.handle_connected(Now::default(), false);
+//! assert_eq!(client.counters().to_string(), "connections 1"); // those that are not zero
+//! let sum: u64 = client.counters().iter().map(|statistic| statistic.value).sum(); // all of them
+//! assert_eq!(sum, 1);
+//! # Ok::<(), statestore_proto::client::ConfigError>(())
+//! ```
 
 use core::fmt;
 

@@ -85,13 +85,13 @@ impl CommandKind {
         matches!(self, Self::Set | Self::Del | Self::VDel)
     }
 
-    const fn verb(self) -> &'static [u8] {
+    const fn verb(self) -> &'static str {
         match self {
-            Self::Get => b"GET",
-            Self::Set => b"SET",
-            Self::Del => b"DEL",
-            Self::VDel => b"VDEL",
-            Self::Watch | Self::Unwatch => b"KEYNOTIFY",
+            Self::Get => "GET",
+            Self::Set => "SET",
+            Self::Del => "DEL",
+            Self::VDel => "VDEL",
+            Self::Watch | Self::Unwatch => "KEYNOTIFY",
         }
     }
 }
@@ -99,14 +99,8 @@ impl CommandKind {
 /// The verb as it is sent, and `KEYNOTIFY STOP`.
 impl fmt::Display for CommandKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Get => "GET",
-            Self::Set => "SET",
-            Self::Del => "DEL",
-            Self::VDel => "VDEL",
-            Self::Watch => "KEYNOTIFY",
-            Self::Unwatch => "KEYNOTIFY STOP",
-        })
+        f.write_str(self.verb())?;
+        if *self == Self::Unwatch { f.write_str(" STOP") } else { Ok(()) }
     }
 }
 
@@ -302,7 +296,7 @@ impl<'a> Decoder<'a> {
             CommandKind::VDel,
             CommandKind::Watch,
         ];
-        kinds.into_iter().find(|kind| self.is(word, kind.verb()))
+        kinds.into_iter().find(|kind| self.is(word, kind.verb().as_bytes()))
     }
 
     /// The options of SET, in any order.

@@ -62,7 +62,7 @@
 //! over the client id, end the handle instead of being tried again.
 //!
 //! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
-//! serves, and the first ends. See [`RumqttcLink::claim`].
+//! serves, and the first ends. See [`RumqttcLink::without_claim`].
 //!
 //! # Features
 //!

@@ -39,9 +39,7 @@ const LOST_CLAIMING_MAX: u8 = 2;
 /// A [`Link`] over rumqttc.
 pub struct RumqttcLink {
     options: Options,
-    is_store: bool,
     manual_acks: bool,
-    claims: bool,
     change: Option<Change>,
     #[cfg(feature = "tls")]
     rustls: Option<Arc<rustls::ClientConfig>>,
@@ -50,7 +48,7 @@ pub struct RumqttcLink {
     connection: Option<Connection>,
     redelivery: Redelivery,
     offenders: Offenders,
-    /// For a store, unless it is not to claim; made with the first connection.
+    /// For a store, unless it is not to claim.
     takeover: Option<Takeover>,
     /// Connections in a row that were lost while they claimed.
     lost_claiming: u8,
@@ -64,9 +62,7 @@ impl RumqttcLink {
     pub fn for_client(options: Options) -> Self {
         Self {
             options,
-            is_store: false,
             manual_acks: false,
-            claims: true,
             change: None,
             #[cfg(feature = "tls")]
             rustls: None,
@@ -81,11 +77,15 @@ impl RumqttcLink {
 
     /// A link for a store: messages are acknowledged after they are answered, and the broker keeps the session for a
     /// while, so that requests without an answer come again after a lost connection. It ends when another store
-    /// [takes over](Self::claim) the client id.
+    /// [takes over](Self::without_claim) the client id.
     #[must_use]
     pub fn for_store(options: Options) -> Self {
-        let link = Self::for_client(options.or_store_defaults());
-        Self { is_store: true, manual_acks: true, ..link }
+        let mut link = Self::for_client(options.or_store_defaults());
+        link.manual_acks = true;
+        if !link.options.retry_after_takeover {
+            link.takeover = Takeover::new(link.options.client_id.clone(), fastrand::u64(..));
+        }
+        link
     }
 
     /// Whether messages are acknowledged when the machine has dealt with them, in order of arrival, rather than when
@@ -103,20 +103,20 @@ impl RumqttcLink {
         self
     }
 
-    /// Whether a store leaves a claim, so that of two with one client id the one that was started last serves and the
-    /// other ends, on every broker. By default it does, unless it is to connect again
-    /// [after a takeover](Options::retry_after_takeover). Clients never do.
+    /// Has a store leave no claim.
     ///
-    /// The claim is a retained message on `clients/{client id}/services/statestore/instance`, which this client must be
-    /// allowed to write and to read. Each connection reads it first, and each store takes a number greater than the one
+    /// By default it leaves one, unless it is to connect again [after a takeover](Options::retry_after_takeover), so that
+    /// of two with one client id the one that was started last serves and the other ends, on every broker. Clients never
+    /// do. The claim is a retained message on `clients/{client id}/services/statestore/instance`, which this client must
+    /// be allowed to write and to read. Each connection reads it first, and each store takes a number greater than the one
     /// it finds; clocks count only when the broker has lost the claim. A store that ends by itself removes it; one that
     /// is left behind does no harm.
     ///
     /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later or,
     /// where the broker closes the connection for it, at the third try.
     #[must_use]
-    pub const fn claim(mut self, claim: bool) -> Self {
-        self.claims = claim;
+    pub fn without_claim(mut self) -> Self {
+        self.takeover = None;
         self
     }
 
@@ -210,13 +210,6 @@ impl Link for RumqttcLink {
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.connection = None;
         self.generation += 1;
-        if self.generation == 1
-            && self.is_store
-            && self.claims
-            && !self.options.retry_after_takeover
-        {
-            self.takeover = Takeover::new(self.options.client_id.clone(), fastrand::u64(..));
-        }
         let mqtt = self.mqtt()?;
         let keep_alive = mqtt.keep_alive();
         let capacity = self.options.queue + CHANNEL_RESERVE;

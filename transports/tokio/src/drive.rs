@@ -39,7 +39,7 @@ impl<T: Task, L: Link> Driver<T, L> {
         self.drive().await;
         // What has failed stays so.
         if !matches!(*self.status.borrow(), Status::Failed { .. }) {
-            self.set(Status::Stopped);
+            tell(&self.status, Status::Stopped);
         }
     }
 
@@ -82,21 +82,12 @@ impl<T: Task, L: Link> Driver<T, L> {
         self.pauses.failed();
         if error.is_transient() {
             warn!(%error, "no connection, trying again");
-            self.set(Status::Offline { reason: Some(error.to_string()) });
+            tell(&self.status, Status::Offline { reason: Some(error.to_string()) });
         } else {
             warn!(%error, "no connection, giving up");
-            self.set(Status::Failed { reason: error.to_string() });
+            tell(&self.status, Status::Failed { reason: error.to_string() });
         }
         !error.is_transient()
-    }
-
-    /// Tells a status, unless it is the one before.
-    fn set(&self, status: Status) {
-        self.status.send_if_modified(|before| {
-            let is_news = *before != status;
-            *before = status;
-            is_news
-        });
     }
 
     /// Serves commands and deadlines while a connection is made.
@@ -138,9 +129,7 @@ impl<T: Task, L: Link> Driver<T, L> {
         loop {
             task.settle(clock.now());
             if task.machine().is_ready() {
-                status.send_if_modified(|status| {
-                    core::mem::replace(status, Status::Online) != Status::Online
-                });
+                tell(status, Status::Online);
             }
             while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
                 if let Err(transmit) = link.try_send(transmit) {
@@ -166,6 +155,15 @@ impl<T: Task, L: Link> Driver<T, L> {
             }
         }
     }
+}
+
+/// Tells a status, unless it is the one before.
+fn tell(status: &watch::Sender<Status>, now: Status) {
+    status.send_if_modified(|before| {
+        let is_news = *before != now;
+        *before = now;
+        is_news
+    });
 }
 
 /// Waits until then; for ever when there is no then.

@@ -42,7 +42,7 @@ pub enum Error {
     /// The connection was lost before the answer came. The write may have been applied, or may still be.
     #[error("the connection was lost before the answer; the request may have been applied")]
     Unknown,
-    /// An answer came that cannot be read. The store did something.
+    /// An answer came that cannot be read, or is none that this command has. A write may have been applied.
     #[error("the answer cannot be read: {0}")]
     Malformed(PeerError),
     /// A SET was applied, and the store did not say which version it gave the value.

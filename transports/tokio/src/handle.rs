@@ -1,4 +1,5 @@
-//! The handle of an application: cloneable, one method for each command.
+//! The handle of an application: how it is made, what it shares, how it ends. What it asks for stands with what that
+//! gives: requests in `call`, watches in `watch`, locks and elections in `lock`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -172,6 +173,18 @@ impl StateStore {
 
     /// How this handle stands with its broker, and what becomes of that: for an application that shows it, or that waits
     /// for a connection to come back.
+    ///
+    /// ```
+    /// use statestore_tokio::{StateStore, Status};
+    ///
+    /// async fn show(store: StateStore) {
+    ///     let mut status = store.status();
+    ///     println!("{}", status.current());
+    ///     while let Some(status) = status.changed().await {
+    ///         println!("{status}"); // as "offline: I/O: Connection refused"
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusWatch {
         self.shared.status.clone()

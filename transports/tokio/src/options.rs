@@ -135,7 +135,7 @@ impl Options {
         self
     }
 
-    /// Packets that wait for the MQTT stack, at most; 256 by default. What comes beyond that stays with the machine.
+    /// Packets that wait for the MQTT stack, at most: 1 to 65,535, 256 by default. What comes beyond that stays with the machine.
     #[must_use]
     pub fn queue(mut self, packets: usize) -> Self {
         self.queue = packets.clamp(1, usize::from(u16::MAX));

@@ -210,7 +210,7 @@ async fn messages_that_nobody_takes_stay_with_the_broker() {
 async fn acknowledgements_wait_for_those_of_earlier_messages() {
     timely(async {
         let broker = Scripted::start().await;
-        let mut link = RumqttcLink::for_store(broker.options("statestore")).claim(false);
+        let mut link = RumqttcLink::for_store(broker.options("statestore")).without_claim();
         let mut peer = idle(&mut link, &broker).await;
         let mut deliveries = Vec::new();
         for id in [3, 1, 2] {

@@ -326,7 +326,7 @@ async fn what_a_store_did_not_answer_its_successor_does() {
     };
     timely(async {
         let options = broker.options("statestore");
-        let mut link = RumqttcLink::for_store(options).claim(false);
+        let mut link = RumqttcLink::for_store(options).without_claim();
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
         store.handle_connected();

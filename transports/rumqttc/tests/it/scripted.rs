@@ -49,7 +49,7 @@ impl Scripted {
     /// A store without claims: nothing is retained here, and scripts are easier to read.
     pub(crate) fn store(&self, change: impl FnOnce(Options) -> Options) -> StoreService {
         let options = change(self.options("statestore"));
-        StoreService::builder().spawn(RumqttcLink::for_store(options).claim(false))
+        StoreService::builder().spawn(RumqttcLink::for_store(options).without_claim())
     }
 
     /// The next connection, after its CONNECT.

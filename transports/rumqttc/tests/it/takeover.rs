@@ -235,7 +235,8 @@ async fn a_claim_is_left_only_where_it_is_wanted() {
             (plain().retry_after_takeover(true), true, false),
             (plain(), true, true),
         ] {
-            let link = RumqttcLink::for_store(options).claim(claim);
+            let link = RumqttcLink::for_store(options);
+            let link = if claim { link } else { link.without_claim() };
             let service = StoreService::builder().spawn(link);
             service.connected().await.expect("it serves");
             assert_eq!(retained(&broker).await.is_some(), claims);
