@@ -239,9 +239,7 @@ fn message(sender: &str, publish: &statestore_proto::mqtt::Publish) -> Message {
         payload: publish.payload,
         response_topic: publish.response_topic,
         correlation_data: publish.correlation_data,
-        content_type: publish.content_type,
         message_expiry: publish.message_expiry,
-        dup: false,
         delivery: None,
         arrived: None,
     }

@@ -19,14 +19,10 @@ pub struct Message {
     pub response_topic: Option<Arc<str>>,
     /// Correlation data.
     pub correlation_data: Option<Correlation>,
-    /// Content type.
-    pub content_type: Option<&'static str>,
     /// Message expiry interval in seconds.
     pub message_expiry: Option<u32>,
     /// User properties in order.
     pub user_properties: Vec<(&'static str, String)>,
-    /// Whether it was delivered before.
-    pub dup: bool,
     /// To be acknowledged with, on a connection that acknowledges itself.
     pub delivery: Option<Delivery>,
     /// When it reached its receiver, which may be busy and take it later.
@@ -44,9 +40,7 @@ impl Message {
             payload: publish.payload,
             response_topic: publish.response_topic,
             correlation_data: publish.correlation_data,
-            content_type: publish.content_type,
             message_expiry: publish.message_expiry,
-            dup: false,
             delivery: None,
             arrived: None,
         }
