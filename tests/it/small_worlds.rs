@@ -36,12 +36,12 @@ fn without_a_cache_a_duplicate_is_answered_otherwise() {
 }
 
 #[test]
-fn an_watcher_knows_what_the_store_has_or_knows_of_the_gap() {
+fn a_watcher_knows_what_the_store_has_or_knows_of_the_gap() {
     explored("watching", explore(|| Watching::new(2, false)), 30_000);
 }
 
 #[test]
-fn an_watcher_that_is_not_registered_again_is_out_of_date() {
+fn a_watcher_that_is_not_registered_again_is_out_of_date() {
     let found = explore(|| Watching::new(1, true)).unwrap_err();
     println!("{found:#?}");
     assert!(found.wrong.contains("but the store has"), "{found:?}");
@@ -65,17 +65,17 @@ fn over_new_stores(name: &str, beginning: Beginning, least: usize) {
 }
 
 #[test]
-fn an_watcher_misses_nothing_over_a_new_store_but_with_a_gap() {
+fn a_watcher_misses_nothing_over_a_new_store_but_with_a_gap() {
     over_new_stores("a store that says which it is", OVER, 1_000);
 }
 
 #[test]
-fn an_watcher_of_silent_stores_misses_nothing_but_with_a_gap() {
+fn a_watcher_of_silent_stores_misses_nothing_but_with_a_gap() {
     over_new_stores("a silent store", Beginning { says: Says::Nothing, ..OVER }, 1_000);
 }
 
 #[test]
-fn an_watcher_that_ignores_the_incarnation_misses_a_change() {
+fn a_watcher_that_ignores_the_incarnation_misses_a_change() {
     for present in [true, false] {
         let beginning = Beginning { says: Says::TheSame, present, ..OVER };
         let found = explore(|| Restarting::new(beginning)).unwrap_err();
@@ -85,7 +85,7 @@ fn an_watcher_that_ignores_the_incarnation_misses_a_change() {
 }
 
 #[test]
-fn an_watcher_that_renews_nothing_is_never_told_of_a_new_store() {
+fn a_watcher_that_renews_nothing_is_never_told_of_a_new_store() {
     for says in [Says::Which, Says::Nothing] {
         let found =
             explore(|| Restarting::new(Beginning { says, renews: false, ..OVER })).unwrap_err();
