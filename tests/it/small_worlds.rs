@@ -1,8 +1,10 @@
 //! Every order of events in small worlds, each with a twin that must fail.
 
+use std::collections::BTreeSet;
+
 use statestore_tests::worlds::{
-    Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Locking, Restarting,
-    Says, Watching, explore, explore_copies,
+    Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, LockPhases, Locking,
+    Restarting, Says, Step, WatchPhases, Watching, documented, explore, explore_copies,
 };
 
 fn explored(name: &str, result: Result<Explored, Counterexample>, least: usize) {
@@ -193,4 +195,44 @@ fn a_lock_that_is_not_removed_is_left_behind() {
 #[test]
 fn contenders_of_one_session_both_hold() {
     caught(Fault::SameSession, TWO, "both");
+}
+
+/// The steps seen are those of the table: all of them, and no other that leads to another phase.
+fn assert_documented(seen: &BTreeSet<Step>, table: &BTreeSet<Step>) {
+    let never: Vec<_> = table.difference(seen).collect();
+    assert!(never.is_empty(), "in the table, and never seen: {never:#?}");
+    let moves = |(from, _, to): &&Step| from != to;
+    let secret: Vec<_> = seen.difference(table).filter(moves).collect();
+    assert!(secret.is_empty(), "seen, and not in the table: {secret:#?}");
+}
+
+#[test]
+fn a_watch_goes_through_the_phases_of_its_table() {
+    let live = [
+        "a connection",
+        "SUBACK",
+        "KEYNOTIFY is answered",
+        "GET is answered",
+        "the time of a renewal",
+        "KEYNOTIFY is answered",
+    ];
+    let replaced = [&live[..4], &["another store answers"], &live[2..4]].concat();
+    let mut stories: Vec<_> = (0..=live.len()).map(|len| &live[..len]).collect();
+    stories.push(&replaced);
+    let mut seen = BTreeSet::new();
+    for (story, says) in stories.iter().flat_map(|story| [(story, true), (story, false)]) {
+        if says || !story.contains(&"another store answers") {
+            let result = explore(|| WatchPhases::new(story, says, 3));
+            seen.extend(result.unwrap_or_else(|found| panic!("{found:#?}")).steps);
+        }
+    }
+    let table = documented(include_str!("../../core/src/client/event.rs"), "pub enum WatchPhase");
+    assert_documented(&seen, &table);
+}
+
+#[test]
+fn a_lock_goes_through_the_states_of_its_table() {
+    let seen = explore_copies(LockPhases::new(6)).unwrap_or_else(|found| panic!("{found:#?}"));
+    let table = documented(include_str!("../../core/src/lock/event.rs"), "pub enum LockState");
+    assert_documented(&seen.steps, &table);
 }
