@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use statestore_rumqttc::{Backoff, Options, StateStore, Tls, connect_with, tls_config};
+use statestore_rumqttc::{
+    Backoff, Options, StateStore, Status, StatusWatch, Tls, connect_with, tls_config,
+};
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
@@ -53,8 +55,21 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &unique_id("cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    connect_with(options, |builder| builder.timeout(common.timeout).backoff(pauses))
-        .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
+    let store = connect_with(options, |builder| builder.timeout(common.timeout).backoff(pauses))
+        .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))?;
+    tokio::spawn(say_if_slow(store.status(), broker.clone()));
+    Ok(store)
+}
+
+/// Says once what it waits for, when there is no connection after a while.
+async fn say_if_slow(mut status: StatusWatch, broker: String) {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    if let Status::Offline { reason } = status.current() {
+        let reason = reason.as_deref().unwrap_or("no answer");
+        eprintln!(
+            "statestore: not connected to {broker} yet ({reason}); trying on for as long as --timeout says"
+        );
+    }
 }
 
 /// A client id that no other run has.

@@ -18,6 +18,9 @@ use crate::serve::interrupted;
 /// The lock was not free in time.
 const NOT_ACQUIRED: u8 = 1;
 
+/// The lock was lost while the command ran, whatever that ended with: as `timeout` has it.
+const LOST: u8 = 124;
+
 /// Part of the lease by which this holder is ahead of the store: what the command has to end in.
 const MARGIN: u32 = 10;
 
@@ -61,7 +64,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     // When it is lost there is nothing to give back.
     let _ = guard.release().await;
     store.shutdown().await;
-    ended.map(exit_code)
+    ended
 }
 
 fn not_acquired(error: LockError, store: &StateStore) -> Failure {
@@ -79,7 +82,7 @@ async fn guarded(
     command: &[String],
     guard: &LockGuard,
     grace: Duration,
-) -> Result<ExitStatus, Failure> {
+) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::bad_input("no command to run"));
     };
@@ -94,10 +97,11 @@ async fn guarded(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::output)?;
     loop {
         tokio::select! {
-            status = child.wait() => return status.map_err(Failure::output),
+            status = child.wait() => return status.map(exit_code).map_err(Failure::output),
             lost = guard.lost() => {
                 eprintln!("statestore: {lost}; ending {program}");
-                return end(&mut child, grace).await;
+                end(&mut child, grace).await?;
+                return Ok(ExitCode::from(LOST));
             }
             _ = terminate.recv() => tell(&child, Signal::TERM),
             // A terminal tells the command too.
@@ -111,13 +115,14 @@ async fn guarded(
 }
 
 /// Asks a command to end, and ends it when it does not.
-async fn end(child: &mut Child, grace: Duration) -> Result<ExitStatus, Failure> {
+async fn end(child: &mut Child, grace: Duration) -> Result<(), Failure> {
     tell(child, Signal::TERM);
-    if let Ok(status) = tokio::time::timeout(grace, child.wait()).await {
-        return status.map_err(Failure::output);
+    let ended = tokio::time::timeout(grace, child.wait()).await;
+    match ended {
+        Ok(status) => status.map(drop),
+        Err(_) => child.kill().await,
     }
-    child.kill().await.map_err(Failure::output)?;
-    child.wait().await.map_err(Failure::output)
+    .map_err(Failure::output)
 }
 
 fn tell(child: &Child, signal: Signal) {

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use bytes::Bytes;
+
 /// Bytes of a key shown before the rest is cut.
 const KEY_PREVIEW: usize = 32;
 
@@ -24,6 +26,16 @@ impl fmt::Debug for Key<'_> {
             }
             _ => write!(f, "\"{}\"", self.0.escape_ascii()),
         }
+    }
+}
+
+/// Bytes that are kept and not shown: their length and nothing of their content.
+#[derive(Clone)]
+pub(crate) struct Hidden(pub(crate) Bytes);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Value(&self.0), f)
     }
 }
 

@@ -77,10 +77,10 @@
 //! |---|---|
 //! | CONNECT | MQTT 5. The client id is that of the machine's configuration. *Clean Start* set, for a client; a store clears it and asks for a Session Expiry Interval, so that requests without an answer come again |
 //! | Receive Maximum | bounds what the broker sends ahead: for a store no more than it may hold, since messages that it has no [room](Machine::wants_messages) for wait in the driver. Go on reading meanwhile: the PUBACKs that make room come behind them |
-//! | Maximum Packet Size | the broker's, from its CONNACK, bounds what may be sent: report a PUBLISH that is larger as [`Published`](Input::Published) with [`PACKET_TOO_LARGE`](crate::mqtt::ReasonCode::PACKET_TOO_LARGE), and do not send it |
+//! | Maximum Packet Size | the broker's, from its CONNACK, bounds what may be sent: report a PUBLISH that is larger as [`Published`](Input::Published) with [`PACKET_TOO_LARGE`](crate::mqtt::ReasonCode::PACKET_TOO_LARGE), and do not send it. A reply has no token: its requester waits in vain, so say that too |
 //! | Room | a connection that had no room and has some again ends the wait, or what the machine has to send waits on; most PUBACKs of a store make room and are told to nobody |
 //! | Lost connection | packets that were polled and not written are dropped with it: [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what was on its way. Nothing of the old connection is told after that: no SUBACK, no PUBACK, no message |
-//! | SUBACK | each [`Subscribe`](crate::mqtt::Transmit::Subscribe) is answered with its token. A client tells a refusal as an [event](crate::client::Event::SubscribeFailed); a store has no events, it only does not become [ready](Machine::is_ready) |
+//! | SUBACK | each [`Subscribe`](crate::mqtt::Transmit::Subscribe) is answered with its token. A client tells a refusal as an [event](crate::client::Event::SubscribeFailed); a store has no events, it only does not become [ready](Machine::is_ready), so whoever reads the SUBACK says why |
 //! | PUBACK | matters for a PUBLISH that has a [token](crate::mqtt::Publish::token); others need not be told |
 //! | Received QoS 1 | a client's are acknowledged at once. A store's carry a [`Delivery`](crate::mqtt::Delivery) and are acknowledged when [`Acknowledge`](crate::mqtt::Transmit::Acknowledge) says so; one of an earlier connection is dropped |
 //! | Time | `now` is read after waiting, right before the call |

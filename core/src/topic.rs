@@ -112,7 +112,7 @@ impl<'a> ResponseTopic<'a> {
         check_name(client_id)?;
         // The other levels are `clients` and six that follow.
         check_levels(client_id, RESPONSE_TOPIC_LEVELS_MAX - 7)?;
-        if RESPONSE_HEAD.len() + client_id.len() + RESPONSE_TAIL.len() > TOPIC_BYTES_MAX {
+        if (Self { client_id }).encoded_len() > TOPIC_BYTES_MAX {
             return Err(TopicError::TooLong);
         }
         // An id that begins like the reserved branch gives a topic that every store refuses.
@@ -134,6 +134,12 @@ impl<'a> ResponseTopic<'a> {
     #[must_use]
     pub const fn client_id(&self) -> &'a str {
         self.client_id
+    }
+
+    /// Length of the topic in bytes.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        RESPONSE_HEAD.len() + self.client_id.len() + RESPONSE_TAIL.len()
     }
 }
 
@@ -228,6 +234,12 @@ impl<'a> NotificationFilter<'a> {
     /// [`TopicError::Empty`], and [`TopicError::TooLong`] when no key of even one byte would fit beside it.
     pub fn new(client_id: &'a str) -> Result<Self, TopicError> {
         NotificationTopic::new(client_id, b"k").map(|_| Self { client_id })
+    }
+
+    /// Length of the filter in bytes.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        RESERVED.len() + 1 + 2 * self.client_id.len() + NOTIFY.len() + 1
     }
 }
 

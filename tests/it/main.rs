@@ -10,6 +10,7 @@ mod contract_store;
 mod corpus;
 mod decide;
 mod exhaustive;
+mod hidden;
 mod killers;
 mod laws;
 mod lock;

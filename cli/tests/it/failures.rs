@@ -47,6 +47,10 @@ fn without_a_broker_it_says_so() {
         command.args(line.split(' ')).args(["--broker", url, "--timeout", "300ms"]);
         run(&mut command).fails(3, &["refused", "--broker"]);
     }
+    // While it tries it says so.
+    let mut command = statestore();
+    command.args(["get", "k", "--broker", url, "--timeout", "1500ms"]);
+    run(&mut command).fails(3, &["not connected to mqtt://127.0.0.1:1 yet", "refused"]);
     // Whoever listens there and never says a word is no broker either.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("mqtt://127.0.0.1:{}", silent.local_addr().expect("its address").port());

@@ -71,6 +71,7 @@ pub use event::{
 pub use request::{IntoBytes, Request};
 
 use crate::deadlines::Deadlines;
+use crate::debug::Hidden;
 use crate::hlc::{FencingToken, Hlc, HybridClock};
 use crate::machine::{Input, Machine};
 use crate::message::{Command, CommandKind, Incarnation, property};
@@ -129,7 +130,7 @@ enum Subscription {
 struct Pending {
     owner: Owner,
     kind: CommandKind,
-    payload: Bytes,
+    payload: Hidden,
     timestamp: Option<Hlc>,
     fencing_token: Option<FencingToken>,
     persist: bool,
@@ -214,7 +215,7 @@ impl Client {
         let id = self.enqueue(Pending {
             owner: Owner::Application,
             kind,
-            payload: request.command.encode().into(),
+            payload: Hidden(request.command.encode().into()),
             timestamp,
             fencing_token: request.fencing_token,
             persist: request.persist && kind == CommandKind::Set,
@@ -451,7 +452,7 @@ impl Client {
         let remaining = whole_millis(pending.deadline.duration_since(self.now.instant));
         Some(Transmit::Publish(Publish {
             topic: Arc::clone(&self.request_topic),
-            payload: pending.payload.clone(),
+            payload: pending.payload.0.clone(),
             response_topic: Some(Arc::clone(&self.config.response_topic)),
             correlation_data: Some(correlation(self.config.nonce, id)),
             content_type: Some(property::CONTENT_TYPE),

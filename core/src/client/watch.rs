@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use super::event::WatchEnd;
+use crate::debug::Hidden;
 use crate::hlc::Version;
 use crate::time::Instant;
 
@@ -19,7 +20,7 @@ pub(super) struct Watch {
     /// What the application was told last; `None` when that is lost.
     told: Option<State>,
     /// The newest state heard of since registering, not told yet.
-    heard: Option<(State, Option<Bytes>)>,
+    heard: Option<(State, Option<Hidden>)>,
     /// Whether something was heard after the read was sent.
     heard_since_read: bool,
     /// Whether an unclosed gap was told; a watch begins with one that needs no telling.
@@ -154,7 +155,7 @@ impl Watch {
             Phase::Registering | Phase::Reading
                 if self.heard.as_ref().is_none_or(|(heard, _)| state.follows(heard)) =>
             {
-                self.heard = Some((state, value));
+                self.heard = Some((state, value.map(Hidden)));
                 self.heard_since_read = true;
                 Ok(None)
             }
@@ -175,7 +176,7 @@ impl Watch {
             (read, None) => (read, value),
             (read @ State::Present(_), Some((heard, heard_value))) => {
                 if heard.follows(&read) {
-                    (heard, heard_value)
+                    (heard, heard_value.map(|value| value.0))
                 } else {
                     (read, value)
                 }

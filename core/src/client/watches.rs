@@ -11,6 +11,7 @@ use super::{
     Client, Event, IntoBytes, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer,
     WatchEnd, WatchEvent, WatchId, WatchPhase, watch_command,
 };
+use crate::debug::Hidden;
 use crate::message::{Command, CommandKind, Reply};
 use crate::time::Now;
 
@@ -340,7 +341,7 @@ impl Client {
         let request = self.enqueue(Pending {
             owner: Owner::Watch(id),
             kind: command.kind(),
-            payload: command.encode().into(),
+            payload: Hidden(command.encode().into()),
             timestamp,
             fencing_token: None,
             persist: false,

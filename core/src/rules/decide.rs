@@ -1,5 +1,8 @@
 //! Steps 4 to 6: fence, condition, quota, and what is then to be done.
 
+use core::fmt;
+
+use crate::debug;
 use crate::hlc::FencingTokenRef;
 use crate::message::{Command, Condition, Refusal, Reply};
 
@@ -15,12 +18,19 @@ pub struct State<'a> {
 }
 
 /// A stored entry, as far as the rules look at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The value.
     pub value: &'a [u8],
     /// The fencing token of the last SET that carried one.
     pub fence: Option<FencingTokenRef<'a>>,
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = debug::Value(self.value);
+        f.debug_struct("Entry").field("value", &value).field("fence", &self.fence).finish()
+    }
 }
 
 /// What a command does and what its requester is told.

@@ -14,7 +14,9 @@
 //!
 //! [`decide`] takes steps 4 to 6 and says what step 7 is to do. A request refused at any step changes nothing: no
 //! value, token, expiry, registration or clock. Anyone with a compare-and-swap engine can run a store with these: look
-//! up, decide, swap, retry.
+//! up, decide, swap, retry. Where several front ends share an engine, each has a clock of its own: it
+//! [advances past](crate::hlc::HybridClock::advance_past) the version stored before it issues the next one, and a deleted
+//! key leaves its version behind, or the next value of the key might get a version that is not greater.
 
 mod decide;
 mod stamps;

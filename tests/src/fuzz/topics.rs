@@ -80,7 +80,7 @@ fn check_built(client_id: &str, key: &[u8]) {
     let response = ResponseTopic::new(client_id);
     assert_eq!(response.is_ok(), !client_id.is_empty() && may_answer_to(&text), "{response:?}");
     if let Ok(response) = response {
-        assert_eq!(response.to_string(), text);
+        assert_eq!((response.to_string(), response.encoded_len()), (text.clone(), text.len()));
         assert_eq!(ResponseTopic::parse(&text), Some(response));
         assert_eq!(check_response(&text), Ok(()));
     }
@@ -92,6 +92,7 @@ fn check_built(client_id: &str, key: &[u8]) {
     assert_eq!(filter.is_ok(), !client_id.is_empty() && room > 0);
     if let Ok(filter) = filter {
         assert_eq!(filter.to_string(), format!("{head}+"));
+        assert_eq!(filter.encoded_len(), head.len() + 1);
     }
 
     let notification = NotificationTopic::new(client_id, key);

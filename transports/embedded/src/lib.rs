@@ -125,6 +125,7 @@ impl Local {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
+    #[track_caller]
     pub fn connect(&self, client_id: &str) -> Result<StateStore, ConfigError> {
         StateStore::builder().spawn(self.broker.link(client_id))
     }

@@ -1,5 +1,6 @@
 //! A PUBLISH at rest in the broker.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish};
 use statestore_proto::time::Instant;
 
 /// A PUBLISH as it travels: its properties are text by now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     /// The client id that published it; the broker knows.
     pub sender: Arc<str>,
@@ -27,6 +28,18 @@ pub struct Message {
     pub delivery: Option<Delivery>,
     /// When it reached its receiver, which may be busy and take it later.
     pub arrived: Option<Instant>,
+}
+
+/// Without its payload, which may hold a value.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("sender", &self.sender)
+            .field("topic", &self.topic)
+            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("user_properties", &self.user_properties)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Message {

@@ -124,6 +124,7 @@ pub use tls::tls_config;
 ///
 /// # Panics
 /// Outside of a tokio runtime; see [`connect_with`].
+#[track_caller]
 pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
     connect_with(options, |builder| builder)
 }
@@ -135,6 +136,7 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
 ///
 /// # Panics
 /// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+#[track_caller]
 pub fn connect_with(
     options: Options,
     build: impl FnOnce(Builder) -> Builder,
@@ -155,6 +157,7 @@ pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocki
 /// # Panics
 /// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
 #[must_use]
+#[track_caller]
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(PahoLink::for_store(options))
 }

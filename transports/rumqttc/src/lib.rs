@@ -97,6 +97,7 @@ pub use tls::{TlsError, tls_config};
 ///
 /// # Panics
 /// Outside of a tokio runtime; see [`connect_with`].
+#[track_caller]
 pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
     connect_with(options, |builder| builder)
 }
@@ -119,6 +120,7 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
 ///
 /// # Panics
 /// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+#[track_caller]
 pub fn connect_with(
     options: Options,
     build: impl FnOnce(Builder) -> Builder,
@@ -152,6 +154,7 @@ pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocki
 /// # Panics
 /// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
 #[must_use]
+#[track_caller]
 pub fn serve(options: Options) -> StoreService {
     StoreService::builder().spawn(RumqttcLink::for_store(options))
 }

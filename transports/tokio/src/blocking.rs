@@ -41,6 +41,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::call::{Call, Set};
+use crate::drive::GOODBYE_MAX;
 use crate::error::Error;
 use crate::handle::Builder;
 use crate::link::Link;
@@ -90,7 +91,14 @@ impl StateStore {
         let handle = runtime.handle().clone();
         let store = build(crate::StateStore::builder()).runtime(handle.clone()).spawn(link)?;
         let (alive, ended) = oneshot::channel();
-        let run = move || _ = runtime.block_on(ended);
+        let status = store.status();
+        let run = move || {
+            runtime.block_on(async {
+                let _ = ended.await;
+                // Locks are given back by tasks of this runtime, and a goodbye is said.
+                let _ = tokio::time::timeout(2 * GOODBYE_MAX, status.ended()).await;
+            });
+        };
         std::thread::Builder::new().name("statestore".into()).spawn(run)?;
         Ok(Self { store, background: Arc::new(Background { runtime: handle, _alive: alive }) })
     }
@@ -99,6 +107,7 @@ impl StateStore {
     ///
     /// # Panics
     /// In async code, which must not wait; use the [async handle](Self::as_async) there.
+    #[track_caller]
     pub fn wait<F: IntoFuture>(&self, what: F) -> F::Output {
         self.background.runtime.block_on(what.into_future())
     }

@@ -66,13 +66,15 @@ impl<R> Call<R> {
         self.map(|request| request.fencing_token(token))
     }
 
-    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking).
+    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking). The handle's runtime
+    /// must run meanwhile: a current-thread runtime that nobody drives answers nothing, not even a time-out.
     ///
     /// # Errors
     /// As when it is awaited.
     ///
     /// # Panics
     /// In async code, which must not wait.
+    #[track_caller]
     pub fn wait(self) -> Result<R, Error> {
         let runtime = self.store.shared.runtime.clone();
         runtime.block_on(self.send())
@@ -140,6 +142,16 @@ impl Set<Version> {
     }
 
     /// Only if the key does not exist or has the value `other`. Other stores may not know this form.
+    ///
+    /// ```
+    /// use statestore_tokio::{Error, Operand, StateStore};
+    ///
+    /// async fn hand_over(store: &StateStore) -> Result<bool, Error> {
+    ///     let old = Operand::new("holder-1".into()).expect("no word of SET");
+    ///     let version = store.set("owner", "holder-2").if_absent_or_equal_to(old).await?;
+    ///     Ok(version.is_some())
+    /// }
+    /// ```
     pub fn if_absent_or_equal_to(self, other: Operand<Bytes>) -> Set<Option<Version>> {
         self.on(Condition::IfAbsentOrEqualTo(other))
     }
@@ -163,13 +175,15 @@ impl<R> Set<R> {
         Self(self.0.fencing_token(token))
     }
 
-    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking).
+    /// Sends it and waits for the answer, in code that is not async; see [`blocking`](crate::blocking). The handle's runtime
+    /// must run meanwhile: a current-thread runtime that nobody drives answers nothing, not even a time-out.
     ///
     /// # Errors
     /// As when it is awaited.
     ///
     /// # Panics
     /// In async code, which must not wait.
+    #[track_caller]
     pub fn wait(self) -> Result<R, Error> {
         self.0.wait()
     }

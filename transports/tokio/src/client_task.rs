@@ -14,7 +14,7 @@ use tracing::{Span, debug, warn};
 use crate::diagnostics::nagle::{Latency, REMEDY};
 use crate::error::Error;
 use crate::stats::{ClientStats, lock};
-use crate::task::Task;
+use crate::task::{Task, subscription_refused};
 use crate::watchers::{Started, WatcherId, Watchers};
 
 /// What handles ask of the drive loop.
@@ -62,6 +62,8 @@ pub(crate) struct ClientTask {
     /// Tells locks when another store has taken the place of the one before, and which.
     replaced: watch::Sender<Option<Incarnation>>,
     stats: Arc<Mutex<ClientStats>>,
+    /// Why no answer can arrive on this connection.
+    refused: Option<String>,
 }
 
 impl ClientTask {
@@ -80,6 +82,7 @@ impl ClientTask {
             latency: Latency::default(),
             replaced,
             stats,
+            refused: None,
         }
     }
 
@@ -183,6 +186,10 @@ impl Task for ClientTask {
         self.client.has_room()
     }
 
+    fn refused(&mut self) -> Option<String> {
+        self.refused.take()
+    }
+
     fn settle(&mut self, now: Now) {
         while let Some(event) = self.client.poll_event() {
             match event {
@@ -197,7 +204,10 @@ impl Task for ClientTask {
                     self.replaced.send_replace(incarnation);
                 }
                 Event::SubscribeFailed { filter, reason } => {
-                    warn!(%filter, %reason, "subscription refused")
+                    warn!(%filter, %reason, "subscription refused");
+                    if *filter == **self.client.response_topic() {
+                        self.refused = Some(subscription_refused(&filter, reason));
+                    }
                 }
                 Event::ClockDrift(drift) => warn!(%drift, "the store's clock is ahead"),
                 other => debug!(?other, "event"),

@@ -13,8 +13,8 @@ use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
 use crate::status::Status;
 use crate::task::Task;
 
-/// How long a link that has no room may hold up the end.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// How long a link that has no room, or a store that does not answer, may hold up the end.
+pub(crate) const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
 /// Everything that the loop needs.
 pub(crate) struct Driver<T: Task, L: Link> {
@@ -36,14 +36,6 @@ enum End {
 impl<T: Task, L: Link> Driver<T, L> {
     /// Runs until it is stopped, or until the link cannot be mended.
     pub(crate) async fn run(mut self) {
-        self.drive().await;
-        // What has failed stays so.
-        if !matches!(*self.status.borrow(), Status::Failed { .. }) {
-            tell(&self.status, Status::Stopped);
-        }
-    }
-
-    async fn drive(&mut self) {
         loop {
             match self.offline().await {
                 Ok(()) => {}
@@ -128,6 +120,9 @@ impl<T: Task, L: Link> Driver<T, L> {
         let goodbye = || Some(tokio::time::Instant::now() + GOODBYE_MAX);
         loop {
             task.settle(clock.now());
+            if let Some(reason) = task.refused() {
+                return End::Failed(LinkError::transient(reason));
+            }
             if task.machine().is_ready() {
                 tell(status, Status::Online);
             }
@@ -153,6 +148,16 @@ impl<T: Task, L: Link> Driver<T, L> {
                 _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = goodbye(),
                 () = late(stopping) => return End::Stopped,
             }
+        }
+    }
+}
+
+/// However it ends, also with its runtime: who follows the status is told.
+impl<T: Task, L: Link> Drop for Driver<T, L> {
+    fn drop(&mut self) {
+        // What has failed stays so.
+        if !matches!(*self.status.borrow(), Status::Failed { .. }) {
+            tell(&self.status, Status::Stopped);
         }
     }
 }

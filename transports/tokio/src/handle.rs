@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::drive::Driver;
 use crate::error::Error;
 use crate::link::Link;
+use crate::releases::Releases;
 use crate::stats::{ClientStats, lock};
 use crate::status::{Status, StatusWatch};
 
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     stop: watch::Sender<bool>,
     status: StatusWatch,
     replaced: watch::Receiver<Option<Incarnation>>,
+    /// The locks that are being given back.
+    pub(crate) releases: Releases,
     last_key: AtomicU64,
     client_id: Arc<str>,
     stats: Arc<Mutex<ClientStats>>,
@@ -107,6 +110,7 @@ impl Builder {
     ///
     /// # Panics
     /// When there is no [`runtime`](Self::runtime): called outside of one, and without having been given one.
+    #[track_caller]
     pub fn spawn(self, link: impl Link) -> Result<StateStore, ConfigError> {
         let mut rng = fastrand::Rng::new();
         let config = ClientConfig::new(link.client_id(), rng.u64(..).to_be_bytes())?;
@@ -127,7 +131,10 @@ impl Builder {
             pauses: Pauses::new(self.backoff, rng),
             clock: Clock::new(),
         };
-        let runtime = self.runtime.unwrap_or_else(Handle::current);
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Handle::current(),
+        };
         // It ends when it is told to, or when the last handle is gone.
         drop(runtime.spawn(driver.run()));
         let shared = Shared {
@@ -136,6 +143,7 @@ impl Builder {
             status: StatusWatch::new(status_of),
             stats,
             replaced: replaced_by,
+            releases: Releases::default(),
             last_key: AtomicU64::new(0),
             client_id,
             runtime,
@@ -196,8 +204,10 @@ impl StateStore {
         *lock(&self.shared.stats)
     }
 
-    /// Ends the connection; requests without an answer fail. Returns when the drive loop has ended.
+    /// Ends the connection; requests without an answer fail. Locks whose guards were dropped are given back first, as far
+    /// as the store answers within a second. Returns when the drive loop has ended.
     pub async fn shutdown(self) {
+        self.shared.releases.done().await;
         let _ = self.shared.stop.send(true);
         self.shared.commands.closed().await;
     }

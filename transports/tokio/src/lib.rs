@@ -55,6 +55,7 @@ mod handle;
 mod link;
 mod lock;
 mod options;
+mod releases;
 mod service;
 mod stats;
 mod status;

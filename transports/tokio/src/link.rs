@@ -8,7 +8,7 @@ use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken,
 /// One MQTT 5 connection after the other, to one broker.
 ///
 /// A link sends and receives; it decides nothing. The drive loop calls [`connect`](Self::connect), then
-/// [`offer`](Self::try_send) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
+/// [`try_send`](Self::try_send) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
 /// again. Nothing of a lost connection may be reported after the next `connect`.
 pub trait Link: Send + 'static {
     /// A received PUBLISH in whatever form the stack has it.

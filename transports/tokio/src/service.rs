@@ -8,6 +8,7 @@ use statestore_proto::message::KeyPreview;
 use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{Handled, Principal, Store, StoreConfig};
 use statestore_proto::time::Now;
+use statestore_proto::topic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -20,7 +21,7 @@ use crate::error::StoreClosed;
 use crate::link::Link;
 use crate::stats::{StoreStats, lock};
 use crate::status::{Status, StatusWatch};
-use crate::task::Task;
+use crate::task::{Task, subscription_refused};
 
 /// A running store. Dropping it stops the store.
 #[derive(Debug)]
@@ -84,6 +85,7 @@ impl ServiceBuilder {
     ///
     /// # Panics
     /// When there is no [`runtime`](Self::runtime): called outside of one, and without having been given one.
+    #[track_caller]
     pub fn spawn(self, link: impl Link) -> StoreService {
         let (commands, receiver) = mpsc::channel(1);
         let (stop, stopped) = watch::channel(false);
@@ -96,7 +98,7 @@ impl ServiceBuilder {
         };
         let store = Store::new(config);
         let driver = Driver {
-            task: StoreTask { store, stats: Arc::clone(&stats), is_news: false },
+            task: StoreTask { store, stats: Arc::clone(&stats), is_news: false, refused: None },
             link,
             commands: receiver,
             stop: stopped,
@@ -104,7 +106,11 @@ impl ServiceBuilder {
             pauses: Pauses::new(self.backoff, rng),
             clock: Clock::new(),
         };
-        let task = self.runtime.unwrap_or_else(Handle::current).spawn(driver.run());
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Handle::current(),
+        };
+        let task = runtime.spawn(driver.run());
         let status = StatusWatch::new(status_of);
         StoreService { stop, status, stats, task, _commands: commands }
     }
@@ -163,6 +169,8 @@ struct StoreTask {
     stats: Arc<Mutex<StoreStats>>,
     /// Whether they may have moved since they were put there.
     is_news: bool,
+    /// Why no request can arrive on this connection.
+    refused: Option<String>,
 }
 
 impl StoreTask {
@@ -196,7 +204,7 @@ impl Task for StoreTask {
         if let Input::Subscribed(_, reason) = input
             && reason.is_error()
         {
-            tracing::error!(%reason, "the broker refused the subscription to requests");
+            self.refused = Some(subscription_refused(topic::REQUEST, reason));
         }
         self.is_news = true;
     }
@@ -207,6 +215,10 @@ impl Task for StoreTask {
 
     fn wants_ops(&self) -> bool {
         true
+    }
+
+    fn refused(&mut self) -> Option<String> {
+        self.refused.take()
     }
 
     fn settle(&mut self, _: Now) {

@@ -73,6 +73,11 @@ impl StatusWatch {
         Some(self.0.borrow_and_update().clone())
     }
 
+    /// Waits until nothing follows.
+    pub(crate) async fn ended(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
     /// Waits until it is online.
     pub(crate) async fn online(mut self) -> Result<(), StoreClosed> {
         let over = |status: &Status| !matches!(status, Status::Offline { .. });

@@ -1,6 +1,7 @@
 //! What the drive loop drives: a machine with those who wait for it, or a store with what is told of it.
 
 use statestore_proto::machine::{Input, Machine};
+use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::time::Now;
 
 /// A state machine and what its outputs lead to.
@@ -20,6 +21,14 @@ pub(crate) trait Task: Send + 'static {
     /// Whether there is room for another operation; otherwise it stays with the handle.
     fn wants_ops(&self) -> bool;
 
+    /// Why this connection is of no use though it stands, if so: once.
+    fn refused(&mut self) -> Option<String>;
+
     /// Passes on whatever the machine has to tell.
     fn settle(&mut self, now: Now);
+}
+
+/// What is said of a SUBACK without which nothing works.
+pub(crate) fn subscription_refused(filter: &str, reason: ReasonCode) -> String {
+    format!("the broker refused the subscription to {filter}: {reason}")
 }

@@ -12,6 +12,7 @@ use crate::call::{Call, Set};
 use crate::error::StoreClosed;
 use crate::fence::{End, Fence};
 use crate::handle::StateStore;
+use crate::releases::Release;
 
 /// Why a guard holds its lock no longer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,11 +35,15 @@ pub enum LockLost {
 pub struct LockGuard {
     store: StateStore,
     fence: Fence,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Option<Release>>,
 }
 
 impl LockGuard {
-    pub(crate) const fn new(store: StateStore, fence: Fence, stop: watch::Sender<bool>) -> Self {
+    pub(crate) const fn new(
+        store: StateStore,
+        fence: Fence,
+        stop: watch::Sender<Option<Release>>,
+    ) -> Self {
         Self { store, fence, stop }
     }
 
@@ -94,7 +99,7 @@ impl LockGuard {
     /// # Errors
     /// [`LockLost`] when there was nothing left to give back.
     pub async fn release(self) -> Result<bool, LockLost> {
-        let _ = self.stop.send(true);
+        self.stop();
         match self.fence.ended().await {
             End::Released { confirmed } => Ok(confirmed),
             End::Lost(loss) => Err(LockLost::Lost(loss)),
@@ -102,11 +107,15 @@ impl LockGuard {
             End::GaveUp(_) => Ok(false),
         }
     }
+
+    fn stop(&self) {
+        let _ = self.stop.send(Some(self.store.shared.releases.begin()));
+    }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let _ = self.stop.send(true);
+        self.stop();
     }
 }
 

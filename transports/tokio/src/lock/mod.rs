@@ -192,7 +192,7 @@ impl LeasedLock {
     }
 
     async fn begin(&self, once: bool) -> Result<LockGuard, LockError> {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(None);
         let (status, status_of) = watch::channel(LockStatus::Waiting);
         let (fenced_out, fencings) = mpsc::channel(1);
         let clock = Clock::new();

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::error::{Error, StoreClosed};
 use crate::fence::{End, LockStatus};
 use crate::handle::StateStore;
+use crate::releases::Release;
 use crate::watch::Watch;
 
 type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -72,7 +73,7 @@ impl LockTask {
         mut self,
         status: watch::Sender<LockStatus>,
         mut fenced_out: mpsc::Receiver<FencingToken>,
-        mut stop: watch::Receiver<bool>,
+        mut stop: watch::Receiver<Option<Release>>,
     ) {
         let mut stopping = false;
         loop {
@@ -87,7 +88,7 @@ impl LockTask {
                 Some(token) = fenced_out.recv() => News::FencedOut(token),
                 Ok(()) = self.replacements.changed() => News::Replaced,
                 // A guard that is gone has said so, or its runtime ends.
-                _ = stop.wait_for(|stop| *stop), if !stopping => News::Stop,
+                _ = stop.wait_for(Option::is_some), if !stopping => News::Stop,
                 () = self.clock.sleep_until(self.lock.poll_timeout()) => News::Time,
             };
             stopping |= matches!(news, News::Stop);

@@ -1,0 +1,131 @@
+//! No value gets into `Debug` output, of whatever holds one.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use statestore_loopback::{ClientIndex, Clock, Faults, Message, Traced, World};
+use statestore_proto::client::{Client, ClientConfig, Request};
+use statestore_proto::hlc::FencingToken;
+use statestore_proto::machine::Input;
+use statestore_proto::message::{Command, Condition, Notification, Operand, Reply};
+use statestore_proto::mqtt::{Incoming, Transmit};
+use statestore_proto::resp::Frame;
+use statestore_proto::rules::{Entry, State, decide};
+use statestore_proto::store::{Durability, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::ask::Ask;
+use statestore_tests::machine_ops::{ClientOp, ClientRig};
+
+const VALUE: &str = "hunter2-hunter2";
+
+#[track_caller]
+fn assert_hidden(what: &dyn Debug) {
+    let (short, long) = (format!("{what:?}"), format!("{what:#?}"));
+    let digits = format!("{:?}", VALUE.as_bytes()).replace(['[', ']'], "");
+    for text in [short, long] {
+        assert!(!text.contains("hunter2") && !text.contains(&digits), "{text}");
+    }
+}
+
+const fn now() -> Now {
+    Now::new(Instant::from_millis(1_000), UnixTime::from_millis(1_696_374_425_000))
+}
+
+fn set() -> Command<&'static [u8]> {
+    let (key, value) = (b"k".as_slice(), VALUE.as_bytes());
+    Command::Set { key, value, condition: Condition::Always, expiry: None }
+}
+
+#[test]
+fn messages_and_rules() {
+    let operand = Operand::new(VALUE.as_bytes()).expect("no word of SET");
+    assert_hidden(&operand);
+    assert_hidden(&Condition::IfAbsentOrEqualTo(operand));
+    assert_hidden(&set());
+    assert_hidden(&Request::set("k", VALUE));
+    assert_hidden(&Reply::Value(VALUE.as_bytes()));
+    assert_hidden(&Frame::Blob(VALUE.as_bytes()));
+    assert_hidden(&Notification::Set(VALUE.as_bytes()));
+    let entry = Some(Entry { value: VALUE.as_bytes(), fence: None });
+    let state = State { entry, watched: false, full: false };
+    assert_hidden(&state);
+    assert_hidden(&decide(state, &Command::Get { key: b"k".as_slice() }, None));
+    let payload = Bytes::from(set().encode());
+    let incoming = Incoming::new("topic", &payload);
+    assert_hidden(&incoming);
+    assert_hidden(&Input::Message(&incoming));
+}
+
+#[test]
+fn a_client_and_what_it_sends() {
+    let mut client = Client::new(ClientConfig::new("c", [0; 8]).expect("a plain name"));
+    client.submit(now(), Request::set("k", VALUE)).expect("room");
+    client.handle_connected(now(), false);
+    assert_hidden(&client);
+    while let Some(transmit) = client.poll_transmit() {
+        if let Transmit::Subscribe { token, .. } = transmit {
+            client.handle_subscribed(
+                now(),
+                token,
+                statestore_proto::mqtt::ReasonCode::GRANTED_QOS_1,
+            );
+        }
+        assert_hidden(&transmit);
+        assert_hidden(&client);
+    }
+}
+
+#[test]
+fn a_client_that_was_told() {
+    // With a store, and one more writer; every state on the way.
+    let mut rig = ClientRig::new(1);
+    let steps = [ClientOp::Connect, ClientOp::Watch]
+        .into_iter()
+        .chain([ClientOp::PollPackets, ClientOp::Up, ClientOp::Write, ClientOp::Down].repeat(6));
+    for op in steps {
+        // The value that is written is one byte, 213.
+        rig.apply((op, [3, 213, 1, 0, 0]));
+        let text = format!("{:?}", rig.client);
+        assert!(!text.contains("\\xd5") && !text.contains("213"), "{text}");
+    }
+}
+
+#[test]
+fn a_store_and_its_records() {
+    let config = StoreConfig::new(0).durability(Durability::All);
+    let mut store = Store::new(config);
+    let handled = Ask::new("c", 1, &set()).hand_to(now(), &mut store);
+    assert_hidden(&handled);
+    let batch = store.poll_records().expect("a record");
+    assert_hidden(&batch);
+    store.handle_persisted(batch.id);
+    Ask::new("c", 2, &Command::Get { key: b"k".as_slice() }).hand_to(now(), &mut store);
+    assert_hidden(&store);
+    while let Some(transmit) = store.poll_transmit() {
+        assert_hidden(&transmit);
+    }
+    let stored = store.get(now(), b"k").expect("it was just set");
+    assert_eq!(stored.value, VALUE.as_bytes());
+    assert_hidden(&stored);
+    assert_hidden(&stored.to_record(now()));
+}
+
+#[test]
+fn a_world_in_simulated_time() {
+    let mut world = World::new(1, Faults::default(), StoreConfig::new(1));
+    world.set_tracing(true);
+    let client: ClientIndex = world.add_client("c", Clock::default()).expect("the first");
+    world.run_for(core::time::Duration::from_secs(1));
+    let (machine, at) = world.client(client).expect("it is there");
+    machine.submit(at, Request::set("k", VALUE)).expect("room");
+    world.run_for(core::time::Duration::from_secs(1));
+    let mut seen = 0;
+    for traced in world.take_trace() {
+        seen += usize::from(matches!(&traced, Traced::Message(Message { .. })));
+        assert_hidden(&traced);
+    }
+    assert!(seen > 0, "nothing was traced");
+    assert_hidden(&world);
+    let token: Option<FencingToken> = None;
+    assert_hidden(&token);
+}
