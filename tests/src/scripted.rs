@@ -1,0 +1,200 @@
+//! A broker that does what a test says, byte by byte. What goes wrong with it is a panic.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, PingReq, Publish, PublishProperties};
+use statestore_tokio::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::packets;
+
+/// Where connections arrive.
+#[derive(Debug)]
+pub struct Scripted {
+    listener: TcpListener,
+}
+
+/// One connection, seen from the broker.
+#[derive(Debug)]
+pub struct Peer {
+    stream: TcpStream,
+    unread: BytesMut,
+    /// The CONNECT that it began with.
+    pub connect: Packet,
+}
+
+/// What a CONNACK says beside success.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Welcome {
+    /// Whether there is a session from before.
+    pub session_present: bool,
+    /// How many messages may be in flight.
+    pub receive_maximum: Option<u16>,
+    /// The largest packet, in bytes.
+    pub max_packet_size: Option<u32>,
+    /// Seconds, instead of those of the CONNECT.
+    pub keep_alive: Option<u16>,
+    /// Whether messages are retained: 0 or 1.
+    pub retain_available: Option<u8>,
+}
+
+impl Scripted {
+    /// On a free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        Self { listener }
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().expect("its address").port()
+    }
+
+    /// Options for a client of it.
+    #[must_use]
+    pub fn options(&self, client_id: &str) -> Options {
+        Options::new(client_id, "127.0.0.1", self.port())
+    }
+
+    /// The next connection, after its CONNECT.
+    pub async fn accept(&self) -> Peer {
+        let (stream, _) = self.listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        let connect = Packet::PingReq(PingReq);
+        let mut peer = Peer { stream, unread: BytesMut::new(), connect };
+        peer.connect = peer.read().await.expect("a CONNECT");
+        assert!(matches!(peer.connect, Packet::Connect(..)), "{:?}", peer.connect);
+        peer
+    }
+
+    /// The next connection, welcomed.
+    pub async fn welcome(&self, welcome: Welcome) -> Peer {
+        let mut peer = self.accept().await;
+        peer.send(&welcome.bytes()).await;
+        peer
+    }
+
+    /// Whether nobody connects for a while.
+    pub async fn is_left_alone(&self, duration: Duration) -> bool {
+        tokio::time::timeout(duration, self.listener.accept()).await.is_err()
+    }
+}
+
+impl Welcome {
+    fn bytes(self) -> Vec<u8> {
+        let mut properties = Vec::new();
+        if let Some(value) = self.receive_maximum {
+            properties.push(0x21);
+            properties.extend(value.to_be_bytes());
+        }
+        if let Some(value) = self.max_packet_size {
+            properties.push(0x27);
+            properties.extend(value.to_be_bytes());
+        }
+        if let Some(value) = self.keep_alive {
+            properties.push(0x13);
+            properties.extend(value.to_be_bytes());
+        }
+        if let Some(value) = self.retain_available {
+            properties.extend([0x25, value]);
+        }
+        let len = u8::try_from(properties.len()).expect("few properties");
+        let mut bytes = vec![0x20, len + 3, u8::from(self.session_present), 0, len];
+        bytes.extend(properties);
+        bytes
+    }
+}
+
+impl Peer {
+    /// Sends these bytes.
+    pub async fn send(&mut self, bytes: &[u8]) {
+        // What the other side does not read any more is its own business.
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    /// The next packet; `None` when the other side has closed the connection.
+    pub async fn read(&mut self) -> Option<Packet> {
+        loop {
+            if let Some(packet) = packets::read(&mut self.unread) {
+                return Some(packet);
+            }
+            if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Reads until there is a PUBLISH, granting every SUBSCRIBE on the way.
+    pub async fn publish(&mut self) -> Publish {
+        loop {
+            match self.read().await {
+                Some(Packet::Publish(publish)) => return publish,
+                Some(Packet::Subscribe(subscribe)) => self.grant(subscribe.pkid, 1).await,
+                Some(Packet::PubAck(_) | Packet::PingReq(_)) => {}
+                other => panic!("{other:?} instead of a PUBLISH"),
+            }
+        }
+    }
+
+    /// Answers a SUBSCRIBE.
+    pub async fn grant(&mut self, id: u16, reason: u8) {
+        let [high, low] = id.to_be_bytes();
+        self.send(&[0x90, 4, high, low, 0, reason]).await;
+    }
+
+    /// Acknowledges a PUBLISH.
+    pub async fn puback(&mut self, id: u16, reason: u8) {
+        let [high, low] = id.to_be_bytes();
+        self.send(&[0x40, 4, high, low, reason, 0]).await;
+    }
+
+    /// Says why the connection ends now.
+    pub async fn disconnect(&mut self, reason: u8) {
+        self.send(&[0xe0, 2, reason, 0]).await;
+    }
+
+    /// Sends a message.
+    pub async fn deliver(&mut self, publish: Publish) {
+        self.send(&packets::write(&Packet::Publish(publish))).await;
+    }
+
+    /// Answers a request as a store would that has no keys.
+    pub async fn answer(&mut self, request: &Publish) {
+        self.deliver(reply(request)).await;
+    }
+
+    /// Acknowledges and answers every request until the connection ends.
+    pub async fn serve(mut self) {
+        while let Some(packet) = self.read().await {
+            match packet {
+                Packet::Subscribe(subscribe) => self.grant(subscribe.pkid, 1).await,
+                Packet::Publish(request) => {
+                    self.puback(request.pkid, 0).await;
+                    self.answer(&request).await;
+                }
+                Packet::Disconnect(_) => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The answer "there is no such key".
+fn reply(request: &Publish) -> Publish {
+    let asked = request.properties.as_ref().expect("a request has properties");
+    let properties = PublishProperties {
+        correlation_data: asked.correlation_data.clone(),
+        user_properties: vec![("__stat".into(), "200".into())],
+        ..PublishProperties::default()
+    };
+    let topic = asked.response_topic.clone().expect("a response topic");
+    let mut reply =
+        Publish::new(topic, QoS::AtMostOnce, Bytes::from_static(b"$-1\r\n"), Some(properties));
+    reply.pkid = 1;
+    reply
+}
