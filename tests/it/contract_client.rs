@@ -10,16 +10,18 @@ use statestore_proto::message::Command;
 use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops::{Args, ClientRig, client_events, script};
+use statestore_tests::machine_ops::{self, Args, ClientOp, ClientRig, client_events, script};
+
+type Op = (ClientOp, Args);
+
+const fn polls(op: ClientOp) -> bool {
+    matches!(op, ClientOp::PollEvents | ClientOp::PollPackets)
+}
 
 /// Operations without polls.
-const HANDLES: &[u8] = b"ssscooouCDTThhhdddwwwAAPrrrRnnnN";
-const ALL: &[u8] = b"ssscooouCCDTeepppphhhhddddwwwwAAAPrrrrRnnnN";
-
-type Op = (u8, Args);
-
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    prop::collection::vec((prop::sample::select(HANDLES), any::<Args>()), 0..60)
+    let op = machine_ops::ops(|op| !polls(op));
+    prop::collection::vec((op, any::<Args>()), 0..60)
 }
 
 /// What was told and sent, polled in full after each operation.
@@ -42,10 +44,10 @@ proptest! {
             rig.apply(*op);
             // Packets are taken as before, or the client would have sent less; events at any time.
             if poll & 1 == 0 {
-                rig.apply((b'e', [poll >> 1, 0, 0, 0, 0]));
+                rig.apply((ClientOp::PollEvents, [poll >> 1, 0, 0, 0, 0]));
             }
             for _ in 0..40 {
-                rig.apply((b'p', [7, 0, 0, 0, 0]));
+                rig.apply((ClientOp::PollPackets, [7, 0, 0, 0, 0]));
             }
         }
         rig.drain();
@@ -90,7 +92,7 @@ proptest! {
     fn clause_5_bounded(honest in prop::sample::select(&[0_u8, 1, 8, 9][..]), ops in ops()) {
         // Small limits, and nothing polled; the rig checks that `submit` says Full when it must and only then.
         let mut rig = ClientRig::new(honest | 2);
-        for op in ops.iter().cycle().take(300).filter(|(tag, _)| !b"ep".contains(tag)) {
+        for op in ops.iter().cycle().take(300) {
             rig.apply(*op);
         }
         prop_assert!(rig.client.outstanding() <= 2);
@@ -100,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_6_exactly_once(data in script(prop::collection::vec(any::<u8>(), 1), ALL, 80)) {
+    fn clause_6_exactly_once(data in script(1, |_: ClientOp| true, 80)) {
         client_events(&data);
     }
 
@@ -111,7 +113,7 @@ proptest! {
     ) {
         let mut rig = ClientRig::new(1);
         for (op, hostile) in ops.iter().zip(&hostile) {
-            rig.apply((b'N', *hostile));
+            rig.apply((ClientOp::AnyMessage, *hostile));
             rig.apply(*op);
             rig.drain();
         }

@@ -11,14 +11,36 @@ use statestore_proto::lock::{
 };
 use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
 use statestore_proto::time::Instant;
+use statestore_tests::alphabet;
 use statestore_tests::counting::{allocations, live_bytes};
+use statestore_tests::machine_ops;
+
+alphabet! {
+    /// What can be done to a lock.
+    enum LockOp {
+        /// It is asked to acquire.
+        Acquire = b'a', 4;
+        /// It is asked to try.
+        Try = b't', 1;
+        /// It is asked to release.
+        Release = b'r', 2;
+        /// A request of its own ends.
+        Outcome = b'o', 9;
+        /// Its watch tells something.
+        Watch = b'w', 3;
+        /// Time passes.
+        Pass = b'T', 6;
+        /// A guarded write is refused for its token.
+        FencedOut = b'f', 1;
+    }
+}
 
 /// What is done, and two numbers that say how.
-type Op = (u8, u8, u8);
+type Op = (LockOp, u8, u8);
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let tags = prop::sample::select(&b"aatraaooooooooowwwTTTTTTfr"[..]);
-    prop::collection::vec((tags, any::<u8>(), any::<u8>()), 0..80)
+    let op = machine_ops::ops(|_: LockOp| true);
+    prop::collection::vec((op, any::<u8>(), any::<u8>()), 0..80)
 }
 
 struct Rig {
@@ -59,28 +81,25 @@ impl Rig {
         (which < 250).then(|| Version::new(hlc))
     }
 
-    fn apply(&mut self, (tag, what, how): Op) {
+    fn apply(&mut self, (op, what, how): Op) {
         let now = self.now;
-        match tag {
-            b'a' | b't' => {
+        match op {
+            LockOp::Acquire | LockOp::Try => {
                 let deadline =
                     (what < 128).then(|| now + Duration::from_millis(u64::from(how) * 20));
-                let mut begin = || match tag {
-                    b'a' => self.lock.acquire(now, deadline),
-                    _ => self.lock.try_acquire(now),
+                let begin = |lock: &mut Lock| match op {
+                    LockOp::Acquire => lock.acquire(now, deadline),
+                    _ => lock.try_acquire(now),
                 };
-                let mut begun = begin();
+                let mut begun = begin(&mut self.lock);
                 if begun == Err(AcquireError::Full) {
-                    self.told.extend(std::iter::from_fn(|| self.lock.poll_event()));
-                    begun = match tag {
-                        b'a' => self.lock.acquire(now, deadline),
-                        _ => self.lock.try_acquire(now),
-                    };
+                    self.drain();
+                    begun = begin(&mut self.lock);
                 }
                 self.accepted += usize::from(begun.is_ok());
             }
-            b'r' => _ = self.lock.release(now),
-            b'o' => {
+            LockOp::Release => _ = self.lock.release(now),
+            LockOp::Outcome => {
                 if let Some(ticket) = self.outstanding.pop() {
                     self.versions += 3;
                     let outcome = self.outcome(what, how);
@@ -88,11 +107,11 @@ impl Rig {
                     self.settled.push(ticket);
                 }
             }
-            b'w' => {
+            LockOp::Watch => {
                 let event = self.event(what, how);
                 self.lock.handle_watch(now, &event);
             }
-            b'T' => {
+            LockOp::Pass => {
                 self.now = match what {
                     0..=99 => now + Duration::from_millis(u64::from(how)),
                     100..=229 => self.lock.poll_timeout().unwrap_or(now).max(now),
@@ -100,7 +119,7 @@ impl Rig {
                 };
                 self.lock.handle_timeout(self.now);
             }
-            _ => {
+            LockOp::FencedOut => {
                 if let Some(token) = self.lock.token(now).cloned() {
                     self.lock.handle_fenced_out(now, &token);
                 }
@@ -236,7 +255,7 @@ proptest! {
         // Long after: nothing is outstanding but what was never answered.
         rig.now = rig.now + Duration::from_secs(10);
         rig.lock.handle_timeout(rig.now);
-        rig.apply((b'o', 120, 0));
+        rig.apply((LockOp::Outcome, 120, 0));
         rig.drain();
         rig.now = rig.now + Duration::from_secs(10);
         rig.lock.handle_timeout(rig.now);
@@ -306,8 +325,8 @@ proptest! {
 fn clause_2_idle_is_free() {
     for answers in 0..3 {
         let mut rig = Rig::new(false);
-        rig.apply((b'a', 255, 0));
-        (0..answers).for_each(|_| rig.apply((b'o', 0, 0)));
+        rig.apply((LockOp::Acquire, 255, 0));
+        (0..answers).for_each(|_| rig.apply((LockOp::Outcome, 0, 0)));
         rig.drain();
         let (before, state) = (allocations(), format!("{:?}", rig.lock));
         let printed = allocations() - before;
@@ -329,14 +348,14 @@ fn clause_5_bounded() {
         for round in 0..2_000_u32 {
             full += usize::from(rig.lock.acquire(rig.now, None) == Err(AcquireError::Full));
             for what in [0, 100, 0, 200, 0, 150, 0] {
-                rig.apply((b'w', what, 0));
-                rig.apply((b'w', 190, 0));
-                rig.apply((b'T', 100, 0));
-                rig.apply((b'o', if round % 3 == 0 { 0 } else { what }, 0));
+                rig.apply((LockOp::Watch, what, 0));
+                rig.apply((LockOp::Watch, 190, 0));
+                rig.apply((LockOp::Pass, 100, 0));
+                rig.apply((LockOp::Outcome, if round % 3 == 0 { 0 } else { what }, 0));
             }
             rig.lock.release(rig.now);
-            rig.apply((b'o', 0, 0));
-            rig.apply((b'o', 150, 0));
+            rig.apply((LockOp::Outcome, 0, 0));
+            rig.apply((LockOp::Outcome, 150, 0));
             (rig.wanted, rig.settled) = (Vec::new(), Vec::new());
         }
         full

@@ -1,8 +1,10 @@
 //! Every order of events in small worlds, each with a twin that must fail.
 
+use std::collections::BTreeSet;
+
 use statestore_tests::worlds::{
-    Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, Locking, Restarting,
-    Says, Watching, explore, explore_copies,
+    Beginning, Budget, Counterexample, Duplicates, Explored, Fault, Fencing, LockPhases, Locking,
+    Restarting, Says, Step, WatchPhases, Watching, documented, explore, explore_copies,
 };
 
 fn explored(name: &str, result: Result<Explored, Counterexample>, least: usize) {
@@ -36,12 +38,12 @@ fn without_a_cache_a_duplicate_is_answered_otherwise() {
 }
 
 #[test]
-fn an_watcher_knows_what_the_store_has_or_knows_of_the_gap() {
+fn a_watcher_knows_what_the_store_has_or_knows_of_the_gap() {
     explored("watching", explore(|| Watching::new(2, false)), 30_000);
 }
 
 #[test]
-fn an_watcher_that_is_not_registered_again_is_out_of_date() {
+fn a_watcher_that_is_not_registered_again_is_out_of_date() {
     let found = explore(|| Watching::new(1, true)).unwrap_err();
     println!("{found:#?}");
     assert!(found.wrong.contains("but the store has"), "{found:?}");
@@ -65,17 +67,17 @@ fn over_new_stores(name: &str, beginning: Beginning, least: usize) {
 }
 
 #[test]
-fn an_watcher_misses_nothing_over_a_new_store_but_with_a_gap() {
+fn a_watcher_misses_nothing_over_a_new_store_but_with_a_gap() {
     over_new_stores("a store that says which it is", OVER, 1_000);
 }
 
 #[test]
-fn an_watcher_of_silent_stores_misses_nothing_but_with_a_gap() {
+fn a_watcher_of_silent_stores_misses_nothing_but_with_a_gap() {
     over_new_stores("a silent store", Beginning { says: Says::Nothing, ..OVER }, 1_000);
 }
 
 #[test]
-fn an_watcher_that_ignores_the_incarnation_misses_a_change() {
+fn a_watcher_that_ignores_the_incarnation_misses_a_change() {
     for present in [true, false] {
         let beginning = Beginning { says: Says::TheSame, present, ..OVER };
         let found = explore(|| Restarting::new(beginning)).unwrap_err();
@@ -85,7 +87,7 @@ fn an_watcher_that_ignores_the_incarnation_misses_a_change() {
 }
 
 #[test]
-fn an_watcher_that_renews_nothing_is_never_told_of_a_new_store() {
+fn a_watcher_that_renews_nothing_is_never_told_of_a_new_store() {
     for says in [Says::Which, Says::Nothing] {
         let found =
             explore(|| Restarting::new(Beginning { says, renews: false, ..OVER })).unwrap_err();
@@ -193,4 +195,44 @@ fn a_lock_that_is_not_removed_is_left_behind() {
 #[test]
 fn contenders_of_one_session_both_hold() {
     caught(Fault::SameSession, TWO, "both");
+}
+
+/// The steps seen are those of the table: all of them, and no other that leads to another phase.
+fn assert_documented(seen: &BTreeSet<Step>, table: &BTreeSet<Step>) {
+    let never: Vec<_> = table.difference(seen).collect();
+    assert!(never.is_empty(), "in the table, and never seen: {never:#?}");
+    let moves = |(from, _, to): &&Step| from != to;
+    let secret: Vec<_> = seen.difference(table).filter(moves).collect();
+    assert!(secret.is_empty(), "seen, and not in the table: {secret:#?}");
+}
+
+#[test]
+fn a_watch_goes_through_the_phases_of_its_table() {
+    let live = [
+        "a connection",
+        "SUBACK",
+        "KEYNOTIFY is answered",
+        "GET is answered",
+        "the time of a renewal",
+        "KEYNOTIFY is answered",
+    ];
+    let replaced = [&live[..4], &["another store answers"], &live[2..4]].concat();
+    let mut stories: Vec<_> = (0..=live.len()).map(|len| &live[..len]).collect();
+    stories.push(&replaced);
+    let mut seen = BTreeSet::new();
+    for (story, says) in stories.iter().flat_map(|story| [(story, true), (story, false)]) {
+        if says || !story.contains(&"another store answers") {
+            let result = explore(|| WatchPhases::new(story, says, 3));
+            seen.extend(result.unwrap_or_else(|found| panic!("{found:#?}")).steps);
+        }
+    }
+    let table = documented(include_str!("../../core/src/client/event.rs"), "pub enum WatchPhase");
+    assert_documented(&seen, &table);
+}
+
+#[test]
+fn a_lock_goes_through_the_states_of_its_table() {
+    let seen = explore_copies(LockPhases::new(6)).unwrap_or_else(|found| panic!("{found:#?}"));
+    let table = documented(include_str!("../../core/src/lock/event.rs"), "pub enum LockState");
+    assert_documented(&seen.steps, &table);
 }

@@ -216,6 +216,45 @@ pub enum WatchEvent {
     Ended(WatchEnd),
 }
 
+/// Where a watch stands: what it waits for next. An application needs its [events](WatchEvent) only; this is for a screen or
+/// a log. One that has ended has no phase.
+///
+/// | from | what happens | to |
+/// |---|---|---|
+/// | waiting | a connection; the time of a retry | registering |
+/// | registering | KEYNOTIFY is answered | reading |
+/// | reading | GET is answered | live |
+/// | reading | GET does not find a value that was heard since | reading |
+/// | registering, reading | no answer in time | registering |
+/// | registering, reading | nobody listens; the answer makes no sense | waiting |
+/// | live | a renewal finds that changes may be missing; events are lost | reading |
+/// | live | a silent store tells a change before it answers a renewal's KEYNOTIFY | registering |
+/// | live | a silent store tells a change before it answers a renewal's GET | reading |
+/// | registering, reading, live | another store answers | registering |
+/// | registering, reading, live | another store answers just after another | waiting |
+/// | registering, reading, live | the connection is lost | waiting |
+/// | registering, reading, live | the store refuses | ended |
+/// | waiting, registering | it is ended before SUBACK | ended |
+/// | waiting, registering, reading, live | it is ended | stopping |
+/// | stopping | STOP is answered; nobody listens; no answer in time; the connection is lost | ended |
+///
+/// A silent store is one that does not say its [incarnation](crate::message::Incarnation). A renewal that is not answered
+/// leaves a watch live, and is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WatchPhase {
+    /// It waits for a connection, or for the time of a retry.
+    Waiting,
+    /// KEYNOTIFY is outstanding.
+    Registering,
+    /// GET is outstanding.
+    Reading,
+    /// Changes are reported as they are heard.
+    Live,
+    /// STOP is outstanding.
+    Stopping,
+}
+
 /// Why a watch is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

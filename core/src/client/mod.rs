@@ -66,6 +66,7 @@ pub use counters::{Counters, Outcomes};
 pub use error::{RequestError, SubmitError};
 pub use event::{
     Event, Outcome, Removal, RequestId, Stale, VersionedValue, WatchEnd, WatchEvent, WatchId,
+    WatchPhase,
 };
 pub use request::{IntoBytes, Request};
 

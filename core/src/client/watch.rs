@@ -9,24 +9,7 @@ use super::event::WatchEnd;
 use crate::hlc::Version;
 use crate::time::Instant;
 
-/// A watch of one key.
-///
-/// | from | what happens | to |
-/// |---|---|---|
-/// | waiting | a connection, or the time of a retry | registering |
-/// | registering | KEYNOTIFY is answered | reading |
-/// | reading | GET is answered | live, or reading once more: see [`settle`](Self::settle) |
-/// | registering, reading | the store refuses | ended |
-/// | registering, reading | no answer in time | registering |
-/// | registering, reading | nobody listens, or the answer makes no sense | waiting |
-/// | live | the time of a renewal: KEYNOTIFY, then GET, while changes go on being reported | live |
-/// | live | a renewal finds that changes were missed, or events of it were lost | reading |
-/// | live | a renewal is refused | ended |
-/// | live | a change during a renewal at a store that does not say its incarnation | registering |
-/// | registering, reading, live | another store answers than before | registering; waiting if that was so just before |
-/// | waiting, registering, reading, live | the connection is lost | waiting |
-/// | waiting, registering, reading, live | the application ends it | stopping; ended where nothing can be registered |
-/// | stopping | STOP is answered or not, or the connection is lost | ended |
+/// A watch of one key. [`WatchPhase`](super::WatchPhase) has the table of its phases.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) key: Bytes,
@@ -52,15 +35,10 @@ pub(super) struct Watch {
 /// Where a watch stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Waits for a connection, or for a retry.
     Waiting,
-    /// KEYNOTIFY is outstanding.
     Registering,
-    /// GET is outstanding.
     Reading,
-    /// Changes are reported as they are heard.
     Live,
-    /// STOP is outstanding.
     Stopping,
     /// Over; the end waits to be told.
     Ended(WatchEnd),
@@ -132,15 +110,9 @@ impl Watch {
         self.heard_since_read = false;
     }
 
-    /// Whether changes go on being reported while it renews its registration, and this is one.
-    pub(super) fn is_news_while_renewing(&self, state: &State) -> bool {
-        self.phase == Phase::Live && self.request.is_some() && state.follows(&self.known)
-    }
-
-    /// Makes a renewal that is under way a registration, whether KEYNOTIFY or GET is outstanding: what is heard from here
-    /// on is held back until the read is answered.
-    pub(super) fn stop_reporting(&mut self) {
-        self.enter(Phase::Registering);
+    /// Whether changes are reported, and this is one.
+    pub(super) fn is_news(&self, state: &State) -> bool {
+        self.phase == Phase::Live && state.follows(&self.known)
     }
 
     /// Whether a read that was sent while changes were reported shows that some were not. The registration is known to
@@ -173,7 +145,7 @@ impl Watch {
         value: Option<Bytes>,
     ) -> Result<Option<Change>, OutOfDate> {
         match self.phase {
-            Phase::Live if state.follows(&self.known) => {
+            Phase::Live if self.is_news(&state) => {
                 let version = state.version().cloned();
                 self.known = state;
                 self.heard_since_read = true;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::watch::{Change, Phase, Settled, State, Watch};
 use super::{
     Client, Event, IntoBytes, Outcome, Owner, Pending, Stale, SubmitError, Subscription, Timer,
-    WatchEnd, WatchEvent, WatchId, watch_command,
+    WatchEnd, WatchEvent, WatchId, WatchPhase, watch_command,
 };
 use crate::message::{Command, CommandKind, Reply};
 use crate::time::Now;
@@ -101,6 +101,19 @@ impl Client {
         true
     }
 
+    /// Where a watch stands; `None` when it is over, or was never there.
+    #[must_use]
+    pub fn watch_phase(&self, id: WatchId) -> Option<WatchPhase> {
+        match self.watches.by_id.get(&id)?.phase {
+            Phase::Waiting => Some(WatchPhase::Waiting),
+            Phase::Registering => Some(WatchPhase::Registering),
+            Phase::Reading => Some(WatchPhase::Reading),
+            Phase::Live => Some(WatchPhase::Live),
+            Phase::Stopping => Some(WatchPhase::Stopping),
+            Phase::Ended(_) => None,
+        }
+    }
+
     /// Tells a gap, reads the key again and tells its state whatever it is: for an application that lost events of this
     /// watch. `false` when the watch is over.
     pub fn refresh(&mut self, now: Now, id: WatchId) -> bool {
@@ -127,9 +140,11 @@ impl Client {
     ) -> Result<(), Stale> {
         let is_registered = self.is_registered();
         let watch = self.watches.by_id.get_mut(&id).ok_or(Stale::Notification)?;
-        if !is_registered && watch.is_news_while_renewing(&state) {
+        if let Some(request) = watch.request.filter(|_| !is_registered && watch.is_news(&state)) {
             // Others may have come before it while the store had forgotten this client.
-            watch.stop_reporting();
+            let reads = |pending: &Pending| pending.kind == CommandKind::Get;
+            let reads = self.pending.get(&request).is_some_and(reads);
+            watch.enter(if reads { Phase::Reading } else { Phase::Registering });
             self.tell_gap(id);
         }
         let watch = self.watches.by_id.get_mut(&id).ok_or(Stale::Notification)?;

@@ -29,6 +29,19 @@ pub enum Action {
 }
 
 /// Where a lock stands, as far as its application is concerned.
+///
+/// | from | what happens | to |
+/// |---|---|---|
+/// | free, lost, released | `acquire`; `try_acquire` | waiting |
+/// | waiting | SET is applied | held |
+/// | waiting | the only try meets another holder; the only try is not answered; the only try is answered by one store after another | free |
+/// | waiting | the deadline; `release`; the store refuses; SET is applied with an older version | free |
+/// | held | the lease runs out; another holder has it; its key is deleted; a guarded write is fenced out | lost |
+/// | held | another store answers; the store refuses; SET is applied with an older version | lost |
+/// | held | `release` | released |
+///
+/// A SET renews a lock that is held. One that is refused for now, for a quota or a clock, is sent again while the lease lasts;
+/// a waiting lock gives up then as after any refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockState {
     /// Neither held nor wanted: at the start, and after giving up.

@@ -166,20 +166,8 @@ pub struct Lock {
     events: VecDeque<LockEvent>,
 }
 
-/// Where a lock stands, with what belongs to that.
-///
-/// | from | what happens | to |
-/// |---|---|---|
-/// | free, lost, released | `acquire`, `try_acquire` | waiting |
-/// | waiting | a SET is applied by the store heard of before, in time and with a greater version | held |
-/// | waiting | another holder has it: wait for that, or give up after the only try | waiting, free |
-/// | waiting | no answer, or one of another store: try again, or give up after the only try | waiting, free |
-/// | waiting | the deadline, `release`, or a refusal | free |
-/// | held | a renewal is applied with a greater version | held |
-/// | held | the lease runs out, another has it, its key is deleted, another store answers, a guarded write is fenced out, a renewal is refused for good | lost |
-/// | held | `release` | released |
-///
-/// Whatever leaves waiting or held for free, lost or released may leave a [`Claim`] behind, which is removed meanwhile.
+/// Where a lock stands, with what belongs to that; [`LockState`] has the table. Whatever leaves waiting or held may leave a
+/// [`Claim`] behind, which is removed meanwhile.
 #[derive(Clone, Debug)]
 enum Phase {
     Free,

@@ -16,11 +16,49 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 
 use super::store::KEYS;
 use super::{Args, Reader, Server, WatchLog};
+use crate::alphabet;
 
-/// `s` submit, `c` cancel, `o` watch, `u` unwatch, `C` connected, `D` disconnected, `T` time passes, `e` and `p` poll
-/// events and packets. With a store: `h` a packet reaches it, `d` one comes back, `w` somebody else writes. Against
-/// nobody in particular: `A` SUBACK, `P` PUBACK, `r` a fitting reply, `R` any reply, `n` a notification, `N` any message.
-pub const CLIENT_TAGS: &[u8] = b"scouCDTephdwAPrRnN";
+alphabet! {
+    /// What can be done to a client.
+    pub enum ClientOp {
+        /// Submits a request.
+        Submit = b's', 3;
+        /// Cancels a request.
+        Cancel = b'c', 1;
+        /// Watches a key.
+        Watch = b'o', 3;
+        /// Ends a watch.
+        Unwatch = b'u', 1;
+        /// It is connected.
+        Connect = b'C', 2;
+        /// It is disconnected.
+        Disconnect = b'D', 1;
+        /// Time passes, and deadlines are kept.
+        Pass = b'T', 1;
+        /// Polls events.
+        PollEvents = b'e', 2;
+        /// Polls packets.
+        PollPackets = b'p', 4;
+        /// Packets reach the store, if there is one.
+        Up = b'h', 4;
+        /// Packets of the store come back.
+        Down = b'd', 4;
+        /// Somebody else writes to the store.
+        Write = b'w', 4;
+        /// A SUBACK; like what follows, only where there is no store.
+        Suback = b'A', 3;
+        /// A PUBACK.
+        Puback = b'P', 1;
+        /// A reply that fits its request.
+        Reply = b'r', 4;
+        /// A reply that may not.
+        AnyReply = b'R', 1;
+        /// A notification.
+        Notification = b'n', 3;
+        /// Any message, from the store or not.
+        AnyMessage = b'N', 1;
+    }
+}
 
 /// The client id.
 pub(crate) const ID: &str = "client";
@@ -107,40 +145,46 @@ impl ClientRig {
     ///
     /// # Panics
     /// When the client breaks a promise.
-    pub fn apply(&mut self, (tag, args): (u8, Args)) {
+    pub fn apply(&mut self, (op, args): (ClientOp, Args)) {
         let [a, b, c, ..] = args;
         let honest = self.server.is_some();
-        match tag {
-            b's' => self.submit(args),
-            b'c' => {
+        match op {
+            ClientOp::Submit => self.submit(args),
+            ClientOp::Cancel => {
                 if let Some(id) = pick(&self.requests, a) {
                     self.client.cancel(id);
                 }
             }
-            b'o' => self.watch(a),
-            b'u' => {
+            ClientOp::Watch => self.watch(a),
+            ClientOp::Unwatch => {
                 if let Some((id, _)) = pick(&self.watches, a) {
                     self.client.unwatch(self.now, id);
                 }
             }
-            b'C' => self.connect(a & 1 != 0),
-            b'D' => self.disconnect(),
-            b'T' => self.pass(u64::from(a) * 4 + u64::from(b & 15) * 1_000),
-            b'e' => (0..=a & 7).for_each(|_| _ = self.poll_event()),
-            b'p' => (0..=a & 7).for_each(|_| _ = self.poll_transmit()),
-            b'h' => (0..=a & 3).for_each(|_| _ = self.step_up()),
-            b'd' => (0..=a & 3).for_each(|_| _ = self.step_down()),
-            b'w' => self.somebody_writes(a, b, c),
-            b'A' if !honest => self.suback(a, b),
-            b'P' if !honest => {
+            ClientOp::Connect => self.connect(a & 1 != 0),
+            ClientOp::Disconnect => self.disconnect(),
+            ClientOp::Pass => self.pass(u64::from(a) * 4 + u64::from(b & 15) * 1_000),
+            ClientOp::PollEvents => (0..=a & 7).for_each(|_| _ = self.poll_event()),
+            ClientOp::PollPackets => (0..=a & 7).for_each(|_| _ = self.poll_transmit()),
+            ClientOp::Up => (0..=a & 3).for_each(|_| _ = self.step_up()),
+            ClientOp::Down => (0..=a & 3).for_each(|_| _ = self.step_down()),
+            ClientOp::Write => self.somebody_writes(a, b, c),
+            ClientOp::Suback if !honest => self.suback(a, b),
+            ClientOp::Puback if !honest => {
                 if let Some(sent) = pick(&self.requested, a) {
                     self.client.handle_published(self.now, sent.token, reason(b));
                 }
             }
-            b'r' | b'R' if !honest => self.reply(tag == b'r', args),
-            b'n' if !honest => self.notification(args),
-            b'N' => self.stranger(args),
-            _ => {}
+            ClientOp::Reply | ClientOp::AnyReply if !honest => {
+                self.reply(op == ClientOp::Reply, args);
+            }
+            ClientOp::Notification if !honest => self.notification(args),
+            ClientOp::AnyMessage => self.stranger(args),
+            ClientOp::Suback
+            | ClientOp::Puback
+            | ClientOp::Reply
+            | ClientOp::AnyReply
+            | ClientOp::Notification => {}
         }
         assert_eq!(self.client.outstanding(), self.accepted.len());
     }
@@ -293,7 +337,7 @@ fn pick<T: Clone>(from: &[T], which: u8) -> Option<T> {
 /// # Panics
 /// When it breaks a promise of its documentation.
 pub fn client_events(data: &[u8]) {
-    let ([flags], reader) = Reader::new::<1>(data, CLIENT_TAGS);
+    let ([flags], reader) = Reader::<ClientOp>::new::<1>(data);
     let mut rig = ClientRig::new(flags);
     reader.for_each(|op| rig.apply(op));
     rig.finish();

@@ -20,13 +20,49 @@ use hold::Disk;
 use requests::{damaged, request, spoil};
 
 use super::Reader;
+use crate::alphabet;
 use crate::ask::Ask;
 use crate::oracle::{Entry, Oracle, Out, Stamp, counted, text};
 
-/// `SGDVKU` requests, `X` a payload of the table damaged, `x` a payload as it is, `B` a flaw of the next request, `R` an
-/// earlier request again, `T` time passes, `t` the same with its timer, `W` the wall clock steps, `L` a client leaves,
-/// `P` a PUBACK, `H` batches wait from now on, or no more, `b` the oldest of them is persisted.
-pub const STORE_TAGS: &[u8] = b"SGDVKUXxBRTtWLPHb";
+alphabet! {
+    /// What can be done to a store.
+    pub enum StoreOp {
+        /// A SET.
+        Set = b'S', 7;
+        /// A GET.
+        Get = b'G', 2;
+        /// A DEL.
+        Del = b'D', 2;
+        /// A VDEL.
+        VDel = b'V', 1;
+        /// A KEYNOTIFY.
+        Watch = b'K', 3;
+        /// A KEYNOTIFY with STOP.
+        Unwatch = b'U', 2;
+        /// A payload of the table, damaged.
+        Damaged = b'X', 1;
+        /// The bytes that follow as a payload.
+        Raw = b'x', 1;
+        /// The next request gets a flaw.
+        Flaw = b'B', 2;
+        /// An earlier request again.
+        Again = b'R', 2;
+        /// Time passes.
+        Pass = b'T', 3;
+        /// Time passes, and its timer fires.
+        Timer = b't', 1;
+        /// The wall clock steps.
+        WallStep = b'W', 1;
+        /// A client leaves.
+        Leave = b'L', 1;
+        /// A PUBACK.
+        Puback = b'P', 1;
+        /// From now on batches of records wait, or they do not.
+        Hold = b'H', 2;
+        /// The oldest batch that waits is persisted.
+        Persist = b'b', 2;
+    }
+}
 
 /// Names of senders.
 pub(crate) const CLIENTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
@@ -55,7 +91,7 @@ pub(crate) const PAYLOADS: &[&[u8]] = &[
 
 /// One thing that happens to a store.
 #[derive(Clone, Debug)]
-pub enum StoreOp {
+pub enum StoreInput {
     /// A request arrives.
     Ask(Box<Ask>),
     /// The timer fires.
@@ -75,62 +111,64 @@ pub enum StoreOp {
 pub struct StoreScript {
     flags: u8,
     /// What happens.
-    pub ops: Vec<(Now, StoreOp)>,
+    pub ops: Vec<(Now, StoreInput)>,
 }
 
 impl StoreScript {
     /// Reads any bytes as a script.
     #[must_use]
     pub fn parse(data: &[u8]) -> Self {
-        let ([flags], mut reader) = Reader::new::<1>(data, STORE_TAGS);
+        let ([flags], mut reader) = Reader::<StoreOp>::new::<1>(data);
         let mut now = Now::new(Instant::from_millis(1_000), UnixTime::from_millis(EPOCH));
         let (mut ops, mut asked, mut flaw) = (Vec::new(), Vec::new(), None);
-        while let Some((tag, args)) = reader.next() {
+        while let Some((op, args)) = reader.next() {
             let [a, b, ..] = args;
-            let passed = match tag {
-                b'T' | b't' => u64::from(a) + u64::from(b) * 256,
+            let passed = match op {
+                StoreOp::Pass | StoreOp::Timer => u64::from(a) + u64::from(b) * 256,
                 _ => 0,
             };
             now = Now::new(
                 Instant::from_millis(now.instant.as_millis() + passed),
                 UnixTime::from_millis(now.unix.as_millis() + passed),
             );
-            let op = match tag {
-                b'T' => continue,
-                b't' => StoreOp::Timer,
-                b'W' => {
+            let input = match op {
+                StoreOp::Pass => continue,
+                StoreOp::Timer => StoreInput::Timer,
+                StoreOp::WallStep => {
                     let step = (i64::from(a) - 128) * 1_000;
                     let unix = now.unix.as_millis().saturating_add_signed(step);
                     now = Now::new(now.instant, UnixTime::from_millis(unix));
                     continue;
                 }
-                b'L' => StoreOp::Gone(CLIENTS[usize::from(a) % CLIENTS.len()].into()),
-                b'P' => StoreOp::Published(a.into(), ReasonCode(if b < 128 { 0x10 } else { b })),
-                b'H' => StoreOp::Hold(a & 1 != 0),
-                b'b' => StoreOp::Persist,
-                b'B' => {
+                StoreOp::Leave => StoreInput::Gone(CLIENTS[usize::from(a) % CLIENTS.len()].into()),
+                StoreOp::Puback => {
+                    StoreInput::Published(a.into(), ReasonCode(if b < 128 { 0x10 } else { b }))
+                }
+                StoreOp::Hold => StoreInput::Hold(a & 1 != 0),
+                StoreOp::Persist => StoreInput::Persist,
+                StoreOp::Flaw => {
                     flaw = Some(a);
                     continue;
                 }
-                b'R' => match asked.len() {
+                StoreOp::Again => match asked.len() {
                     0 => continue,
-                    len => StoreOp::Ask(Box::clone(&asked[len - 1 - usize::from(a) % len])),
+                    len => StoreInput::Ask(Box::clone(&asked[len - 1 - usize::from(a) % len])),
                 },
                 _ => {
-                    let mut ask = Box::new(request(tag, args, now, asked.len() as u64));
-                    match tag {
-                        b'X' => ask.payload = damaged(args),
-                        b'x' => ask.payload = Bytes::copy_from_slice(reader.raw(a.into())),
+                    let mut ask = Box::new(request(op, args, now, asked.len() as u64));
+                    match op {
+                        StoreOp::Damaged => ask.payload = damaged(args),
+                        StoreOp::Raw => ask.payload = Bytes::copy_from_slice(reader.raw(a.into())),
                         _ => {}
                     }
                     if let Some(flaw) = flaw.take() {
                         spoil(&mut ask, flaw, now);
                     }
                     asked.push(ask.clone());
-                    StoreOp::Ask(ask)
+                    StoreInput::Ask(ask)
                 }
             };
-            ops.push((now, op));
+            ops.push((now, input));
         }
         Self { flags, ops }
     }
@@ -220,17 +258,17 @@ pub fn store_ops(data: &[u8]) {
             expected.extend(oracle.expire(*now));
         }
         match op {
-            StoreOp::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
-            StoreOp::Timer if disk.holds => {}
-            StoreOp::Timer => {
+            StoreInput::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
+            StoreInput::Timer if disk.holds => {}
+            StoreInput::Timer => {
                 store.handle_timeout(*now);
                 expected.extend(oracle.expire(*now));
             }
-            StoreOp::Gone(client) => {
+            StoreInput::Gone(client) => {
                 store.handle_client_gone(client);
                 oracle.client_gone(client);
             }
-            StoreOp::Published(age, reason) => {
+            StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
                     store.handle_published(*token, *reason);
                     if *reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
@@ -238,8 +276,8 @@ pub fn store_ops(data: &[u8]) {
                     }
                 }
             }
-            StoreOp::Hold(holds) => disk.holds = *holds && durability == Durability::All,
-            StoreOp::Persist => _ = disk.persist(&mut store),
+            StoreInput::Hold(holds) => disk.holds = *holds && durability == Durability::All,
+            StoreInput::Persist => _ = disk.persist(&mut store),
         }
         disk.settle(&mut store, durability, expected);
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));

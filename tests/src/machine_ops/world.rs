@@ -15,12 +15,31 @@ use statestore_proto::topic;
 
 use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use super::{Args, Reader, WatchLog};
+use crate::alphabet;
 use crate::ask::Ask;
 use crate::oracle::{Counted, Oracle, Out, counted};
 
-/// `s` submit, `c` cancel, `o` watch, `u` unwatch, `D` a client loses its connection, `T` time passes, `F` other
-/// faults, `W` a client's wall clock steps.
-pub const WORLD_TAGS: &[u8] = b"scouDTFW";
+alphabet! {
+    /// What can happen in a world.
+    pub enum WorldOp {
+        /// A client submits a request.
+        Submit = b's', 8;
+        /// A request is cancelled.
+        Cancel = b'c', 1;
+        /// A client watches a key.
+        Watch = b'o', 3;
+        /// A watch ends.
+        Unwatch = b'u', 2;
+        /// A client loses its connection.
+        Disconnect = b'D', 1;
+        /// Time passes.
+        Pass = b'T', 5;
+        /// Other faults.
+        Faults = b'F', 1;
+        /// A client's wall clock steps.
+        WallStep = b'W', 1;
+    }
+}
 
 struct Watching {
     client: usize,
@@ -48,7 +67,7 @@ struct Run {
 /// When a request does not complete exactly once, when the store and its oracle differ, or when what a watch told is not
 /// what the store has at rest.
 pub fn world(data: &[u8]) {
-    let ([seed, delay, loss, other], reader) = Reader::new::<4>(data, WORLD_TAGS);
+    let ([seed, delay, loss, other], reader) = Reader::<WorldOp>::new::<4>(data);
     let faults = Faults {
         delay_min: Duration::from_millis(u64::from(delay & 3)),
         delay_max: Duration::from_millis(u64::from(delay & 3) + u64::from(delay >> 2)),
@@ -85,13 +104,13 @@ impl Run {
         }
     }
 
-    fn apply(&mut self, (tag, args): (u8, Args)) {
+    fn apply(&mut self, (op, args): (WorldOp, Args)) {
         let [a, b, c, ..] = args;
         let client = usize::from(a) % self.clients.len();
         let index = self.clients[client];
-        match tag {
-            b's' => self.submit(client, args),
-            b'c' => {
+        match op {
+            WorldOp::Submit => self.submit(client, args),
+            WorldOp::Cancel => {
                 if let Some((client, id)) = self.requests.iter().rev().nth(b.into()).copied() {
                     let index = self.clients[client];
                     if let Some((client, _)) = self.world.client(index) {
@@ -99,7 +118,7 @@ impl Run {
                     }
                 }
             }
-            b'o' => {
+            WorldOp::Watch => {
                 let key = KEYS[usize::from(b) % KEYS.len()];
                 let watched = self
                     .world
@@ -109,7 +128,7 @@ impl Run {
                     self.watches.push(Watching { client, id, key });
                 }
             }
-            b'u' => {
+            WorldOp::Unwatch => {
                 if let Some(watching) = self.watches.iter().rev().nth(b.into()) {
                     let (index, id) = (self.clients[watching.client], watching.id);
                     if let Some((client, now)) = self.world.client(index) {
@@ -117,20 +136,19 @@ impl Run {
                     }
                 }
             }
-            b'D' => {
+            WorldOp::Disconnect => {
                 self.world.disconnect(index);
                 self.tell();
             }
-            b'T' => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
-            b'F' => {
+            WorldOp::Pass => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
+            WorldOp::Faults => {
                 let faults = Faults { loss: b.into(), duplication: c.into(), ..Faults::default() };
                 self.world.set_faults(faults);
             }
-            b'W' => {
+            WorldOp::WallStep => {
                 let offset_ms = (i64::from(b) - 128) * 1_000;
                 self.world.set_client_clock(index, Clock { offset_ms, drift_ppm: 0 });
             }
-            _ => {}
         }
         self.collect();
     }

@@ -7,12 +7,14 @@
 mod duplicates;
 mod fencing;
 mod locking;
+mod phases;
 mod restarting;
 mod watching;
 
 pub use duplicates::Duplicates;
 pub use fencing::Fencing;
 pub use locking::{Budget, Fault, Locking};
+pub use phases::{LockPhases, Step, WatchPhases, documented};
 pub use restarting::{Beginning, Restarting, Says};
 pub use watching::Watching;
 
@@ -32,12 +34,17 @@ pub trait SmallWorld {
     /// What went wrong, which ends the search.
     fn choose(&mut self, choice: &'static str) -> Result<(), String>;
 
+    /// In which phase the machine is that the world is about, if it is about one.
+    fn phase(&self) -> Option<String> {
+        None
+    }
+
     /// Writes everything that decides what can happen later.
     fn describe(&self, out: &mut dyn Write) -> std::fmt::Result;
 }
 
 /// What a search has seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Worlds that differ.
     pub worlds: usize,
@@ -47,6 +54,8 @@ pub struct Explored {
     pub ends: usize,
     /// Choices in the longest story.
     pub depth: usize,
+    /// The choices that led from one phase to another, or may have led to the same.
+    pub steps: BTreeSet<Step>,
 }
 
 /// The choices that led to what is wrong.
@@ -68,18 +77,21 @@ pub struct Counterexample {
 pub fn explore<W: SmallWorld>(start: impl Fn() -> W) -> Result<Explored, Counterexample> {
     let mut seen = BTreeSet::from([fingerprint(&start())]);
     let mut waiting = VecDeque::from([Vec::new()]);
-    let mut explored = Explored { worlds: 0, choices: 0, ends: 0, depth: 0 };
+    let mut explored = Explored::default();
     while let Some(path) = waiting.pop_front() {
         explored.worlds += 1;
         assert!(explored.worlds < 1_000_000, "too many worlds");
         explored.depth = explored.depth.max(path.len());
-        let choices = replay(&start, &path)?.choices();
+        let world = replay(&start, &path)?;
+        let choices = world.choices();
         explored.ends += usize::from(choices.is_empty());
         for choice in choices {
             explored.choices += 1;
             let mut path: Vec<&'static str> = path.clone();
             path.push(choice);
-            if seen.insert(fingerprint(&replay(&start, &path)?)) {
+            let next = replay(&start, &path)?;
+            explored.steps.extend(step(&world, choice, &next));
+            if seen.insert(fingerprint(&next)) {
                 waiting.push_back(path);
             }
         }
@@ -99,7 +111,7 @@ pub fn explore_copies<W: SmallWorld + Clone>(start: W) -> Result<Explored, Count
     // How each world was reached: from which other, by which choice.
     let mut reached: Vec<(usize, &'static str)> = vec![(0, "")];
     let mut waiting = VecDeque::from([(0, 0, start)]);
-    let mut explored = Explored { worlds: 0, choices: 0, ends: 0, depth: 0 };
+    let mut explored = Explored::default();
     while let Some((number, depth, world)) = waiting.pop_front() {
         explored.worlds += 1;
         assert!(explored.worlds < 1_000_000, "too many worlds");
@@ -119,6 +131,7 @@ pub fn explore_copies<W: SmallWorld + Clone>(start: W) -> Result<Explored, Count
                 choices.reverse();
                 return Err(Counterexample { choices, wrong });
             }
+            explored.steps.extend(step(&world, choice, &next));
             if seen.insert(fingerprint(&next)) {
                 waiting.push_back((reached.len(), depth + 1, next));
                 reached.push((number, choice));
@@ -126,6 +139,10 @@ pub fn explore_copies<W: SmallWorld + Clone>(start: W) -> Result<Explored, Count
         }
     }
     Ok(explored)
+}
+
+fn step(world: &impl SmallWorld, choice: &str, next: &impl SmallWorld) -> Option<Step> {
+    Some((world.phase()?, choice.to_owned(), next.phase()?))
 }
 
 fn replay<W: SmallWorld>(

@@ -7,12 +7,12 @@ use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic::{REQUEST, RESERVED};
 
 use super::super::Args;
-use super::{CLIENTS, KEYS, PAYLOADS};
+use super::{CLIENTS, KEYS, PAYLOADS, StoreOp};
 use crate::ask::Ask;
 
 /// A request that any store would take; only its clock texts may be wrong.
 pub(super) fn request(
-    tag: u8,
+    op: StoreOp,
     [who, key, value, option, stamps]: Args,
     now: Now,
     number: u64,
@@ -29,12 +29,12 @@ pub(super) fn request(
         _ => Condition::Always,
     };
     let expiry = Expiry::from_millis(u64::from(option >> 4) * 100);
-    let command = match tag {
-        b'S' => Command::Set { key, value, condition, expiry },
-        b'D' => Command::Del { key },
-        b'V' => Command::VDel { key, value },
-        b'K' => Command::Watch { key },
-        b'U' => Command::Unwatch { key },
+    let command = match op {
+        StoreOp::Set => Command::Set { key, value, condition, expiry },
+        StoreOp::Del => Command::Del { key },
+        StoreOp::VDel => Command::VDel { key, value },
+        StoreOp::Watch => Command::Watch { key },
+        StoreOp::Unwatch => Command::Unwatch { key },
         _ => Command::Get { key },
     };
     let mut ask = Ask::new(CLIENTS[usize::from(who & 3)], number, &command);
