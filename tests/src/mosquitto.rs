@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use statestore_tokio::Options;
+
 /// Debian puts daemons where ordinary users do not look.
 const PLACES: [&str; 4] = [
     "mosquitto",
@@ -71,6 +73,12 @@ impl Mosquitto {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Options for a client of it.
+    #[must_use]
+    pub fn options(&self, client_id: &str) -> Options {
+        Options::new(client_id, "127.0.0.1", self.port)
     }
 
     /// Its process, while it runs.

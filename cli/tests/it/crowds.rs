@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
+use statestore_tests::raw::{Ask, Raw, array, blob, property};
+
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, Raw, array, blob, property};
 
 everywhere!(
     five_hundred_requests_in_flight_are_answered,

@@ -1,12 +1,11 @@
 //! Both dialects, byte for byte: payload, topic, properties of every reply and notification.
 
 use bytes::Bytes;
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::Publish;
-use statestore_rumqttc::rumqttc;
+use statestore_tests::mqttbytes::QoS;
+use statestore_tests::mqttbytes::v5::Publish;
+use statestore_tests::raw::{Ask, Raw, array, notification_topic, property};
 
 use crate::place::{Form, Place, everywhere};
-use crate::raw::{Ask, Raw, array, notification_topic, property};
 
 everywhere!(
     each_requester_is_answered_in_its_own_dialect,

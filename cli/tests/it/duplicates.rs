@@ -1,8 +1,9 @@
 //! QoS 1 means duplicates: one effect, one answer.
 
+use statestore_tests::raw::{Ask, array};
+
 use crate::dialects::REQUESTERS;
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, array};
 
 everywhere!(
     a_repeated_request_has_one_effect_and_one_answer,

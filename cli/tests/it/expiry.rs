@@ -1,7 +1,8 @@
 //! Values that end by themselves.
 
+use statestore_tests::raw::{Ask, array, property};
+
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, array, property};
 
 everywhere!(watchers_hear_of_an_expiry, an_expiry_frees_a_lock_and_its_place);
 

@@ -1,8 +1,9 @@
 //! Fencing tokens, by the command and on the wire.
 
+use statestore_tests::raw::{Ask, array, property, unix_ms};
+
 use crate::dialects::order;
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, array, property, unix_ms};
 
 everywhere!(a_lock_protects_a_key, the_table_of_tokens_holds, a_token_from_the_future_is_refused);
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 use statestore_proto::message::{Command, CommandKind, Refusal, Reply};
+use statestore_tests::raw::{Ask, Raw, array, blob};
 
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, Raw, array, blob};
 
 everywhere!(every_fuzz_input_is_answered_while_others_are_served);
 

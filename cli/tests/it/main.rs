@@ -19,7 +19,6 @@ mod own_broker;
 mod pipes;
 mod place;
 mod process;
-mod raw;
 mod serving;
 mod sizes;
 mod slow;

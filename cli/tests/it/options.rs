@@ -1,5 +1,7 @@
 //! Options of every command: their environment variables, what wins, and what a wrong one gets.
 
+use statestore_tests::raw::Ask;
+
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};
 
@@ -55,7 +57,7 @@ fn a_store_has_limits_and_strictness(form: Form) {
         (b"*2\r\n$3\r\nget\r\n$1\r\nb\r\n", b"-ERR unknown command\r\n"),
         (b"*4\r\n$3\r\nSET\r\n$1\r\nb\r\n$1\r\nw\r\n$2\r\nnx\r\n", b"-ERR syntax error\r\n"),
     ] {
-        assert_eq!(raw.answer(&crate::raw::Ask::page("raw", payload)), reply);
+        assert_eq!(raw.answer(&Ask::page("raw", payload)), reply);
     }
 }
 

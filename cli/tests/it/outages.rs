@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use statestore_tests::raw::{Ask, array};
 
 use crate::dialects::order;
 use crate::place::{Form, Place, everywhere};
@@ -129,8 +130,8 @@ fn requests_wait_for_a_store_that_starts_again(form: Form) {
         store.signal(signal);
         store.end();
         let mut raw = here.raw("raw");
-        let payload = crate::raw::array(&[b"SET", b"k", signal.as_bytes()]);
-        let ask = crate::raw::Ask::deployed("raw", payload);
+        let payload = array(&[b"SET", b"k", signal.as_bytes()]);
+        let ask = Ask::deployed("raw", payload);
         assert!(raw.deliver(&ask), "the broker has it");
         here.start_store();
         assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);

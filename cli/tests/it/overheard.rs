@@ -1,10 +1,9 @@
 //! What the command sends, as somebody hears it who reads the request topic.
 
-use rumqttc::v5::mqttbytes::v5::Publish;
-use statestore_rumqttc::rumqttc;
+use statestore_tests::mqttbytes::v5::Publish;
+use statestore_tests::raw::{Hello, REQUEST, Raw, property, response_topic};
 
 use crate::place::{Form, Place, everywhere};
-use crate::raw::{REQUEST, Raw, property};
 
 everywhere!(options_arrive_on_the_wire);
 
@@ -20,7 +19,7 @@ fn options_arrive_on_the_wire(form: Form) {
         return form.skip("nobody can read another's requests");
     }
     let Some(here) = form.start(&[]) else { return };
-    let mut spy = Raw::open(here.port(), "spy", None);
+    let mut spy = Raw::open(here.port(), "spy", Hello::default());
     spy.subscribe(REQUEST);
     let payload = |publish: &Publish| publish.payload.escape_ascii().to_string();
 
@@ -36,7 +35,7 @@ fn options_arrive_on_the_wire(form: Form) {
     assert_eq!(properties.content_type.as_deref(), Some("application/octet-stream"));
     assert_eq!(properties.correlation_data.as_ref().map(bytes::Bytes::len), Some(16));
     let topic = properties.response_topic.as_deref();
-    assert_eq!(topic, Some(crate::raw::response_topic("me").as_str()));
+    assert_eq!(topic, Some(response_topic("me").as_str()));
 
     let token = "1696374425000:7:holder";
     let set = sent(

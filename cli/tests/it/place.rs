@@ -6,9 +6,9 @@ use std::process::Command;
 use std::thread;
 
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
-use crate::raw::Raw;
 
 /// How a store is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
-
-/// Nothing here waits that long unless it hangs.
-pub(crate) const HANGS: Duration = Duration::from_secs(20);
+use statestore_tests::timely::HANGS;
 
 /// The variables that the command reads; none of them comes from whoever runs the tests.
 const VARIABLES: [&str; 17] = [

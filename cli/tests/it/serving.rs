@@ -1,7 +1,8 @@
 //! `statestore serve`: what it says, and how it ends.
 
+use statestore_tests::raw::{Ask, array};
+
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, array};
 
 everywhere!(
     it_says_one_line_and_whom_it_trusts,

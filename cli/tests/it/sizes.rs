@@ -1,7 +1,8 @@
 //! Keys and values at their ends.
 
+use statestore_tests::raw::{Ask, array, blob, notification_topic};
+
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, array, blob, notification_topic};
 
 everywhere!(long_binary_keys_and_values_come_back, what_is_larger_than_a_store_takes_harms_nobody);
 

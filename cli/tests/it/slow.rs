@@ -1,8 +1,9 @@
 //! A watcher that does not read what it asked for.
 
+use statestore_tests::raw::{Ask, array};
+
 use crate::place::{Form, everywhere};
 use crate::process::resident_kb;
-use crate::raw::{Ask, array};
 
 everywhere!(a_watcher_that_never_reads_holds_up_nobody);
 

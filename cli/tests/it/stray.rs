@@ -1,11 +1,11 @@
 //! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
 
-use rumqttc::v5::mqttbytes::QoS;
-use statestore_rumqttc::rumqttc;
+use statestore_tests::mqttbytes::QoS;
+use statestore_tests::mqttbytes::v5::Publish;
+use statestore_tests::raw::{Ask, Hello, Raw, array, property, unix_ms};
 use statestore_tests::vectors::Vectors;
 
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, Raw, array, property, unix_ms};
 
 everywhere!(
     what_cannot_be_answered_is_dropped,
@@ -91,9 +91,8 @@ fn a_clock_too_far_ahead_is_refused(form: Form) {
         assert_eq!(ahead(ms).payload, &too_far[..], "{ms}");
     }
     // What is refused moves no clock.
-    let version = |told: &rumqttc::v5::mqttbytes::v5::Publish| {
-        crate::dialects::order(property(told, "__ts").expect("a version"))
-    };
+    let version =
+        |told: &Publish| crate::dialects::order(property(told, "__ts").expect("a version"));
     let (before, first) = (unix_ms(), ahead(0));
     assert!((before..=unix_ms()).contains(&version(&first).0), "{first:?}");
     // A minute less some seconds is accepted, and the version is past it.
@@ -113,7 +112,7 @@ fn forbidden_response_topics_are_dropped(form: Form) {
         let allowed = case.text("result") == Ok("allowed");
         let (key, id) = (format!("key {number}"), format!("client {number}"));
         // The broker or the store may close the connection of an offender.
-        let mut raw = Raw::open(here.port(), &id, None);
+        let mut raw = Raw::open(here.port(), &id, Hello::default());
         let mut ask = set(&id, &key);
         ask.response_topic = Some(topic);
         let arrived = raw.deliver(&ask);

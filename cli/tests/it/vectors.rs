@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use statestore_tests::raw::{Ask, Raw, array, blob, property, unix_ms};
 use statestore_tests::vectors::{Case, Vectors};
 
 use crate::place::{Form, everywhere};
-use crate::raw::{Ask, Raw, array, blob, property, unix_ms};
 
 everywhere!(
     requests_do_what_their_line_says,

@@ -1,5 +1,7 @@
 //! `statestore watch`: what it prints, and how it ends.
 
+use statestore_tests::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
+
 use crate::place::{Form, everywhere};
 use crate::process::run;
 
@@ -51,17 +53,17 @@ fn a_watch_ends_as_it_is_told(form: Form) {
 
 /// Whether a client is told what changes after it has gone and come back, its session kept all the while.
 fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
-    use crate::raw::{Ask, Raw, array, notification_topic, response_topic};
     let here = form.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
-    let mut raw = Raw::open(here.port(), "goes", Some(60));
-    assert!(!raw.session_present);
+    let kept = Hello { session: Some(60), ..Hello::default() };
+    let mut raw = Raw::open(here.port(), "goes", kept);
+    assert!(!raw.welcome.session_present);
     raw.subscribe(&response_topic("goes"));
     raw.subscribe(&notification_topic("goes", None));
     assert_eq!(raw.answer(&Ask::page("goes", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
     raw.disconnect();
     here.run(&["set", "k", "v"]).version();
-    let mut raw = Raw::open(here.port(), "goes", Some(60));
-    assert!(raw.session_present, "the broker has kept its subscriptions");
+    let mut raw = Raw::open(here.port(), "goes", kept);
+    assert!(raw.welcome.session_present, "the broker has kept its subscriptions");
     Some(!raw.hears_nothing_more())
 }
 

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::PubAckReason;
 use statestore_embedded::{BindError, Broker, EmbeddedLink};
 use statestore_proto::mqtt::{Incoming, ReasonCode};
 use statestore_proto::store::{Store, StoreConfig};
+use statestore_tests::mqttbytes::v5::PubAckReason;
+use statestore_tests::raw::{Hello, Raw};
+use statestore_tests::timely::timely;
 use statestore_tokio::{AsIncoming, Error, Link, LinkEvent, StateStore};
 
-use crate::raw::Raw;
-use crate::{client, options, start, timely};
+use crate::{client, open, options, raw, start};
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named() {
@@ -46,78 +47,79 @@ async fn a_stopped_broker_frees_its_port_and_a_dropped_one_too() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed() {
     timely(async {
         let (broker, _service) = start(options().max_connections(2)).await;
-        let first = Raw::connect(&broker, "first").await;
+        let first = raw(&broker, "first");
         let silent =
             tokio::net::TcpStream::connect(broker.local_addr()).await.expect("it connects");
-        assert!(Raw::open(&broker, "third", |_| {}).await.is_err(), "those that say nothing count");
+        let third = || Raw::try_open(broker.local_addr().port(), "third", Hello::default());
+        assert!(third().is_err(), "those that say nothing count");
         drop((first, silent));
-        while Raw::open(&broker, "third", |_| {}).await.is_err() {}
+        while third().is_err() {}
     })
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn messages_beyond_the_rate_are_refused() {
     timely(async {
         let (broker, _service) = start(options().rate_limit(5)).await;
-        let mut raw = Raw::connect(&broker, "raw").await;
-        let mut reasons = Vec::new();
-        for _ in 0..8 {
-            reasons.push(raw.publish("t", false, "x").await);
-        }
+        let mut one = raw(&broker, "one");
+        let reasons: Vec<_> = (0..8).map(|_| one.publish("t", false, "x")).collect();
         assert_eq!(reasons[..5], [PubAckReason::Success; 5]);
         assert!(reasons.contains(&PubAckReason::QuotaExceeded), "{reasons:?}");
-        let mut other = Raw::connect(&broker, "other").await;
-        assert_eq!(other.publish("t", false, "x").await, PubAckReason::Success, "each has its own");
+        let mut other = raw(&broker, "other");
+        assert_eq!(other.publish("t", false, "x"), PubAckReason::Success, "each has its own");
     })
     .await;
 }
 
-#[tokio::test]
+/// What the broker said that it takes.
+fn packet_size_max(raw: &Raw) -> Option<u32> {
+    raw.welcome.properties.as_ref().and_then(|properties| properties.max_packet_size)
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_largest_packet_is_announced_and_held() {
     timely(async {
         let (broker, _service) = start(options().max_packet_size(10_000)).await;
-        let (mut raw, connack) = Raw::open(&broker, "raw", |_| {}).await.expect("a connection");
-        let told = connack.properties.and_then(|properties| properties.max_packet_size);
-        assert_eq!(told, Some(10_000));
-        assert_eq!(raw.publish("t", false, vec![0; 9_000]).await, PubAckReason::Success);
+        let mut raw = open(&broker, "raw", Hello::default());
+        assert_eq!(packet_size_max(&raw), Some(10_000));
+        assert_eq!(raw.publish("t", false, vec![0; 9_000]), PubAckReason::Success);
     })
     .await;
     // By default no more than what the most timid of clients accepts, and enough for a megabyte.
     timely(async {
         let (broker, _service) = start(options()).await;
-        let (_, connack) = Raw::open(&broker, "raw", |_| {}).await.expect("a connection");
-        let told = connack.properties.and_then(|properties| properties.max_packet_size);
+        let told = packet_size_max(&open(&broker, "raw", Hello::default()));
         assert!(told.is_some_and(|told| (1_100_000..=268_435_455).contains(&told)), "{told:?}");
     })
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_hurts_nobody_else() {
     timely(async {
         let (broker, service) = start(options()).await;
-        let mut slow = Raw::connect(&broker, "slow").await;
-        assert_eq!(slow.ask(&["KEYNOTIFY", "k"]).await, &b"+OK\r\n"[..]);
-        let mut reader = Raw::connect(&broker, "reader").await;
-        assert_eq!(reader.ask(&["KEYNOTIFY", "k"]).await, &b"+OK\r\n"[..]);
+        let mut slow = raw(&broker, "slow");
+        assert_eq!(slow.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
+        let mut reader = raw(&broker, "reader");
+        assert_eq!(reader.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
         let writer = client(&broker, "writer").await;
         let mut written = 0;
         // Until its queue is full: then it is thrown out instead of missing something without knowing.
         while service.stats().watches > 1 {
             writer.set("k", vec![b'v'; 100_000]).await.expect("the store goes on");
-            reader.message().await;
+            reader.notification();
             written += 1;
         }
         assert!(written > 100, "it had some time");
-        assert_eq!(reader.heard.len(), written, "the other one hears all");
-        slow.ended().await;
-        let mut back = Raw::connect(&broker, "slow").await;
-        assert_eq!(back.ask(&["DEL", "k"]).await, &b":1\r\n"[..]);
+        assert!(reader.hears_nothing_more(), "the other one has heard all");
+        slow.ended();
+        let mut back = raw(&broker, "slow");
+        assert_eq!(back.command(&["DEL", "k"]), b":1\r\n");
     })
     .await;
 }

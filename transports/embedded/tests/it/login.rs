@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::ConnectReturnCode;
-use rumqttc::v5::{ConnectionError, MqttOptions};
 use statestore_embedded::{Users, tls_config};
 use statestore_rumqttc::{Tls, connect};
 use statestore_tests::certificates::Certificates;
+use statestore_tests::mqttbytes::v5::ConnectReturnCode;
+use statestore_tests::raw::{Hello, Raw, response_topic};
+use statestore_tests::timely::timely;
 
-use crate::raw::Raw;
-use crate::{at, options, start, timely};
+use crate::{at, options, start};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn only_users_with_their_passwords_connect() {
     timely(async {
         let mut users = Users::default();
@@ -20,25 +20,18 @@ async fn only_users_with_their_passwords_connect() {
         // By route of the file.
         let users: Users = users.to_string().parse().expect("as it was written");
         let (broker, _service) = start(options().users(users)).await;
-        let credentials = |user: &'static str, password: &'static str| {
-            move |options: &mut MqttOptions| {
-                options.set_credentials(user, password);
-            }
+        let open = |id: &str, login: Option<(&str, &str)>| {
+            Raw::try_open(broker.local_addr().port(), id, Hello { login, ..Hello::default() })
         };
         for (user, password) in [("alice", "two"), ("alice", ""), ("carol", "one"), ("", "")] {
-            match Raw::open(&broker, "c", credentials(user, password)).await {
-                Err(ConnectionError::ConnectionRefused(ConnectReturnCode::BadUserNamePassword)) => {
-                }
-                Err(error) => panic!("{user}: {error}"),
-                Ok(_) => panic!("{user} is in"),
-            }
+            let refused = open("c", Some((user, password))).expect_err(user);
+            assert_eq!(refused, Some(ConnectReturnCode::BadUserNamePassword), "{user}");
         }
-        assert!(Raw::open(&broker, "c", |_| {}).await.is_err(), "nobody without a name");
+        assert!(open("c", None).is_err(), "nobody without a name");
         for (user, password) in [("alice", "one"), ("bob", "two")] {
-            let (mut raw, _) =
-                Raw::open(&broker, user, credentials(user, password)).await.expect("a connection");
-            raw.subscribe(&format!("clients/{user}/answers")).await;
-            assert_eq!(raw.ask(&["GET", "k"]).await, &b"$-1\r\n"[..]);
+            let mut raw = open(user, Some((user, password))).expect("a connection");
+            raw.subscribe(&response_topic(user));
+            assert_eq!(raw.command(&["GET", "k"]), b"$-1\r\n");
         }
     })
     .await;

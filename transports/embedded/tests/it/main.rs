@@ -6,22 +6,13 @@ mod identity;
 mod limits;
 mod login;
 mod notifications;
-mod raw;
 mod topics;
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use statestore_embedded::{Broker, Options};
+use statestore_tests::raw::{Hello, Raw, response_topic};
 use statestore_tokio::{StateStore, StoreService};
-
-/// Nothing here waits that long unless it hangs.
-const HANGS: Duration = Duration::from_secs(20);
-
-/// Runs a test, and ends it when it hangs.
-async fn timely<T>(test: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANGS, test).await.expect("something hangs")
-}
 
 /// On a free port of this machine.
 fn options() -> Options {
@@ -44,4 +35,17 @@ async fn client(broker: &Broker, client_id: &str) -> StateStore {
     let store = statestore_rumqttc::connect(at(broker, client_id)).expect("a client id");
     store.connected().await.expect("the client connects");
     store
+}
+
+/// A client without a handle, subscribed to its replies and to nothing else. It blocks, so the broker must have another
+/// thread.
+fn raw(broker: &Broker, client_id: &str) -> Raw {
+    let mut raw = open(broker, client_id, Hello::default());
+    raw.subscribe(&response_topic(client_id));
+    raw
+}
+
+/// The same, connected as it says, and subscribed to nothing.
+fn open(broker: &Broker, client_id: &str, hello: Hello<'_>) -> Raw {
+    Raw::open(broker.local_addr().port(), client_id, hello)
 }

@@ -1,13 +1,13 @@
 use bytes::BytesMut;
 use paho_mqtt::MessageBuilder;
-use rumqttc::v5::mqttbytes::QoS as Level;
-use rumqttc::v5::mqttbytes::v5::{Publish as Written, PublishProperties};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::mqtt::{Correlation, Transmit};
 use statestore_proto::store::{Principal, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::mqttbytes::QoS as Level;
+use statestore_tests::mqttbytes::v5::{Publish as Written, PublishProperties};
 
 use super::*;
 

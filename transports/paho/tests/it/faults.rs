@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_paho::{Options, PahoLink, connect};
 use statestore_proto::mqtt::ReasonCode;
+use statestore_tests::mqttbytes::v5::{Packet, Publish};
+use statestore_tests::scripted::{Peer, Scripted, Welcome};
+use statestore_tests::timely::timely;
 use statestore_tokio::{Error, Link, StateStore, VersionedValue};
 use tokio::task::JoinSet;
-
-use crate::scripted::{Peer, Scripted};
-use crate::timely;
 
 const SOON: Duration = Duration::from_millis(300);
 
@@ -31,12 +30,12 @@ async fn a_refused_subscription_keeps_requests_back() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
         peer.grant(subscribe.pkid, 0x87).await;
         assert_eq!(store.get("k").timeout(SOON).await, Err(Error::NotSent));
         store.shutdown().await;
-        assert!(peer.read().await.is_none(), "nothing was sent");
+        assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))), "nothing was sent");
     })
     .await;
 }
@@ -46,7 +45,7 @@ async fn refused_publishes_are_told_apart() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         for reason in [0x87, 0x97, 0x80, 0x83, 0x90, 0x99] {
             let call = tokio::spawn(store.get("k").into_future());
             let request = peer.publish().await;
@@ -71,7 +70,8 @@ async fn what_the_broker_does_not_take_is_not_sent() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let peer = broker.welcome(&[0x27, 0, 0, 2, 88]).await;
+        let welcome = Welcome { max_packet_size: Some(600), ..Welcome::default() };
+        let peer = broker.welcome(welcome).await;
         let served = tokio::spawn(peer.serve());
         assert_eq!(store.get("k").await, Ok(None));
         let too_large = store.set("k", vec![0; 600]).await;
@@ -88,7 +88,7 @@ async fn a_takeover_is_the_end() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let call = tokio::spawn(store.get("k").into_future());
         peer.publish().await;
         peer.disconnect(0x8e).await;
@@ -106,9 +106,9 @@ async fn a_takeover_may_be_answered_if_asked_for() {
         let broker = Scripted::start().await;
         let _store = client(broker.options("c1").retry_after_takeover(true));
         for reason in [0x8e, 0x98, 0x95, 0x8b] {
-            broker.welcome(&[]).await.disconnect(reason).await;
+            broker.welcome(Welcome::default()).await.disconnect(reason).await;
         }
-        broker.welcome(&[]).await;
+        broker.welcome(Welcome::default()).await;
     })
     .await;
 }
@@ -171,7 +171,7 @@ async fn a_busy_broker_is_tried_again() {
         let store = client(broker.options("c1"));
         broker.accept().await.send(&[0x20, 3, 0, 0x89, 0]).await;
         drop(broker.accept().await);
-        let peer = broker.welcome(&[]).await;
+        let peer = broker.welcome(Welcome::default()).await;
         tokio::spawn(peer.serve());
         assert_eq!(store.get("k").await, Ok(None));
     })
@@ -183,7 +183,7 @@ async fn requests_of_a_lost_connection_end_and_the_next_one_may_allow_less() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let mut calls = gets(&store, 256);
         for _ in 0..256 {
             let request = peer.publish().await;
@@ -196,7 +196,8 @@ async fn requests_of_a_lost_connection_end_and_the_next_one_may_allow_less() {
             assert_eq!(outcome.expect("an outcome"), Err(Error::Unknown));
         }
 
-        let mut peer = broker.welcome(&[0x21, 0, 20]).await;
+        let welcome = Welcome { receive_maximum: Some(20), ..Welcome::default() };
+        let mut peer = broker.welcome(welcome).await;
         let mut calls = gets(&store, 300);
         let mut open: Vec<Publish> = Vec::new();
         for _ in 0..300 {
@@ -227,7 +228,7 @@ async fn acknowledgements_may_come_in_any_order() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let first = tokio::spawn(store.get("first").into_future());
         let held = peer.publish().await;
         let second = tokio::spawn(store.get("second").into_future());
@@ -251,12 +252,12 @@ async fn requests_that_wait_in_every_queue_end_with_the_connection() {
             .timeout(Duration::from_secs(2))
             .spawn(PahoLink::for_client(options))
             .expect("a client id");
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let mut calls = gets(&store, 100);
         peer.publish().await;
         peer.publish().await;
         drop(peer);
-        let peer = broker.welcome(&[]).await;
+        let peer = broker.welcome(Welcome::default()).await;
         tokio::spawn(peer.serve());
         let (mut unknown, mut answered) = (0, 0);
         while let Some(outcome) = calls.join_next().await {
@@ -277,7 +278,7 @@ async fn small_queues_do_not_stall() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1").in_flight(1).queue(1));
-        let peer = broker.welcome(&[]).await;
+        let peer = broker.welcome(Welcome::default()).await;
         tokio::spawn(peer.serve());
         let mut calls = gets(&store, 1_500);
         while let Some(outcome) = calls.join_next().await {
@@ -292,12 +293,12 @@ async fn a_goodbye_follows_what_was_sent() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1"));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let call = tokio::spawn(store.get("k").into_future());
         let request = peer.publish().await;
         peer.puback(request.pkid, 0).await;
         let goodbye = tokio::spawn(store.shutdown());
-        assert!(peer.read().await.is_none());
+        assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))));
         goodbye.await.expect("it returns");
         assert!(call.await.expect("an outcome").is_err());
         assert!(broker.is_left_alone(SOON).await);
@@ -310,7 +311,7 @@ async fn a_silent_broker_does_not_hold_up_the_goodbye() {
     timely(async {
         let broker = Scripted::start().await;
         let store = client(broker.options("c1").in_flight(1).queue(2));
-        let mut peer = broker.welcome(&[]).await;
+        let mut peer = broker.welcome(Welcome::default()).await;
         let mut calls = gets(&store, 20);
         peer.publish().await;
         store.shutdown().await;

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_paho::{Options, PahoLink};
+use statestore_tests::mqttbytes::QoS;
+use statestore_tests::mqttbytes::v5::{Packet, Publish};
+use statestore_tests::scripted::{Peer, Scripted, Welcome};
+use statestore_tests::timely::timely;
 use statestore_tokio::{Link, LinkEvent};
-
-use crate::scripted::{Peer, Scripted};
-use crate::timely;
 
 const SOON: Duration = Duration::from_millis(300);
 
@@ -24,7 +23,7 @@ async fn both(broker: &Scripted, options: Options) -> (PahoLink, Peer) {
 }
 
 async fn connected(broker: &Scripted, mut link: PahoLink) -> (PahoLink, Peer) {
-    let (connected, peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+    let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
     connected.expect("a connection");
     (link, peer)
 }
@@ -52,8 +51,9 @@ async fn what_a_slow_reader_does_not_take_stays_with_the_broker() {
         }
         let error = link.next(true).await.expect_err("it has left");
         assert!(error.is_transient(), "{error}");
-        assert!(peer.read().await.is_none(), "it said goodbye");
-        let (connected, mut peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))), "it said goodbye");
+        let (connected, mut peer) =
+            tokio::join!(link.connect(), broker.welcome(Welcome::default()));
         connected.expect("a connection");
         peer.deliver(message("t", 12)).await;
         assert!(matches!(link.next(true).await, Ok(LinkEvent::Message(_))));
@@ -68,7 +68,8 @@ async fn nothing_of_a_lost_connection_is_heard_on_the_next() {
         let (mut link, mut peer) = both(&broker, broker.options("c1")).await;
         peer.deliver(message("old", 1)).await;
         assert!(matches!(peer.read().await, Some(Packet::PubAck(_))));
-        let (connected, mut peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        let (connected, mut peer) =
+            tokio::join!(link.connect(), broker.welcome(Welcome::default()));
         connected.expect("a connection");
         peer.deliver(message("new", 1)).await;
         match link.next(true).await {
@@ -108,10 +109,10 @@ async fn an_attempt_that_is_dropped_leaves_nothing_behind() {
         for _ in 0..3 {
             assert!(tokio::time::timeout(SOON / 10, link.connect()).await.is_err());
             // The welcome comes too late: whoever asked for it has gone.
-            let mut late = broker.welcome(&[]).await;
-            assert!(late.read().await.is_none());
+            let mut late = broker.welcome(Welcome::default()).await;
+            assert!(matches!(late.read().await, Some(Packet::Disconnect(_))));
         }
-        let (connected, peer) = tokio::join!(link.connect(), broker.welcome(&[]));
+        let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
         connected.expect("a connection");
         drop((link, peer));
         assert!(broker.is_left_alone(SOON).await);

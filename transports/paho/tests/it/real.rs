@@ -9,10 +9,9 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::timely::timely;
 use statestore_tokio::{Error, Link, LinkEvent, StateStore};
 use tokio::task::JoinSet;
-
-use crate::{Connects, timely};
 
 /// A client, when a store answers it.
 async fn client(options: Options) -> StateStore {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use statestore_paho::{Options, Tls, connect, serve};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
-
-use crate::timely;
+use statestore_tests::timely::timely;
 
 #[tokio::test]
 async fn both_sides_prove_who_they_are() {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_proto::mqtt::Transmit;
-use statestore_rumqttc::{RumqttcLink, rumqttc};
+use statestore_rumqttc::RumqttcLink;
+use statestore_tests::mqttbytes::v5::{Packet, Publish};
+use statestore_tests::scripted::{Peer, Scripted, Welcome};
+use statestore_tests::timely::timely;
 use statestore_tokio::{AsIncoming, Link, LinkEvent};
 
 use crate::requests::{del, set_if_absent};
-use crate::scripted::{Peer, Scripted, Welcome};
-use crate::timely;
+use crate::store;
 
 /// The next packet that says something: subscriptions are granted, answers acknowledged.
 async fn next(peer: &mut Peer) -> Packet {
@@ -50,7 +51,7 @@ fn numbered(mut publish: Publish, id: u16, dup: bool) -> Publish {
 async fn acknowledgements_follow_the_answers_in_order_of_arrival() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = broker.store(|it| it);
+        let _service = store(&broker, |it| it);
         let mut peer = broker.welcome(Welcome::default()).await;
         let Packet::Connect(connect, ..) = &peer.connect else { panic!("a CONNECT") };
         let properties = connect.properties.as_ref().expect("properties");
@@ -95,7 +96,7 @@ async fn acknowledgements_follow_the_answers_in_order_of_arrival() {
 async fn a_request_that_comes_again_gets_the_same_answer() {
     timely(async {
         let broker = Scripted::start().await;
-        let service = broker.store(|it| it);
+        let service = store(&broker, |it| it);
         let (set, del) = (set_if_absent("a", "k"), del("b", "k"));
         let mut peer = broker.welcome(Welcome::default()).await;
         peer.deliver(numbered(set.clone(), 1, false)).await;
@@ -128,7 +129,7 @@ async fn a_request_that_comes_again_gets_the_same_answer() {
 async fn the_broker_may_fill_the_receive_maximum_of_a_busy_store() {
     timely(async {
         let broker = Scripted::start().await;
-        let _service = broker.store(|it| it.receive_maximum(8).in_flight(1).queue(1));
+        let _service = store(&broker, |it| it.receive_maximum(8).in_flight(1).queue(1));
         let mut peer = broker.welcome(Welcome::default()).await;
         let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
         peer.grant(subscribe.pkid, 1).await;

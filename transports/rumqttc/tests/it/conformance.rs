@@ -2,10 +2,7 @@
 
 use statestore_rumqttc::RumqttcLink;
 use statestore_tests::conformance::{Stage, cases, run};
-
 use statestore_tests::mosquitto::Mosquitto;
-
-use crate::Connects;
 
 /// Enough for every other case.
 const PACKET_BYTES_MAX: usize = 100_000;

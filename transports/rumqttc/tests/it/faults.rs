@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
 use statestore_proto::mqtt::ReasonCode;
-use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc};
+use statestore_rumqttc::{Options, RumqttcLink, connect};
+use statestore_tests::mqttbytes::v5::{Packet, Publish};
+use statestore_tests::scripted::{Scripted, Welcome};
+use statestore_tests::timely::timely;
 use statestore_tokio::{Error, StateStore, VersionedValue};
 use tokio::task::JoinSet;
-
-use crate::scripted::{Scripted, Welcome};
-use crate::timely;
 
 const SOON: Duration = Duration::from_millis(300);
 

@@ -22,32 +22,16 @@ mod deployed;
 mod faults;
 mod real;
 mod requests;
-mod scripted;
 mod silent;
 mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::time::Duration;
+use statestore_rumqttc::{Options, RumqttcLink, StoreService};
+use statestore_tests::scripted::Scripted;
 
-use statestore_rumqttc::Options;
-use statestore_tests::mosquitto::Mosquitto;
-
-/// Nothing here waits that long unless it hangs.
-const HANGS: Duration = Duration::from_secs(20);
-
-/// Runs a test, and ends it when it hangs.
-async fn timely<T>(test: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANGS, test).await.expect("something hangs")
-}
-
-/// Options for a client of a real broker.
-trait Connects {
-    fn options(&self, client_id: &str) -> Options;
-}
-
-impl Connects for Mosquitto {
-    fn options(&self, client_id: &str) -> Options {
-        Options::new(client_id, "127.0.0.1", self.port())
-    }
+/// A store without claims: nothing is retained by a scripted broker, and scripts are easier to read.
+fn store(broker: &Scripted, change: impl FnOnce(Options) -> Options) -> StoreService {
+    let options = change(broker.options("statestore"));
+    StoreService::builder().spawn(RumqttcLink::for_store(options).without_claim())
 }

@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
-use rumqttc::v5::{AsyncClient, Event, EventLoop};
 use statestore_proto::client::WatchEvent;
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
-use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc, serve};
+use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::{Ask, Raw, words};
+use statestore_tests::timely::timely;
 use statestore_tokio::{
     Error, Link, LinkEvent, Removal, StateStore, StoreService, VersionedValue, Watch,
 };
 use tokio::task::JoinSet;
-
-use statestore_tests::mosquitto::Mosquitto;
-
-use crate::Connects;
-use crate::requests::{del, set_if_absent};
-use crate::timely;
 
 /// A client, when a store answers it.
 async fn client(options: Options) -> StateStore {
@@ -229,72 +223,24 @@ async fn without_a_store_the_broker_says_so() {
     .await;
 }
 
-/// A client without a handle, which sees the bytes of answers.
-pub(crate) struct Raw {
-    client: AsyncClient,
-    event_loop: EventLoop,
-}
-
-impl Raw {
-    pub(crate) async fn connect(broker: &Mosquitto, client_id: &str) -> Self {
-        let options = rumqttc::v5::MqttOptions::new(client_id, "127.0.0.1", broker.port());
-        let (client, event_loop) = AsyncClient::new(options, 16);
-        let mut raw = Self { client, event_loop };
-        raw.client.try_subscribe(format!("clients/{client_id}/#"), QoS::AtLeastOnce).expect("room");
-        while !matches!(raw.event().await, Packet::SubAck(_)) {}
-        raw
-    }
-
-    async fn event(&mut self) -> Packet {
-        loop {
-            if let Event::Incoming(packet) = self.event_loop.poll().await.expect("a connection") {
-                return packet;
-            }
-        }
-    }
-
-    /// Sends a request twice and gives both answers.
-    async fn twice(&mut self, request: &Publish) -> [Publish; 2] {
-        let [first, second] = [(); 2].map(|()| request.clone());
-        let (first, second) = (self.answer(first).await, self.answer(second).await);
-        [first, second]
-    }
-
-    pub(crate) async fn answer(&mut self, request: Publish) -> Publish {
-        let topic = String::from_utf8(request.topic.to_vec()).expect("a topic");
-        let (properties, payload) = (request.properties.expect("properties"), request.payload);
-        let sent = self.client.try_publish_with_properties(
-            topic,
-            QoS::AtLeastOnce,
-            false,
-            payload,
-            properties,
-        );
-        sent.expect("room");
-        loop {
-            if let Packet::Publish(mut answer) = self.event().await {
-                answer.pkid = 0;
-                return answer;
-            }
-        }
-    }
-}
-
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_request_has_one_effect_and_one_answer() {
     let Some(broker) = Mosquitto::start("a_repeated_request_has_one_effect_and_one_answer") else {
         return;
     };
     timely(async {
         let (_service, store) = both(&broker).await;
-        let mut raw = Raw::connect(&broker, "raw").await;
-        let [first, second] = raw.twice(&set_if_absent("raw", "k")).await;
-        assert_eq!(first.payload, &b"+OK\r\n"[..]);
-        assert_eq!(first, second, "byte for byte");
+        let mut raw = Raw::connect(broker.port(), "raw");
+        let mut twice = |elements: &[&str]| {
+            let ask = Ask::deployed("raw", words(elements));
+            let [mut first, mut second] = [(); 2].map(|()| raw.ask(&ask));
+            (first.pkid, second.pkid) = (0, 0);
+            assert_eq!(first, second, "byte for byte");
+            first.payload
+        };
+        assert_eq!(twice(&["SET", "k", "value", "NX"]), &b"+OK\r\n"[..]);
         assert_eq!(value(&store.get("k").await.expect("an answer")), Some(&b"value"[..]));
-        let [first, second] = raw.twice(&del("raw", "k")).await;
-        assert_eq!(first.payload, &b":1\r\n"[..]);
-        assert_eq!(first, second, "byte for byte");
+        assert_eq!(twice(&["DEL", "k"]), &b":1\r\n"[..]);
     })
     .await;
 }

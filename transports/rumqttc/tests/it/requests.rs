@@ -1,13 +1,12 @@
 //! Requests as packets, for those who speak without a handle.
 
 use bytes::Bytes;
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Publish, PublishProperties};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_rumqttc::rumqttc;
+use statestore_tests::mqttbytes::QoS;
+use statestore_tests::mqttbytes::v5::{Publish, PublishProperties};
 
 /// What to send to set a key if it is absent, in the name of `client_id`.
 pub(crate) fn set_if_absent(client_id: &str, key: &'static str) -> Publish {

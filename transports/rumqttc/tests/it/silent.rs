@@ -9,12 +9,13 @@ use statestore_proto::client::WatchEvent;
 use statestore_rumqttc::{RumqttcLink, connect, serve};
 use statestore_tests::log::Log;
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::scripted::{Scripted, Welcome};
+use statestore_tests::timely::timely;
 use statestore_tokio::{Error, StateStore};
 use tokio::time::Instant;
 
 use crate::requests::{set_if_absent, watch};
-use crate::scripted::{Scripted, Welcome};
-use crate::{Connects, timely};
+use crate::store;
 
 /// Everybody may send requests; only the client `allowed` may read answers.
 const RULES: &str = "topic readwrite statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke\n\
@@ -92,7 +93,7 @@ async fn a_broker_that_holds_packets_back_is_told_as_such() {
 async fn a_notification_that_reaches_nobody_ends_the_watch() {
     timely(async {
         let broker = Scripted::start().await;
-        let service = broker.store(|it| it);
+        let service = store(&broker, |it| it);
         let mut peer = broker.welcome(Welcome::default()).await;
         for (id, mut request) in (1..).zip([watch("gone", "k"), watch("stays", "l")]) {
             request.pkid = id;

@@ -4,76 +4,48 @@ use std::env;
 use std::fs;
 use std::process;
 
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::Packet;
-use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use statestore_proto::topic::REQUEST;
-use statestore_rumqttc::{Options, RumqttcLink, connect, rumqttc, serve};
+use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::mqttbytes::v5::{Packet, Publish};
+use statestore_tests::raw::{Hello, Raw};
+use statestore_tests::scripted::{Peer, Scripted, Welcome};
+use statestore_tests::timely::{HANGS, timely};
 use statestore_tokio::{StateStore, StoreService};
 use tokio::time::timeout;
 
-use crate::scripted::{Peer, Scripted, Welcome};
-use crate::{Connects, HANGS, timely};
-
 const CLAIM: &str = "clients/statestore/services/statestore/instance";
 
-/// What is said on the topic of claims.
-struct Listener {
-    client: AsyncClient,
-    event_loop: EventLoop,
+/// Hears what is said on the topic of claims.
+fn listener(broker: &Mosquitto) -> Raw {
+    let mut listener = Raw::open(broker.port(), "listener", Hello::default());
+    listener.subscribe(CLAIM);
+    listener
 }
 
-impl Listener {
-    async fn connect(broker: &Mosquitto) -> Self {
-        let (client, event_loop) =
-            AsyncClient::new(MqttOptions::new("listener", "127.0.0.1", broker.port()), 16);
-        client.try_subscribe(CLAIM, QoS::AtLeastOnce).expect("room");
-        let mut listener = Self { client, event_loop };
-        while !matches!(listener.event().await, Packet::SubAck(_)) {}
-        listener
-    }
-
-    async fn event(&mut self) -> Packet {
-        loop {
-            if let Event::Incoming(packet) = self.event_loop.poll().await.expect("a connection") {
-                return packet;
-            }
+/// The next message that is no marker.
+fn said(listener: &mut Raw) -> String {
+    loop {
+        let message = listener.message();
+        if !message.payload.starts_with(b"?") {
+            return text(&message);
         }
     }
+}
 
-    async fn publish(&mut self, retain: bool, payload: &str) {
-        self.client.try_publish(CLAIM, QoS::AtLeastOnce, retain, payload.to_owned()).expect("room");
-        while !matches!(self.event().await, Packet::PubAck(_)) {}
-    }
-
-    /// The next message that is no marker.
-    async fn heard(&mut self) -> String {
-        loop {
-            if let Packet::Publish(packet) = self.event().await
-                && !packet.payload.starts_with(b"?")
-            {
-                return String::from_utf8(packet.payload.to_vec()).expect("text");
-            }
-        }
-    }
+fn text(message: &Publish) -> String {
+    String::from_utf8(message.payload.to_vec()).expect("text")
 }
 
 /// The claim that is retained now.
-async fn retained(broker: &Mosquitto) -> Option<String> {
-    let options = MqttOptions::new("reader", "127.0.0.1", broker.port());
-    let (client, mut event_loop) = AsyncClient::new(options, 16);
-    client.try_subscribe(CLAIM, QoS::AtMostOnce).expect("room");
-    client.try_publish(CLAIM, QoS::AtMostOnce, false, "after it").expect("room");
+fn retained(broker: &Mosquitto) -> Option<String> {
+    let mut reader = Raw::open(broker.port(), "reader", Hello::default());
+    reader.subscribe(CLAIM);
+    reader.publish(CLAIM, false, "after it");
     loop {
-        match event_loop.poll().await.expect("a connection") {
-            Event::Incoming(Packet::Publish(packet)) if packet.retain => {
-                return Some(String::from_utf8(packet.payload.to_vec()).expect("text"));
-            }
-            Event::Incoming(Packet::Publish(packet)) if packet.payload == "after it" => {
-                return None;
-            }
-            _ => {}
+        let message = reader.message();
+        if message.retain || message.payload == "after it" {
+            return message.retain.then(|| text(&message));
         }
     }
 }
@@ -92,14 +64,14 @@ fn number(claim: &str) -> u64 {
     claim.split_once(':').expect("a claim").0.parse().expect("a number")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_store_that_comes_last_serves_and_the_other_ends() {
     let test = "the_store_that_comes_last_serves_and_the_other_ends";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let mut first = service(broker.options("statestore")).await;
-        let mut listener = Listener::connect(&broker).await;
-        let of_first = listener.heard().await;
+        let mut listener = listener(&broker);
+        let of_first = said(&mut listener);
         let store = client(&broker);
         store.set("k", "v").await.expect("a version");
 
@@ -111,66 +83,61 @@ async fn the_store_that_comes_last_serves_and_the_other_ends() {
         }
         assert_eq!(second.stats().keys, 100, "it began with nothing and misses nothing");
 
-        let of_second = retained(&broker).await.expect("a claim");
+        let of_second = retained(&broker).expect("a claim");
         assert!(number(&of_second) > number(&of_first));
         second.shutdown().await;
         let mut heard: Vec<String> = Vec::new();
         while heard.last().is_none_or(|last| !last.is_empty()) {
-            heard.push(listener.heard().await);
+            heard.push(said(&mut listener));
         }
         heard.retain(|heard| heard != "after it");
         // The first threw the second out once, to learn of it; after that nobody was thrown out.
         assert!((2..=4).contains(&heard.len()), "{heard:?}");
         heard.dedup();
         assert_eq!(heard, [&*of_second, ""]);
-        assert_eq!(retained(&broker).await, None);
+        assert_eq!(retained(&broker), None);
     })
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_store_keeps_its_claim_over_connections_and_removes_it_at_its_end() {
     let test = "a_store_keeps_its_claim_over_connections_and_removes_it_at_its_end";
     let Some(mut broker) = Mosquitto::start(test) else { return };
     timely(async {
         let service = service(broker.options("statestore")).await;
-        let claim = retained(&broker).await;
+        let claim = retained(&broker);
         assert!(claim.is_some());
         // It forgets what it has retained.
         assert!(broker.restart(), "it starts again");
-        let mut listener = Listener::connect(&broker).await;
-        assert_eq!(Some(listener.heard().await), claim);
+        let mut listener = listener(&broker);
+        assert_eq!(Some(said(&mut listener)), claim);
         // Somebody takes the client id and leaves: the claim is still there, and its own.
-        let mut thief = MqttOptions::new("statestore", "127.0.0.1", broker.port());
-        thief.set_clean_start(false);
-        let (_thief, mut event_loop) = AsyncClient::new(thief, 1);
-        let Ok(Event::Incoming(Packet::ConnAck(_))) = event_loop.poll().await else {
-            panic!("welcome")
-        };
-        drop(event_loop);
-        assert_eq!(Some(listener.heard().await), claim, "it is back");
+        let kept = Hello { session: Some(0), ..Hello::default() };
+        drop(Raw::open(broker.port(), "statestore", kept));
+        assert_eq!(Some(said(&mut listener)), claim, "it is back");
         client(&broker).set("k", "v").await.expect("a version");
         service.shutdown().await;
-        assert_eq!(retained(&broker).await, None);
+        assert_eq!(retained(&broker), None);
     })
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_others_have_left_behind_does_no_harm() {
     let test = "what_others_have_left_behind_does_no_harm";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
-        let mut listener = Listener::connect(&broker).await;
+        let mut listener = listener(&broker);
         for left in ["9000000000000000:00000000000000ff", "9000000000000000", "+OK\r\n"] {
-            listener.publish(true, left).await;
+            listener.publish(CLAIM, true, left);
             let service = service(broker.options("statestore")).await;
-            let claim = retained(&broker).await.expect("a claim");
+            let claim = retained(&broker).expect("a claim");
             let is_claim = left.contains(':');
             assert_eq!(number(&claim) == 9_000_000_000_000_001, is_claim, "{claim} after {left}");
             client(&broker).set("k", left).await.expect("a version");
             service.shutdown().await;
-            assert_eq!(retained(&broker).await, None);
+            assert_eq!(retained(&broker), None);
         }
     })
     .await;
@@ -224,7 +191,7 @@ async fn the_access_rules_of_the_documentation_let_a_store_claim() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_left_only_where_it_is_wanted() {
     let test = "a_claim_is_left_only_where_it_is_wanted";
     let Some(broker) = Mosquitto::start(test) else { return };
@@ -239,12 +206,12 @@ async fn a_claim_is_left_only_where_it_is_wanted() {
             let link = if claim { link } else { link.without_claim() };
             let service = StoreService::builder().spawn(link);
             service.connected().await.expect("it serves");
-            assert_eq!(retained(&broker).await.is_some(), claims);
+            assert_eq!(retained(&broker).is_some(), claims);
             service.shutdown().await;
         }
         let store = connect(plain()).expect("a client id");
         store.connected().await.expect("a connection");
-        assert_eq!(retained(&broker).await, None, "clients never do");
+        assert_eq!(retained(&broker), None, "clients never do");
     })
     .await;
 }

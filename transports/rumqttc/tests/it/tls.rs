@@ -3,9 +3,8 @@
 use statestore_rumqttc::{Options, Tls, connect, serve};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::timely::timely;
 use statestore_tokio::StateStore;
-
-use crate::timely;
 
 #[tokio::test]
 async fn both_sides_prove_who_they_are() {

@@ -1,59 +1,68 @@
-//! A broker that does what a test says, byte by byte.
+//! A broker that does what a test says, byte by byte. What goes wrong with it is a panic.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rumqttc::v5::mqttbytes::v5::{
-    Disconnect, DisconnectReasonCode, Packet, PingReq, Publish, PublishProperties,
-};
-use rumqttc::v5::mqttbytes::{Error, QoS};
-use statestore_rumqttc::{Options, RumqttcLink, StoreService, rumqttc};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, PingReq, Publish, PublishProperties};
+use statestore_tokio::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::packets;
+
 /// Where connections arrive.
-pub(crate) struct Scripted {
+#[derive(Debug)]
+pub struct Scripted {
     listener: TcpListener,
 }
 
 /// One connection, seen from the broker.
-pub(crate) struct Peer {
+#[derive(Debug)]
+pub struct Peer {
     stream: TcpStream,
     unread: BytesMut,
     /// The CONNECT that it began with.
-    pub(crate) connect: Packet,
+    pub connect: Packet,
 }
 
 /// What a CONNACK says beside success.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Welcome {
-    pub(crate) session_present: bool,
-    pub(crate) receive_maximum: Option<u16>,
-    pub(crate) max_packet_size: Option<u32>,
-    pub(crate) keep_alive: Option<u16>,
-    pub(crate) retain_available: Option<u8>,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Welcome {
+    /// Whether there is a session from before.
+    pub session_present: bool,
+    /// How many messages may be in flight.
+    pub receive_maximum: Option<u16>,
+    /// The largest packet, in bytes.
+    pub max_packet_size: Option<u32>,
+    /// Seconds, instead of those of the CONNECT.
+    pub keep_alive: Option<u16>,
+    /// Whether messages are retained: 0 or 1.
+    pub retain_available: Option<u8>,
 }
 
 impl Scripted {
-    pub(crate) async fn start() -> Self {
+    /// On a free port.
+    pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         Self { listener }
     }
 
-    pub(crate) fn options(&self, client_id: &str) -> Options {
-        let port = self.listener.local_addr().expect("its address").port();
-        Options::new(client_id, "127.0.0.1", port)
+    /// Where it listens, on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().expect("its address").port()
     }
 
-    /// A store without claims: nothing is retained here, and scripts are easier to read.
-    pub(crate) fn store(&self, change: impl FnOnce(Options) -> Options) -> StoreService {
-        let options = change(self.options("statestore"));
-        StoreService::builder().spawn(RumqttcLink::for_store(options).without_claim())
+    /// Options for a client of it.
+    #[must_use]
+    pub fn options(&self, client_id: &str) -> Options {
+        Options::new(client_id, "127.0.0.1", self.port())
     }
 
     /// The next connection, after its CONNECT.
-    pub(crate) async fn accept(&self) -> Peer {
+    pub async fn accept(&self) -> Peer {
         let (stream, _) = self.listener.accept().await.expect("a connection");
         stream.set_nodelay(true).expect("a socket");
         let connect = Packet::PingReq(PingReq);
@@ -64,14 +73,14 @@ impl Scripted {
     }
 
     /// The next connection, welcomed.
-    pub(crate) async fn welcome(&self, welcome: Welcome) -> Peer {
+    pub async fn welcome(&self, welcome: Welcome) -> Peer {
         let mut peer = self.accept().await;
         peer.send(&welcome.bytes()).await;
         peer
     }
 
     /// Whether nobody connects for a while.
-    pub(crate) async fn is_left_alone(&self, duration: Duration) -> bool {
+    pub async fn is_left_alone(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.listener.accept()).await.is_err()
     }
 }
@@ -102,23 +111,17 @@ impl Welcome {
 }
 
 impl Peer {
-    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+    /// Sends these bytes.
+    pub async fn send(&mut self, bytes: &[u8]) {
         // What the other side does not read any more is its own business.
         let _ = self.stream.write_all(bytes).await;
     }
 
     /// The next packet; `None` when the other side has closed the connection.
-    pub(crate) async fn read(&mut self) -> Option<Packet> {
+    pub async fn read(&mut self) -> Option<Packet> {
         loop {
-            match Packet::read(&mut self.unread, None) {
-                // The short form of a DISCONNECT, which rumqttc writes and does not read.
-                Err(Error::PayloadRequired) => {
-                    let reason = DisconnectReasonCode::NormalDisconnection;
-                    return Some(Packet::Disconnect(Disconnect::new(reason)));
-                }
-                Ok(packet) => return Some(packet),
-                Err(Error::InsufficientBytes(_)) => {}
-                Err(error) => panic!("not MQTT: {error}"),
+            if let Some(packet) = packets::read(&mut self.unread) {
+                return Some(packet);
             }
             if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
                 return None;
@@ -127,7 +130,7 @@ impl Peer {
     }
 
     /// Reads until there is a PUBLISH, granting every SUBSCRIBE on the way.
-    pub(crate) async fn publish(&mut self) -> Publish {
+    pub async fn publish(&mut self) -> Publish {
         loop {
             match self.read().await {
                 Some(Packet::Publish(publish)) => return publish,
@@ -138,33 +141,35 @@ impl Peer {
         }
     }
 
-    pub(crate) async fn grant(&mut self, id: u16, reason: u8) {
+    /// Answers a SUBSCRIBE.
+    pub async fn grant(&mut self, id: u16, reason: u8) {
         let [high, low] = id.to_be_bytes();
         self.send(&[0x90, 4, high, low, 0, reason]).await;
     }
 
-    pub(crate) async fn puback(&mut self, id: u16, reason: u8) {
+    /// Acknowledges a PUBLISH.
+    pub async fn puback(&mut self, id: u16, reason: u8) {
         let [high, low] = id.to_be_bytes();
         self.send(&[0x40, 4, high, low, reason, 0]).await;
     }
 
-    pub(crate) async fn disconnect(&mut self, reason: u8) {
+    /// Says why the connection ends now.
+    pub async fn disconnect(&mut self, reason: u8) {
         self.send(&[0xe0, 2, reason, 0]).await;
     }
 
-    pub(crate) async fn deliver(&mut self, publish: Publish) {
-        let mut bytes = BytesMut::new();
-        Packet::Publish(publish).write(&mut bytes, None).expect("a PUBLISH");
-        self.send(&bytes).await;
+    /// Sends a message.
+    pub async fn deliver(&mut self, publish: Publish) {
+        self.send(&packets::write(&Packet::Publish(publish))).await;
     }
 
     /// Answers a request as a store would that has no keys.
-    pub(crate) async fn answer(&mut self, request: &Publish) {
+    pub async fn answer(&mut self, request: &Publish) {
         self.deliver(reply(request)).await;
     }
 
     /// Acknowledges and answers every request until the connection ends.
-    pub(crate) async fn serve(mut self) {
+    pub async fn serve(mut self) {
         while let Some(packet) = self.read().await {
             match packet {
                 Packet::Subscribe(subscribe) => self.grant(subscribe.pkid, 1).await,
