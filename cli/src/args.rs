@@ -24,7 +24,8 @@ Examples:
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
 
-Exit codes: 0 done, 1 absent or not applied, 2 refused or bad input, 3 unreachable.
+Exit codes: 0 done, 1 absent or not applied, 2 refused or bad input, 3 unreachable, 4 what is to be
+printed cannot be: whatever was asked for was done.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -70,6 +71,7 @@ pub(crate) struct Connection {
     #[arg(
         long,
         env = "STATESTORE_BROKER",
+        hide_env_values = true,
         default_value = "mqtt://127.0.0.1:1883",
         value_name = "URL"
     )]
@@ -88,16 +90,16 @@ pub(crate) struct Login {
     #[arg(long, env = "STATESTORE_USER", value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// Password for the broker; better by its environment variable, since command lines can be read by others
-    #[arg(long, env = "STATESTORE_PASSWORD", hide_env_values = true, requires = "user")]
+    #[arg(long, env = "STATESTORE_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
     /// Certificates of the authorities to trust with mqtts://, a PEM file; by default those that this machine trusts
     #[arg(long, env = "STATESTORE_CA", value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
     /// Certificate chain of this client, a PEM file
-    #[arg(long, env = "STATESTORE_CERT", value_name = "PATH", requires = "key_file")]
+    #[arg(long, env = "STATESTORE_CERT", value_name = "PATH")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of this client, a PEM file
-    #[arg(long, env = "STATESTORE_KEY_FILE", value_name = "PATH", requires = "cert")]
+    #[arg(long, env = "STATESTORE_KEY_FILE", value_name = "PATH")]
     pub(crate) key_file: Option<PathBuf>,
 }
 
@@ -128,7 +130,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) listen: Listen,
     /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
-    #[arg(long, env = "STATESTORE_BROKER", value_name = "URL")]
+    #[arg(long, env = "STATESTORE_BROKER", hide_env_values = true, value_name = "URL")]
     pub(crate) broker: Option<String>,
     #[command(flatten)]
     pub(crate) login: Login,

@@ -9,6 +9,7 @@ use statestore_rumqttc::{
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Where a broker is.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +27,13 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
         return Err(Failure::bad_input(
             "--client-id: a client id is not empty; leave it out for a new one",
         ));
+    }
+    // The environment may have these for a store beside a broker, which is not asked for here.
+    if login.password.is_some() && login.user.is_none() {
+        return Err(Failure::bad_input("--password: whose? Say so with --user NAME"));
+    }
+    if login.cert.is_some() != login.key_file.is_some() {
+        return Err(Failure::bad_input("--cert and --key-file belong together: give both"));
     }
     let mut options = Options::new(client_id, host, port);
     if let Some(user) = &login.user {
@@ -62,13 +70,11 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
 }
 
 /// Says once what it waits for, when there is no connection after a while.
-async fn say_if_slow(mut status: StatusWatch, broker: String) {
+pub(crate) async fn say_if_slow(mut status: StatusWatch, broker: String) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if let Status::Offline { reason } = status.current() {
         let reason = reason.as_deref().unwrap_or("no answer");
-        eprintln!(
-            "statestore: not connected to {broker} yet ({reason}); trying on for as long as --timeout says"
-        );
+        say(format_args!("not connected to {broker} yet ({reason}); still trying"));
     }
 }
 
@@ -83,10 +89,13 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn address(url: &str) -> Result<Address<'_>, Failure> {
-    let bad = || {
-        Failure::bad_input(format_args!(
+    let bad = || match url.contains('@') {
+        true => Failure::bad_input(
+            "--broker: a URL holds no user and no password: give --user and STATESTORE_PASSWORD",
+        ),
+        false => Failure::bad_input(format_args!(
             "{url}: write the broker as mqtt://HOST:PORT or mqtts://HOST:PORT"
-        ))
+        )),
     };
     let (tls, rest) = match url.split_once("://") {
         Some(("mqtt", rest)) => (false, rest),
@@ -130,6 +139,8 @@ mod tests {
         ] {
             assert!(matches!(address(url), Err(Failure::Refused(_))), "{url}");
         }
+        let secret = address("mqtt://alice:secret@h").unwrap_err().to_string();
+        assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
     }
 
     #[test]

@@ -9,10 +9,12 @@ use tokio::sync::watch;
 use crate::args::{Elect, Output};
 use crate::connection;
 use crate::failure::Failure;
-use crate::output::{json_line, raw};
-use crate::serve::Signals;
+use crate::lock::{given_up, say_left};
+use crate::output::{json_text, line, one_line, say};
+use crate::signals::Signals;
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
     let store = connection::store(&args.common)?;
     let mut election = store.election(args.name.clone()).lease(args.lease);
     if let Some(candidate) = &args.candidate {
@@ -25,25 +27,30 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     let (stop, stopped) = watch::channel(args.candidate.is_none());
     let campaign = lead(&election, stopped);
     tokio::pin!(campaign);
-    let mut signals = Signals::new()?;
     let (mut left, mut standing) = (args.count, args.candidate.is_some());
     while left != Some(0) {
         tokio::select! {
             seen = changes.next() => match seen {
-                Some(seen) => print(&args, &seen)?,
+                Some(seen) => tokio::select! {
+                    printed = print(&args, &seen) => printed?,
+                    _ = signals.received() => break,
+                },
                 None => break,
             },
             ended = &mut campaign, if standing => {
                 standing = false;
                 ended.map_err(Failure::bad_input)?;
             }
-            () = signals.received() => break,
+            _ = signals.received() => break,
         }
         left = left.map(|left| left - 1);
     }
     if standing {
         stop.send_replace(true);
-        campaign.await.map_err(Failure::bad_input)?;
+        tokio::select! {
+            ended = campaign => ended.map_err(Failure::bad_input)?,
+            () = given_up(&mut signals) => say_left(&args.name, args.lease),
+        }
     }
     drop(changes);
     store.shutdown().await;
@@ -58,7 +65,7 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
         tokio::select! {
-            lost = leadership.lost() => eprintln!("statestore: {}", leadership_lost(&lost)),
+            lost = leadership.lost() => say(leadership_lost(&lost)),
             _ = stop.wait_for(|stop| *stop) => {
                 // When it is lost there is nothing to give back.
                 let _ = leadership.resign().await;
@@ -75,20 +82,21 @@ fn leadership_lost(lost: &LockLost) -> String {
     }
 }
 
-fn print(args: &Elect, seen: &HolderStatus) -> Result<(), Failure> {
+async fn print(args: &Elect, seen: &HolderStatus) -> Result<(), Failure> {
     let name = match seen {
-        HolderStatus::Held(holder) => String::from_utf8_lossy(holder.name()),
+        HolderStatus::Held(holder) => one_line(holder.name()),
         HolderStatus::Free => "-".into(),
         HolderStatus::Unknown => "?".into(),
     };
     if args.common.output == Output::Raw {
-        return raw(format!("{name}\n").as_bytes());
+        return line(format!("{name}\n")).await;
     }
-    match seen {
+    let text = match seen {
         HolderStatus::Held(holder) => {
-            json_line("leader", &args.name, Some(holder.name()), holder.version())
+            json_text("leader", &args.name, Some(holder.name()), holder.version())
         }
-        HolderStatus::Free => json_line("none", &args.name, None, None),
-        HolderStatus::Unknown => json_line("unknown", &args.name, None, None),
-    }
+        HolderStatus::Free => json_text("none", &args.name, None, None),
+        HolderStatus::Unknown => json_text("unknown", &args.name, None, None),
+    };
+    line(text).await
 }

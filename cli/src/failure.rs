@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use statestore_proto::mqtt::ReasonCode;
 use statestore_tokio::{Error, StoreClosed};
 
 /// Why a command failed.
@@ -12,6 +13,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// There was no answer.
     Unreachable(String),
+    /// What comes back cannot be printed.
+    Unprinted(String),
 }
 
 impl Failure {
@@ -19,8 +22,13 @@ impl Failure {
         Self::Refused(what.to_string())
     }
 
-    pub(crate) fn output(error: impl fmt::Display) -> Self {
+    /// What this machine refuses.
+    pub(crate) fn system(error: impl fmt::Display) -> Self {
         Self::Refused(format!("cannot go on: {error}"))
+    }
+
+    pub(crate) fn output(error: impl fmt::Display) -> Self {
+        Self::Unprinted(format!("cannot print it: {error}"))
     }
 
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
@@ -47,6 +55,9 @@ impl Failure {
             Error::Undelivered(reason) if reason.0 == 0x10 => Self::Unreachable(
                 "no store is listening on this broker; start one with `statestore serve`".to_owned(),
             ),
+            Error::Undelivered(ReasonCode::PACKET_TOO_LARGE) => Self::Refused(
+                "the request is larger than the broker takes; try a smaller value".to_owned(),
+            ),
             Error::TimedOut => Self::Unreachable(
                 "no answer in time, so the request may have been applied; earlier ones were answered, so try a longer \
                  --timeout"
@@ -64,13 +75,14 @@ impl Failure {
         match self {
             Self::Refused(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
+            Self::Unprinted(_) => ExitCode::from(4),
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Refused(text) | Self::Unreachable(text)) = self;
+        let (Self::Refused(text) | Self::Unreachable(text) | Self::Unprinted(text)) = self;
         f.write_str(text)
     }
 }

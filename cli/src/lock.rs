@@ -1,5 +1,6 @@
 //! A command that runs while a lock is held.
 
+use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
@@ -8,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use statestore_proto::lock::NotAcquired;
 use statestore_tokio::{LockError, LockGuard, StateStore};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Lock;
 use crate::connection;
 use crate::failure::Failure;
-use crate::serve::interrupted;
+use crate::output::{one_line, say};
+use crate::signals::{Asked, Signals};
 
 /// The lock was not free in time.
 const NOT_ACQUIRED: u8 = 1;
@@ -29,7 +30,11 @@ const MARGIN: u32 = 10;
 /// apart; so it does after any lease when the command is stopped or slow.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 
+/// How long an unreachable store is waited for at the end.
+const GOODBYE_MAX: Duration = Duration::from_secs(5);
+
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
     let store = connection::store(&args.common)?;
     let margin = args.lease / MARGIN;
     let mut lock = store.lock(args.name.clone()).lease(args.lease).margin(margin);
@@ -41,12 +46,11 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let holder =
         holder.map_err(|error| Failure::request(error, store.status().current().reason()))?;
     if let Some(holder) = holder {
-        eprintln!("statestore: waiting for {}", String::from_utf8_lossy(holder.name()));
+        say(format_args!("waiting for {}", one_line(holder.name())));
     }
     let guard = tokio::select! {
         guard = lock.acquire() => guard,
-        signal = interrupted() => {
-            signal?;
+        _ = signals.received() => {
             store.shutdown().await;
             return Ok(ExitCode::from(NOT_ACQUIRED));
         }
@@ -54,17 +58,30 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let guard = match guard {
         Ok(guard) => guard,
         Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
-            eprintln!("statestore: {} did not become free in time; try a longer --wait", args.name);
+            say(format_args!("{} did not become free in time; try a longer --wait", args.name));
             store.shutdown().await;
             return Ok(ExitCode::from(NOT_ACQUIRED));
         }
         Err(error) => return Err(not_acquired(error, &store)),
     };
-    let ended = guarded(&args.command, &guard, margin.max(GRACE_MIN)).await;
-    // When it is lost there is nothing to give back.
-    let _ = guard.release().await;
+    let ended = guarded(&args.command, &guard, &mut signals, margin.max(GRACE_MIN)).await;
+    tokio::select! {
+        // When it is lost there is nothing to give back.
+        _ = guard.release() => {}
+        () = given_up(&mut signals) => say_left(&args.name, args.lease),
+    }
     store.shutdown().await;
     ended
+}
+
+/// Returns when what is given back is not to be waited for any longer.
+pub(crate) async fn given_up(signals: &mut Signals) {
+    let _ = tokio::time::timeout(GOODBYE_MAX, signals.received()).await;
+}
+
+/// Says that a lock was not given back.
+pub(crate) fn say_left(name: &str, lease: Duration) {
+    say(format_args!("the store did not say that {name} is free; it may stay taken for {lease:?}"));
 }
 
 fn not_acquired(error: LockError, store: &StateStore) -> Failure {
@@ -81,6 +98,7 @@ fn not_acquired(error: LockError, store: &StateStore) -> Failure {
 async fn guarded(
     command: &[String],
     guard: &LockGuard,
+    signals: &mut Signals,
     grace: Duration,
 ) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = command.split_first() else {
@@ -93,23 +111,20 @@ async fn guarded(
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| Failure::bad_input(format_args!("{program}: {error}")))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::output)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::output)?;
     loop {
         tokio::select! {
-            status = child.wait() => return status.map(exit_code).map_err(Failure::output),
+            status = child.wait() => return status.map(exit_code).map_err(Failure::system),
             lost = guard.lost() => {
-                eprintln!("statestore: {lost}; ending {program}");
+                say(format_args!("{lost}; ending {program}"));
                 end(&mut child, grace).await?;
                 return Ok(ExitCode::from(LOST));
             }
-            _ = terminate.recv() => tell(&child, Signal::TERM),
-            // A terminal tells the command too.
-            _ = interrupt.recv() => {
-                if !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-                    tell(&child, Signal::INT);
-                }
-            }
+            asked = signals.received() => match asked {
+                Asked::Terminate => tell(&child, Signal::TERM),
+                // A terminal tells the command too.
+                Asked::Interrupt if std::io::stdin().is_terminal() => {}
+                Asked::Interrupt => tell(&child, Signal::INT),
+            },
         }
     }
 }
@@ -122,7 +137,7 @@ async fn end(child: &mut Child, grace: Duration) -> Result<(), Failure> {
         Ok(status) => status.map(drop),
         Err(_) => child.kill().await,
     }
-    .map_err(Failure::output)
+    .map_err(Failure::system)
 }
 
 fn tell(child: &Child, signal: Signal) {

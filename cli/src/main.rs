@@ -1,5 +1,7 @@
 //! `statestore`: a state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 #![forbid(unsafe_code)]
+// They panic when nobody reads any more, and with them whatever depends on this process.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod bench;
@@ -11,9 +13,9 @@ mod output;
 mod own_broker;
 mod requests;
 mod serve;
+mod signals;
 mod watch;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -26,8 +28,7 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(failure) => {
-            // Whoever reads that may be gone; the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "statestore: {failure}");
+            output::say(&failure);
             failure.code()
         }
     }
@@ -45,7 +46,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         Verb::Man => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Args::command()).render(&mut page).map_err(Failure::output)?;
+            clap_mangen::Man::new(Args::command()).render(&mut page).map_err(Failure::system)?;
             output::raw(&page)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -53,14 +54,16 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         _ => {}
     }
     tracing_subscriber::fmt()
+        // Whoever reads the log may go, and this process must not go with them.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("STATESTORE_LOG"))
         .init();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::output)?;
-    runtime.block_on(async {
+        .map_err(Failure::system)?;
+    let ended = runtime.block_on(async {
         match verb {
             Verb::Serve(serve) => serve::run(*serve).await,
             Verb::Get(get) => requests::get(get).await,
@@ -73,5 +76,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) => Ok(ExitCode::SUCCESS),
         }
-    })
+    });
+    // A line that nobody takes may still be waited for.
+    runtime.shutdown_background();
+    ended
 }

@@ -1,5 +1,7 @@
 //! What is printed.
 
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::Write;
 
 use base64::Engine;
@@ -16,13 +18,23 @@ pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
     }
 }
 
-/// One JSON object on a line: what happened to which key, with its value and version where there are any.
+/// Prints a [`json_text`].
 pub(crate) fn json_line(
     what: &str,
     key: &str,
     value: Option<&[u8]>,
     version: Option<&Version>,
 ) -> Result<(), Failure> {
+    raw(json_text(what, key, value, version).as_bytes())
+}
+
+/// One JSON object on a line: what happened to which key, with its value and version where there are any.
+pub(crate) fn json_text(
+    what: &str,
+    key: &str,
+    value: Option<&[u8]>,
+    version: Option<&Version>,
+) -> String {
     let mut object = Map::new();
     object.insert("result".to_owned(), json!(what));
     object.insert("key".to_owned(), json!(key));
@@ -33,7 +45,26 @@ pub(crate) fn json_line(
     if let Some(version) = version {
         object.insert("version".to_owned(), json!(version.to_string()));
     }
-    raw(format!("{}\n", Value::Object(object)).as_bytes())
+    format!("{}\n", Value::Object(object))
+}
+
+/// Says something to whoever runs this, if anybody still listens.
+pub(crate) fn say(what: impl Display) {
+    let _ = writeln!(std::io::stderr(), "statestore: {what}");
+}
+
+/// A name or a value in a line: as it is when that is text of one line, escaped otherwise.
+pub(crate) fn one_line(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(char::is_control) => text.into(),
+        _ => bytes.escape_ascii().to_string().into(),
+    }
+}
+
+/// A line of a command that goes on, which can be stopped while nobody takes it. Dropped, it may be written or not.
+pub(crate) async fn line(line: String) -> Result<(), Failure> {
+    let written = tokio::task::spawn_blocking(move || raw(line.as_bytes())).await;
+    written.map_err(Failure::system)?
 }
 
 /// Bytes as they are.
@@ -45,6 +76,13 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_it_is_stays_one_line() {
+        assert_eq!(one_line("21 °C".as_bytes()), "21 °C");
+        assert_eq!(one_line(b"two\nlines"), "two\\nlines");
+        assert_eq!(one_line(&[0xff]), "\\xff");
+    }
 
     #[test]
     fn text_stays_text_and_the_rest_is_base64() {

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::{FlockOperation, flock};
 use statestore_embedded::{Broker, Options, Users, tls_config};
 
 use crate::args::{Listen, Passwd};
@@ -20,7 +21,10 @@ pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> 
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
         let authorities = listen.tls_client_ca.as_deref().map(read).transpose()?;
         let config = tls_config(&read(cert)?, &read(key)?, authorities.as_deref());
-        options = options.tls(config.map_err(Failure::bad_input)?);
+        options = options.tls(config.map_err(|error| {
+            let (cert, key) = (cert.display(), key.display());
+            Failure::bad_input(format_args!("--tls-cert {cert}, --tls-key {key}: {error}"))
+        })?);
     }
     if let Some(path) = &listen.password_file {
         options = options.users(users(path)?);
@@ -71,18 +75,23 @@ pub(crate) fn passwd(args: &Passwd) -> Result<ExitCode, Failure> {
     let say = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{}: {error}", path.display()))
     };
-    let mut users = match fs::exists(path).map_err(|error| say(&error))? {
-        true => users(path)?,
-        false => Users::default(),
-    };
     let mut password = String::new();
-    io::stdin().read_line(&mut password).map_err(Failure::output)?;
+    io::stdin().read_line(&mut password).map_err(Failure::system)?;
     let password = password.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
         return Err(Failure::bad_input(
             "no password on standard input: echo SECRET | statestore passwd FILE USER",
         ));
     }
+    // Of two that change the file at once, the second begins with what the first has written.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder =
+        fs::File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| say(&error))?;
+    flock(&folder, FlockOperation::LockExclusive).map_err(|error| say(&error))?;
+    let mut users = match fs::exists(path).map_err(|error| say(&error))? {
+        true => users(path)?,
+        false => Users::default(),
+    };
     users.set(&args.user, password).map_err(Failure::bad_input)?;
     replace(path, &users.to_string()).map_err(|error| say(&error))?;
     Ok(ExitCode::SUCCESS)

@@ -9,12 +9,12 @@ use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, StoreConfig};
 use statestore_rumqttc::RumqttcLink;
 use statestore_tokio::StoreService;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::{Dialect, Serve};
 use crate::connection;
 use crate::failure::Failure;
 use crate::own_broker;
+use crate::signals::Signals;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
@@ -33,7 +33,9 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
          rules decide who may send requests",
         options.client_id
     );
-    host(service.spawn(RumqttcLink::for_store(options)), stop, &line).await
+    let service = service.spawn(RumqttcLink::for_store(options));
+    tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
+    host(service, stop, &line).await
 }
 
 fn config(args: &Serve) -> Result<StoreConfig, Failure> {
@@ -58,7 +60,7 @@ async fn host(
 ) -> Result<ExitCode, Failure> {
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
-        () = stop.received() => {
+        _ = stop.received() => {
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
@@ -67,39 +69,9 @@ async fn host(
     let _ = writeln!(std::io::stdout(), "{line}");
     tokio::select! {
         closed = service.stopped() => Err(Failure::ended(&closed)),
-        () = stop.received() => {
+        _ = stop.received() => {
             service.shutdown().await;
             Ok(ExitCode::SUCCESS)
         }
     }
-}
-
-/// The signals that ask this process to stop.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    /// From here on they do nothing else.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(Failure::output);
-        let (terminate, interrupt) =
-            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt })
-    }
-
-    /// Waits for the next. Cancel safe.
-    pub(crate) async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// Returns when this process is asked to stop.
-pub(crate) async fn interrupted() -> Result<(), Failure> {
-    Signals::new()?.received().await;
-    Ok(())
 }

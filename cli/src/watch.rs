@@ -9,10 +9,11 @@ use statestore_proto::message::ServiceError;
 use crate::args::{Output, Watch};
 use crate::connection;
 use crate::failure::Failure;
-use crate::output::{json_line, raw};
-use crate::serve::interrupted;
+use crate::output::{json_text, line, one_line};
+use crate::signals::Signals;
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
     let store = connection::store(&args.common)?;
     let failed = |error| Failure::request(error, store.status().current().reason());
     let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
@@ -22,20 +23,23 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     while left != Some(0) {
         let event = tokio::select! {
             event = watch.next() => event,
-            signal = interrupted() => {
-                signal?;
-                break;
-            }
+            _ = signals.received() => break,
         };
         match event {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => break,
             Some(event) => {
-                if event == WatchEvent::Live && !is_known {
-                    absent(&args)?;
+                let printed = async {
+                    if event == WatchEvent::Live && !is_known {
+                        absent(&args).await?;
+                    }
+                    print(&args, &event).await
+                };
+                tokio::select! {
+                    printed = printed => printed?,
+                    _ = signals.received() => break,
                 }
                 is_known = true;
-                print(&args, &event)?;
                 if matches!(event, WatchEvent::Changed { .. }) {
                     left = left.map(|left| left - 1);
                 }
@@ -53,52 +57,35 @@ fn refused(error: &ServiceError<bytes::Bytes>) -> Failure {
 
 /// Raw output is a line for each change: the value, escaped so that it stays one line; what is no value goes to
 /// standard error.
-fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
+async fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
     let json = args.common.output == Output::Json;
     match event {
         WatchEvent::Changed { value, version } if json => {
             let what = if value.is_some() { "set" } else { "deleted" };
-            json_line(what, &args.key, value.as_deref(), version.as_ref())
+            line(json_text(what, &args.key, value.as_deref(), version.as_ref())).await
         }
         WatchEvent::Changed { value: Some(value), .. } => {
-            raw(format!("{}\n", escaped(value)).as_bytes())
+            line(format!("{}\n", one_line(value))).await
         }
-        WatchEvent::Live if json => json_line("live", &args.key, None, None),
-        WatchEvent::Gap if json => json_line("gap", &args.key, None, None),
-        WatchEvent::Changed { value: None, .. } => note("deleted"),
-        WatchEvent::Live => note("live: that is current, changes follow"),
-        WatchEvent::Gap => note("gap: changes may be missed from here on"),
+        WatchEvent::Live if json => line(json_text("live", &args.key, None, None)).await,
+        WatchEvent::Gap if json => line(json_text("gap", &args.key, None, None)).await,
+        WatchEvent::Changed { value: None, .. } => note("deleted").await,
+        WatchEvent::Live => note("live: that is current, changes follow").await,
+        WatchEvent::Gap => note("gap: changes may be missed from here on").await,
         WatchEvent::Ended(_) => Ok(()),
     }
 }
 
 /// What is so when a watch begins without a value.
-fn absent(args: &Watch) -> Result<(), Failure> {
+async fn absent(args: &Watch) -> Result<(), Failure> {
     match args.common.output {
-        Output::Json => json_line("absent", &args.key, None, None),
-        Output::Raw => note("absent"),
+        Output::Json => line(json_text("absent", &args.key, None, None)).await,
+        Output::Raw => note("absent").await,
     }
 }
 
-fn note(text: &str) -> Result<(), Failure> {
-    writeln!(std::io::stderr(), "{text}").map_err(Failure::output)
-}
-
-fn escaped(value: &[u8]) -> String {
-    match std::str::from_utf8(value) {
-        Ok(text) if !text.contains(char::is_control) => text.to_owned(),
-        _ => value.escape_ascii().to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_stays_one_line() {
-        assert_eq!(escaped("21 °C".as_bytes()), "21 °C");
-        assert_eq!(escaped(b"two\nlines"), "two\\nlines");
-        assert_eq!(escaped(&[0xff]), "\\xff");
-    }
+async fn note(text: &str) -> Result<(), Failure> {
+    let text = format!("{text}\n");
+    let written = tokio::task::spawn_blocking(move || std::io::stderr().write_all(text.as_bytes()));
+    written.await.map_err(Failure::output)?.map_err(Failure::output)
 }

@@ -1,5 +1,6 @@
 //! Brokers and stores that die and come back.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ everywhere!(
     a_store_outlives_its_broker,
     a_watch_and_a_store_that_starts_again,
     requests_wait_for_a_store_that_starts_again,
+    who_gives_back_to_nobody_can_be_told_to_end,
 );
 
 /// A watch that tries again soon.
@@ -145,4 +147,30 @@ fn requests_wait_for_a_store_that_starts_again(form: Form) {
 )]
 fn pause() {
     std::thread::sleep(Duration::from_millis(20));
+}
+
+fn who_gives_back_to_nobody_can_be_told_to_end(form: Form) {
+    let Some(mut here) = form.start(&[]) else { return };
+    let script = "echo held; read line";
+    let mut command = here.command(&["lock", "l", "--lease", "10m", "--", "sh", "-c", script]);
+    let mut holder = Running::start(command.stdin(Stdio::piped()));
+    let leader = here.spawn(&["elect", "e", "--candidate", "me", "--lease", "10m"]);
+    assert_eq!(holder.line(), "held");
+    while leader.line() != "me" {}
+    here.kill_store();
+    leader.signal("-TERM");
+    holder.say("go on");
+    // Of these signals one may still reach the command, and the next one ends the wait.
+    for _ in 0..50 {
+        pause();
+        if !holder.runs() {
+            break;
+        }
+        holder.signal("-TERM");
+    }
+    let ended = holder.end();
+    assert!(ended.err.contains("did not say that l is free"), "{ended:?}");
+    let ended = leader.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.contains("did not say that e is free"), "{ended:?}");
 }

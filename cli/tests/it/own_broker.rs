@@ -83,6 +83,59 @@ fn users_come_in_with_their_passwords() {
 }
 
 #[test]
+fn users_that_are_added_at_once_are_all_there() {
+    let file = Scratch::new("at-once");
+    let names: Vec<String> = (0..8).map(|number| format!("user{number}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let path = file.path();
+            scope.spawn(move || {
+                run_with_input(statestore().args(["passwd", path, name]), b"one\n").is(0, "");
+            });
+        }
+    });
+    let text = fs::read_to_string(file.path()).expect("the file");
+    for name in &names {
+        assert!(text.contains(&format!("{name}:")), "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_the_environment_has_for_clients_is_not_for_serve() {
+    let mut serve = statestore();
+    serve.args(["serve", "--listen", "127.0.0.1:0"]);
+    serve.env("STATESTORE_PASSWORD", "secret").env("STATESTORE_CERT", "/no/such/file");
+    let store = Running::start(serve.stdin(Stdio::null()));
+    assert!(store.line().starts_with("statestore: ready"));
+    store.signal("-TERM");
+    store.end().is(0, "");
+    let client = run(statestore().args(["get", "k"]).env("STATESTORE_PASSWORD", "secret"));
+    client.fails(2, &["--user"]);
+}
+
+#[test]
+fn files_of_no_use_are_named_with_what_to_do() {
+    let Some(made) = Certificates::make("files_of_no_use") else { return };
+    let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
+    let (cert, key) = (path("broker.pem"), path("broker.key"));
+    let locked = Scratch::new("locked");
+    let pem = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    fs::write(&locked.0, pem).expect("a file");
+    for (cert, key, word) in [
+        (&*cert, locked.path(), "openssl pkey"),
+        (&*cert, &*cert, "no usable key"),
+        (&*key, &*key, "no usable certificate chain"),
+    ] {
+        let options = ["--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key];
+        let ended = run(statestore().arg("serve").args(options));
+        ended.fails(2, &[cert, key, word]);
+    }
+    let mut client = statestore();
+    client.args(["get", "k", "--broker", "mqtts://localhost:1", "--ca", &cert, "--cert", &cert]);
+    run(client.args(["--key-file", locked.path()])).fails(2, &[locked.path(), "openssl pkey"]);
+}
+
+#[test]
 fn tls_asks_both_sides() {
     let Some(made) = Certificates::make("tls_asks_both_sides") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();

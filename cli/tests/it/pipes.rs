@@ -1,12 +1,18 @@
 //! Output that nobody reads any more: an end, and never a panic.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::place::{Form, everywhere};
 use crate::process::statestore;
 
-everywhere!(a_reader_that_goes_is_no_panic, a_store_serves_without_a_reader);
+everywhere!(
+    a_reader_that_goes_is_no_panic,
+    a_store_serves_without_a_reader,
+    a_store_serves_without_a_reader_of_its_log,
+    a_command_under_a_lock_is_asked_to_end_though_nobody_listens,
+);
 
 /// Starts a command whose standard output nobody reads.
 fn unread(command: &mut Command) -> Child {
@@ -43,6 +49,53 @@ fn a_store_serves_without_a_reader(form: Form) {
     let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill");
     assert_eq!(store.wait().expect("it ends").code(), Some(0), "{}", complaints(store));
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").expect("every Linux has it")
+}
+
+fn a_store_serves_without_a_reader_of_its_log(form: Form) {
+    let Some(mut here) = form.start(&[]) else { return };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    here.kill_store();
+    for log in [Stdio::from(writer), full().into()] {
+        let mut store = here.serve();
+        let mut store = store
+            .env("STATESTORE_LOG", "debug")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        for value in ["1", "2", "3"] {
+            here.run(&["set", "k", value]).version();
+        }
+        let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill");
+        assert_eq!(store.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+fn a_command_under_a_lock_is_asked_to_end_though_nobody_listens(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let script = "trap 'echo told; exit 3' TERM; echo held; while :; do sleep 0.02; done";
+    let mut command = here.command(&["lock", "l", "--lease", "600ms", "--", "sh", "-c", script]);
+    let mut holder = command.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
+    let mut lines = BufReader::new(holder.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "held");
+    here.run(&["set", "l", "somebody else"]).version();
+    assert_eq!(lines.next().expect("a line").expect("text"), "told");
+    assert_eq!(holder.wait().expect("it ends").code(), Some(124));
+}
+
+#[test]
+fn what_cannot_be_printed_has_a_code_of_its_own() {
+    let Some(here) = Form::Embedded.start(&[]) else { return };
+    let mut command = here.command(&["set", "k", "v"]);
+    let status = command.stdout(full()).status().expect("it runs");
+    assert_eq!(status.code(), Some(4), "done, and not printed");
+    here.run(&["get", "k"]).is(0, "v");
 }
 
 #[test]

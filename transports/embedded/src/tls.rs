@@ -11,10 +11,20 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
-    /// A certificate or key is no PEM, or there is none.
-    #[error("no usable certificate or key: {0}")]
-    Pem(#[from] pem::Error),
+    /// The certificate chain is no PEM, or there is none in it.
+    #[error("no usable certificate chain: {0}")]
+    Chain(#[source] pem::Error),
+    /// The key is no PEM, or there is none in it.
+    #[error("no usable key: {0}")]
+    Key(#[source] pem::Error),
+    /// The key is encrypted: decrypt it first, as with `openssl pkey -in KEY -out NEW`.
+    #[error("the key is encrypted; decrypt it first, as with `openssl pkey -in KEY -out NEW`")]
+    EncryptedKey,
+    /// The certificates of the authorities are no PEM, or there are none.
+    #[error("no usable certificates of the authorities for clients: {0}")]
+    AuthorityPem(#[source] pem::Error),
     /// The certificates or the key cannot be used, or do not belong together.
     #[error("no usable TLS configuration: {0}")]
     Rustls(#[from] rustls::Error),
@@ -40,7 +50,7 @@ pub fn tls_config(
         None => builder.with_no_client_auth(),
         Some(authorities) => {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(authorities)? {
+            for certificate in certificates(authorities).map_err(TlsError::AuthorityPem)? {
                 roots.add(certificate)?;
             }
             let roots = Arc::new(roots);
@@ -49,11 +59,20 @@ pub fn tls_config(
             )
         }
     };
-    let key = PrivateKeyDer::from_pem_slice(key)?;
-    Ok(Arc::new(builder.with_single_cert(certificates(chain)?, key)?))
+    let chain = certificates(chain).map_err(TlsError::Chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match is_encrypted(key) {
+        true => TlsError::EncryptedKey,
+        false => TlsError::Key(error),
+    })?;
+    Ok(Arc::new(builder.with_single_cert(chain, key)?))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
     let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
-    if found.is_empty() { Err(pem::Error::NoItemsFound.into()) } else { Ok(found) }
+    if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) }
+}
+
+/// Both kinds of PEM say so with this word.
+fn is_encrypted(key: &[u8]) -> bool {
+    key.windows(9).any(|word| word == b"ENCRYPTED")
 }

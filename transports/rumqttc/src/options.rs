@@ -5,7 +5,9 @@ use statestore_tokio::Options;
 
 /// For a new event loop, but for acknowledgements.
 pub(crate) fn mqtt(options: &Options) -> MqttOptions {
-    let mut mqtt = MqttOptions::new(&options.client_id, &options.host, options.port);
+    // TLS takes an IPv6 address without the brackets that a URL has, and so does TCP.
+    let host = options.host.trim_start_matches('[').trim_end_matches(']');
+    let mut mqtt = MqttOptions::new(&options.client_id, host, options.port);
     let mut network = mqtt.network_options();
     let connect_timeout = options.connect_timeout.as_secs();
     network.set_tcp_nodelay(true);

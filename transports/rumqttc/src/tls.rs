@@ -32,7 +32,24 @@ pub enum TlsError {
         #[source]
         error: pem::Error,
     },
-    /// The certificates or the key cannot be used.
+    /// The key of this client is encrypted: decrypt it first, as with `openssl pkey -in KEY -out NEW`.
+    #[error("{}: the key is encrypted; decrypt it first, as with `openssl pkey -in KEY -out NEW`", file.display())]
+    EncryptedKey {
+        /// In which file.
+        file: PathBuf,
+    },
+    /// The certificate and the key of this client cannot be used, or do not belong together.
+    #[error("{} and {}: {error}", chain.display(), key.display())]
+    Identity {
+        /// The file of the certificate chain.
+        chain: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        #[source]
+        error: rustls::Error,
+    },
+    /// The certificates of the authorities cannot be used.
     #[error("no usable TLS configuration: {0}")]
     Rustls(#[from] rustls::Error),
     /// This machine has no certificates that it trusts.
@@ -52,9 +69,19 @@ pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
             let pem = read(key)?;
-            let key = PrivateKeyDer::from_pem_slice(&pem)
-                .map_err(|error| TlsError::Pem { file: key.clone(), error })?;
-            builder.with_client_auth_cert(certificates(chain)?, key)?
+            let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
+                // Both kinds of encrypted PEM say so with this word.
+                match pem.windows(9).any(|word| word == b"ENCRYPTED") {
+                    true => TlsError::EncryptedKey { file: key.clone() },
+                    false => TlsError::Pem { file: key.clone(), error },
+                }
+            })?;
+            let identity = builder.with_client_auth_cert(certificates(chain)?, der);
+            identity.map_err(|error| TlsError::Identity {
+                chain: chain.clone(),
+                key: key.clone(),
+                error,
+            })?
         }
     };
     Ok(Arc::new(config))

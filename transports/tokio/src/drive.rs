@@ -121,6 +121,7 @@ impl<T: Task, L: Link> Driver<T, L> {
         loop {
             task.settle(clock.now());
             if let Some(reason) = task.refused() {
+                link.disconnect().await;
                 return End::Failed(LinkError::transient(reason));
             }
             if task.machine().is_ready() {

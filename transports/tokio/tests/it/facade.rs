@@ -163,3 +163,30 @@ fn code_without_async_waits() {
     runtime.block_on(async { c.set("other", "w").await }).expect("a version");
     assert!(matches!(changes.next(), Some(WatchEvent::Changed { .. })));
 }
+
+#[test]
+fn a_status_does_not_outlive_its_loop() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (here, there, broker) = (runtime(), runtime(), Hub::new());
+    let store = here.block_on(async {
+        let service = service(broker.store_link("statestore")).await;
+        let builder = StateStore::builder().runtime(there.handle().clone());
+        let store = builder.spawn(broker.link("a")).expect("a name");
+        store.connected().await.expect("it is");
+        (store, service)
+    });
+    there.shutdown_background();
+    let (store, service) = store;
+    here.block_on(async {
+        let mut status = store.status();
+        while status.current() != Status::Stopped {
+            status.changed().await;
+        }
+        assert!(matches!(store.connected().await, Err(Error::Closed(_))));
+        assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
+    });
+    let (mut of_service, other) = (service.status(), runtime());
+    drop(here);
+    other.block_on(async { while of_service.changed().await.is_some() {} });
+    assert_eq!(of_service.current(), Status::Stopped);
+}

@@ -219,3 +219,27 @@ async fn a_closed_handle_takes_no_lock() {
     let refused = lock(&a).acquire().await.unwrap_err();
     assert!(matches!(refused, LockError::Request(Error::Closed(_))), "{refused:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_guard_is_dropped_is_free_when_the_handle_has_ended() {
+    let (_broker, service, a, b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    drop(guard);
+    a.shutdown().await;
+    assert_eq!(service.stats().keys, 0, "it was given back");
+    // One that is still held is not waited for, and stays until its lease is over.
+    let guard = lock(&b).acquire().await.unwrap();
+    b.clone().shutdown().await;
+    assert_eq!(service.stats().keys, 1);
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_does_not_hold_up_the_end() {
+    let (broker, _service, a, _b) = three().await;
+    let guard = lock(&a).acquire().await.unwrap();
+    broker.stop();
+    drop(guard);
+    let ((), took) = timed(a.shutdown()).await;
+    assert!(took <= Duration::from_secs(3), "{took:?}");
+}
