@@ -397,10 +397,14 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
     }
 }
 
+/// What a clock can count, and more than anybody waits.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
 fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) => Err("must be more than nothing".to_owned()),
+        Ok(Duration::ZERO) => Err("must be more than nothing".to_owned()),
+        Ok(duration) if duration > LONGEST => Err("must be a hundred years at most".to_owned()),
+        Ok(duration) => Ok(duration),
         Err(error) => Err(format!("{error}; write it like 500ms or 3s")),
     }
 }
@@ -419,7 +423,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("3s"), Ok(Duration::from_secs(3)));
         assert!(duration("3").unwrap_err().contains("3s"));
-        assert!(duration("0s").is_err());
+        assert!(duration("0s").is_err() && duration("101y").is_err() && duration("99y").is_ok());
         assert!(duration("-1s").is_err());
     }
 

@@ -16,6 +16,7 @@ pub mod mqtt5 {
 /// What would run on the device.
 pub mod device {
     use core::fmt::{self, Display, Write as _};
+    use core::time::Duration;
 
     use statestore_proto::hlc::{HlcRef, HybridClock, NodeIdRef, VersionRef};
     use statestore_proto::message::property::{self, RequestProperties};
@@ -30,6 +31,9 @@ pub mod device {
 
     /// Bytes of the largest packet that is sent or taken.
     const PACKET_MAX: usize = 1_024;
+
+    /// How long a request may take.
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     /// What the board offers.
     pub trait Board {
@@ -203,9 +207,14 @@ pub mod device {
             publish.message_expiry = Some(10);
             send(&mut self.board, &Packet::Publish(publish))?;
 
-            // The acknowledgement of the broker and the answer of the store come in any order.
+            // The acknowledgement of the broker and the answer of the store come in any order, and others in between.
+            let sent = now;
             loop {
+                if self.board.unix_time() > sent + TIMEOUT {
+                    return Err(Error::Network);
+                }
                 match self.next()? {
+                    Packet::Disconnect(reason) => return Err(Error::Broker(reason)),
                     Packet::PubAck(PubAck { reason, .. }) if reason >= 0x80 || reason == 0x10 => {
                         return Err(Error::Broker(reason));
                     }

@@ -59,7 +59,8 @@
 //!
 //! Every connection has an event loop of its own. rumqttc's own way to reconnect loses requests, and can get stuck; here
 //! the machines decide what is sent again. A refusal of the credentials or the client id, and another client that takes
-//! over the client id, end the handle instead of being tried again.
+//! over the client id, end the handle instead of being tried again, where the broker says that it is so: one that only
+//! closes the connection, as the embedded one does, has two clients of one id throw each other out for as long as both run.
 //!
 //! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
 //! serves, and the first ends. See [`RumqttcLink::without_claim`].
