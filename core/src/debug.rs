@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use bytes::Bytes;
-
 /// Bytes of a key shown before the rest is cut.
 const KEY_PREVIEW: usize = 32;
 
@@ -30,9 +28,11 @@ impl fmt::Debug for Key<'_> {
 }
 
 /// Bytes that are kept and not shown: their length and nothing of their content.
+#[cfg(feature = "alloc")]
 #[derive(Clone)]
-pub(crate) struct Hidden(pub(crate) Bytes);
+pub(crate) struct Hidden(pub(crate) bytes::Bytes);
 
+#[cfg(feature = "alloc")]
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&Value(&self.0), f)
