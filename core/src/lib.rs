@@ -16,7 +16,7 @@
     doc = "| machines | [`client`], [`store`], [`lock`], [`machine`], [`mqtt`] | what to send when, at both ends |"
 )]
 //! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
-//! | rules | [`hlc`], [`topic`], [`rules`] | how clocks order, where messages go, which writes are allowed |
+//! | rules | [`hlc`], [`topic`], [`glob`], [`rules`] | how clocks order, where messages go, which keys a pattern means, which writes are allowed |
 //!
 //! # A request and its reply
 //!
@@ -87,6 +87,7 @@ pub mod client;
 #[cfg(feature = "alloc")]
 mod deadlines;
 mod debug;
+pub mod glob;
 pub mod hlc;
 pub mod limits;
 #[cfg(feature = "alloc")]

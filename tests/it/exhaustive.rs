@@ -5,6 +5,7 @@
 
 mod arrays;
 mod frames;
+mod globs;
 mod texts;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The golden vectors against the core. A failure names the file and the line of the case.
 
 mod clocks;
+mod globs;
 mod messages;
 mod refused;
 mod topics;

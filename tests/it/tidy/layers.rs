@@ -6,8 +6,9 @@ use super::source::code_without_strings;
 use super::{File, core_files, file, hold};
 
 /// Each module of the core and what it may use. A new module takes its place here.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("debug", &[]),
+    ("glob", &[]),
     ("limits", &[]),
     ("time", &[]),
     ("deadlines", &["time"]),

@@ -4,6 +4,7 @@
 //! `corpus` replays every committed input through them on stable.
 
 mod differential;
+mod glob;
 mod hlc_clock;
 mod hlc_text;
 mod message;
@@ -13,6 +14,7 @@ mod topics;
 use statestore_proto::resp::BufferTooSmall;
 
 pub use differential::differential;
+pub use glob::glob;
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
@@ -24,13 +26,14 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 10] = [
+pub const TARGETS: [(&str, Body); 11] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
     ("hlc_text", hlc_text),
     ("hlc_clock", hlc_clock),
     ("topics", topics),
+    ("glob", glob),
     ("differential", differential),
     ("store_ops", store_ops),
     ("client_events", client_events),

@@ -1,0 +1,27 @@
+//! Patterns of keys against the crate whose patterns they are.
+
+use glob::Pattern as Other;
+use statestore_proto::glob::Pattern;
+
+use super::strings;
+
+#[test]
+fn every_short_pattern_on_every_short_key() {
+    let keys = strings(b"a/]-", 4);
+    let keys: Vec<&str> = keys.iter().map(|key| std::str::from_utf8(key).unwrap()).collect();
+    let (mut valid, mut matched) = (0, 0);
+    for pattern in strings(b"*?[]!-a/", 5) {
+        let text = std::str::from_utf8(&pattern).unwrap();
+        let (own, other) = (Pattern::new(&pattern), Other::new(text));
+        assert_eq!(own.is_ok(), other.is_ok(), "{text:?}");
+        let (Ok(own), Ok(other)) = (own, other) else { continue };
+        valid += 1;
+        for key in &keys {
+            let matches = own.matches(key.as_bytes());
+            assert_eq!(matches, other.matches(key), "{text:?} on {key:?}");
+            matched += u64::from(matches);
+        }
+    }
+    println!("{valid} patterns, {} keys, {matched} matches", keys.len());
+    assert!(valid > 20_000 && matched > 100_000);
+}

@@ -1,0 +1,40 @@
+//! Patterns of keys.
+
+use glob::Pattern as Other;
+use statestore_proto::glob::{Pattern, PatternErrorKind};
+
+/// The other implementation tries every choice of every star, so it gets few of them.
+const STARS_MAX: usize = 5;
+const LEN_MAX: usize = 96;
+
+/// Oracle: the crate `glob` accepts the same patterns and matches the same keys. The first line is the pattern, and what
+/// follows is the key.
+pub fn glob(data: &[u8]) {
+    let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (pattern, key) = (&data[..at], data.get(at + 1..).unwrap_or_default());
+    let read = Pattern::new(pattern);
+    let Ok(text) = std::str::from_utf8(pattern) else {
+        let read = read.expect("it has no errors");
+        assert!(read.matches_nothing() && !read.matches(key) && read.literal_prefix().is_empty());
+        return;
+    };
+    let other = Other::new(text);
+    assert_eq!(read.is_ok(), other.is_ok(), "{text:?}");
+    let (Ok(read), Ok(other)) = (read, other) else {
+        let error = read.expect_err("both refuse");
+        let begins = if error.kind == PatternErrorKind::Class { '[' } else { '*' };
+        assert!(text[error.at..].starts_with(begins), "{text:?}: {error}");
+        return;
+    };
+    let matches = read.matches(key);
+    let prefix = read.literal_prefix();
+    assert!(!matches || key.starts_with(prefix), "{text:?}");
+    assert!(pattern.starts_with(prefix));
+    let Ok(key) = std::str::from_utf8(key) else {
+        return assert!(!matches, "a key that is not UTF-8");
+    };
+    let stars = text.matches('*').count();
+    if stars <= STARS_MAX && text.len() <= LEN_MAX && key.len() <= LEN_MAX {
+        assert_eq!(matches, other.matches(key), "{text:?} on {key:?}");
+    }
+}
