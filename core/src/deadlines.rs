@@ -30,7 +30,7 @@ impl<T: Ord + Copy> Deadlines<T> {
         self.refresh();
     }
 
-    /// Takes one item that is due at `now`, the earliest first; equal times in order of the items.
+    /// Removes one item that is due at `now`, the earliest first; equal times in order of the items.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         if self.next? > now {
             return None;

@@ -107,7 +107,7 @@ pub enum Input<'a> {
     Published(PublishToken, ReasonCode),
     /// A received PUBLISH.
     Message(&'a Incoming<'a>),
-    /// Another client has disconnected, where the transport hears of that. Only a store cares.
+    /// Another client has disconnected, where the transport can tell. Only a store uses this.
     ClientGone(&'a str),
     /// Time has passed.
     Timeout,
@@ -115,7 +115,7 @@ pub enum Input<'a> {
 
 /// One end of the protocol, as a transport drives it. See the [module documentation](self) for the loop.
 pub trait Machine {
-    /// Takes what happened.
+    /// Handles an input.
     fn handle(&mut self, now: Now, input: Input<'_>);
 
     /// The next packet to send, in order.

@@ -9,7 +9,7 @@ use crate::time::Now;
 use crate::topic::ReceivedTopic;
 
 impl Client {
-    /// Takes a received PUBLISH, whatever it is. A message that cannot be read affects at most the request it answers.
+    /// Handles a received PUBLISH, whatever it is. A message that cannot be read affects at most the request it answers.
     pub fn handle_publish(&mut self, now: Now, incoming: &Incoming<'_>) {
         self.now = now;
         let notification = ReceivedTopic::parse(incoming.topic)
@@ -72,7 +72,7 @@ impl Client {
         self.hear(id, state, value)
     }
 
-    /// Notes which store a message comes from, before the message is used: if it is another than before, nothing may be
+    /// Records which store a message comes from, before the message is used: if it is another than before, nothing may be
     /// told as current any more. A reply without an incarnation is from a store that has none, since every request asks.
     fn meet(&mut self, incarnation: Option<Incarnation>) {
         let before = self.met.replace(incarnation);

@@ -238,7 +238,7 @@ impl Client {
         true
     }
 
-    /// Takes the news of a connection. `session_present` is the flag of the CONNACK.
+    /// Handles a new connection. `session_present` is the flag of the CONNACK.
     pub fn handle_connected(&mut self, now: Now, session_present: bool) {
         self.now = now;
         self.lose_connection(!session_present);
@@ -248,7 +248,7 @@ impl Client {
         self.resume_watches(session_present);
     }
 
-    /// Takes the outcome of a SUBSCRIBE: the reason code of its SUBACK. One of an earlier connection is ignored.
+    /// Handles a SUBACK. One that belongs to an earlier connection is ignored.
     pub fn handle_subscribed(&mut self, now: Now, token: SubscribeToken, reason: ReasonCode) {
         self.now = now;
         let outcome = if reason.is_error() { Subscription::Refused } else { Subscription::Granted };
@@ -271,13 +271,13 @@ impl Client {
         }
     }
 
-    /// Takes the news that the connection is lost.
+    /// Handles the loss of the connection.
     pub fn handle_disconnected(&mut self, now: Now) {
         self.now = now;
         self.lose_connection(!self.config.keeps_session);
     }
 
-    /// Takes the outcome of a PUBLISH: the reason code of its PUBACK, or the transport's own when it could not send it.
+    /// Handles the PUBACK of a PUBLISH, or the transport's own reason code when it could not send the packet.
     ///
     /// A request that was refused, or that reached no store, completes as [`Outcome::Rejected`]; one that was sent on an
     /// earlier connection too as [`Outcome::Unknown`], since nothing tells what became of it there.
@@ -482,7 +482,7 @@ impl Client {
         }
     }
 
-    /// Takes a request out of everything that knows it.
+    /// Removes a request from every table.
     fn take_pending(&mut self, id: u64) -> Option<Pending> {
         let pending = self.pending.remove(&id)?;
         self.deadlines.remove(pending.deadline, Timer::Request(id));
@@ -494,7 +494,7 @@ impl Client {
         Some(pending)
     }
 
-    /// Tells that another store answers. When there is no room the last of several is told as soon as there is.
+    /// Reports a replaced store. Without room for the event, the last of several is reported as soon as there is room.
     fn tell_replacement(&mut self, incarnation: Option<Incarnation>) {
         let event = Event::StoreReplaced { incarnation };
         if self.replaced.is_some() || !self.tell_if_room(event) {
@@ -506,7 +506,7 @@ impl Client {
         self.replaced.take().map(|incarnation| Event::StoreReplaced { incarnation })
     }
 
-    /// Tells what may be lost when nobody listens.
+    /// Queues an event that may be dropped when there is no room.
     fn tell_if_room(&mut self, event: Event) -> bool {
         let limits = &self.config.limits;
         let room = self.events.len() < limits.events_max.saturating_add(limits.pending_max);

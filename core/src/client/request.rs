@@ -70,7 +70,7 @@ impl Request {
         self
     }
 
-    /// Lets the value of a SET expire after this time, rounded up to whole milliseconds, counted by the store from the
+    /// Sets the expiry of a SET's value, rounded up to whole milliseconds, counted by the store from the
     /// moment it applies the write. With zero the request is [not accepted](super::SubmitError::ZeroExpiry). Other
     /// commands stay as they are.
     #[must_use]

@@ -106,7 +106,7 @@ impl Watch {
         }
     }
 
-    /// Notes that a read is sent while changes go on being reported.
+    /// Records that a read is sent while changes go on being reported.
     pub(super) const fn compare(&mut self) {
         self.heard_since_read = false;
     }
@@ -139,7 +139,7 @@ impl Watch {
         self.phase = phase;
     }
 
-    /// Takes a notification; the change to tell at once, if there is one, or an error when it is out of date.
+    /// Handles a notification; returns the change to report at once, if any, or an error when it is out of date.
     pub(super) fn hear(
         &mut self,
         state: State,
@@ -163,7 +163,7 @@ impl Watch {
         }
     }
 
-    /// Takes the answer to the read, and settles it against what was heard meanwhile:
+    /// Settles the answer to the read against the notifications received meanwhile:
     ///
     /// | read | nothing heard | value heard before the read was sent | value heard since | deletion heard |
     /// |---|---|---|---|---|
@@ -202,13 +202,13 @@ impl Watch {
         Settled::Live(is_news.then_some((value, version)))
     }
 
-    /// Lets every version be news again: what is heard from here on comes from a new registration, perhaps with a store
+    /// Accepts any version from here on: notifications now come from a new registration, perhaps with a store
     /// whose clock is behind that of the one before.
     pub(super) fn forget_known(&mut self) {
         self.known = State::Absent(None);
     }
 
-    /// Notes that the application was told what is known.
+    /// Records that the application was told what is known.
     pub(super) fn told(&mut self) {
         self.told = Some(self.known.clone());
     }
@@ -218,7 +218,7 @@ impl Watch {
         self.told = self.told.take().filter(|told| matches!(told, State::Absent(_)));
     }
 
-    /// Notes that nobody knows any more what the application was told.
+    /// Records that it is unknown what the application was told.
     pub(super) fn forget_told(&mut self) {
         self.told = None;
     }

@@ -46,7 +46,7 @@ impl Watches {
         self.lagging.remove(&id);
     }
 
-    /// Lets the key be watched anew.
+    /// Allows a new watch of the key.
     fn release_key(&mut self, id: WatchId, key: &Bytes) {
         if self.by_key.get(key) == Some(&id) {
             self.by_key.remove(key);
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Tells a gap, reads the key again and tells its state whatever it is: for an application that lost events of this
+    /// Reports a gap, reads the key again and reports its state whatever it is: for an application that lost events of this
     /// watch. `false` when the watch is over.
     pub fn refresh(&mut self, now: Now, id: WatchId) -> bool {
         self.now = now;
@@ -132,7 +132,7 @@ impl Client {
         true
     }
 
-    /// Takes a notification that was read.
+    /// Handles a decoded notification.
     pub(super) fn hear(
         &mut self,
         id: WatchId,
@@ -156,7 +156,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes the outcome of a watch's own request.
+    /// Handles the outcome of a watch's own request.
     pub(super) fn finish_for_watch(&mut self, id: WatchId, kind: CommandKind, outcome: Outcome) {
         if let Some(watch) = self.watches.by_id.get_mut(&id) {
             watch.request = None;
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Takes the outcome of a request that a watch made while it reported changes.
+    /// Handles the outcome of a renewal, during which changes go on being reported.
     fn finish_renewal(&mut self, id: WatchId, outcome: Outcome) {
         let is_registered = self.is_registered();
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
@@ -426,7 +426,7 @@ impl Client {
         }
     }
 
-    /// Tells the end; when there is no room the watch stays until there is.
+    /// Reports the end; without room for the event the watch stays until there is room.
     fn end(&mut self, id: WatchId, end: WatchEnd) {
         let Some(watch) = self.watches.by_id.get_mut(&id) else { return };
         watch.phase = Phase::Ended(end.clone());
@@ -437,7 +437,7 @@ impl Client {
         }
     }
 
-    /// Tells something about a watch, in order; a watch that lags is told nothing until it has caught up.
+    /// Queues an event of a watch, in order; a lagging watch gets none until it has caught up.
     fn tell_watch(&mut self, id: WatchId, event: WatchEvent) -> bool {
         let Some(watch) = self.watches.by_id.get(&id) else { return false };
         let told = !watch.lagging && self.tell_if_room(Event::Watch { id, event });

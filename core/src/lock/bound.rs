@@ -9,7 +9,7 @@ use crate::time::{Instant, Now};
 /// After anything that may have moved the lock, call [`drive`](Self::drive) with the client; give each event of the client
 /// to [`handle_event`](Self::handle_event); call `drive` again when [`poll_timeout`](Self::poll_timeout) says. The lock
 /// watches its key at times, so the application cannot [watch](Client::watch) the same key on this client meanwhile, or the
-/// lock goes by time alone.
+/// lock relies on time alone.
 #[derive(Clone, Debug)]
 pub struct BoundLock {
     lock: Lock,
@@ -54,7 +54,7 @@ impl BoundLock {
         }
     }
 
-    /// Takes an event of the client. It comes back when it is not for this lock alone.
+    /// Handles an event of the client, and returns it when it is not for this lock alone.
     #[must_use = "other events are for the application, or for another lock"]
     pub fn handle_event(&mut self, now: Now, event: Event) -> Option<Event> {
         match event {

@@ -75,7 +75,7 @@ pub enum LockEvent {
     Lost(LossReason),
     /// What was given back is free.
     Released {
-        /// Whether the store said so. If not it was asked in vain: the lease has run out or will.
+        /// Whether the store confirmed it. If not, the lease has run out or will.
         confirmed: bool,
     },
     /// The lock was not acquired. What an unanswered request may have taken all the same is given back.
@@ -95,8 +95,8 @@ pub enum LossReason {
     /// Another holder has it.
     #[error("another holder has it")]
     Taken,
-    /// Somebody deleted it.
-    #[error("somebody deleted its key")]
+    /// Its key was deleted.
+    #[error("its key was deleted")]
     Deleted,
     /// Another store answers than the one that it was acquired at, or the same one started anew. Somebody else may hold
     /// it there, or have held it; what this lock has there is removed.

@@ -89,7 +89,7 @@ impl Lock {
         Request::new(Command::VDel { key, value }).timeout(timeout)
     }
 
-    /// Lets everything happen that is due.
+    /// Does everything that is due.
     pub(super) fn advance(&mut self, now: Instant) {
         match &self.phase {
             Phase::Held { until, .. } if *until <= now => self.lose(LossReason::Expired),
@@ -112,7 +112,7 @@ impl Lock {
         self.claim.until.filter(|_| self.claim.spent && !taking)
     }
 
-    /// Takes the outcome of a SET that was sent at `sent`.
+    /// Handles the outcome of a SET that was sent at `sent`.
     pub(super) fn took(
         &mut self,
         now: Instant,
@@ -152,7 +152,7 @@ impl Lock {
         }
     }
 
-    /// Takes the outcome of a VDEL.
+    /// Handles the outcome of a VDEL.
     pub(super) fn freed(&mut self, now: Instant, outcome: &Result<Outcome, SubmitError>) {
         self.answered_by(outcome);
         match outcome {
@@ -165,7 +165,7 @@ impl Lock {
         }
     }
 
-    /// Notes which store an answer comes from; whether that is the one heard of before.
+    /// Records which store an answer comes from; whether it is the same as before.
     fn answered_by(&mut self, outcome: &Result<Outcome, SubmitError>) -> bool {
         match outcome {
             Ok(Outcome::Replied { incarnation, .. }) => self.meet(*incarnation),
@@ -173,7 +173,7 @@ impl Lock {
         }
     }
 
-    /// Notes which store there is; whether it is the one heard of before.
+    /// Records which store there is; whether it is the same as before.
     pub(super) fn meet(&mut self, incarnation: Option<Incarnation>) -> bool {
         let before = self.store.replace(incarnation);
         let is_known = before.is_none_or(|before| before == incarnation);
@@ -293,7 +293,7 @@ impl Lock {
         }
     }
 
-    /// Tells something of which only the last is of interest.
+    /// Queues an event of which only the last counts.
     pub(super) fn tell_last(&mut self, event: LockEvent) {
         let kind = core::mem::discriminant(&event);
         let is_same = |other: &LockEvent| core::mem::discriminant(other) == kind;

@@ -315,7 +315,7 @@ impl Lock {
         Some(Action::Submit { ticket, request })
     }
 
-    /// Takes the outcome of a submitted request, or why it was not accepted. One that is not outstanding is ignored.
+    /// Handles the outcome of a submitted request, or why it was not accepted. A ticket that is not outstanding is ignored.
     pub fn handle_outcome(
         &mut self,
         now: Instant,
@@ -331,8 +331,8 @@ impl Lock {
         }
     }
 
-    /// Takes an event of the watch that was asked for last. A driver that cannot watch passes on nothing; the lock then
-    /// goes by time alone.
+    /// Handles an event of the watch that was last asked for. A driver that cannot watch passes none; the lock then
+    /// relies on time alone.
     pub fn handle_watch(&mut self, now: Instant, event: &WatchEvent) {
         self.advance(now);
         if self.watching == Watching::On {
@@ -340,9 +340,9 @@ impl Lock {
         }
     }
 
-    /// Takes the news that another store has taken the place of the one that answered before, as
+    /// Handles a replaced store: another one answers than before, as
     /// [`Event::StoreReplaced`](crate::client::Event::StoreReplaced) brings it. A lock that was acquired at another
-    /// incarnation is lost. While it waits, a lock that is told of one store and answered by another tries again, so that an
+    /// incarnation is lost. A waiting lock that is answered by another store than it last heard of tries again, so that an
     /// answer of the store before is not taken for an acquisition at the new one.
     ///
     /// Outcomes say which store answered, so a driver that does not pass this on only makes the lock notice later: at its
@@ -352,7 +352,7 @@ impl Lock {
         self.meet(incarnation);
     }
 
-    /// Takes the news that a write guarded with `token` was refused as
+    /// Handles the refusal of a write guarded with `token` as
     /// [`FencingTokenLower`](crate::message::Refusal::FencingTokenLower). With the newest token that means that a newer
     /// holder has written: the lock is lost. With an older one a newer write of this holder may have been first; guard the
     /// write again.

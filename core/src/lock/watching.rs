@@ -12,7 +12,7 @@ use crate::time::Instant;
 pub(super) enum Watching {
     Off,
     On,
-    /// The store refused: the lock goes by time alone.
+    /// The store refused the watch: the lock relies on time alone.
     Refused,
 }
 
@@ -35,7 +35,7 @@ impl Lock {
         }
     }
 
-    /// Takes what the watch of the key tells.
+    /// Handles an event of the watch of the key.
     pub(super) fn take_watch_event(&mut self, now: Instant, event: &WatchEvent) {
         match event {
             WatchEvent::Changed { value, version } => {

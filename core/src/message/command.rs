@@ -45,7 +45,7 @@ pub enum Command<B> {
         /// What the stored value must be equal to.
         value: B,
     },
-    /// `KEYNOTIFY key`: asks to be told of changes of the key, which need not exist.
+    /// `KEYNOTIFY key`: registers for notifications about the key, which need not exist.
     Watch {
         /// The key.
         key: B,

@@ -174,7 +174,7 @@ impl StoreConfig {
         self
     }
 
-    /// Tells clients that ask which [`Incarnation`] of the store this is, so that they notice when another takes its place.
+    /// Sets the [`Incarnation`] that this store reports to clients that ask, so that they notice when it was replaced.
     ///
     /// Draw it anew for each store that begins without registrations, at random: one that was seen before hides what was
     /// forgotten. It is told to whoever asks, so it must say nothing of the hash seed.

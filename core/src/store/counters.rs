@@ -226,7 +226,7 @@ impl Counters {
         *counter += 1;
     }
 
-    /// Notes how far a timestamp was from the wall clock.
+    /// Records how far a timestamp was from the wall clock.
     #[inline]
     pub(super) fn clock_seen(&mut self, now: UnixTime, wall: UnixTime, is_token: bool) {
         let (now, wall) = (now.as_millis(), wall.as_millis());

@@ -200,7 +200,7 @@ impl Store {
         (Answer { payload, timestamp }, verdict)
     }
 
-    /// Notes how far the clocks of a write's stamps are from the one here, also of those that were refused.
+    /// Records how far the clocks in a write's stamps are from the one here, for refused writes too.
     #[inline]
     fn clocks_seen(
         &mut self,
@@ -402,7 +402,7 @@ impl Store {
         self.outbox.record(Record { key: key.into(), change });
     }
 
-    /// Tells the watchers of a key, each in the dialect that it registered in. The payload is shared between them.
+    /// Notifies the watchers of a key, each in the dialect that it registered in. They share one payload.
     fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
         let mut payloads: [Option<Bytes>; 2] = [None, None];
         let watches = self.watches.of(key);

@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Takes back one record of an earlier store. Call it for all of them, in order, before anything else.
+    /// Restores one record of an earlier store. Call it for all records, in order, before anything else.
     ///
     /// The clock moves past every version seen, so no version is issued twice. Limits do not apply: what was accepted
     /// once is kept. [`RecordedExpiry::rest`] says how much time is left to a value that expires; one that has none left
@@ -227,7 +227,7 @@ impl Store {
         self.put(None, &record.key, value, meta);
     }
 
-    /// Takes the news of a connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
+    /// Handles a new connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
     /// broker that hosts the store hands requests over without. The SUBSCRIBE comes before whatever else waits to be sent.
     pub fn handle_connected(&mut self) {
         self.connections += 1;
@@ -236,19 +236,19 @@ impl Store {
         self.outbox.subscribe(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
     }
 
-    /// Takes the outcome of a SUBSCRIBE: the reason code of its SUBACK. One of an earlier connection is ignored.
+    /// Handles a SUBACK. One that belongs to an earlier connection is ignored.
     pub const fn handle_subscribed(&mut self, token: SubscribeToken, reason: ReasonCode) {
         if token.0 == self.connections {
             self.subscribed = !reason.is_error();
         }
     }
 
-    /// Takes the news that the connection is lost. What waits to be sent waits for the next one; nothing is forgotten.
+    /// Handles the loss of the connection. Packets that wait to be sent wait for the next connection.
     pub const fn handle_disconnected(&mut self) {
         self.subscribed = false;
     }
 
-    /// Takes a received PUBLISH. `from` says who sent it.
+    /// Handles a received PUBLISH. `from` says who sent it.
     ///
     /// Whatever the message is, it affects at most the request it is: bad input is answered with an error or counted.
     /// Call it only while it [has room](Self::has_room); a request handed over at another time is counted and forgotten,
@@ -300,7 +300,7 @@ impl Store {
         self.counters.watches_lost += self.watches.remove_client(client_id) as u64;
     }
 
-    /// Takes the outcome of a PUBLISH that carried a token. When it reached nobody
+    /// Handles the PUBACK of a PUBLISH that carried a token. When it reached nobody
     /// ([`ReasonCode::NO_MATCHING_SUBSCRIBERS`]) the client is gone, and so are its registrations, except those that it
     /// has renewed since.
     pub fn handle_published(&mut self, token: PublishToken, reason: ReasonCode) {

@@ -83,7 +83,7 @@ impl Options {
         self
     }
 
-    /// Lets nobody connect but these users with their passwords. By default everybody who reaches the port may.
+    /// Allows only these users to connect, with their passwords. By default every client that reaches the port may.
     #[must_use]
     pub fn users(mut self, users: Users) -> Self {
         self.users = Some(Arc::new(users));

@@ -1,4 +1,4 @@
-//! The route to the store: its lane, what waits behind that, and the news of clients that have gone.
+//! The route to the store: its lane, the messages that wait behind it, and the notices of clients that have gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 /// How long a publisher waits for a store that is not there or takes nothing, before it is refused.
 const ADMISSION_MAX: Duration = Duration::from_secs(2);
 
-/// Marks the news that a client has gone. Flows are for QUIC, which is off, so no message has one.
+/// Marks the notice that a client has gone. Flows are for QUIC, which is off, so no message has one.
 const GONE: Option<u64> = Some(u64::MAX);
 
 /// News kept for a store that is away. More would be told late: when something is to be delivered to such a client.
@@ -95,7 +95,7 @@ impl StoreRoute {
         }
     }
 
-    /// Keeps the news for the next session of the store.
+    /// Keeps the notice for the next session of the store.
     pub(crate) fn missed(&self, client_id: Arc<str>) {
         let mut missed = lock(&self.missed);
         if missed.len() < MISSED_MAX {
@@ -140,7 +140,7 @@ impl Route {
     }
 }
 
-/// The client that has gone, if this is the news of that.
+/// The client that has gone, if this is such a notice.
 pub(crate) fn gone(message: &RoutableMessage) -> Option<Arc<str>> {
     (message.target_flow == GONE).then(|| message.publish.topic_name.as_str().into())
 }

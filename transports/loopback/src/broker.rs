@@ -197,7 +197,7 @@ impl Broker {
         }
     }
 
-    /// Takes a packet that a client sends. Without a connection it is lost.
+    /// Accepts a packet from a client. Without a connection it is lost.
     pub fn handle_transmit(&mut self, now: Instant, client_id: &str, transmit: Transmit) {
         self.now = self.now.max(now);
         let Some((id, _)) = self.connections.get_key_value(client_id) else { return };

@@ -84,7 +84,7 @@ impl Hub {
         state.settle();
     }
 
-    /// Takes connections again.
+    /// Accepts connections again.
     pub fn restart(&self) {
         self.state().refusing = false;
     }

@@ -169,7 +169,7 @@ impl Session {
         self.world.disconnect(client);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance(&mut self, duration: Duration) {
         self.world.run_for(duration);
     }

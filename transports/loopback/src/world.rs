@@ -340,7 +340,7 @@ impl World {
         clients.chain(self.store.deadlines()).chain(others).flatten().min()
     }
 
-    /// Tells everybody what time it is.
+    /// Fires every timer that is due.
     fn wake(&mut self) {
         let now = self.now;
         self.broker.handle_timeout(now);

@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     /// Packets that Paho has, by number.
     outstanding: BTreeMap<u64, (Ticket, Token)>,
     last: u64,
-    /// Whether a packet was refused that is to be told of room.
+    /// Whether a packet was refused whose sender waits to hear that there is room again.
     starved: bool,
     /// Never holds a message.
     events: VecDeque<LinkEvent<Message>>,

@@ -42,11 +42,11 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     tickets: VecDeque<Ticket>,
-    /// Whether a packet was refused that is to be told of room.
+    /// Whether a packet was refused whose sender waits to hear that there is room again.
     starved: bool,
     /// Never holds a message.
     answers: VecDeque<LinkEvent<Message>>,
-    /// Messages and who has gone, in order: the news of a death must not overtake the last words.
+    /// Messages and the clients that have gone, in order: a client's end must not overtake its last message.
     messages: VecDeque<LinkEvent<Message>>,
     lost: Option<LinkError>,
     closed: bool,

@@ -164,7 +164,7 @@ impl Set<Version> {
 }
 
 impl<R> Set<R> {
-    /// Lets the value expire after this time, rounded up to whole milliseconds, counted by the store from the moment it
+    /// Sets the expiry of the value, rounded up to whole milliseconds, counted by the store from the moment it
     /// applies the write. With zero the request fails as [`Error::Invalid`].
     pub fn expires_after(self, duration: Duration) -> Self {
         Self(self.0.map(|request| request.expires_after(duration)))

@@ -59,7 +59,7 @@ pub(crate) struct ClientTask {
     /// The request that has been the only one since it was submitted.
     lone: Option<RequestId>,
     latency: Latency,
-    /// Tells locks when another store has taken the place of the one before, and which.
+    /// Tells locks that the store was replaced, and by which.
     replaced: watch::Sender<Option<Incarnation>>,
     stats: Arc<Mutex<ClientStats>>,
     /// Why no answer can arrive on this connection.

@@ -69,7 +69,7 @@ impl<T: Task, L: Link> Driver<T, L> {
         }
     }
 
-    /// Notes a failure; whether it is final.
+    /// Records a failure; returns whether it is final.
     fn failed(&mut self, error: &LinkError) -> bool {
         self.pauses.failed();
         if error.is_transient() {
@@ -163,7 +163,7 @@ impl<T: Task, L: Link> Drop for Driver<T, L> {
     }
 }
 
-/// Tells a status, unless it is the one before.
+/// Publishes a status, unless it is the one before.
 fn tell(status: &watch::Sender<Status>, now: Status) {
     status.send_if_modified(|before| {
         let is_news = *before != now;

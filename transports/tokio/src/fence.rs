@@ -55,7 +55,7 @@ impl Fence {
         }
     }
 
-    /// Takes the news that a write with this token was refused for it. Whether that means that the lock is lost; if not, a
+    /// Handles a write refused for this token. Returns whether that means that the lock is lost; if not, a
     /// write with a newer token of the same holding was first.
     pub(crate) async fn fenced_out(&self, token: FencingToken) -> bool {
         let is_newest = self.token().as_ref() == Some(&token);

@@ -24,7 +24,7 @@ use crate::stats::{ClientStats, lock};
 use crate::status::{Status, StatusWatch};
 
 /// How often watches renew their registration: rarely enough to cost nothing, and often enough that nobody waits long for
-/// the news that a store was started anew.
+/// the notice that a store was started anew.
 const RENEWAL: Duration = Duration::from_secs(30);
 
 /// Commands that wait for the drive loop; past that, callers wait.
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     last_key: AtomicU64,
     client_id: Arc<str>,
     stats: Arc<Mutex<ClientStats>>,
-    /// Where the tasks of locks run.
+    /// The runtime of lock tasks.
     pub(crate) runtime: Handle,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Debug for StateStore {
     }
 }
 
-/// Tells the drive loop when the future of a request is dropped.
+/// Cancels a request when its future is dropped.
 struct CancelOnDrop<'a> {
     store: &'a StateStore,
     key: Option<u64>,

@@ -20,7 +20,7 @@ pub trait Link: Send + 'static {
     /// Opens a fresh connection; what was on its way on the one before is forgotten. May be dropped at any await.
     fn connect(&mut self) -> impl Future<Output = Result<Connected, LinkError>> + Send;
 
-    /// Takes one packet to send, without waiting.
+    /// Accepts one packet to send, without waiting.
     ///
     /// # Errors
     /// The packet itself when there is no room for it now; [`LinkEvent::Writable`] follows when there is.

@@ -21,7 +21,7 @@ pub(crate) trait Task: Send + 'static {
     /// Whether there is room for another operation; otherwise it stays with the handle.
     fn wants_ops(&self) -> bool;
 
-    /// Why this connection is of no use though it stands, if so: once.
+    /// Why nothing can arrive on this connection, if so. Returned once.
     fn refused(&mut self) -> Option<String>;
 
     /// Passes on whatever the machine has to tell.

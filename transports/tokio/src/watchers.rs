@@ -125,7 +125,7 @@ impl Watchers {
         is_abandoned && !is_end
     }
 
-    /// Tells those who lost something and have taken all the rest: a gap, and what is so now.
+    /// Reports a gap and the current state to watchers that lost events and have taken all the rest.
     pub(crate) fn catch_up(&mut self) {
         let watches = &self.watches;
         self.lagging.retain(|id| {

@@ -27,7 +27,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Notes how long a request took that was alone on its connection. Whether it is time to warn, which it is once.
+    /// Records how long a request took that was alone on its connection. Returns whether to warn, which is once.
     pub(crate) fn note(&mut self, took: Duration) -> bool {
         let Some(slot) = self.times.get_mut(self.seen).filter(|_| !self.warned) else {
             return false;

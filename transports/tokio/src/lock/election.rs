@@ -42,7 +42,7 @@ impl Election {
         Self { lock: LeasedLock::new(store, key) }
     }
 
-    /// What others are told of who leads; the MQTT client id by default.
+    /// The name under which others see the leader; the MQTT client id by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.lock = self.lock.name(name);
         self

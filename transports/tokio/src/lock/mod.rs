@@ -116,7 +116,7 @@ impl LeasedLock {
         }
     }
 
-    /// What others are told of who holds it; the MQTT client id by default.
+    /// The name under which others see the holder; the MQTT client id by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
