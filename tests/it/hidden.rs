@@ -7,7 +7,9 @@ use statestore_loopback::{ClientIndex, Clock, Faults, Message, Traced, World};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::machine::Input;
-use statestore_proto::message::{Command, Condition, Notification, Operand, Reply};
+use statestore_proto::message::{
+    Command, Condition, Notification, Operand, PageParts, Reply, Scan, ScanReply,
+};
 use statestore_proto::mqtt::{Incoming, Transmit};
 use statestore_proto::resp::Frame;
 use statestore_proto::rules::{Entry, State, decide};
@@ -45,6 +47,11 @@ fn messages_and_rules() {
     assert_hidden(&Request::set("k", VALUE));
     assert_hidden(&Reply::Value(VALUE.as_bytes()));
     assert_hidden(&Frame::Blob(VALUE.as_bytes()));
+    // A token may hold a key.
+    assert_hidden(&Scan { pattern: b"*".as_slice(), token: Some(VALUE.as_bytes()) });
+    let page = PageParts { keys: &[VALUE.as_bytes()], token: Some(VALUE.as_bytes()) };
+    assert_hidden(&page);
+    assert_hidden(&ScanReply::decode(&page.encode()).expect("a page"));
     assert_hidden(&Notification::Set(VALUE.as_bytes()));
     let entry = Some(Entry { value: VALUE.as_bytes(), fence: None });
     let state = State { entry, watched: false, full: false };

@@ -4,6 +4,7 @@ mod clocks;
 mod globs;
 mod messages;
 mod refused;
+mod scans;
 mod topics;
 
 use statestore_proto::message::{CommandKind, PeerErrorKind};

@@ -203,7 +203,7 @@ pub enum WordCase {
 impl WordCase {
     // Upper case first: it is what nearly everyone writes, and equality is the cheaper test.
     #[inline]
-    fn matches(self, bytes: &[u8], word: &[u8]) -> bool {
+    pub(super) fn matches(self, bytes: &[u8], word: &[u8]) -> bool {
         bytes == word || self == Self::Any && bytes.eq_ignore_ascii_case(word)
     }
 }

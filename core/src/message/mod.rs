@@ -45,12 +45,14 @@ mod incarnation;
 mod notification;
 pub mod property;
 mod reply;
+mod scan;
 
 pub use command::{Command, CommandKind, Condition, Expiry, Operand, WordCase};
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use incarnation::Incarnation;
 pub use notification::Notification;
 pub use reply::Reply;
+pub use scan::{Page, PageParts, Scan, ScanReply};
 
 pub use crate::debug::Key as KeyPreview;
 use crate::resp::{Length, Sink};

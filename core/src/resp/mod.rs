@@ -3,7 +3,8 @@
 //! Requests and notifications are `*N\r\n` and N times `$LEN\r\n<LEN bytes>\r\n`. Replies are exactly one of
 //! `+text\r\n`, `:N\r\n`, `$LEN\r\n<LEN bytes>\r\n`, `$-1\r\n`, `-ERR text\r\n`. A payload is a whole message, so input
 //! that ends early and input that goes on are both errors. Lengths are decimal digits without sign; they are compared
-//! with what remains before anything else happens. Arrays do not nest, so nothing here recurses.
+//! with what remains before anything else happens. Arrays do not nest but for the one of a page of keys, so nothing here
+//! recurses.
 //!
 //! Tolerated when reading, never written: leading zeros (`$007`, `:01`, `:-0`), a colon after `-ERR`, an error without
 //! text or without its final CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
@@ -14,9 +15,9 @@ mod write;
 use core::fmt;
 
 pub use parse::{decode_array, decode_frame};
-pub(crate) use parse::{read_array, whole_decimal};
+pub(crate) use parse::{elements, read_array, read_page, whole_decimal};
 pub use write::{BufferTooSmall, array_len, encode_array};
-pub(crate) use write::{Decimal, Length, Sink, Slice, put_frame};
+pub(crate) use write::{Decimal, Length, Sink, Slice, put_array, put_frame};
 
 use crate::debug;
 

@@ -10,6 +10,9 @@ use super::{Blobs, Frame, RespError, RespErrorKind};
 /// Bytes of the shortest blob string, `$0\r\n\r\n`: what one array element needs at least.
 const BLOB_LEN_MIN: usize = 6;
 
+/// Bytes of the shortest array, `*0\r\n`.
+const ARRAY_LEN_MIN: usize = 4;
+
 /// Reads a whole payload as a flat array of blob strings, keeping the first `MAX` elements.
 ///
 /// Elements past `MAX` are checked and counted, so that an array that is too long is not mistaken for one that is
@@ -37,6 +40,46 @@ pub fn decode_array<const MAX: usize>(payload: &[u8]) -> Result<Blobs<'_, MAX>, 
 #[inline]
 pub(crate) fn read_array<'a>(payload: &'a [u8], kept: &mut [&'a [u8]]) -> Result<usize, RespError> {
     whole(payload, |input| array(input, kept))
+}
+
+/// The parts of a page of keys.
+pub(crate) struct RawPage<'a> {
+    /// The encoded elements of the inner array, for [`elements`].
+    pub(crate) keys: &'a [u8],
+    /// How many they are.
+    pub(crate) total: usize,
+    /// What follows the inner array.
+    pub(crate) token: Option<&'a [u8]>,
+}
+
+/// Reads a whole payload as an array of an array of blob strings and, maybe, a blob string.
+pub(crate) fn read_page(payload: &[u8]) -> Result<RawPage<'_>, RespError> {
+    whole(payload, |input| {
+        let (count, _) = char('*').parse(input)?;
+        let (inner, outer) = length_line(count, ARRAY_LEN_MIN)?;
+        if !matches!(outer, 1 | 2) {
+            return fault(RespErrorKind::UnexpectedByte, count);
+        }
+        let (count, _) = char('*').parse(inner)?;
+        let (keys, _) = length_line(count, BLOB_LEN_MIN)?;
+        let (rest, total) = array(inner, &mut [])?;
+        let keys = keys.get(..keys.len() - rest.len()).unwrap_or_default();
+        let (rest, token) = if outer == 2 { opt(rest)? } else { (rest, None) };
+        Ok((rest, RawPage { keys, total, token }))
+    })
+}
+
+fn opt(input: &[u8]) -> Parsed<'_, Option<&[u8]>> {
+    blob.map(Some).parse(input)
+}
+
+/// The blob strings that follow each other in `input`, up to the first that is none.
+pub(crate) fn elements(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || {
+        let (rest, element) = blob(input).ok()?;
+        input = rest;
+        Some(element)
+    })
 }
 
 /// Reads a whole payload as one reply frame.

@@ -9,6 +9,7 @@ mod hlc_clock;
 mod hlc_text;
 mod message;
 mod naive;
+mod scan;
 mod topics;
 
 use statestore_proto::resp::BufferTooSmall;
@@ -18,6 +19,7 @@ pub use glob::glob;
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
+pub use scan::scan;
 pub use topics::topics;
 
 pub use crate::machine_ops::{client_events, store_ops, world};
@@ -26,7 +28,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 11] = [
+pub const TARGETS: [(&str, Body); 12] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -34,6 +36,7 @@ pub const TARGETS: [(&str, Body); 11] = [
     ("hlc_clock", hlc_clock),
     ("topics", topics),
     ("glob", glob),
+    ("scan", scan),
     ("differential", differential),
     ("store_ops", store_ops),
     ("client_events", client_events),

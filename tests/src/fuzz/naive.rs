@@ -17,6 +17,22 @@ pub(super) fn array(payload: &[u8]) -> Option<Vec<&[u8]>> {
     (at == payload.len()).then_some(elements)
 }
 
+/// The keys of a page, and its token.
+type Page<'a> = (Vec<&'a [u8]>, Option<&'a [u8]>);
+
+/// The page that a payload is, if it is one and nothing else.
+pub(super) fn page(payload: &[u8]) -> Option<Page<'_>> {
+    let mut at = 0;
+    let parts = number_line(payload, b'*', &mut at).filter(|parts| [1, 2].contains(parts))?;
+    let count = number_line(payload, b'*', &mut at)?;
+    let mut keys = Vec::new();
+    while (keys.len() as u128) < count {
+        keys.push(blob(payload, &mut at)?);
+    }
+    let token = if parts == 2 { Some(blob(payload, &mut at)?) } else { None };
+    (at == payload.len()).then_some((keys, token))
+}
+
 /// The one canonical way to write these elements.
 pub(super) fn write_array(elements: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", elements.len()).into_bytes();
