@@ -21,9 +21,13 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
         election = election.name(candidate);
     }
     let failed = |error| Failure::request(error, store.status().current().reason());
-    // Asked first, since a watch waits patiently where there is no store at all.
-    election.leader().await.map_err(failed)?;
-    let mut changes = election.watch().await.map_err(failed)?;
+    let begun = async {
+        // Asked first, since a watch waits patiently where there is no store at all.
+        election.leader().await?;
+        election.watch().await
+    };
+    let Some(begun) = signals.unless_received(begun).await else { return Ok(ExitCode::SUCCESS) };
+    let mut changes = begun.map_err(failed)?;
     let (stop, stopped) = watch::channel(args.candidate.is_none());
     let campaign = lead(&election, stopped);
     tokio::pin!(campaign);

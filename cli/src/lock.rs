@@ -42,18 +42,17 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
         lock = lock.wait(wait);
     }
     // Asked first, since a lock waits patiently where there is no store at all.
-    let holder = lock.holder().await;
+    let Some(holder) = signals.unless_received(lock.holder()).await else {
+        return Ok(ExitCode::from(NOT_ACQUIRED));
+    };
     let holder =
         holder.map_err(|error| Failure::request(error, store.status().current().reason()))?;
     if let Some(holder) = holder {
         say(format_args!("waiting for {}", one_line(holder.name())));
     }
-    let guard = tokio::select! {
-        guard = lock.acquire() => guard,
-        _ = signals.received() => {
-            store.shutdown().await;
-            return Ok(ExitCode::from(NOT_ACQUIRED));
-        }
+    let Some(guard) = signals.unless_received(lock.acquire()).await else {
+        store.shutdown().await;
+        return Ok(ExitCode::from(NOT_ACQUIRED));
     };
     let guard = match guard {
         Ok(guard) => guard,

@@ -18,6 +18,14 @@ impl Signals {
         Ok(Self { terminate, interrupt })
     }
 
+    /// The outcome of `what`; `None` when this process is asked to stop before.
+    pub(crate) async fn unless_received<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            outcome = what => Some(outcome),
+            _ = self.received() => None,
+        }
+    }
+
     /// Waits for the next, and says which. Cancel safe.
     pub(crate) async fn received(&mut self) -> Asked {
         tokio::select! {

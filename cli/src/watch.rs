@@ -16,15 +16,16 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let store = connection::store(&args.common)?;
     let failed = |error| Failure::request(error, store.status().current().reason());
-    let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
-    reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
-    let mut watch = store.watch(args.key.clone()).await.map_err(failed)?;
+    let begun = async {
+        let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
+        reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
+        store.watch(args.key.clone()).await.map_err(failed)
+    };
+    let Some(begun) = signals.unless_received(begun).await else { return Ok(ExitCode::SUCCESS) };
+    let mut watch = begun?;
     let (mut left, mut is_known) = (args.count, false);
     while left != Some(0) {
-        let event = tokio::select! {
-            event = watch.next() => event,
-            _ = signals.received() => break,
-        };
+        let Some(event) = signals.unless_received(watch.next()).await else { break };
         match event {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => break,
@@ -35,10 +36,8 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
                     }
                     print(&args, &event).await
                 };
-                tokio::select! {
-                    printed = printed => printed?,
-                    _ = signals.received() => break,
-                }
+                let Some(printed) = signals.unless_received(printed).await else { break };
+                printed?;
                 is_known = true;
                 if matches!(event, WatchEvent::Changed { .. }) {
                     left = left.map(|left| left - 1);

@@ -60,6 +60,20 @@ fn without_a_broker_it_says_so() {
 }
 
 #[test]
+fn whoever_waits_for_a_broker_can_be_told_to_stop() {
+    for (line, code) in [("watch k", 0), ("elect e", 0), ("lock l -- true", 1)] {
+        let mut command = statestore();
+        let broker = ["--broker", "mqtt://127.0.0.1:1", "--timeout", "10m"];
+        let (verb, rest) = line.split_once(' ').expect("a verb");
+        command.arg(verb).args(broker).args(rest.split(' '));
+        let waiting = Running::start(&mut command);
+        assert!(waiting.complaint().contains("still trying"), "{line}");
+        waiting.signal("-INT");
+        assert_eq!(waiting.end().code, Some(code), "{line}");
+    }
+}
+
+#[test]
 fn a_broker_that_wants_a_password_is_named_as_the_reason() {
     let lines = "allow_anonymous false\npassword_file /dev/null";
     let Some(broker) = Mosquitto::start_with(&test_name(), lines) else { return };
