@@ -30,7 +30,7 @@ impl<'a> Scan<&'a [u8]> {
     /// use statestore_proto::message::{Scan, WordCase};
     ///
     /// let scan = Scan::decode(b"*2\r\n$4\r\nSCAN\r\n$4\r\nkey*\r\n", WordCase::Any)?;
-    /// assert_eq!(scan, Scan { pattern: b"key*", token: None });
+    /// assert_eq!(scan, Scan { pattern: b"key*".as_slice(), token: None });
     /// # Ok::<(), statestore_proto::message::PeerError>(())
     /// ```
     pub fn decode(payload: &'a [u8], case: WordCase) -> Result<Self, PeerError> {
