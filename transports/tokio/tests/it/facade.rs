@@ -57,10 +57,10 @@ async fn clients_count_what_became_of_their_requests() {
         "0 pending, 1 watches; GET applied 1, GET absent 1, SET applied 1, SET not_applied 1, KEYNOTIFY applied 1, \
          connections 1",
     );
-    assert_eq!(
-        service.stats().to_string(),
-        "1 keys, 2 bytes, 1 watches; GET applied 1, GET absent 1, SET applied 1, SET not_applied 1, KEYNOTIFY applied 1",
-    );
+    // How far a request's stamp was behind may follow, and depends on when a millisecond ended.
+    let text = service.stats().to_string();
+    let counts = "1 keys, 2 bytes, 1 watches; GET applied 1, GET absent 1, SET applied 1, SET not_applied 1, KEYNOTIFY applied 1";
+    assert!(text == counts || text.starts_with(&format!("{counts}, behind_max_ms ")), "{text}");
     assert_eq!(stats.iter().map(|of| of.value).sum::<u64>(), 6);
     service.shutdown().await;
     assert!(matches!(store.get("k").await, Err(Error::Undelivered(_))));
