@@ -29,7 +29,7 @@ pub fn glob(data: &[u8]) {
     let matches = read.matches(key);
     let prefix = read.literal_prefix();
     assert!(!matches || key.starts_with(prefix), "{text:?}");
-    assert!(pattern.starts_with(prefix));
+    assert!(pattern.starts_with(prefix) && !read.matches_nothing());
     let Ok(key) = std::str::from_utf8(key) else {
         return assert!(!matches, "a key that is not UTF-8");
     };
