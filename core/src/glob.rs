@@ -60,21 +60,6 @@ pub enum PatternErrorKind {
     Stars,
 }
 
-/// Where an interrupted match goes on: behind a star of the pattern, at a place of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) pattern: usize,
-    pub(crate) key: usize,
-}
-
-/// What became of a match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Done(bool),
-    /// The work that was allowed is done, and this is how far it got.
-    Unfinished(Progress),
-}
-
 /// One element of a pattern.
 #[derive(Clone, Copy)]
 enum Token<'a> {
@@ -99,12 +84,6 @@ impl<'a> Pattern<'a> {
         Ok(Self { text })
     }
 
-    /// Whether the whole key is as the pattern says.
-    #[must_use]
-    pub fn matches(&self, key: &[u8]) -> bool {
-        self.step(key, None, &mut usize::MAX.clone()) == Step::Done(true)
-    }
-
     /// What every key that matches begins with: the pattern up to its first special character.
     #[must_use]
     pub fn literal_prefix(&self) -> &'a [u8] {
@@ -119,64 +98,44 @@ impl<'a> Pattern<'a> {
         self.text.is_none()
     }
 
-    /// Matches a key, from the start or where a match of the same two was interrupted. Takes from `work` what it does, and
-    /// stops soon after nothing is left: at the next place where it would begin anew behind a star, so that it always gets
-    /// further.
-    pub(crate) fn step(&self, key: &[u8], from: Option<Progress>, work: &mut usize) -> Step {
-        let (Some(text), Ok(key)) = (self.text, core::str::from_utf8(key)) else {
-            return Step::Done(false);
-        };
+    /// Whether the whole key is as the pattern says.
+    #[must_use]
+    pub fn matches(&self, key: &[u8]) -> bool {
+        let (Some(text), Ok(key)) = (self.text, core::str::from_utf8(key)) else { return false };
         let (mut at, mut chars) = (0, key.chars());
         // Where the last star ends, and the rest of the key that what follows it was last tried on.
         let mut star: Option<(usize, Chars<'_>)> = None;
-        if let Some(Progress { pattern, key: rest }) = from {
-            let Some(rest) = key.get(rest..).filter(|_| ends_star(text, pattern)) else {
-                return Step::Done(false);
-            };
-            (at, chars) = (pattern, rest.chars());
-            star = Some((pattern, chars.clone()));
-        }
         loop {
-            *work = work.saturating_sub(1);
             // It was checked, so it has no errors any more.
             match token(text, at).ok().flatten() {
-                Some((Token::Star | Token::Levels, next)) if next == text.len() => {
-                    return Step::Done(true);
-                }
+                Some((Token::Star | Token::Levels, next)) if next == text.len() => return true,
                 Some((Token::Star | Token::Levels, next)) => {
                     star = Some((next, chars.clone()));
                     at = next;
                     continue;
                 }
                 Some((token, next)) => {
-                    *work = work.saturating_sub(next - at);
                     let mut rest = chars.clone();
                     // There are ever fewer characters, and what is left of the pattern needs one.
-                    let Some(char) = rest.next() else { return Step::Done(false) };
+                    let Some(char) = rest.next() else { return false };
                     if token.fits(char) {
                         (at, chars) = (next, rest);
                         continue;
                     }
                 }
-                None if chars.as_str().is_empty() => return Step::Done(true),
+                None if chars.as_str().is_empty() => return true,
                 None => {}
             }
             // What follows the last star, whose choice is as good as any of those before, is tried further on.
-            let Some((behind, tried)) = star.as_mut() else { return Step::Done(false) };
-            let left = tried.as_str().len();
+            let Some((behind, tried)) = star.as_mut() else { return false };
             let goes_on = match ends_levels(text, *behind) {
                 true => tried.any(|char| char == '/'),
                 false => tried.next().is_some(),
             };
             if !goes_on {
-                return Step::Done(false);
+                return false;
             }
-            *work = work.saturating_sub(left - tried.as_str().len());
             (at, chars) = (*behind, tried.clone());
-            if *work == 0 {
-                let key = key.len() - chars.as_str().len();
-                return Step::Unfinished(Progress { pattern: at, key });
-            }
         }
     }
 }
@@ -212,11 +171,6 @@ fn has(members: &str, char: char) -> bool {
 /// Whether a `**/` ends there.
 fn ends_levels(text: &str, at: usize) -> bool {
     text.get(..at).is_some_and(|before| before.ends_with("**/"))
-}
-
-/// Whether a star or a `**/` ends there.
-fn ends_star(text: &str, at: usize) -> bool {
-    text.get(..at).is_some_and(|before| before.ends_with('*') || before.ends_with("**/"))
 }
 
 /// The token that begins there and where it ends; `None` at the end.

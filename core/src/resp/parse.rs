@@ -64,13 +64,12 @@ pub(crate) fn read_page(payload: &[u8]) -> Result<RawPage<'_>, RespError> {
         let (keys, _) = length_line(count, BLOB_LEN_MIN)?;
         let (rest, total) = array(inner, &mut [])?;
         let keys = keys.get(..keys.len() - rest.len()).unwrap_or_default();
-        let (rest, token) = if outer == 2 { opt(rest)? } else { (rest, None) };
+        let (rest, token) = match outer {
+            2 => blob.map(Some).parse(rest)?,
+            _ => (rest, None),
+        };
         Ok((rest, RawPage { keys, total, token }))
     })
-}
-
-fn opt(input: &[u8]) -> Parsed<'_, Option<&[u8]>> {
-    blob.map(Some).parse(input)
 }
 
 /// The blob strings that follow each other in `input`, up to the first that is none.
