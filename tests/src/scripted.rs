@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Packet, PingReq, Publish, PublishProperties};
-use statestore_tokio::Options;
+use statestore_tokio::{Error, Options, StateStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -197,4 +197,28 @@ fn reply(request: &Publish) -> Publish {
         Publish::new(topic, QoS::AtMostOnce, Bytes::from_static(b"$-1\r\n"), Some(properties));
     reply.pkid = 1;
     reply
+}
+
+/// Refuses a client of this adapter its first subscription: that is the reason in its status, and it asks again.
+///
+/// # Panics
+/// When it is not, or does not.
+pub async fn a_refused_subscription_is_asked_for_again(
+    connect: impl FnOnce(Options) -> StateStore,
+) {
+    let broker = Scripted::start().await;
+    let store = connect(broker.options("c1"));
+    let mut status = store.status();
+    let mut peer = broker.welcome(Welcome::default()).await;
+    let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
+    peer.grant(subscribe.pkid, 0x87).await;
+    let told = status.changed().await.expect("a reason");
+    let reason = told.reason().expect("a reason");
+    assert!(reason.contains("refused the subscription to clients/c1/"), "{reason}");
+    assert_eq!(store.get("k").timeout(Duration::from_millis(30)).await, Err(Error::NotSent));
+    assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))), "nothing was sent");
+    tokio::spawn(broker.welcome(Welcome::default()).await.serve());
+    store.connected().await.expect("granted");
+    assert_eq!(store.get("k").await, Ok(None));
+    store.shutdown().await;
 }

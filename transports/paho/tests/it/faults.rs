@@ -5,7 +5,7 @@ use std::time::Duration;
 use statestore_paho::{Options, PahoLink, connect};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_tests::mqttbytes::v5::{Packet, Publish};
-use statestore_tests::scripted::{Peer, Scripted, Welcome};
+use statestore_tests::scripted::{self, Peer, Scripted, Welcome};
 use statestore_tests::timely::timely;
 use statestore_tokio::{Error, Link, StateStore, VersionedValue};
 use tokio::task::JoinSet;
@@ -27,25 +27,7 @@ fn client(options: Options) -> StateStore {
 
 #[tokio::test]
 async fn a_refused_subscription_is_the_reason_and_is_asked_for_again() {
-    timely(async {
-        let broker = Scripted::start().await;
-        let store = client(broker.options("c1"));
-        let mut status = store.status();
-        let mut peer = broker.welcome(Welcome::default()).await;
-        let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
-        peer.grant(subscribe.pkid, 0x87).await;
-        let told = status.changed().await.expect("a reason");
-        let reason = told.reason().expect("a reason").to_owned();
-        assert!(reason.contains("refused the subscription to clients/c1/"), "{reason}");
-        assert_eq!(store.get("k").timeout(SOON / 10).await, Err(Error::NotSent));
-        assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))), "nothing was sent");
-        let peer = broker.welcome(Welcome::default()).await;
-        tokio::spawn(peer.serve());
-        store.connected().await.expect("granted");
-        assert_eq!(store.get("k").await, Ok(None));
-        store.shutdown().await;
-    })
-    .await;
+    timely(scripted::a_refused_subscription_is_asked_for_again(client)).await;
 }
 
 #[tokio::test]
