@@ -37,6 +37,16 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
+    /// Times one contestant that has no peer and writes its figure.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn time(&mut self, name: &str, contestant: Contestant<'_>) -> io::Result<()> {
+        eprintln!("{name} (alone)");
+        let figures = race(&mut [contestant], self.effort);
+        figures.first().map_or(Ok(()), |figure| self.figure(name, *figure))
+    }
+
     /// Whether this is a test of the suite, which need not be large.
     #[must_use]
     pub fn is_rehearsal(&self) -> bool {

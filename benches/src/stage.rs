@@ -18,6 +18,9 @@ pub const KEY_LEN: usize = 16;
 /// Bytes of each value.
 pub const VALUE_LEN: usize = 64;
 
+/// Keys in a page of a listing.
+pub const PAGE_LEN: usize = 100;
+
 /// Different requests that take turns, so that a large table is not measured by its few warmest entries.
 const REQUESTS_MAX: usize = 65_536;
 
@@ -75,6 +78,7 @@ impl Stage {
             watches_max: usize::MAX,
             watch_bytes_max: usize::MAX,
             outgoing_max: 1 << 20,
+            page_bytes_max: PAGE_LEN * format!("${KEY_LEN}\r\n\r\n").len() + PAGE_LEN * KEY_LEN,
             ..StoreLimits::default()
         };
         let mut stage = Self { store: Store::new(StoreConfig::new(7).limits(limits)), count: 0 };

@@ -16,7 +16,7 @@
 //!
 //! Matching takes time in proportion to pattern × key at most, no recursion and no memory.
 
-use core::str::Chars;
+use core::ops::ControlFlow;
 
 /// A pattern that was checked.
 ///
@@ -60,6 +60,16 @@ pub enum PatternErrorKind {
     Stars,
 }
 
+/// Where a match that was interrupted goes on, which is of use for the same pattern and key only. The default is where a
+/// match begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Offset in the pattern: behind a star.
+    pub pattern: usize,
+    /// Offset in the key.
+    pub key: usize,
+}
+
 /// One element of a pattern.
 #[derive(Clone, Copy)]
 enum Token<'a> {
@@ -92,6 +102,12 @@ impl<'a> Pattern<'a> {
         text.get(..end).unwrap_or_default().as_bytes()
     }
 
+    /// Whether there is nothing special in it, so that it matches no other key than itself.
+    #[must_use]
+    pub fn is_literal(&self) -> bool {
+        self.text.is_some_and(|text| text.len() == self.literal_prefix().len())
+    }
+
     /// Whether no key matches, since it is not UTF-8.
     #[must_use]
     pub const fn matches_nothing(&self) -> bool {
@@ -101,41 +117,84 @@ impl<'a> Pattern<'a> {
     /// Whether the whole key is as the pattern says.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
-        let (Some(text), Ok(key)) = (self.text, core::str::from_utf8(key)) else { return false };
-        let (mut at, mut chars) = (0, key.chars());
+        let all = &mut usize::MAX.clone();
+        self.matches_within(key, Progress::default(), all) == ControlFlow::Break(true)
+    }
+
+    /// Whether the whole key is as the pattern says, in pieces: for those who answer hostile patterns and have others to
+    /// attend to.
+    ///
+    /// Takes from `work` what it does, in bytes of pattern and key looked at, and stops when that is used up: at the next
+    /// place where it would begin anew behind a star, so no later than after another pass through the pattern or the key.
+    /// It always gets further than `from`. A `from` that belongs to another match gives a wrong answer, and no worse.
+    ///
+    /// ```
+    /// use core::ops::ControlFlow;
+    /// use statestore_proto::glob::{Pattern, Progress};
+    ///
+    /// let pattern = Pattern::new(b"*-*-z")?;
+    /// let (key, mut from, mut pieces) = ([b'-'; 1_000], Progress::default(), 1);
+    /// let matches = loop {
+    ///     match pattern.matches_within(&key, from, &mut 100) {
+    ///         ControlFlow::Break(matches) => break matches,
+    ///         ControlFlow::Continue(next) => (from, pieces) = (next, pieces + 1),
+    ///     }
+    /// };
+    /// assert!(!matches && pieces > 10);
+    /// # Ok::<(), statestore_proto::glob::PatternError>(())
+    /// ```
+    pub fn matches_within(
+        &self,
+        key: &[u8],
+        from: Progress,
+        work: &mut usize,
+    ) -> ControlFlow<bool, Progress> {
+        let (Some(text), Ok(key)) = (self.text, core::str::from_utf8(key)) else {
+            return ControlFlow::Break(false);
+        };
+        let (mut at, mut chars) = (from.pattern, key.get(from.key..).unwrap_or_default().chars());
         // Where the last star ends, and the rest of the key that what follows it was last tried on.
-        let mut star: Option<(usize, Chars<'_>)> = None;
+        let mut star = (at > 0).then(|| (at, chars.clone()));
         loop {
             // It was checked, so it has no errors any more.
             match token(text, at).ok().flatten() {
-                Some((Token::Star | Token::Levels, next)) if next == text.len() => return true,
+                Some((Token::Star | Token::Levels, next)) if next == text.len() => {
+                    return ControlFlow::Break(true);
+                }
                 Some((Token::Star | Token::Levels, next)) => {
                     star = Some((next, chars.clone()));
                     at = next;
                     continue;
                 }
                 Some((token, next)) => {
+                    *work = work.saturating_sub(next - at);
                     let mut rest = chars.clone();
                     // There are ever fewer characters, and what is left of the pattern needs one.
-                    let Some(char) = rest.next() else { return false };
+                    let Some(char) = rest.next() else { return ControlFlow::Break(false) };
                     if token.fits(char) {
                         (at, chars) = (next, rest);
                         continue;
                     }
                 }
-                None if chars.as_str().is_empty() => return true,
+                None if chars.as_str().is_empty() => return ControlFlow::Break(true),
                 None => {}
             }
             // What follows the last star, whose choice is as good as any of those before, is tried further on.
-            let Some((behind, tried)) = star.as_mut() else { return false };
+            let Some((behind, tried)) = star.as_mut() else { return ControlFlow::Break(false) };
+            let left = tried.as_str().len();
             let goes_on = match ends_levels(text, *behind) {
                 true => tried.any(|char| char == '/'),
                 false => tried.next().is_some(),
             };
             if !goes_on {
-                return false;
+                return ControlFlow::Break(false);
             }
+            *work = work.saturating_sub(left - tried.as_str().len());
             (at, chars) = (*behind, tried.clone());
+            if *work == 0 {
+                let key = key.len() - chars.as_str().len();
+                return ControlFlow::Continue(Progress { pattern: at, key });
+            }
         }
     }
 }

@@ -71,6 +71,13 @@ pub struct StoreLimits {
     pub replies_max: usize,
     /// Bytes of those answers and of what names their requests.
     pub reply_bytes_max: usize,
+    /// Bytes of the keys in one page of a listing, as they are sent. A longer key has a page to itself, and the token that
+    /// ends a page can be as long as a key.
+    pub page_bytes_max: usize,
+    /// Work for one page of a listing: bytes of pattern and keys looked at, and 64 for each key, twice that where it must
+    /// be asked whether it may be read. A page for which more is needed ends there, without keys if none was found. One
+    /// unit takes some nanoseconds.
+    pub page_work_max: usize,
 }
 
 impl Default for StoreLimits {
@@ -86,6 +93,8 @@ impl Default for StoreLimits {
             outgoing_bytes_max: 64 << 20,
             replies_max: 16_384,
             reply_bytes_max: 16 << 20,
+            page_bytes_max: 8 * 1024,
+            page_work_max: 100_000,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The rules of the client, one by one.
 
 mod incarnation;
+mod listing;
 mod readings;
 mod renewal;
 mod requests;
@@ -87,12 +88,15 @@ impl Rig {
 
     /// The next PUBLISH and the command in it.
     fn sent(&mut self) -> (Publish, Command<Bytes>) {
+        let publish = self.published();
+        let command = Command::decode(&publish.payload).unwrap();
+        let command = command.map(|slice| publish.payload.slice_ref(slice));
+        (publish, command)
+    }
+
+    fn published(&mut self) -> Publish {
         match self.client.poll_transmit() {
-            Some(Transmit::Publish(publish)) => {
-                let command = Command::decode(&publish.payload).unwrap();
-                let command = command.map(|slice| publish.payload.slice_ref(slice));
-                (publish, command)
-            }
+            Some(Transmit::Publish(publish)) => publish,
             other => panic!("{other:?} is no PUBLISH"),
         }
     }

@@ -167,10 +167,10 @@ impl Rig {
             let Action::Submit { ticket, request } = action else { continue };
             // A VDEL may be left unanswered: when the lease is over nobody waits for it.
             assert!(self.outstanding.is_empty() || self.freeing, "one request at a time");
-            self.freeing = matches!(request.command(), Command::VDel { .. });
+            self.freeing = matches!(request.command(), Some(Command::VDel { .. }));
             self.settled.append(&mut self.outstanding);
             assert!(request.time_limit().is_some_and(|limit| !limit.is_zero()), "{request:?}");
-            if let Command::Set { value, .. } = request.command() {
+            if let Some(Command::Set { value, .. }) = request.command() {
                 self.value = value.clone();
             }
             self.outstanding.push(ticket);

@@ -302,6 +302,8 @@ fn clause_5_no_limit_is_a_limit_too() {
         outgoing_bytes_max: usize::MAX,
         replies_max: usize::MAX,
         reply_bytes_max: usize::MAX,
+        page_bytes_max: usize::MAX,
+        page_work_max: usize::MAX,
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
     set(1, b"k", 5).hand_to(now(1), &mut store);

@@ -6,6 +6,7 @@ mod durability;
 mod exact;
 mod incarnation;
 mod memory;
+mod scan;
 mod transport;
 mod watches;
 mod writes;

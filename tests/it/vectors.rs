@@ -37,6 +37,7 @@ fn verb_of(kind: CommandKind) -> &'static str {
         CommandKind::VDel => "VDEL",
         CommandKind::Watch => "KEYNOTIFY",
         CommandKind::Unwatch => "KEYNOTIFY STOP",
+        CommandKind::Scan => "SCAN",
     }
 }
 

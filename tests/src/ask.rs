@@ -47,10 +47,16 @@ impl Ask {
     /// A request as a client behind a broker that hosts the store sends it: nothing wrong, `__ts` at the epoch.
     #[must_use]
     pub fn new(client: &str, number: u64, command: &Command<&[u8]>) -> Self {
+        Self::of_payload(client, number, command.encode())
+    }
+
+    /// The same with any payload.
+    #[must_use]
+    pub fn of_payload(client: &str, number: u64, payload: Vec<u8>) -> Self {
         Self {
             verified: Some(client.into()),
             topic: topic::REQUEST.into(),
-            payload: command.encode().into(),
+            payload: payload.into(),
             response_topic: Some(response_topic(client)),
             correlation: Some(u128::from(number).to_be_bytes().to_vec()),
             qos: Qos::AtLeastOnce,

@@ -75,9 +75,10 @@ pub fn key() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Which command.
+/// Which command, of those that are about one key.
 pub fn kind() -> impl Strategy<Value = CommandKind> {
-    select(CommandKind::ALL)
+    let about_a_key = CommandKind::ALL.iter().copied().filter(|kind| *kind != CommandKind::Scan);
+    select(about_a_key.collect::<Vec<_>>())
 }
 
 /// Any command.
@@ -103,6 +104,7 @@ pub fn command_of(kind: CommandKind) -> BoxedStrategy<Command<Vec<u8>>> {
         }
         CommandKind::Watch => key().prop_map(|key| Command::Watch { key }).boxed(),
         CommandKind::Unwatch => key().prop_map(|key| Command::Unwatch { key }).boxed(),
+        CommandKind::Scan => panic!("a listing is no command"),
     }
 }
 
@@ -183,6 +185,7 @@ pub fn reply_of(kind: CommandKind) -> impl Strategy<Value = Reply<Vec<u8>>> {
         }
         CommandKind::Watch => Just(Reply::Done).boxed(),
         CommandKind::Unwatch => prop_oneof![Just(Reply::Done), Just(Reply::NotWatched)].boxed(),
+        CommandKind::Scan => panic!("it is answered with a page"),
     };
     prop_oneof![2 => other, 1 => error]
 }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Notification, Refusal, Reply, WordCase,
+    Command, CommandKind, Condition, Dialect, Notification, PageParts, PeerErrorKind, Refusal,
+    Reply, Scan, WordCase,
 };
 use statestore_proto::mqtt::Qos;
 use statestore_proto::statistics::Statistic;
@@ -188,8 +189,15 @@ impl Oracle {
         let command = match &ask.correlation {
             None => Err(Refusal::MissingCorrelationData),
             Some(_) if ask.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
-            Some(_) => Command::decode_with(&ask.payload, self.word_case)
-                .map_err(|error| error.kind.refusal()),
+            Some(_) => match Command::decode_with(&ask.payload, self.word_case) {
+                Err(unread) if unread.kind == PeerErrorKind::UnknownCommand => {
+                    match Scan::decode(&ask.payload, self.word_case) {
+                        Ok(scan) => return self.list(ms, ask, scan, error),
+                        Err(wrong) => Err(wrong.kind.refusal()),
+                    }
+                }
+                other => other.map_err(|error| error.kind.refusal()),
+            },
         };
         let Ok(command) = &command else {
             let refusal = command.err().unwrap_or(Refusal::Syntax);
@@ -249,6 +257,38 @@ impl Oracle {
             }
         }
         (payload, version)
+    }
+
+    /// Section 13, for as many keys as fit into a page; the tokens of longer listings are the store's own affair.
+    fn list(
+        &mut self,
+        ms: u64,
+        ask: &Ask,
+        scan: Scan<&[u8]>,
+        error: impl Fn(Refusal) -> (Vec<u8>, Option<Stamp>),
+    ) -> (Vec<u8>, Option<Stamp>) {
+        let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
+        let text = std::str::from_utf8(scan.pattern);
+        let pattern = text.map(glob::Pattern::new);
+        let refusal = match (&pattern, scan.token) {
+            _ if spoofed => Some(Refusal::NotAuthorized),
+            _ if scan.pattern.len() > self.limits.key_bytes_max => Some(Refusal::QuotaExceeded),
+            (Ok(Err(_)), _) | (_, Some(_)) => Some(Refusal::Syntax),
+            _ => None,
+        };
+        let counter = if refusal.is_some() { "refused" } else { "applied" };
+        self.count(counter, Some(CommandKind::Scan), refusal, 1);
+        if let Some(refusal) = refusal {
+            return error(refusal);
+        }
+        let fits = |key: &&[u8]| match (&pattern, std::str::from_utf8(key)) {
+            (Ok(Ok(pattern)), Ok(key)) => pattern.matches(key),
+            _ => false,
+        };
+        let alive = self.entries.iter().filter(|(_, entry)| entry.due.is_none_or(|due| due > ms));
+        let readable = alive.filter(|(key, _)| (self.allows)(false, key));
+        let keys: Vec<&[u8]> = readable.map(|(key, _)| key.as_slice()).filter(fits).collect();
+        (PageParts { keys: &keys, token: None }.encode(), None)
     }
 
     /// Forgets the oldest answer of the client that takes most, an answer counting for its bytes and its place.

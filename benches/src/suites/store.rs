@@ -1,17 +1,18 @@
 //! The store, from a raw PUBLISH to its encoded reply, against a bare hash map that looks up or inserts and copies the
-//! reply.
+//! reply; pages of SCAN against an ordered set.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::hint::black_box;
+use std::ops::Bound;
 
 use bytes::Bytes;
-use statestore_proto::message::{Dialect, Reply};
+use statestore_proto::message::{Dialect, Page, PageParts, Reply, Scan};
 
 use super::Suite;
 use crate::race::Contestant;
 use crate::report::Report;
-use crate::stage::{Ask, KEY_LEN, Stage, VALUE_LEN, key, scattered, value};
+use crate::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value};
 
 pub(super) const SUITE: Suite = Suite {
     name: "store",
@@ -52,6 +53,9 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
             (&mut stage, &mut map),
             report,
         )?;
+        if keys >= 10_000 || report.is_rehearsal() {
+            compare_pages(name, keys, &mut stage, report)?;
+        }
     }
     for (watchers, keys) in [(1, 100), (100, 100)] {
         let (mut stage, mut map) = (Stage::new(keys, watchers), bare_map(keys));
@@ -88,6 +92,57 @@ fn compare(
         asks.iter().map(|ask| black_box(bare(map, *ask, black_box(&numbers[turn])))).last()
     });
     report.race(name, store, [bare_map])?;
+    Ok(())
+}
+
+/// A page of a listing against the same range of an ordered set, and a page of one that matches nothing.
+fn compare_pages(
+    name: &str,
+    keys: usize,
+    stage: &mut Stage,
+    report: &mut Report<'_>,
+) -> Result<(), Box<dyn Error>> {
+    let ask = |pattern: &[u8], token: Option<&[u8]>| Bytes::from(Scan { pattern, token }.encode());
+    let mut requests = vec![ask(b"*", None)];
+    let mut starts = vec![Vec::new()];
+    while let Some(page) = stage.run(&requests[requests.len() - 1]) {
+        let page = Page::decode(&page)?;
+        starts.push(page.keys().last().map(<[u8]>::to_vec).unwrap_or_default());
+        match page.token() {
+            Some(token) => requests.push(ask(b"*", Some(token))),
+            None => break,
+        }
+    }
+    assert_eq!(requests.len(), keys.div_ceil(PAGE_LEN));
+    let order: Vec<usize> = scattered(requests.len()).collect();
+    let set: BTreeSet<Vec<u8>> = (0..keys).map(key).collect();
+    let bare = |start: &Vec<u8>| {
+        let above = (Bound::Excluded(start), Bound::Unbounded);
+        let keys: Vec<&[u8]> =
+            set.range::<Vec<u8>, _>(above).take(PAGE_LEN).map(Vec::as_slice).collect();
+        PageParts { keys: &keys, token: None }.encode()
+    };
+    let page = stage.run(&requests[1]);
+    let expected = bare(&starts[1]);
+    assert!(Page::decode(&page.unwrap_or_default())?.keys().eq(Page::decode(&expected)?.keys()));
+    let (mut ours, mut theirs) = (0, 0);
+    let pages = Contestant::new("ours", || {
+        ours = (ours + 1) % order.len();
+        black_box(stage.run(black_box(&requests[order[ours]])))
+    });
+    let ranges = Contestant::new("ordered-set", || {
+        theirs = (theirs + 1) % order.len();
+        black_box(bare(black_box(&starts[order[theirs]])))
+    });
+    report.race(&format!("store/scan-page/{name}keys"), pages, [ranges])?;
+    // The most that one request can hold up all others: every page of a listing that finds nothing.
+    let mut token = None;
+    let nothing = Contestant::new("ours", || {
+        let page = stage.run(black_box(&ask(b"*nothing", token.as_deref())));
+        let page = page.unwrap_or_default();
+        token = Page::decode(&page).ok().and_then(|page| page.token().map(<[u8]>::to_vec));
+    });
+    report.time(&format!("store/scan-nothing/{name}keys"), nothing)?;
     Ok(())
 }
 

@@ -75,6 +75,7 @@ impl Outcomes {
                     return self.refused.get_mut(place);
                 }
             },
+            Outcome::Listed { .. } => &mut self.applied,
             Outcome::Rejected(_) => &mut self.undelivered,
             Outcome::TimedOut { .. } => &mut self.timed_out,
             Outcome::Unknown => &mut self.unknown,

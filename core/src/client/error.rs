@@ -16,6 +16,9 @@ pub enum SubmitError {
     /// The key has no bytes.
     #[error("the key is empty")]
     EmptyKey,
+    /// The pattern of a listing has no bytes.
+    #[error("the pattern is empty")]
+    EmptyPattern,
     /// The key does not fit a notification topic.
     #[error("the key is too long")]
     KeyTooLong,

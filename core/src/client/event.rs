@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::RequestError;
 use crate::debug;
 use crate::hlc::{ClockDriftError, Version};
-use crate::message::{Incarnation, PeerError, Reply, ServiceError};
+use crate::message::{Incarnation, Page, PeerError, Reply, ServiceError};
 use crate::mqtt::ReasonCode;
 
 /// Names an accepted request until its completion is polled.
@@ -29,6 +29,13 @@ pub enum Outcome {
         reply: Reply<Bytes>,
         /// The version that came with it.
         version: Option<Version>,
+        /// Which incarnation of the store answered, if it says so.
+        incarnation: Option<Incarnation>,
+    },
+    /// The store answered a request for a page of keys with one. A refusal is [`Replied`](Self::Replied), as always.
+    Listed {
+        /// The page.
+        page: Page<Bytes>,
         /// Which incarnation of the store answered, if it says so.
         incarnation: Option<Incarnation>,
     },
@@ -57,7 +64,7 @@ impl Outcome {
     pub const fn may_be_applied(&self) -> bool {
         match self {
             Self::Replied { reply, .. } => matches!(reply, Reply::Done | Reply::Removed),
-            Self::Rejected(_) => false,
+            Self::Listed { .. } | Self::Rejected(_) => false,
             Self::TimedOut { sent } | Self::Cancelled { sent } => *sent,
             Self::Unknown | Self::Malformed(_) => true,
         }
@@ -104,11 +111,22 @@ impl Outcome {
         }
     }
 
+    /// Reads the answer to a request for a page of keys.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn into_page(self) -> Result<Page<Bytes>, RequestError> {
+        match self {
+            Self::Listed { page, .. } => Ok(page),
+            other => Err(other.into_error()),
+        }
+    }
+
     /// Why there is no answer that could be used.
     fn into_error(self) -> RequestError {
         match self {
             Self::Replied { reply: Reply::Error(error), .. } => RequestError::Refused(error),
-            Self::Replied { .. } => RequestError::OtherCommand,
+            Self::Replied { .. } | Self::Listed { .. } => RequestError::OtherCommand,
             Self::Rejected(reason) => RequestError::Undelivered(reason),
             Self::TimedOut { sent: false } | Self::Cancelled { sent: false } => {
                 RequestError::NotSent

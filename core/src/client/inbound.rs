@@ -3,7 +3,7 @@
 use super::watch::State;
 use super::{Client, Event, Outcome, RequestId, Stale, correlated};
 use crate::hlc::{HlcRef, Version};
-use crate::message::{Incarnation, Notification, Reply};
+use crate::message::{CommandKind, Incarnation, Notification, Reply, ScanReply};
 use crate::mqtt::Incoming;
 use crate::time::Now;
 use crate::topic::ReceivedTopic;
@@ -37,14 +37,17 @@ impl Client {
         let incarnation = incoming.incarnation();
         self.meet(incarnation);
         let version = self.merge(now, incoming);
-        let outcome = match Reply::decode(incoming.payload, kind) {
-            Ok(reply) => Outcome::Replied {
-                reply: reply.map(|slice| incoming.payload.slice_ref(slice)),
-                version,
-                incarnation,
-            },
-            Err(error) => Outcome::Malformed(error),
+        let keep = |slice| incoming.payload.slice_ref(slice);
+        let replied = |reply| Outcome::Replied { reply, version, incarnation };
+        let outcome = if kind == CommandKind::Scan {
+            ScanReply::decode(incoming.payload).map(|reply| match reply {
+                ScanReply::Page(page) => Outcome::Listed { page: page.map(keep), incarnation },
+                ScanReply::Error(error) => replied(Reply::Error(error.map(keep))),
+            })
+        } else {
+            Reply::decode(incoming.payload, kind).map(|reply| replied(reply.map(keep)))
         };
+        let outcome = outcome.unwrap_or_else(Outcome::Malformed);
         self.finish(id, outcome);
         Ok(())
     }

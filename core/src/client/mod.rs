@@ -198,7 +198,13 @@ impl Client {
         if matches!(kind, CommandKind::Watch | CommandKind::Unwatch) {
             return Err(SubmitError::NotARequest);
         }
-        self.check_key(request.command.key())?;
+        match kind {
+            CommandKind::Scan if request.subject().is_empty() => {
+                return Err(SubmitError::EmptyPattern);
+            }
+            CommandKind::Scan => {}
+            _ => self.check_key(request.subject())?,
+        }
         if request.zero_expiry {
             return Err(SubmitError::ZeroExpiry);
         }
@@ -215,7 +221,7 @@ impl Client {
         let id = self.enqueue(Pending {
             owner: Owner::Application,
             kind,
-            payload: Hidden(request.command.encode().into()),
+            payload: Hidden(request.payload()),
             timestamp,
             fencing_token: request.fencing_token,
             persist: request.persist && kind == CommandKind::Set,

@@ -8,9 +8,9 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use crate::hlc::FencingToken;
-use crate::message::{Command, CommandKind, Condition, Expiry};
+use crate::message::{Command, CommandKind, Condition, Expiry, Scan};
 
-/// A command and how it is to be sent.
+/// A command, or a page of a listing, and how it is to be asked for.
 ///
 /// ```
 /// use core::time::Duration;
@@ -23,18 +23,38 @@ use crate::message::{Command, CommandKind, Condition, Expiry};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub(super) command: Command<Bytes>,
+    pub(super) what: What,
     pub(super) fencing_token: Option<FencingToken>,
     pub(super) persist: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) zero_expiry: bool,
 }
 
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Command(Command<Bytes>),
+    Page(Scan<Bytes>),
+}
+
 impl Request {
     /// A GET, SET, DEL or VDEL. To watch a key use [`Client::watch`](super::Client::watch).
     #[must_use]
     pub const fn new(command: Command<Bytes>) -> Self {
-        Self { command, fencing_token: None, persist: false, timeout: None, zero_expiry: false }
+        Self::of(What::Command(command))
+    }
+
+    const fn of(what: What) -> Self {
+        Self { what, fencing_token: None, persist: false, timeout: None, zero_expiry: false }
+    }
+
+    /// Asks for a page of the keys that match a [pattern](crate::glob): the first one, or the one that a
+    /// [token](crate::message::Page::token) is of. [`Outcome::into_page`](super::Outcome::into_page) reads the answer.
+    ///
+    /// A page may have no keys and still not be the last. A token stays of use when its request has failed.
+    #[must_use]
+    pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> Self {
+        Self::of(What::Page(Scan { pattern: pattern.into_bytes(), token }))
     }
 
     /// Reads a value. [`Outcome::into_value`](super::Outcome::into_value) reads the answer.
@@ -64,7 +84,7 @@ impl Request {
     /// When a SET applies. Other commands have no condition and stay as they are.
     #[must_use]
     pub fn condition(mut self, to: Condition<Bytes>) -> Self {
-        if let Command::Set { condition, .. } = &mut self.command {
+        if let What::Command(Command::Set { condition, .. }) = &mut self.what {
             *condition = to;
         }
         self
@@ -75,7 +95,7 @@ impl Request {
     /// commands stay as they are.
     #[must_use]
     pub fn expires_after(mut self, duration: Duration) -> Self {
-        if let Command::Set { expiry, .. } = &mut self.command {
+        if let What::Command(Command::Set { expiry, .. }) = &mut self.what {
             *expiry = Expiry::after(duration);
             self.zero_expiry = duration.is_zero();
         }
@@ -85,7 +105,7 @@ impl Request {
     /// Carries a fencing token. Reads are never fenced and go without.
     #[must_use]
     pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.fencing_token = self.command.kind().is_write().then_some(token);
+        self.fencing_token = self.kind().is_write().then_some(token);
         self
     }
 
@@ -103,10 +123,31 @@ impl Request {
         self
     }
 
-    /// The command.
+    /// The command; `None` for a page.
     #[must_use]
-    pub const fn command(&self) -> &Command<Bytes> {
-        &self.command
+    pub const fn command(&self) -> Option<&Command<Bytes>> {
+        match &self.what {
+            What::Command(command) => Some(command),
+            What::Page(_) => None,
+        }
+    }
+
+    /// Which command it is.
+    #[must_use]
+    pub const fn kind(&self) -> CommandKind {
+        match &self.what {
+            What::Command(command) => command.kind(),
+            What::Page(_) => CommandKind::Scan,
+        }
+    }
+
+    /// What it is about: the key, or the pattern of keys.
+    #[must_use]
+    pub const fn subject(&self) -> &Bytes {
+        match &self.what {
+            What::Command(command) => command.key(),
+            What::Page(scan) => &scan.pattern,
+        }
     }
 
     /// The fencing token that it carries.
@@ -121,8 +162,11 @@ impl Request {
         self.timeout
     }
 
-    pub(super) const fn kind(&self) -> CommandKind {
-        self.command.kind()
+    pub(super) fn payload(&self) -> Bytes {
+        match &self.what {
+            What::Command(command) => command.encode().into(),
+            What::Page(scan) => scan.encode().into(),
+        }
     }
 }
 

@@ -72,12 +72,14 @@ pub enum CommandKind {
     Watch,
     /// `KEYNOTIFY … STOP`
     Unwatch,
+    /// `SCAN`, which is a [`Scan`](super::Scan) and no [`Command`].
+    Scan,
 }
 
 impl CommandKind {
     /// All of them.
     pub const ALL: &'static [Self] =
-        &[Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch];
+        &[Self::Get, Self::Set, Self::Del, Self::VDel, Self::Watch, Self::Unwatch, Self::Scan];
 
     /// Whether the command may change the key, so that fencing applies to it.
     #[must_use]
@@ -92,6 +94,7 @@ impl CommandKind {
             Self::Del => "DEL",
             Self::VDel => "VDEL",
             Self::Watch | Self::Unwatch => "KEYNOTIFY",
+            Self::Scan => "SCAN",
         }
     }
 }
@@ -541,13 +544,13 @@ impl<B: AsRef<[u8]>> Encode for Command<B> {
 
 impl<B: AsRef<[u8]>> fmt::Debug for Command<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.kind() {
-            CommandKind::Get => "Get",
-            CommandKind::Set => "Set",
-            CommandKind::Del => "Del",
-            CommandKind::VDel => "VDel",
-            CommandKind::Watch => "Watch",
-            CommandKind::Unwatch => "Unwatch",
+        let name = match self {
+            Self::Get { .. } => "Get",
+            Self::Set { .. } => "Set",
+            Self::Del { .. } => "Del",
+            Self::VDel { .. } => "VDel",
+            Self::Watch { .. } => "Watch",
+            Self::Unwatch { .. } => "Unwatch",
         };
         let mut out = f.debug_struct(name);
         out.field("key", &debug::Key(self.key().as_ref()));

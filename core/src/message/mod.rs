@@ -52,6 +52,8 @@ pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use incarnation::Incarnation;
 pub use notification::Notification;
 pub use reply::Reply;
+#[cfg(feature = "alloc")]
+pub(crate) use scan::listed_len;
 pub use scan::{Page, PageParts, Scan, ScanReply};
 
 pub use crate::debug::Key as KeyPreview;

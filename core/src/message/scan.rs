@@ -197,6 +197,20 @@ impl<B: AsRef<[u8]>> Page<B> {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl Page<bytes::Bytes> {
+    /// The keys, in the order of the page. They share its memory, so each of them keeps all.
+    pub fn shared_keys(&self) -> impl Iterator<Item = bytes::Bytes> {
+        self.keys().map(|key| self.0.slice_ref(key))
+    }
+
+    /// What to ask for the next page with, sharing the page's memory; `None` on the last one.
+    #[must_use]
+    pub fn shared_token(&self) -> Option<bytes::Bytes> {
+        self.token().map(|token| self.0.slice_ref(token))
+    }
+}
+
 impl<B: AsRef<[u8]>> fmt::Debug for Page<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page")
@@ -213,6 +227,12 @@ pub struct PageParts<'a> {
     pub keys: &'a [&'a [u8]],
     /// What the next page is asked for with; `None` when this is the last one.
     pub token: Option<&'a [u8]>,
+}
+
+/// What a key adds to the length of a page.
+#[cfg(feature = "alloc")]
+pub(crate) fn listed_len(key: &[u8]) -> usize {
+    resp::Length::of(|length| length.put_blob(key))
 }
 
 impl PageParts<'_> {

@@ -64,7 +64,7 @@ impl<'a> Principal<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Access {
-    /// GET and KEYNOTIFY.
+    /// GET, KEYNOTIFY, and SCAN for each key that it lists.
     Read,
     /// SET, DEL and VDEL.
     Write,
@@ -117,6 +117,7 @@ pub struct StoreConfig {
     pub(super) hash_seed: u64,
     pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
+    pub(super) scan_secret: Option<[u8; 16]>,
 }
 
 impl StoreConfig {
@@ -124,7 +125,8 @@ impl StoreConfig {
     /// case, nothing durable, no authorizer, no incarnation.
     ///
     /// `hash_seed` seeds the table's hash function. A store that strangers can reach should draw it at random, or they
-    /// can choose keys that collide; a simulation passes a constant. No output depends on it.
+    /// can choose keys that collide; a simulation passes a constant. No output depends on it but tokens of SCAN, where no
+    /// [`scan_secret`](Self::scan_secret) is given.
     #[must_use]
     pub fn new(hash_seed: u64) -> Self {
         Self {
@@ -136,6 +138,7 @@ impl StoreConfig {
             hash_seed,
             incarnation: None,
             authorizer: None,
+            scan_secret: None,
         }
     }
 
@@ -196,10 +199,29 @@ impl StoreConfig {
         self.incarnation.is_some()
     }
 
-    /// Asks `authorizer` about every request.
+    /// The secret that is used.
+    pub(super) fn effective_scan_secret(&self) -> [u8; 16] {
+        let own = if self.authorizer.is_some() { self.hash_seed } else { 0 };
+        self.scan_secret.unwrap_or_else(|| u128::from(own).to_le_bytes())
+    }
+
+    /// Asks `authorizer` about every request, and about every key before it is listed.
+    ///
+    /// Give such a store a [`scan_secret`](Self::scan_secret) that the next one after a restart has too.
     #[must_use]
     pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
         self.authorizer = Some(authorizer);
+        self
+    }
+
+    /// Sets the secret with which the tokens of SCAN are enciphered, since they name the key that comes next, also to who may
+    /// not read it. All that a token tells without the secret is how long that key is.
+    ///
+    /// Tokens that another store made with the same secret are read, and all others refused. Without one given, a store
+    /// with an authorizer takes the hash seed; one without has no keys to hide, and none but a fixed secret.
+    #[must_use]
+    pub const fn scan_secret(mut self, secret: [u8; 16]) -> Self {
+        self.scan_secret = Some(secret);
         self
     }
 }

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
 use crate::message::{
-    Command, CommandKind, Condition, Dialect, Incarnation, Notification, Refusal, Reply,
+    Command, CommandKind, Condition, Dialect, Incarnation, Notification, PeerErrorKind, Refusal,
+    Reply, Scan,
 };
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
@@ -58,9 +59,24 @@ impl Store {
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
             Ok(command) => command,
             Err(error) => {
-                let refusal = error.kind.refusal();
-                self.send_reply(incoming, topic, Some(correlation), refuse(refusal, dialect));
-                return Handled { verb: None, verdict: Verdict::Refused(refusal) };
+                let scan = match error.kind {
+                    PeerErrorKind::UnknownCommand => {
+                        Scan::decode(incoming.payload, self.config.word_case)
+                    }
+                    _ => Err(error),
+                };
+                let (verb, answer) = match scan {
+                    Ok(scan) => (Some(CommandKind::Scan), self.scan(now, from, incoming, &scan)),
+                    Err(error) => (None, Err(error.kind.refusal())),
+                };
+                let (answer, verdict) = match answer {
+                    Ok(page) => {
+                        (Answer { payload: page.into(), timestamp: None }, Verdict::Applied)
+                    }
+                    Err(refusal) => (refuse(refusal, dialect), Verdict::Refused(refusal)),
+                };
+                self.send_reply(incoming, topic, Some(correlation), answer);
+                return Handled { verb, verdict };
             }
         };
         let verb = Some(command.kind());

@@ -37,7 +37,7 @@
 //!
 //! For each request with a delivery token there is one [`Transmit::Acknowledge`], after everything that answers it and
 //! in order of arrival. A request that comes again, with the same payload and stamps, is answered from a bounded cache;
-//! GET, which has no effect, is executed again, and so is KEYNOTIFY: whoever is told that it watches does, also when its
+//! GET and SCAN, which have no effect, are executed again, and so is KEYNOTIFY: whoever is told that it watches does, also when its
 //! registration has ended since.
 //!
 //! # Incarnation
@@ -67,9 +67,12 @@
 mod config;
 mod counters;
 mod execute;
+mod order;
 mod outbox;
 mod record;
 mod replies;
+mod scan;
+mod seal;
 mod table;
 mod watches;
 
@@ -90,6 +93,7 @@ use crate::time::{Instant, Now};
 use crate::topic;
 use outbox::Outbox;
 use replies::Replies;
+use seal::Seal;
 use table::{Entry, Meta, Slot, Table};
 use watches::Watches;
 
@@ -109,6 +113,7 @@ pub struct Store {
     watches: Watches,
     replies: Replies,
     outbox: Outbox,
+    seal: Seal,
     connections: u64,
     /// Whether requests are subscribed on this connection.
     subscribed: bool,
@@ -196,6 +201,7 @@ impl Store {
             watches: Watches::new(),
             replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
             outbox: Outbox::new(),
+            seal: Seal::new(config.effective_scan_secret()),
             connections: 0,
             subscribed: false,
             counters: Counters::default(),

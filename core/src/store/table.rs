@@ -1,4 +1,5 @@
-//! The table of entries: a slab that iterates in a fixed order, and a hash index that is never iterated.
+//! The table of entries: a slab that iterates in a fixed order, a hash index that is never iterated, and the order of
+//! keys.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,6 +9,7 @@ use core::num::NonZeroU64;
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 
+use super::order::Order;
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
 use crate::time::{Instant, UnixTime};
 
@@ -143,6 +145,7 @@ pub(super) struct Table {
     slots: Vec<Option<Entry>>,
     free: Vec<Slot>,
     index: HashTable<Slot>,
+    order: Order,
     hash: FixedState,
     bytes: usize,
 }
@@ -154,6 +157,7 @@ impl Table {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
+            order: Order::new(),
             hash: FixedState::with_seed(seed),
             bytes: 0,
         }
@@ -195,6 +199,7 @@ impl Table {
         let (slots, hash) = (&self.slots, &self.hash);
         self.index
             .insert_unique(hash.hash_one(key), slot, |slot| hash.hash_one(key_at(slots, *slot)));
+        self.order.insert(slot, |slot| key_at(slots, slot));
         Some(slot)
     }
 
@@ -212,6 +217,7 @@ impl Table {
         let key = key_at(&self.slots, slot);
         let found = self.index.find_entry(self.hash.hash_one(key), |other| *other == slot);
         found.ok()?.remove();
+        self.order.remove(slot, |slot| key_at(&self.slots, slot));
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
         self.free.push(slot);
         self.bytes -= entry.len();
@@ -221,6 +227,11 @@ impl Table {
     /// The version of an entry.
     pub(super) fn version_of(&self, entry: &Entry) -> Version {
         entry.version(&self.node)
+    }
+
+    /// The entries whose keys are not less than `key`, in the order of their keys.
+    pub(super) fn from(&self, key: &[u8]) -> impl Iterator<Item = &Entry> {
+        self.order.from(key, |slot| key_at(&self.slots, slot)).filter_map(|slot| self.get(slot))
     }
 
     /// All entries, in an order that depends only on the calls that made the table.

@@ -93,17 +93,24 @@ fn requests_are_made_of_whatever_bytes_there_are() {
     assert_eq!([107_u8].into_bytes(), "k");
     let key = || Bytes::from_static(b"k");
     let value = || Bytes::from_static(b"v");
-    assert_eq!(Request::get("k").command(), &Command::Get { key: key() });
-    assert_eq!(Request::del("k").command(), &Command::Del { key: key() });
-    assert_eq!(Request::vdel("k", "v").command(), &Command::VDel { key: key(), value: value() });
+    assert_eq!(Request::get("k").command(), Some(&Command::Get { key: key() }));
+    assert_eq!(Request::del("k").command(), Some(&Command::Del { key: key() }));
+    assert_eq!(
+        Request::vdel("k", "v").command(),
+        Some(&Command::VDel { key: key(), value: value() })
+    );
     let set = |condition, expiry| Command::Set { key: key(), value: value(), condition, expiry };
-    assert_eq!(Request::set("k", "v").command(), &set(Condition::Always, None));
+    assert_eq!(Request::set("k", "v").command(), Some(&set(Condition::Always, None)));
     let request = Request::set("k", "v").condition(Condition::IfAbsent);
     let request = request.expires_after(Duration::from_micros(1_500));
     let two = Expiry::after(Duration::from_millis(2));
-    assert_eq!(request.command(), &set(Condition::IfAbsent, two));
+    assert_eq!(request.command(), Some(&set(Condition::IfAbsent, two)));
     let get = Request::get("k").condition(Condition::IfAbsent).expires_after(Duration::ZERO);
-    assert_eq!(get.command(), &Command::Get { key: key() }, "what a GET cannot have it has not");
+    assert_eq!(
+        get.command(),
+        Some(&Command::Get { key: key() }),
+        "what a GET cannot have it has not"
+    );
 }
 
 #[test]

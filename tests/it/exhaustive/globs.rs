@@ -2,6 +2,7 @@
 
 use glob::Pattern as Other;
 use statestore_proto::glob::Pattern;
+use statestore_tests::fuzz::match_in_pieces;
 
 use super::strings;
 
@@ -20,6 +21,11 @@ fn every_short_pattern_on_every_short_key() {
             let matches = own.matches(key.as_bytes());
             assert_eq!(matches, other.matches(key), "{text:?} on {key:?}");
             matched += u64::from(matches);
+            // Pieces of one step each, for those that have any.
+            if pattern.len() == 4 && pattern.contains(&b'*') {
+                let pieces = match_in_pieces(&own, key.as_bytes(), 1);
+                assert_eq!(pieces.0, matches, "{text:?} on {key:?} in {} pieces", pieces.1);
+            }
         }
     }
     println!("{valid} patterns, {} keys, {matched} matches", keys.len());

@@ -37,7 +37,7 @@ fn the_margin_is_less_than_the_lease_and_times_are_whole() {
         let mut rig = Rig::new(config(margin));
         rig.lock.acquire(at(0), None).unwrap();
         let (ticket, request) = rig.submits(0);
-        let Command::Set { expiry, .. } = request.command() else { panic!("{request:?}") };
+        let Some(Command::Set { expiry, .. }) = request.command() else { panic!("{request:?}") };
         assert_eq!(*expiry, Expiry::from_millis(10));
         rig.answer(0, ticket, done(5));
         assert_eq!(rig.lock.held_until(), Some(at(until)), "{margin:?}");

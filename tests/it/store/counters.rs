@@ -140,5 +140,5 @@ fn counters_are_a_list_that_can_be_printed() {
     );
     let sum = |name| counters.iter().filter(|of| of.name == name).map(|of| of.value).sum::<u64>();
     assert_eq!((sum("applied"), sum("refused"), sum("absent")), (1, 1, 1));
-    assert_eq!((counters.iter().count(), all), (all, 7 * (4 + Refusal::ALL.len()) + 10));
+    assert_eq!((counters.iter().count(), all), (all, 8 * (4 + Refusal::ALL.len()) + 10));
 }

@@ -40,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
         &[
             "deadlines",
             "debug",
+            "glob",
             "hlc",
             "limits",
             "machine",

@@ -1,11 +1,32 @@
 //! Patterns of keys.
 
+use std::ops::ControlFlow;
+
 use glob::Pattern as Other;
-use statestore_proto::glob::{Pattern, PatternErrorKind};
+use statestore_proto::glob::{Pattern, PatternErrorKind, Progress};
 
 /// The other implementation tries every choice of every star, so it gets few of them.
 const STARS_MAX: usize = 5;
 const LEN_MAX: usize = 96;
+
+/// Matches with so little work at a time; tells how many pieces that took too.
+///
+/// # Panics
+/// When a piece does not get further, or stops before its work is done.
+#[must_use]
+pub fn match_in_pieces(pattern: &Pattern<'_>, key: &[u8], each: usize) -> (bool, usize) {
+    let (mut from, mut pieces) = (Progress::default(), 1);
+    loop {
+        let mut work = each;
+        match pattern.matches_within(key, from, &mut work) {
+            ControlFlow::Break(matches) => return (matches, pieces),
+            ControlFlow::Continue(next) => {
+                assert!((from.pattern, from.key) < (next.pattern, next.key) && work == 0);
+                (from, pieces) = (next, pieces + 1);
+            }
+        }
+    }
+}
 
 /// Oracle: the crate `glob` accepts the same patterns and matches the same keys. The first line is the pattern, and what
 /// follows is the key.
@@ -27,6 +48,12 @@ pub fn glob(data: &[u8]) {
         return;
     };
     let matches = read.matches(key);
+    for each in [1, 7] {
+        assert_eq!(match_in_pieces(&read, key, each).0, matches, "{text:?}");
+    }
+    // Whatever it is told, it does not panic.
+    let (at, of) = (data.len() / 3, data.first().copied().unwrap_or_default().into());
+    _ = read.matches_within(key, Progress { pattern: at, key: of }, &mut 100);
     let prefix = read.literal_prefix();
     assert!(!matches || key.starts_with(prefix), "{text:?}");
     assert!(pattern.starts_with(prefix) && !read.matches_nothing());

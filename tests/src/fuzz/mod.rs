@@ -15,7 +15,7 @@ mod topics;
 use statestore_proto::resp::BufferTooSmall;
 
 pub use differential::differential;
-pub use glob::glob;
+pub use glob::{glob, match_in_pieces};
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};

@@ -211,17 +211,27 @@ impl ClientRig {
     fn submit(&mut self, [kind, key, value, timeout, flags]: Args) {
         let key = Bytes::from_static(KEYS[usize::from(key) % KEYS.len()].as_bytes());
         let value = Bytes::from(vec![value; usize::from(value & 7)]);
-        let command = match kind % 6 {
+        let command = match kind % 8 {
             0 => Command::Get { key },
-            1 => Command::Set { key, value, condition: Condition::Always, expiry: None },
+            1 => Command::Set {
+                key,
+                value: value.clone(),
+                condition: Condition::Always,
+                expiry: None,
+            },
             2 => Command::Del { key },
-            3 => Command::VDel { key, value },
+            3 => Command::VDel { key, value: value.clone() },
             4 => Command::Watch { key },
             _ => Command::Get { key: Bytes::new() },
         };
-        let not_a_request = matches!(command, Command::Watch { .. });
-        let empty = command.key().is_empty();
-        let mut request = Request::new(command).persist(flags & 1 != 0);
+        let request = match kind % 8 {
+            6 => Request::scan("*", (value.len() > 4).then_some(value)),
+            7 => Request::scan("", None),
+            _ => Request::new(command),
+        };
+        let not_a_request = request.kind() == CommandKind::Watch;
+        let empty = request.subject().is_empty();
+        let mut request = request.persist(flags & 1 != 0);
         if flags & 2 != 0 {
             let token: Hlc = "5:1:StateStore".parse().expect("a clock value");
             request = request.fencing_token(FencingToken::new(token));
@@ -236,7 +246,7 @@ impl ClientRig {
                 self.requests.push(id);
             }
             Err(SubmitError::NotARequest) => assert!(not_a_request),
-            Err(SubmitError::EmptyKey) => assert!(empty),
+            Err(SubmitError::EmptyKey | SubmitError::EmptyPattern) => assert!(empty),
             Err(SubmitError::Full) => assert!(full),
             Err(error) => assert!(matches!(error, SubmitError::Clock(_)), "{error}"),
         }

@@ -39,6 +39,8 @@ alphabet! {
         Watch = b'K', 3;
         /// A KEYNOTIFY with STOP.
         Unwatch = b'U', 2;
+        /// A SCAN.
+        Scan = b'N', 2;
         /// A payload of the table, damaged.
         Damaged = b'X', 1;
         /// The bytes that follow as a payload.
@@ -67,6 +69,8 @@ alphabet! {
 /// Names of senders.
 pub(crate) const CLIENTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 pub(crate) const KEYS: [&str; 6] = ["a", "b", "lock", "\r\n", "readonly", "a key of some length"];
+/// A key that may be written and not read.
+const SECRET: &str = "secret";
 const EPOCH: u64 = 1_696_374_425_000;
 
 /// Payloads that are wrong, or that only a lenient reader takes.
@@ -86,6 +90,8 @@ pub(crate) const PAYLOADS: &[&[u8]] = &[
     b"*3\r\n$9\r\nKEYNOTIFY\r\n$1\r\na\r\n$4\r\nstop\r\n",
     b"*3\r\n$9\r\nKEYNOTIFY\r\n$1\r\na\r\n$5\r\nSTART\r\n",
     b"*2\r\n$99999999999999999999\r\nGET\r\n$1\r\na\r\n",
+    b"*2\r\n$4\r\nscan\r\n$1\r\n*\r\n",
+    b"*4\r\n$4\r\nSCAN\r\n$1\r\n*\r\n$1\r\na\r\n$1\r\nb\r\n",
     b"+OK\r\n",
 ];
 
@@ -190,6 +196,7 @@ impl StoreScript {
             outgoing_bytes_max: 1 << 20,
             replies_max: usize::from(self.flags >> 6),
             reply_bytes_max: 400,
+            ..StoreLimits::default()
         }
     }
 
@@ -237,7 +244,7 @@ impl StoreScript {
 }
 
 fn allows(writes: bool, key: &[u8]) -> bool {
-    !(writes && key == b"readonly")
+    if writes { key != b"readonly" } else { key != SECRET.as_bytes() }
 }
 
 /// A store and its oracle are told the same; whatever either says, the other must have said.

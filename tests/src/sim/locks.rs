@@ -363,7 +363,7 @@ impl Run {
         while let Some(action) = one.lock.poll_action(local) {
             match action {
                 Action::Submit { ticket, request } => {
-                    let frees = matches!(request.command(), Command::VDel { .. });
+                    let frees = matches!(request.command(), Some(Command::VDel { .. }));
                     if self.twin == LockTwin::NoVdel && frees {
                         let reply = Reply::Removed;
                         let outcome = Outcome::Replied { reply, version: None, incarnation: None };

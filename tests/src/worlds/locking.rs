@@ -148,7 +148,7 @@ impl Locking {
                 match action {
                     Action::Submit { ticket, request } => {
                         if fault == Fault::NoVdel
-                            && matches!(request.command(), Command::VDel { .. })
+                            && matches!(request.command(), Some(Command::VDel { .. }))
                         {
                             let reply = Reply::Removed;
                             let incarnation = Some(Incarnation::new(self.store));
@@ -159,7 +159,8 @@ impl Locking {
                         let limit = request.time_limit().ok_or("a request without a limit")?;
                         let until = local + limit;
                         one.outstanding = Some((ticket, Self::world_time(who, until)));
-                        one.up.push_back(Up::Lock(ticket, request.command().clone()));
+                        let command = request.command().ok_or("a lock lists nothing")?;
+                        one.up.push_back(Up::Lock(ticket, command.clone()));
                     }
                     Action::Watch(_) => {
                         one.watching = true;

@@ -92,7 +92,7 @@ impl<R> Call<R> {
 
     async fn send(self) -> Result<R, Error> {
         let Self { store, request, fence, read } = self;
-        let (verb, key) = (request.command().kind(), KeyPreview(request.command().key()));
+        let (verb, key) = (request.kind(), KeyPreview(request.subject()));
         let span = debug_span!("request", ?verb, ?key, id = field::Empty);
         let Some(fence) = fence else {
             return read(store.outcome(request, span).await?);

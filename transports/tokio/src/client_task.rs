@@ -107,7 +107,7 @@ impl ClientTask {
         self.by_key.remove(&key);
         let took = now.instant.duration_since(since);
         debug!(parent: &span, outcome = name(&outcome), elapsed_ms = took.as_millis(), "completed");
-        let is_reply = matches!(outcome, Outcome::Replied { .. });
+        let is_reply = matches!(outcome, Outcome::Replied { .. } | Outcome::Listed { .. });
         if self.lone == Some(id) && is_reply && self.latency.note(took) {
             warn!("requests made one at a time take some {} ms: {REMEDY}", took.as_millis());
         }
@@ -234,6 +234,7 @@ fn name(outcome: &Outcome) -> &'static str {
             Reply::Absent | Reply::NothingRemoved | Reply::NotWatched => "absent",
             Reply::Error(_) => "refused",
         },
+        Outcome::Listed { .. } => "listed",
         Outcome::Rejected(_) => "undelivered",
         Outcome::TimedOut { .. } => "timed out",
         Outcome::Unknown => "unknown",

@@ -1,7 +1,7 @@
 //! What the client gives, checked as it comes, and how it must end.
 
 use statestore_proto::client::Event;
-use statestore_proto::message::{Command, CommandKind};
+use statestore_proto::message::{Command, CommandKind, Scan, WordCase};
 use statestore_proto::mqtt::{Correlation, Publish, Transmit};
 
 use super::{ClientRig, ID, Sent};
@@ -43,17 +43,23 @@ impl ClientRig {
     }
 
     fn check_publish(&mut self, publish: &Publish) {
-        let command = Command::decode(&publish.payload).expect("a request");
-        let watches = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
-        assert!(self.responses, "{command:?} before the response topic is subscribed");
-        assert!(self.notifications || !watches, "{command:?} before notifications are subscribed");
+        let kind = match Command::decode(&publish.payload) {
+            Ok(command) => command.kind(),
+            Err(_) => {
+                Scan::decode(&publish.payload, WordCase::Upper).expect("a request");
+                CommandKind::Scan
+            }
+        };
+        let watches = matches!(kind, CommandKind::Watch | CommandKind::Unwatch);
+        assert!(self.responses, "{kind} before the response topic is subscribed");
+        assert!(self.notifications || !watches, "{kind} before notifications are subscribed");
         assert_eq!(publish.response_topic.as_deref(), Some(&*response_topic(ID)));
         assert!(publish.message_expiry.is_some_and(|seconds| seconds >= 1));
         let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
         let correlation = correlation.expect("always there").to_vec();
         assert!(self.requested.iter().all(|sent| sent.correlation != correlation), "sent twice");
         let token = publish.token.expect("a rejection matters");
-        self.requested.push(Sent { correlation, token, kind: command.kind() });
+        self.requested.push(Sent { correlation, token, kind });
     }
 
     pub(super) fn step_up(&mut self) -> bool {

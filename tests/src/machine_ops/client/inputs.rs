@@ -23,6 +23,8 @@ const REPLIES: &[&[u8]] = &[
     b"-ERR out of tea",
     b"",
     b"$5\r\nx\r\n",
+    b"*1\r\n*0\r\n",
+    b"*0\r\n",
 ];
 
 impl ClientRig {
@@ -33,6 +35,7 @@ impl ClientRig {
             (CommandKind::Get, _) if payload & 1 == 0 => b"$-1\r\n",
             (CommandKind::Get, _) => b"$5\r\nvalue\r\n",
             (CommandKind::Del | CommandKind::VDel, _) => b":1\r\n",
+            (CommandKind::Scan, _) => b"*2\r\n*1\r\n$1\r\na\r\n$1\r\nt\r\n",
             _ => b"+OK\r\n",
         };
         if !fitting {

@@ -1,14 +1,17 @@
 //! Requests made of argument bytes.
 
 use bytes::Bytes;
-use statestore_proto::message::{Command, Condition, Expiry, Operand};
+use statestore_proto::message::{Command, Condition, Expiry, Operand, Scan};
 use statestore_proto::mqtt::Qos;
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic::{REQUEST, RESERVED};
 
 use super::super::Args;
-use super::{CLIENTS, KEYS, PAYLOADS, StoreOp};
+use super::{CLIENTS, KEYS, PAYLOADS, SECRET, StoreOp};
 use crate::ask::Ask;
+
+/// Patterns of keys, one of them refused and one that is not UTF-8.
+const PATTERNS: [&[u8]; 7] = [b"*", b"?", b"*o*", b"[a-b]", b"[", b"secret", b"\xff*"];
 
 /// A request that any store would take; only its clock texts may be wrong.
 pub(super) fn request(
@@ -17,7 +20,8 @@ pub(super) fn request(
     now: Now,
     number: u64,
 ) -> Ask {
-    let key = KEYS[usize::from(key) % KEYS.len()].as_bytes();
+    let which = usize::from(key) % (KEYS.len() + 1);
+    let key = KEYS.get(which).unwrap_or(&SECRET).as_bytes();
     let long = [b'v'; 40];
     let values: [&[u8]; 6] = [b"", b"x", b"y", b"alice", b"\r\n$-1\r\n", &long];
     let value = values[usize::from(value) % values.len()];
@@ -37,7 +41,15 @@ pub(super) fn request(
         StoreOp::Unwatch => Command::Unwatch { key },
         _ => Command::Get { key },
     };
-    let mut ask = Ask::new(CLIENTS[usize::from(who & 3)], number, &command);
+    let client = CLIENTS[usize::from(who & 3)];
+    let mut ask = match op {
+        StoreOp::Scan => {
+            let pattern = PATTERNS[which % PATTERNS.len()];
+            let token = (option & 7 == 0).then_some(value);
+            Ask::of_payload(client, number, Scan { pattern, token }.encode())
+        }
+        _ => Ask::new(client, number, &command),
+    };
     ask.deployed = who & 4 == 0;
     ask.persist = who & 8 != 0;
     ask.expiry = (who & 16 != 0).then_some(u32::from(who >> 5));

@@ -88,7 +88,7 @@ impl LockPhases {
     fn drain(&mut self) {
         while let Some(action) = self.lock.poll_action(self.now()) {
             if let Action::Submit { ticket, request } = action {
-                let takes = matches!(request.command(), Command::Set { .. });
+                let takes = matches!(request.command(), Some(Command::Set { .. }));
                 self.outstanding = Some((ticket, takes));
             }
         }

@@ -112,7 +112,7 @@ impl LockTask {
             match action {
                 Action::Submit { ticket, request } => {
                     let store = self.store.clone();
-                    let verb = request.command().kind();
+                    let verb = request.kind();
                     let span = debug_span!("lock", ?verb, id = tracing::field::Empty);
                     let outcome = async move { store.outcome(request, span).await };
                     self.request = Some((ticket, Box::pin(outcome)));

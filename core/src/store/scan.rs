@@ -1,0 +1,123 @@
+//! SCAN: the keys that match a pattern, in their order, a page at a time.
+//!
+//! A page ends where it is full or where enough work was done, and its token says where the next one begins. Nothing is
+//! kept between them, so a requester can abandon any number of listings.
+
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use super::{Access, Principal, Store};
+use crate::glob::{Pattern, Progress};
+use crate::message::{PageParts, Refusal, Scan, listed_len};
+use crate::mqtt::Incoming;
+use crate::time::Now;
+
+/// What it costs to come to a key, or to ask whether it may be read, in the measure of
+/// [`page_work_max`](crate::limits::StoreLimits::page_work_max).
+const KEY_WORK: usize = 64;
+
+/// The first key that is not listed yet, or where it would be, and how far its match has got.
+#[derive(Clone, Copy, Default)]
+struct Position<'a> {
+    key: &'a [u8],
+    progress: Progress,
+}
+
+impl<'a> Position<'a> {
+    /// Reads what [`parts`](Self::parts) wrote.
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (pattern, rest) = bytes.split_first_chunk()?;
+        let (key_at, key) = rest.split_first_chunk()?;
+        let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
+        Some(Self { key, progress: Progress { pattern: number(pattern), key: number(key_at) } })
+    }
+
+    /// The numbers; the key follows.
+    fn numbers(&self) -> [u8; 8] {
+        let number = |number: usize| u32::try_from(number).unwrap_or_default().to_le_bytes();
+        let mut out = [0; 8];
+        let (pattern, key) = out.split_at_mut(4);
+        pattern.copy_from_slice(&number(self.progress.pattern));
+        key.copy_from_slice(&number(self.progress.key));
+        out
+    }
+}
+
+impl Store {
+    /// The payload that answers it.
+    pub(super) fn scan(
+        &self,
+        now: Now,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+        scan: &Scan<&[u8]>,
+    ) -> Result<Vec<u8>, Refusal> {
+        if from.is_contradicted_by(incoming) {
+            return Err(Refusal::NotAuthorized);
+        }
+        if scan.pattern.len() > self.config.limits.key_bytes_max {
+            return Err(Refusal::QuotaExceeded);
+        }
+        let pattern = Pattern::new(scan.pattern).map_err(|_| Refusal::Syntax)?;
+        let opened = scan.token.map(|token| self.seal.open(scan.pattern, token));
+        let opened = opened.map(|opened| opened.ok_or(Refusal::Syntax)).transpose()?;
+        let start = opened.as_deref().map(|opened| Position::read(opened).ok_or(Refusal::Syntax));
+        let start = start.transpose()?.unwrap_or_default();
+        let (keys, next) = self.page(now, from, &pattern, start);
+        let token = next.map(|next| self.seal.seal(scan.pattern, &[&next.numbers(), next.key]));
+        Ok(PageParts { keys: &keys, token: token.as_deref() }.encode())
+    }
+
+    /// The keys of one page, and where the next one begins.
+    fn page<'a>(
+        &'a self,
+        now: Now,
+        from: Principal<'_>,
+        pattern: &Pattern<'_>,
+        start: Position<'_>,
+    ) -> (Vec<&'a [u8]>, Option<Position<'a>>) {
+        let limits = &self.config.limits;
+        let prefix = pattern.literal_prefix();
+        let (mut work, mut room) = (limits.page_work_max, limits.page_bytes_max);
+        let mut keys = Vec::new();
+        if pattern.matches_nothing() {
+            return (keys, None);
+        }
+        for entry in self.table.from(start.key.max(prefix)) {
+            let key = entry.key();
+            if !key.starts_with(prefix) || (pattern.is_literal() && key.len() > prefix.len()) {
+                break;
+            }
+            let progress = if key == start.key { start.progress } else { Progress::default() };
+            let here = Position { key, progress };
+            if work == 0 {
+                return (keys, Some(here));
+            }
+            work = work.saturating_sub(KEY_WORK + key.len() / 16);
+            if entry.is_expired(now.instant) {
+                continue;
+            }
+            match pattern.matches_within(key, progress, &mut work) {
+                ControlFlow::Continue(progress) => {
+                    return (keys, Some(Position { key, progress }));
+                }
+                ControlFlow::Break(false) => continue,
+                ControlFlow::Break(true) => {}
+            }
+            if let Some(allows) = &self.config.authorizer {
+                work = work.saturating_sub(KEY_WORK);
+                if !allows(&from, Access::Read, key) {
+                    continue;
+                }
+            }
+            let len = listed_len(key);
+            // A key that is longer than a page has one to itself.
+            if len > room && !keys.is_empty() {
+                return (keys, Some(here));
+            }
+            room = room.saturating_sub(len);
+            keys.push(key);
+        }
+        (keys, None)
+    }
+}

@@ -1,0 +1,69 @@
+//! What matching costs.
+
+use core::ops::ControlFlow;
+
+use proptest::prelude::*;
+use statestore_proto::glob::{Pattern, Progress};
+use statestore_tests::fuzz::match_in_pieces;
+
+/// Whether it matches, and the work that takes.
+fn matching(pattern: &Pattern<'_>, key: &[u8]) -> (bool, usize) {
+    let mut left = usize::MAX;
+    match pattern.matches_within(key, Progress::default(), &mut left) {
+        ControlFlow::Break(matches) => (matches, usize::MAX - left),
+        ControlFlow::Continue(at) => panic!("interrupted at {at:?}"),
+    }
+}
+
+#[test]
+fn work_is_bytes_of_pattern_and_key() {
+    for (pattern, key, matches, work) in [
+        ("", "", true, 0),
+        ("abc", "abc", true, 3),
+        ("abc", "abd", false, 3),
+        ("abc", "ab", false, 3),
+        ("[a-c]?", "b\u{1f980}", true, 6),
+        ("*", "any length", true, 0),
+        ("a*", "a and any length", true, 1),
+        // `z` is tried on each place, and each of the three is left behind.
+        ("*z", "abc", false, 4 + 3),
+        ("*bc", "abbc", true, 1 + 2 + 2 + 2),
+        // Levels are left behind as a whole: `x` is tried three times, and the two levels have seven bytes.
+        ("**/x", "one/two/three", false, 3 + 8),
+        ("[!]]*", "ab", true, 4),
+    ] {
+        let read = Pattern::new(pattern.as_bytes()).unwrap();
+        assert_eq!(matching(&read, key.as_bytes()), (matches, work), "{pattern:?} on {key:?}");
+    }
+}
+
+#[test]
+fn a_match_stops_where_its_work_is_done() {
+    let pattern = Pattern::new(b"a*bc*d").unwrap();
+    let stop = |work: usize| {
+        let found = pattern.matches_within(b"a--bc-bc-", Progress::default(), &mut work.clone());
+        match found {
+            ControlFlow::Continue(Progress { pattern, key }) => (pattern, key),
+            ControlFlow::Break(matches) => panic!("{matches}"),
+        }
+    };
+    // Behind the first star, on the second dash; on the `b`; behind the second star.
+    assert_eq!((stop(1), stop(3), stop(4), stop(8)), ((2, 2), (2, 2), (2, 3), (5, 6)));
+}
+
+proptest! {
+    /// Law: work is at most pattern × key, and a match in pieces takes no more of them than it has work for.
+    #[test]
+    fn matching_is_bounded_and_may_be_interrupted(
+        pattern in "([ab/?*]|[*]{2}/|\\[[a-b]\\]|\\[!a\\]){0,12}",
+        key in "[ab/\u{e9}]{0,40}",
+        each in 1_usize..50,
+    ) {
+        let Ok(read) = Pattern::new(pattern.as_bytes()) else { return Ok(()) };
+        let (matches, work) = matching(&read, key.as_bytes());
+        prop_assert!(work <= (pattern.len() + 1) * (key.len() + 1));
+        let (found, pieces) = match_in_pieces(&read, key.as_bytes(), each);
+        prop_assert_eq!(found, matches);
+        prop_assert!(pieces <= work / each + 1, "{} pieces, {} work", pieces, work);
+    }
+}

@@ -1,0 +1,378 @@
+//! SCAN, page by page.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{CommandKind, Condition, Page, Scan, property};
+use statestore_proto::mqtt::Transmit;
+use statestore_proto::store::{Access, StoreConfig};
+use statestore_tests::ask::Ask;
+use statestore_tests::counting::live_bytes;
+
+use super::{Rig, del, set, set_if};
+
+const SYNTAX: &[u8] = b"-ERR syntax error\r\n";
+const QUOTA: &[u8] = b"-ERR the quota has been exceeded\r\n";
+const DENIED: &[u8] = b"-ERR not authorized\r\n";
+
+type Token = Option<Vec<u8>>;
+
+fn small(page_bytes_max: usize, page_work_max: usize) -> StoreLimits {
+    StoreLimits { page_bytes_max, page_work_max, ..StoreLimits::default() }
+}
+
+impl Rig {
+    fn holding<K: AsRef<str>>(limits: StoreLimits, keys: impl IntoIterator<Item = K>) -> Self {
+        let mut rig = Self::limited(limits);
+        keys.into_iter().for_each(|key| rig.put(key.as_ref()));
+        rig
+    }
+
+    fn put(&mut self, key: &str) {
+        assert_eq!(self.answer("writer", &set(key, "v")), r"+OK\r\n");
+    }
+
+    fn scan_ask(&mut self, pattern: &[u8], token: &Token) -> Ask {
+        self.number += 1;
+        Ask::of_payload("c", self.number, Scan { pattern, token: token.as_deref() }.encode())
+    }
+
+    /// The payload that answers.
+    fn payload(&mut self, ask: &Ask) -> Vec<u8> {
+        ask.hand_to(self.now(), &mut self.store);
+        let Some(Transmit::Publish(reply)) = self.store.poll_transmit() else {
+            panic!("no answer")
+        };
+        assert!(reply.user_properties().all(|(name, _)| name == property::STATUS));
+        assert_eq!(reply.correlation_data.map(|data| data.as_bytes().to_vec()), ask.correlation);
+        assert!(matches!(self.store.poll_transmit(), Some(Transmit::Acknowledge(_))));
+        reply.payload.to_vec()
+    }
+
+    fn page(&mut self, pattern: &str, token: &Token) -> (Vec<String>, Token) {
+        let ask = self.scan_ask(pattern.as_bytes(), token);
+        let payload = self.payload(&ask);
+        let page = Page::decode(&payload).expect("a page");
+        let keys = page.keys().map(|key| String::from_utf8(key.to_vec()).expect("UTF-8"));
+        (keys.collect(), page.token().map(<[u8]>::to_vec))
+    }
+
+    /// All keys, and on how many pages.
+    fn listing(&mut self, pattern: &str) -> (Vec<String>, usize) {
+        let (mut keys, mut token, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let (more, next) = self.page(pattern, &token);
+            assert!(next.is_none() || next != token, "it gets further");
+            (pages, token) = (pages + 1, next);
+            keys.extend(more);
+            if token.is_none() {
+                return (keys, pages);
+            }
+        }
+    }
+
+    fn refused(&mut self, pattern: &[u8], token: &Token) -> Vec<u8> {
+        let ask = self.scan_ask(pattern, token);
+        let payload = self.payload(&ask);
+        assert!(payload.starts_with(b"-ERR "), "{}", payload.escape_ascii());
+        payload
+    }
+}
+
+#[test]
+fn keys_that_match_come_in_order() {
+    let mut rig = Rig::holding(StoreLimits::default(), ["b/2", "a", "b/10", "b", "c", "b/1"]);
+    assert_eq!(rig.listing("*"), (["a", "b", "b/1", "b/10", "b/2", "c"].map(Into::into).into(), 1));
+    assert_eq!(rig.listing("b/?").0, ["b/1", "b/2"]);
+    assert_eq!(rig.listing("b").0, ["b"]);
+    assert_eq!(rig.listing("[!b]*").0, ["a", "c"]);
+    for nothing in ["", "d*", "b/3", "B"] {
+        assert_eq!(rig.listing(nothing), (vec![], 1), "{nothing:?}");
+    }
+    let ask = rig.scan_ask(b"b\xff*", &None);
+    assert_eq!(rig.payload(&ask), b"*1\r\n*0\r\n", "a pattern that is not UTF-8");
+}
+
+#[test]
+fn a_page_is_as_long_as_allowed_and_a_longer_key_has_one_to_itself() {
+    let keys = ["aaaa", "bbbb", "cccccccccccccccccccccccccccc", "dddd", "eeee", "ffff"];
+    // `$4` and `aaaa` with their line ends: ten bytes.
+    let mut rig = Rig::holding(small(20, 100_000), keys);
+    let mut pages = Vec::new();
+    let mut token = None;
+    loop {
+        let (keys, next) = rig.page("*", &token);
+        pages.push(keys);
+        token = next;
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [&keys[..2], &keys[2..3], &keys[3..5], &keys[5..]]);
+}
+
+#[test]
+fn what_has_expired_is_not_listed() {
+    let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
+    rig.answer("writer", &set_if("b", "v", Condition::Always, 100));
+    rig.millis = 99;
+    assert_eq!(rig.listing("*").0, ["a", "b"]);
+    rig.millis = 100;
+    assert_eq!((rig.listing("*").0, rig.store.len()), (vec!["a".into()], 2), "nobody removed it");
+}
+
+#[test]
+fn a_listing_is_done_again_and_not_remembered() {
+    let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
+    let ask = rig.scan_ask(b"*", &None);
+    let first = rig.payload(&ask);
+    rig.put("b");
+    assert_ne!(rig.payload(&ask), first);
+    let counters = *rig.store.counters();
+    let scans = counters.of(CommandKind::Scan);
+    assert_eq!((scans.applied, scans.repeated), (2, 0));
+}
+
+#[test]
+fn what_cannot_be_listed() {
+    let limits = StoreLimits { key_bytes_max: 8, ..small(20, 100_000) };
+    let mut rig = Rig::holding(limits, ["aaaa", "bbbb", "cccc"]);
+    for pattern in [b"[".as_slice(), b"a***", b"[]", b"a**"] {
+        assert_eq!(rig.refused(pattern, &None), SYNTAX, "{}", pattern.escape_ascii());
+    }
+    assert_eq!(rig.listing("????????"), (vec![], 1));
+    assert_eq!(rig.refused(b"?????????", &None), QUOTA);
+    let token = rig.page("*", &None).1;
+    for wrong in [vec![], vec![0; 15], vec![0; 16], vec![0; 24], b"1;1;".to_vec()] {
+        assert_eq!(rig.refused(b"*", &Some(wrong)), SYNTAX);
+    }
+    assert_eq!(rig.refused(b"?*", &token), SYNTAX, "the token of another pattern");
+    let mut damaged = token.clone().unwrap();
+    for at in 0..damaged.len() {
+        damaged[at] ^= 1;
+        assert_eq!(rig.refused(b"*", &Some(damaged.clone())), SYNTAX, "at {at}");
+        damaged[at] ^= 1;
+    }
+    damaged.pop();
+    assert_eq!(rig.refused(b"*", &Some(damaged)), SYNTAX);
+    assert_eq!(rig.page("*", &token).0, ["cccc"], "the token is of use after all that");
+    let mut ask = rig.scan_ask(b"*", &None);
+    ask.source = Some("somebody else".into());
+    assert_eq!(rig.payload(&ask), DENIED);
+}
+
+#[test]
+fn a_token_may_come_again_and_to_another_store_with_the_secret() {
+    let config = |secret| StoreConfig::new(7).limits(small(20, 100_000)).scan_secret(secret);
+    let mut first = Rig::with(config([7; 16]));
+    ["aaaa", "bbbb", "cccc", "dddd", "eeee"].into_iter().for_each(|key| first.put(key));
+    let token = first.page("*", &None).1;
+    let next = first.page("*", &token);
+    assert_eq!(next.0, ["cccc", "dddd"]);
+    assert_eq!(first.page("*", &token), next);
+    assert_eq!(first.page("*", &None).1, token, "equal positions have equal tokens");
+    let mut restarted = Rig::with(config([7; 16]));
+    ["cccc", "dddd"].into_iter().for_each(|key| restarted.put(key));
+    assert_eq!(restarted.page("*", &token), (next.0, None));
+    let mut other = Rig::with(config([8; 16]));
+    assert_eq!(other.refused(b"*", &token), SYNTAX);
+}
+
+/// Nobody may read keys with an `x`.
+fn guarded(hash_seed: u64) -> StoreConfig {
+    let allows = |access, key: &[u8]| access == Access::Write || !key.contains(&b'x');
+    StoreConfig::new(hash_seed)
+        .limits(small(1_000, 64))
+        .authorizer(Box::new(move |_, access, key| allows(access, key)))
+}
+
+#[test]
+fn only_what_may_be_read_is_listed_and_tokens_tell_nothing_else() {
+    let mut rig = Rig::with(guarded(7));
+    for key in ["a", "a-x-marks-the-spot", "b", "b-x", "c"] {
+        rig.put(key);
+    }
+    let (mut listed, mut tokens, mut token) = (Vec::new(), Vec::new(), None);
+    loop {
+        let (keys, next) = rig.page("*", &token);
+        listed.extend(keys);
+        token = next;
+        tokens.extend(token.clone());
+        if token.is_none() {
+            break;
+        }
+    }
+    assert_eq!((listed.join(" "), tokens.len()), ("a b c".into(), 4));
+    // Nine bytes of the name of the secret key, wherever in a token, enciphered or not by any one byte.
+    for token in &tokens {
+        for part in token.windows(9) {
+            let by = part[0] ^ b'm';
+            assert!(!part.iter().zip(b"marks-the").all(|(byte, char)| byte ^ by == *char));
+        }
+    }
+    // Without a secret given it is the hash seed, which two stores that are started do not share.
+    let first = Some(tokens[0].clone());
+    assert_eq!(Rig::with(guarded(8)).refused(b"*", &first), SYNTAX);
+    assert_eq!(Rig::with(guarded(7)).page("*", &first), (vec![], None));
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_takes_pages_and_each_of_them_little() {
+    let limits = small(8_192, 6_400);
+    let mut rig = Rig::holding(limits, (0..1_000).map(|n| format!("key-{n}")));
+    // 64 for a key and what is looked at of it: some ninety keys a page.
+    let (keys, pages) = rig.listing("*z");
+    assert_eq!(keys.len(), 0);
+    assert!((10..=20).contains(&pages), "{pages} pages");
+    assert_eq!(rig.listing("z*").1, 1, "no key begins so");
+    assert_eq!(rig.listing("key-99[0-5]z*").1, 1, "eleven keys begin so");
+    assert_eq!(rig.listing("key-99[0-5]*").0.len(), 6);
+}
+
+#[test]
+fn a_match_that_takes_long_goes_on_where_it_was() {
+    let limits = StoreLimits { key_bytes_max: 2_000, ..small(8_192, 10_000) };
+    let key = "a".repeat(2_000);
+    let mut rig = Rig::holding(limits, ["a", &key, "b"]);
+    let half = "a".repeat(990);
+    // A million steps, or a little more.
+    let (keys, pages) = rig.listing(&format!("*{half}z*"));
+    assert_eq!(keys.len(), 0);
+    assert!((90..=120).contains(&pages), "{pages} pages");
+    let (keys, pages) = rig.listing(&format!("*{half}?*"));
+    assert_eq!((keys.as_slice(), pages), ([key].as_slice(), 1));
+}
+
+#[test]
+fn the_order_of_keys_survives_any_history() {
+    for (name, next) in [
+        ("upwards", (|n, _| n) as fn(u64, u64) -> u64),
+        ("downwards", |n, _| 9_999 - n),
+        ("anyhow", |_, random| random % 10_000),
+    ] {
+        let mut random = 7_u64;
+        let mut rig = Rig::new();
+        let mut model = BTreeSet::new();
+        for n in 0..4_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let key = format!("{:04}", next(n, random >> 33));
+            rig.put(&key);
+            model.insert(key);
+        }
+        let same = |rig: &mut Rig, model: &BTreeSet<String>, when| {
+            let keys = rig.listing("*").0;
+            assert!(keys.iter().eq(model), "{name}, {when}: {} of {}", keys.len(), model.len());
+        };
+        same(&mut rig, &model, "full");
+        for (part, keep) in [("most", 7_u64), ("nearly all", 90), ("all", u64::MAX)] {
+            let kept = |key: &String| key.parse::<u64>().is_ok_and(|n| n % keep == 3 % keep);
+            let gone: Vec<String> = model.iter().filter(|key| !kept(key)).cloned().collect();
+            for key in gone {
+                rig.answer("writer", &del(&key));
+                model.remove(&key);
+            }
+            same(&mut rig, &model, part);
+            for n in 0..40 {
+                let key = format!("{:04}-{n}", n * 251);
+                rig.put(&key);
+                model.insert(key);
+            }
+            same(&mut rig, &model, part);
+        }
+    }
+}
+
+/// What happens between two pages.
+#[derive(Clone, Debug)]
+enum Meanwhile {
+    Set(u8),
+    Delete(u8),
+    Again,
+}
+
+fn meanwhile() -> impl Strategy<Value = Meanwhile> {
+    prop_oneof![
+        any::<u8>().prop_map(Meanwhile::Set),
+        any::<u8>().prop_map(Meanwhile::Delete),
+        Just(Meanwhile::Again),
+    ]
+}
+
+proptest! {
+    /// Law: a key that is there from the first page to the last is listed exactly once, no key twice, and none that is
+    /// not there.
+    #[test]
+    fn a_key_that_is_there_throughout_is_listed_once(
+        keys in prop::collection::btree_set(any::<u8>(), 0..80),
+        pattern in prop::sample::select(vec!["*", "k-*", "*1*", "k-1[0-9]*", "*[0-4]", "**", "?-?*"]),
+        (page_bytes, page_work) in (8_usize..60, 60_usize..2_000),
+        meanwhile in prop::collection::vec(prop::collection::vec(meanwhile(), 0..6), 0..40),
+    ) {
+        let name = |key: &u8| format!("k-{key}");
+        let mut rig = Rig::holding(small(page_bytes, page_work), keys.iter().map(name));
+        let other = glob::Pattern::new(pattern).unwrap();
+        let (mut there, mut throughout) = (keys.clone(), keys);
+        let mut listed: BTreeMap<String, usize> = BTreeMap::new();
+        let (mut token, mut meanwhile) = (None, meanwhile.into_iter());
+        loop {
+            let (page, next) = rig.page(pattern, &token);
+            let len: usize = page.iter().map(|key| format!("${}\r\n{key}\r\n", key.len()).len()).sum();
+            prop_assert!(len <= page_bytes || page.len() == 1);
+            for key in page {
+                let number = key[2..].parse().unwrap();
+                prop_assert!(there.contains(&number) && other.matches(&key));
+                *listed.entry(key).or_default() += 1;
+            }
+            for happens in meanwhile.next().unwrap_or_default() {
+                match happens {
+                    Meanwhile::Set(key) => {
+                        rig.put(&name(&key));
+                        there.insert(key);
+                    }
+                    Meanwhile::Delete(key) => {
+                        rig.answer("writer", &del(&name(&key)));
+                        there.remove(&key);
+                        throughout.remove(&key);
+                    }
+                    Meanwhile::Again => {
+                        let again = rig.page(pattern, &token).0;
+                        prop_assert!(again.iter().all(|key| other.matches(key)));
+                    }
+                }
+            }
+            token = next;
+            if token.is_none() {
+                break;
+            }
+        }
+        prop_assert!(listed.values().all(|times| *times == 1), "{listed:?}");
+        for key in throughout.iter().map(name).filter(|key| other.matches(key)) {
+            prop_assert!(listed.contains_key(&key), "{key} is missing: {listed:?}");
+        }
+    }
+
+    /// Law: any bytes as a pattern and a token give a page or an error.
+    #[test]
+    fn any_pattern_and_token_are_answered(pattern: Vec<u8>, token: Option<Vec<u8>>) {
+        let mut rig = Rig::holding(small(20, 100), ["a", "b", "**", "\u{1f980}"]);
+        let ask = rig.scan_ask(&pattern, &token);
+        let payload = rig.payload(&ask);
+        prop_assert!(Page::decode(&payload).is_ok() || payload == SYNTAX);
+    }
+}
+
+#[test]
+fn the_order_of_keys_gives_its_memory_back() {
+    let mut rig = Rig::new();
+    let [_, (full, empty)] = [1, 2].map(|round| {
+        (0..20_000).for_each(|n| rig.put(&format!("{n:05}")));
+        let full = live_bytes();
+        for n in 0..20_000 {
+            assert_eq!(rig.answer("writer", &del(&format!("{n:05}"))), r":1\r\n", "{round}");
+        }
+        (full, live_bytes())
+    });
+    // Each entry is five bytes of key and one of value; a slot in the order takes four more.
+    assert!(full - empty >= 20_000 * (6 + 4), "{full} bytes, then {empty}");
+}
