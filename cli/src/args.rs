@@ -20,6 +20,7 @@ Examples:
   statestore set thermostat 21
   statestore get thermostat
   statestore set lock me --nex --px 10s      # take or renew a lock for ten seconds
+  statestore keys 'rooms/*'
   statestore watch thermostat
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
@@ -47,6 +48,8 @@ pub(crate) enum Verb {
     Del(Del),
     /// Deletes a key if it has this value
     Vdel(Vdel),
+    /// Prints the keys that match a pattern
+    Keys(Keys),
     /// Prints every change of a key
     Watch(Watch),
     /// Runs a command while holding a lock
@@ -269,6 +272,22 @@ pub(crate) struct Vdel {
     /// Fencing token of the write: the version that took the lock
     #[arg(long, value_name = "VERSION")]
     pub(crate) fencing_token: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A pattern is compared with the whole key. * stands for any characters, / included, ? for one, [ab] and [a-z] for one of
+these, [!ab] for one but these; quote it, or the shell takes it for files. Keys come in no order that all stores share. A line
+is a key, and with --values a tab and the value; what is not text on one line is escaped. A key that is set or deleted
+meanwhile is printed or is not. The exit code is 1 when there is none.")]
+pub(crate) struct Keys {
+    /// The pattern, such as 'rooms/*'
+    pub(crate) pattern: String,
+    /// Print the value of each key as well
+    #[arg(long)]
+    pub(crate) values: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -8,6 +8,7 @@ mod bench;
 mod connection;
 mod elect;
 mod failure;
+mod keys;
 mod lock;
 mod output;
 mod own_broker;
@@ -70,6 +71,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Set(set) => requests::set(set).await,
             Verb::Del(del) => requests::del(del).await,
             Verb::Vdel(vdel) => requests::vdel(vdel).await,
+            Verb::Keys(keys) => keys::run(keys).await,
             Verb::Watch(watch) => watch::run(watch).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,

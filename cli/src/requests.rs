@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::{json_line, raw};
 
 /// What was asked for is not there, or was not done.
-const NOT_DONE: u8 = 1;
+pub(crate) const NOT_DONE: u8 = 1;
 
 pub(crate) async fn get(args: Get) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;

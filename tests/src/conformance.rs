@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
 use statestore_proto::hlc::Version;
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{DialectPolicy, StoreConfig};
@@ -55,6 +56,7 @@ pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
         ("fencing", |stage| Box::pin(fencing(stage))),
         ("large_values_and_binary_keys", |stage| Box::pin(large_values_and_binary_keys(stage))),
         ("both_dialects", |stage| Box::pin(both_dialects(stage))),
+        ("keys_are_listed", |stage| Box::pin(keys_are_listed(stage))),
         ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
         ("narrow_links", |stage| Box::pin(narrow_links(stage))),
         ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
@@ -174,6 +176,33 @@ async fn both_dialects<S: Stage>(stage: &S) {
         store.shutdown().await;
         service.shutdown().await;
     }
+}
+
+async fn keys_are_listed<S: Stage>(stage: &S) {
+    let limits = StoreLimits { page_bytes_max: 100, ..StoreLimits::default() };
+    let config = StoreConfig::new(7).limits(limits);
+    let link = stage.store_link("statestore");
+    let service = StoreService::builder().config(config).expect("nothing durable").spawn(link);
+    service.connected().await.expect("the store connects");
+    let store = client(stage, "a").await;
+    let mut expected = Vec::new();
+    for number in 0..40 {
+        let key = format!("rooms/{number}/\u{1f321}");
+        store.set(&key, "21").await.expect("set");
+        expected.push(key);
+    }
+    store.set("rooms", "40").await.expect("set");
+    let mut found = Vec::new();
+    let mut keys = store.scan("rooms/*/?");
+    while let Some(key) = keys.next().await.expect("a page") {
+        found.push(String::from_utf8(key.to_vec()).expect("what was set"));
+    }
+    assert_eq!(keys.next().await, Ok(None), "it is over");
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    let refused = store.scan("rooms/[").next().await;
+    assert_eq!(refused, Err(Error::Refused(ServiceError::Known(Refusal::Syntax))));
 }
 
 async fn many_in_flight<S: Stage>(stage: &S) {

@@ -14,6 +14,7 @@ everywhere!(
     an_empty_value_is_no_absence,
     numbers_below_zero_are_values,
     conditions_hold,
+    keys_are_listed,
     bench_measures_and_cleans_up,
 );
 
@@ -61,6 +62,27 @@ fn everything_has_a_json_form(form: Form) {
     let found = told(&["get", "k"]).1;
     assert_eq!((&found["value_base64"], &found["value"]), (&json!("/wA="), &json!(null)));
     assert_eq!(told(&["del", "k"]), (Some(0), json!({"result": "removed", "key": "k"})));
+}
+
+fn keys_are_listed(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["keys", "*"]).is(1, "");
+    for key in ["rooms/2", "rooms/1", "line\nfeed", "z"] {
+        here.run(&["set", key, &format!("of {key}")]).version();
+    }
+    here.run(&["keys", "*"]).is(0, "line\\nfeed\nrooms/1\nrooms/2\nz\n");
+    here.run(&["keys", "rooms/?"]).is(0, "rooms/1\nrooms/2\n");
+    here.run(&["keys", "rooms"]).is(1, "");
+    let values = "line\\nfeed\tof line\\nfeed\nz\tof z\n";
+    here.run(&["keys", "[!r]*", "--values"]).is(0, values);
+    let listed = here.run(&["keys", "z", "--output", "json"]);
+    assert_eq!((listed.code, listed.json()), (Some(0), json!({"result": "found", "key": "z"})));
+    let found = here.run(&["keys", "z", "--values", "--output", "json"]).json();
+    let version = found["version"].clone();
+    let expected = json!({"result": "found", "key": "z", "value": "of z", "version": version});
+    assert!(found == expected && version.is_string(), "{found}");
+    here.run(&["keys", "rooms/["]).fails(2, &["no pattern", "[*]"]);
+    here.run(&["keys", ""]).fails(2, &["the pattern is empty"]);
 }
 
 fn any_bytes_go_through_a_file_and_standard_input(form: Form) {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use statestore_proto::client::{
     Event, IntoBytes, Outcome, Removal, Request, RequestId, VersionedValue, WatchEvent, WatchId,
 };
@@ -108,6 +109,34 @@ impl Session {
         value: impl IntoBytes,
     ) -> Result<bool, Error> {
         self.remove(client, Request::vdel(key, value))
+    }
+
+    /// All keys that match a [pattern](statestore_proto::glob), page by page.
+    ///
+    /// # Errors
+    /// Any [`Error`] but [`Error::NotApplied`].
+    ///
+    /// ```
+    /// let mut session = statestore_loopback::Session::new();
+    /// let client = session.connect("thermostat-7")?;
+    /// session.set(client, "rooms/1", "21")?;
+    /// assert_eq!(session.scan(client, "rooms/*")?, ["rooms/1"]);
+    /// # Ok::<(), statestore_loopback::Error>(())
+    /// ```
+    pub fn scan(
+        &mut self,
+        client: ClientIndex,
+        pattern: impl IntoBytes,
+    ) -> Result<Vec<Bytes>, Error> {
+        let (pattern, mut token, mut keys) = (pattern.into_bytes(), None, Vec::new());
+        loop {
+            let page = self.request(client, Request::scan(&pattern, token))?.into_page()?;
+            keys.extend(page.shared_keys());
+            token = page.shared_token();
+            if token.is_none() {
+                return Ok(keys);
+            }
+        }
     }
 
     /// Sends any request and waits for its outcome.

@@ -35,6 +35,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use statestore_proto::client::{ConfigError, IntoBytes, Removal, VersionedValue, WatchEvent};
 use statestore_proto::hlc::Version;
 use tokio::runtime::Handle;
@@ -132,6 +133,11 @@ impl StateStore {
         self.store.vdel(key, value)
     }
 
+    /// Lists the keys that match a [pattern](statestore_proto::glob).
+    pub fn scan(&self, pattern: impl IntoBytes) -> Keys {
+        Keys { keys: self.store.scan(pattern), background: Arc::clone(&self.background) }
+    }
+
     /// A lock with this key; what it makes is to be [waited for](Self::wait).
     pub fn lock(&self, key: impl IntoBytes) -> LeasedLock {
         self.store.lock(key)
@@ -173,6 +179,35 @@ impl StateStore {
 impl fmt::Debug for StateStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.store, f)
+    }
+}
+
+/// The keys that match a pattern, as an iterator that waits for the next page where it needs one. It goes on after an error
+/// and ends as the [async one](crate::Keys) does.
+#[must_use = "keys are asked for when they are taken"]
+pub struct Keys {
+    keys: crate::Keys,
+    background: Arc<Background>,
+}
+
+impl Keys {
+    /// How long each page may take.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { keys: self.keys.timeout(timeout), background: self.background }
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Result<Bytes, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.background.runtime.block_on(self.keys.next()).transpose()
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.keys, f)
     }
 }
 

@@ -52,6 +52,7 @@ mod drive;
 mod error;
 mod fence;
 mod handle;
+mod keys;
 mod link;
 mod lock;
 mod options;
@@ -67,6 +68,7 @@ pub use backoff::Backoff;
 pub use call::{Call, Set};
 pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
+pub use keys::Keys;
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 pub use lock::{
     Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
