@@ -61,6 +61,9 @@ over_a_store! {
     fenced_writes_are_fenced
     notifications_arrive
     binary_and_large_values_come_back
+    all_keys_are_listed_page_by_page
+    patterns_match_as_the_sdk_says
+    keys_come_and_go_while_they_are_listed
     a_lease_is_one_holder_at_a_time
     a_lock_waits_for_its_release
     both_kinds_of_locks_exclude_each_other
@@ -183,6 +186,120 @@ mod cases {
             assert_eq!(found, Some(value));
         }
         application.close().await;
+    }
+
+    /// Keys that fill several pages, in order.
+    async fn many_keys(client: &Client) -> Vec<Vec<u8>> {
+        let name =
+            |number| format!("devices/{number:03}/a-key-of-some-length-as-they-are-in-the-field");
+        let keys: Vec<_> = (0..400).map(|number| name(number).into_bytes()).collect();
+        let set = |key: &Vec<u8>| {
+            client.set(key.clone(), b"v".into(), TIMEOUT, None, SetOptions::default())
+        };
+        for some in keys.chunks(50) {
+            let sets: Vec<_> = some.iter().map(set).collect();
+            for set in sets {
+                assert!(set.await.expect("set").response);
+            }
+        }
+        keys
+    }
+
+    /// All keys, and on how many pages.
+    async fn listed(client: &Client, pattern: &str) -> (Vec<Vec<u8>>, usize) {
+        let mut pager = client.list_keys(pattern.into(), TIMEOUT).expect("a pager");
+        let (mut keys, mut pages) = (Vec::new(), 0);
+        while let Some(page) = pager.next().await.expect("a page") {
+            keys.extend(page);
+            pages += 1;
+        }
+        assert_eq!(pager.next().await.expect("the end"), None, "it stays at its end");
+        keys.sort();
+        (keys, pages)
+    }
+
+    pub(super) async fn all_keys_are_listed_page_by_page(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let client = &application.client;
+        assert_eq!(listed(client, "*").await, (vec![], 1), "an empty store has a page");
+        let keys = many_keys(client).await;
+        set(client, "decoy", "v").await;
+        let (found, pages) = listed(client, "devices/*").await;
+        assert_eq!(found, keys);
+        assert!((3..=64).contains(&pages), "{pages} pages");
+        assert_eq!(listed(client, "*/39?/*").await.0, keys[390..]);
+        // Two pagers of one client know nothing of each other.
+        let mut one = client.list_keys(b"devices/*".into(), TIMEOUT).expect("a pager");
+        let mut two = client.list_keys(b"devices/*".into(), TIMEOUT).expect("a pager");
+        let first = one.next().await.expect("a page").expect("not the last");
+        assert_eq!(two.next().await.expect("a page").expect("not the last"), first);
+        let second = one.next().await.expect("a page").expect("not the last");
+        assert_eq!(two.next().await.expect("a page").expect("not the last"), second);
+        assert!(first.iter().all(|key| !second.contains(key)));
+        application.close().await;
+    }
+
+    pub(super) async fn patterns_match_as_the_sdk_says(port: u16) {
+        let application = Application::connect("sdk-1", port);
+        let client = &application.client;
+        for key in ["a", "a1", "a2", "b/1", "b/1/2", "a*", "\u{e9}1", "."] {
+            set(client, key, "v").await;
+        }
+        let binary =
+            client.set(vec![b'a', 0xff], b"v".into(), TIMEOUT, None, SetOptions::default());
+        assert!(binary.await.expect("set").response);
+        for (pattern, expected) in [
+            ("a?", &["a*", "a1", "a2"][..]),
+            ("a[0-9]", &["a1", "a2"]),
+            ("a[!0-9]", &["a*"]),
+            ("a[*]", &["a*"]),
+            ("?1", &["a1", "\u{e9}1"]),
+            ("b/*", &["b/1", "b/1/2"]),
+            ("b/**/2", &["b/1/2"]),
+            ("A*", &[]),
+            ("[.b]*", &[".", "b/1", "b/1/2"]),
+        ] {
+            let expected: Vec<Vec<u8>> = expected.iter().map(|key| (*key).into()).collect();
+            assert_eq!(listed(client, pattern).await.0, expected, "{pattern}");
+        }
+        assert!(client.list_keys(vec![], TIMEOUT).is_err(), "the SDK asks for no empty pattern");
+        let mut refused = client.list_keys(b"a[".into(), TIMEOUT).expect("a pager");
+        let error = refused.next().await.expect_err("no pattern");
+        assert!(matches!(error.kind(), ErrorKind::ServiceError(_)), "{error}");
+        application.close().await;
+    }
+
+    pub(super) async fn keys_come_and_go_while_they_are_listed(port: u16) {
+        let (listing, writing) =
+            (Application::connect("sdk-1", port), Application::connect("sdk-2", port));
+        let keys = many_keys(&writing.client).await;
+        let mut pager = listing.client.list_keys(b"devices/*".into(), TIMEOUT).expect("a pager");
+        let (mut found, mut turn) = (Vec::new(), 0);
+        while let Some(page) = pager.next().await.expect("a page") {
+            found.extend(page);
+            // Every tenth key goes, wherever the listing is, and new ones come before and behind it.
+            let gone = keys.iter().skip(turn).step_by(10).take(5);
+            for key in gone {
+                let del = writing.client.del(key.clone(), None, TIMEOUT).await;
+                assert!(del.expect("del").response <= 1);
+            }
+            for new in [format!("devices/000/{turn}"), format!("devices/399/~{turn}")] {
+                set(&writing.client, &new, "v").await;
+            }
+            turn += 1;
+        }
+        assert!(turn >= 3, "{turn} pages");
+        let touched = |at: usize| {
+            (0..turn).any(|turn| at >= turn && (at - turn) % 10 == 0 && (at - turn) / 10 < 5)
+        };
+        for (at, key) in keys.iter().enumerate() {
+            let times = found.iter().filter(|other| *other == key).count();
+            assert!(times == 1 || times == 0 && touched(at), "key {at} is listed {times} times");
+        }
+        let news = found.len() - keys.iter().filter(|key| found.contains(key)).count();
+        assert!(news <= 2 * turn, "nothing else is listed");
+        listing.close().await;
+        writing.close().await;
     }
 
     fn lease_of(application: &Application, holder: &str) -> lease::Client {
