@@ -54,7 +54,7 @@ use crate::debug;
 use crate::hlc::{FencingToken, Hlc};
 use crate::message::Incarnation;
 use crate::message::property::{self, PropertyValue, RequestProperties};
-use crate::time::Instant;
+use crate::time::{Instant, whole_millis};
 
 /// Quality of service of a PUBLISH. Everything a machine of this crate sends is [`AtLeastOnce`](Self::AtLeastOnce).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,12 +153,31 @@ impl<'a> Incoming<'a> {
     /// Whether it waited, since it arrived, for longer than its message expiry interval.
     #[must_use]
     pub fn is_expired(&self, now: Instant) -> bool {
-        let waited = self
-            .arrived
-            .map(|arrived| now.duration_since(arrived))
-            .filter(|waited| !waited.is_zero());
         let allowed = self.message_expiry.map(|seconds| Duration::from_secs(seconds.into()));
-        waited.zip(allowed).is_some_and(|(waited, allowed)| waited >= allowed)
+        let waited = self.waited(now);
+        !waited.is_zero() && allowed.is_some_and(|allowed| waited >= allowed)
+    }
+
+    /// What is left of its message expiry interval in seconds, rounded up to one or more: how long its answer is of use.
+    /// `None` when it has no such interval.
+    ///
+    /// ```
+    /// use statestore_proto::mqtt::Incoming;
+    /// use statestore_proto::time::Instant;
+    /// # let payload = bytes::Bytes::new();
+    /// let mut request = Incoming::new("topic", &payload);
+    /// (request.message_expiry, request.arrived) = (Some(10), Some(Instant::from_millis(0)));
+    /// assert_eq!(request.expiry_left(Instant::from_millis(2_500)), Some(8));
+    /// ```
+    #[must_use]
+    pub fn expiry_left(&self, now: Instant) -> Option<u32> {
+        let allowed = Duration::from_secs(self.message_expiry?.into());
+        let left = whole_millis(allowed.saturating_sub(self.waited(now))).div_ceil(1_000);
+        Some(u32::try_from(left.max(1)).unwrap_or(u32::MAX))
+    }
+
+    fn waited(&self, now: Instant) -> Duration {
+        self.arrived.map_or(Duration::ZERO, |arrived| now.duration_since(arrived))
     }
 
     /// Which incarnation of its store a reply or notification says that it comes from.

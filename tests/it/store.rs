@@ -61,7 +61,8 @@ impl Rig {
         let mut told = self.hand(ask);
         assert_eq!(told.pop(), ask.delivery.map(Told::Acknowledge));
         match told.pop() {
-            Some(Told::Reply { topic, correlation, payload, version }) => {
+            Some(Told::Reply { topic, correlation, payload, version, expiry }) => {
+                assert!(ask.arrived.is_some() || expiry == ask.expiry.map(|left| left.max(1)));
                 assert_eq!(
                     (Some(topic), &correlation),
                     (ask.response_topic.clone(), &ask.correlation)

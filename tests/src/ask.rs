@@ -151,6 +151,8 @@ pub enum Told {
         payload: String,
         /// `__ts`
         version: Option<String>,
+        /// Message expiry interval in seconds.
+        expiry: Option<u32>,
     },
     /// A notification.
     Notification {
@@ -197,13 +199,15 @@ impl Told {
         match publish.recipient() {
             Some(client) => {
                 assert!(properties.is_empty() && version.is_some(), "{transmit:?}");
+                assert_eq!(publish.message_expiry, None, "it is of use whenever it comes");
                 Self::Notification { client: client.to_string(), topic, payload, version }
             }
             None => {
                 assert_eq!(properties, [("__stat", "200".to_owned())], "{transmit:?}");
                 let correlation =
                     publish.correlation_data.as_ref().map(Correlation::as_bytes).map(Into::into);
-                Self::Reply { topic, correlation, payload, version }
+                let expiry = publish.message_expiry;
+                Self::Reply { topic, correlation, payload, version, expiry }
             }
         }
     }

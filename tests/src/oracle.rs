@@ -168,6 +168,10 @@ impl Oracle {
                 correlation: ask.correlation.clone(),
                 payload: payload.escape_ascii().to_string(),
                 version: version.map(text),
+                expiry: ask.expiry.map(|seconds| {
+                    let left = (u64::from(seconds) * 1_000).saturating_sub(waited);
+                    u32::try_from(left.div_ceil(1_000).max(1)).unwrap_or(u32::MAX)
+                }),
             },
             0,
         ));

@@ -52,7 +52,7 @@ impl Store {
                 Refusal::NotQos1
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
-            self.send_reply(incoming, topic, correlation, refuse(refusal, dialect));
+            self.send_reply(now, incoming, topic, correlation, refuse(refusal, dialect));
             return Handled { verb: None, verdict: Verdict::Refused(refusal) };
         };
         // 1. Grammar.
@@ -75,14 +75,14 @@ impl Store {
                     }
                     Err(refusal) => (refuse(refusal, dialect), Verdict::Refused(refusal)),
                 };
-                self.send_reply(incoming, topic, Some(correlation), answer);
+                self.send_reply(now, incoming, topic, Some(correlation), answer);
                 return Handled { verb, verdict };
             }
         };
         let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
-            self.send_reply(incoming, topic, Some(correlation), answer);
+            self.send_reply(now, incoming, topic, Some(correlation), answer);
             return Handled { verb, verdict };
         }
         let client_id = from.client_id().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Store {
                 // The KEYNOTIFY before it may have been delivered again too.
                 self.watches.remove_earlier(client_id, command.key(), number);
             }
-            self.send_reply(incoming, topic, Some(correlation), first);
+            self.send_reply(now, incoming, topic, Some(correlation), first);
             return Handled { verb, verdict: Verdict::Repeated };
         }
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
@@ -118,7 +118,7 @@ impl Store {
             };
             self.replies.insert(client_id, remembered);
         }
-        self.send_reply(incoming, topic, Some(correlation), answer);
+        self.send_reply(now, incoming, topic, Some(correlation), answer);
         Handled { verb, verdict }
     }
 
@@ -129,6 +129,7 @@ impl Store {
 
     fn send_reply(
         &mut self,
+        now: Now,
         to: &Incoming<'_>,
         topic: Arc<str>,
         correlation_data: Option<Correlation>,
@@ -140,7 +141,8 @@ impl Store {
             response_topic: None,
             correlation_data,
             content_type: None,
-            message_expiry: None,
+            // Whoever asked has given up by then, and a broker need not keep it for them.
+            message_expiry: to.expiry_left(now.instant),
             token: None,
             purpose: Purpose::Reply { incarnation: self.incarnation_for(to) },
             timestamp: answer.timestamp,

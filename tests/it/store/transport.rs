@@ -20,6 +20,28 @@ fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
 }
 
 #[test]
+fn an_answer_is_of_use_for_as_long_as_its_request() {
+    let mut rig = Rig::new();
+    for (expiry, waited, left) in [
+        (None, 9_000, None),
+        (Some(10), 0, Some(10)),
+        (Some(10), 1, Some(10)),
+        (Some(10), 1_000, Some(9)),
+        (Some(10), 9_999, Some(1)),
+        (Some(0), 0, Some(1)),
+        (Some(u32::MAX), 0, Some(u32::MAX)),
+    ] {
+        rig.millis += 100_000;
+        let mut ask = rig.ask("c", &get("k"));
+        ask.expiry = expiry;
+        ask.arrived = Some(Instant::from_millis(rig.millis - waited));
+        let told = rig.hand(&ask);
+        let Some(Told::Reply { expiry: found, .. }) = told.first() else { panic!("{told:?}") };
+        assert_eq!(*found, left, "{expiry:?} after {waited} ms");
+    }
+}
+
+#[test]
 fn a_forbidden_response_topic_costs_the_connection() {
     let below = format!("{RESERVED}/636C/command/notify/6B");
     let deep = "a/".repeat(200) + "a";
