@@ -9,6 +9,7 @@ use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
 use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::Now;
 use statestore_tests::sim::check::watches::Allowance;
+use statestore_tests::sim::listings::{self, ScanReport, ScanTwin};
 use statestore_tests::sim::locks::{self, LockTrouble, LockTwin};
 use statestore_tests::sim::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
 
@@ -85,7 +86,7 @@ fn asked(name: &str, otherwise: u64) -> u64 {
     number.unwrap_or_else(|_| panic!("{name} is a number"))
 }
 
-/// Runs seeds that nobody has run before, of all mixes in turn and of locks:
+/// Runs seeds that nobody has run before, of all mixes in turn, of locks and of listings:
 /// `STATESTORE_SEEDS_FROM=… STATESTORE_SEEDS=… cargo test -p statestore-tests --test it sim::a_range_of_seeds`.
 #[test]
 fn a_range_of_seeds() {
@@ -96,6 +97,7 @@ fn a_range_of_seeds() {
     }
     for seed in seeds {
         assert_eq!(locks::run(seed, LockTwin::Sound).wrong, None, "seed {seed}");
+        assert_eq!(listings::run(seed, ScanTwin::Sound).wrong, None, "seed {seed}");
     }
 }
 
@@ -374,6 +376,37 @@ fn broken_locks_are_noticed() {
         (LockTwin::NoVdel, "left the lock behind"),
     ] {
         let found = (0..300).filter_map(|seed| locks::run(seed, twin).wrong);
+        let found: Vec<String> = found.filter(|found| found.contains(wrong)).collect();
+        assert!(found.len() >= 5, "{twin:?} is noticed {} times only", found.len());
+    }
+}
+
+#[test]
+fn keys_that_stay_are_listed_once() {
+    let mut met = ScanReport::default();
+    for seed in 0..250 {
+        let report = listings::run(seed, ScanTwin::Sound);
+        assert_eq!(report.wrong, None, "seed {seed}");
+        met.listings += report.listings;
+        met.pages += report.pages;
+        met.empty += report.empty;
+        met.again += report.again;
+        met.crashes += report.crashes;
+    }
+    println!("{met:?}");
+    assert!(met.listings > 2_500 && met.pages > 3 * met.listings, "{met:?}");
+    assert!(met.empty > 500 && met.again > 2_000 && met.crashes > 150, "{met:?}");
+}
+
+#[test]
+fn broken_listings_are_noticed() {
+    for (twin, wrong) in [
+        (ScanTwin::LostKey, "is missing"),
+        (ScanTwin::OldToken, "is listed twice"),
+        (ScanTwin::BeginsAnew, "is listed twice"),
+        (ScanTwin::Ghost, "was not there"),
+    ] {
+        let found = (0..100).filter_map(|seed| listings::run(seed, twin).wrong);
         let found: Vec<String> = found.filter(|found| found.contains(wrong)).collect();
         assert!(found.len() >= 5, "{twin:?} is noticed {} times only", found.len());
     }

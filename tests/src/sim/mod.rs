@@ -23,6 +23,7 @@ pub mod check;
 mod commands;
 mod driver;
 mod history;
+pub mod listings;
 pub mod locks;
 mod scenario;
 mod truth;
