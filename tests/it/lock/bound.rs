@@ -123,6 +123,39 @@ fn what_is_not_the_lock_s_comes_back() {
 }
 
 #[test]
+fn a_lock_takes_the_events_of_its_own_watch_and_leaves_the_others() {
+    let mut here = Here::new(&["a", "b"]);
+    here.acquire(0);
+    here.pass(10);
+    here.acquire(1);
+    here.pass(10);
+    let (client, now) = here.world.client(ClientIndex(1)).expect("it is there");
+    let other = client.watch(now, "other").expect("there is room");
+    let now = here.world.now();
+    assert!(here.locks.get_mut(&0).expect("it is there").lock_mut().release(now));
+    let (first, index) = (ClientIndex(0), ClientIndex(1));
+    let (mut own, mut others) = (0, 0);
+    for _ in 0..20 {
+        let (client, now) = here.world.client(first).expect("it is there");
+        here.locks.get_mut(&0).expect("it is there").drive(now, client);
+        here.world.run_for(millis(1));
+        while let Some(event) = here.world.poll_event(index) {
+            let is_watch = matches!(event, Event::Watch { .. });
+            let is_other = matches!(event, Event::Watch { id, .. } if id == other);
+            let (_, now) = here.world.client(index).expect("it is there");
+            let back = here.locks.get_mut(&1).expect("it is there").handle_event(now, event);
+            assert_eq!(back.is_some(), is_other || !is_watch, "{back:?}");
+            own += u32::from(is_watch && !is_other);
+            others += u32::from(is_other);
+        }
+    }
+    assert!(own >= 1 && others >= 1, "{own} and {others}");
+    let now = here.world.now();
+    let bound = &here.locks[&1];
+    assert!(bound.poll_timeout().is_none_or(|due| due <= now), "it tries at once");
+}
+
+#[test]
 fn a_client_that_is_full_is_told_to_the_lock() {
     let limits = ClientLimits { pending_max: 0, ..ClientLimits::default() };
     let config = ClientConfig::new("a", [0; 8]).expect("a name").limits(limits);

@@ -259,3 +259,13 @@ fn news_of_another_holder_sets_no_time_while_a_try_is_on_its_way() {
     rig.lock.handle_watch(at(1_020), &changed(Some("other"), Some(4)));
     assert_eq!(rig.lock.poll_timeout(), None);
 }
+
+#[test]
+fn a_deadline_at_the_end_of_time_is_never_due() {
+    for (deadline, due) in [(u64::MAX, None), (u64::MAX - 1, Some(at(u64::MAX - 1)))] {
+        let mut lock = Lock::new(config());
+        lock.acquire(at(0), Some(at(deadline))).expect("it is free to");
+        assert!(matches!(lock.poll_action(at(0)), Some(Action::Submit { .. })));
+        assert_eq!(lock.poll_timeout(), due);
+    }
+}
