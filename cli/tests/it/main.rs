@@ -5,6 +5,7 @@
 mod commands;
 mod crowds;
 mod dialects;
+mod dotnet;
 mod duplicates;
 mod examples;
 mod expiry;

@@ -1,0 +1,179 @@
+//! The deployed .NET client as what it puts on the wire, and what it demands of the answers. Its packages need a runtime
+//! of their own; its sources are public, and each test names the one it is from, below
+//! `dotnet/src/Azure.Iot.Operations.Services/StateStore` of <https://github.com/Azure/iot-operations-sdks> (05760149).
+
+use statestore_tests::mqttbytes::QoS;
+use statestore_tests::mqttbytes::v5::{Publish, SubscribeReasonCode};
+use statestore_tests::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
+
+use crate::place::{Form, everywhere};
+
+everywhere!(
+    answers_are_what_its_parser_takes,
+    its_odd_filter_is_granted_and_notifications_come_without_it,
+    an_expiry_with_a_fraction_is_refused,
+    its_large_and_empty_values_come_back,
+    a_clock_that_is_ahead_is_told_in_its_words,
+    pages_are_what_its_parser_takes,
+);
+
+const GUID: &str = "FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
+
+/// A client and what it subscribes to for answers: the request topic behind its own prefix.
+struct Client {
+    id: &'static str,
+    raw: Raw,
+    response_topic: String,
+}
+
+impl Client {
+    fn connect(port: u16, id: &'static str) -> Self {
+        let mut raw = Raw::open(port, id, Hello::default());
+        let response_topic = format!("clients/{id}/statestore/v1/{GUID}/command/invoke");
+        raw.subscribe(&response_topic);
+        Self { id, raw, response_topic }
+    }
+
+    fn of(&self, payload: Vec<u8>) -> Ask {
+        let mut ask = Ask::deployed(self.id, payload);
+        ask.response_topic = Some(self.response_topic.clone());
+        ask
+    }
+
+    fn ask(&mut self, payload: Vec<u8>) -> Publish {
+        let ask = self.of(payload);
+        self.raw.ask(&ask)
+    }
+
+    fn says(&mut self, command: &[&str]) -> String {
+        self.ask(words(command)).payload.escape_ascii().to_string()
+    }
+}
+
+/// `StateStorePayloadParser.cs`, `RESP3/Resp3Protocol.cs`: a SET is `+OK` or nil, both with a version, or it fails; nil is
+/// `$-1` or `:-1`; a removal is a number; KEYNOTIFY and its STOP are `+OK`.
+fn answers_are_what_its_parser_takes(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    for (command, payload, versioned) in [
+        (&["SET", "k", "v", "NX", "PX", "60000"][..], r"+OK\r\n", true),
+        (&["SET", "k", "w", "NX"], r":-1\r\n", true),
+        (&["SET", "k", "w", "NEX"], r":-1\r\n", true),
+        (&["SET", "k", "v", "NEX"], r"+OK\r\n", true),
+        (&["GET", "k"], r"$1\r\nv\r\n", true),
+        (&["VDEL", "k", "w"], r":-1\r\n", true),
+        (&["VDEL", "k", "v"], r":1\r\n", true),
+        (&["DEL", "k"], r":0\r\n", false),
+        (&["GET", "k"], r"$-1\r\n", false),
+        (&["KEYNOTIFY", "k"], r"+OK\r\n", false),
+        (&["KEYNOTIFY", "k", "STOP"], r"+OK\r\n", false),
+    ] {
+        let answer = client.ask(words(command));
+        assert_eq!(answer.payload.escape_ascii().to_string(), payload, "{command:?}");
+        assert_eq!(property(&answer, "__ts").is_some(), versioned, "{command:?}");
+        assert_eq!(property(&answer, "__stat"), Some("200"), "{command:?}");
+    }
+    // `TestKeyLengthZero` in its integration tests: an error, whatever it says.
+    assert!(client.says(&["GET", ""]).starts_with("-ERR "));
+}
+
+/// `StateStoreClient.cs`, `ObserveAsync`: it subscribes to a topic on which nothing is ever published, with its plain
+/// client id and no key, fails unless QoS 1 is granted, and then expects notifications on the topic of its
+/// hexadecimal client id. A SET has four elements and a removal two; both have a version, and the topic eight levels.
+fn its_odd_filter_is_granted_and_notifications_come_without_it(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    let odd = format!("clients/statestore/v1/{GUID}/dotnet/command/notify");
+    assert_eq!(client.raw.subscribe(&odd), SubscribeReasonCode::Success(QoS::AtLeastOnce));
+    assert_eq!(client.says(&["KEYNOTIFY", "k"]), r"+OK\r\n");
+    if form.has_broker_apart() {
+        return form.skip("such a broker delivers nothing without a subscription");
+    }
+    let mut writer = Client::connect(here.port(), "writer");
+    assert_eq!(writer.says(&["SET", "k", "v"]), r"+OK\r\n");
+    assert_eq!(writer.says(&["DEL", "k"]), r":1\r\n");
+    for expected in [words(&["NOTIFY", "SET", "VALUE", "v"]), words(&["NOTIFY", "DELETE"])] {
+        let told = client.raw.notification();
+        assert_eq!(told.payload, expected);
+        let topic = format!("clients/statestore/v1/{GUID}/646F746E6574/command/notify/6B");
+        assert_eq!((told.topic, topic.split('/').count()), (topic.clone().into(), 8));
+    }
+}
+
+/// `StateStorePayloadParser.cs`, `BuildSetRequestPayload`: the milliseconds of a time span, with whatever fraction it has.
+fn an_expiry_with_a_fraction_is_refused(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    for fraction in ["1500.5", "1500,5", "1E+15", "0.5"] {
+        let answer = client.says(&["SET", "k", "v", "PX", fraction]);
+        assert_eq!(answer, r"-ERR syntax error\r\n", "{fraction}");
+    }
+    assert_eq!(client.says(&["GET", "k"]), r"$-1\r\n", "nothing was set");
+    assert_eq!(client.says(&["SET", "k", "v", "PX", "1500"]), r"+OK\r\n");
+}
+
+/// `CreateStateStoreEntryWithLargeSizeKey`, `…Value`, `TestStateStoreEmptyValue` in its integration tests: zeros.
+fn its_large_and_empty_values_come_back(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    for (key, value) in [(6_500, 36), (36, 65_000), (36, 0)] {
+        let (key, value) = (vec![0; key], vec![0; value]);
+        assert_eq!(client.ask(array(&[b"SET", &key, &value])).payload, "+OK\r\n");
+        let found = client.ask(array(&[b"GET", &key])).payload;
+        assert!(found == blob(&value), "{} and {} bytes", key.len(), value.len());
+    }
+}
+
+/// `StateStoreOperationException.cs`: the texts of errors, to the letter.
+fn a_clock_that_is_ahead_is_told_in_its_words(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    let ahead = format!("{:015}:00000:dotnet", unix_ms() + 120_000);
+    let set = || words(&["SET", "k", "v"]);
+    let stamped = client.of(set()).replacing("__ts", ahead.clone());
+    assert_eq!(
+        client.raw.ask(&stamped).payload,
+        "-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are \
+         synchronized\r\n"
+    );
+    let fenced = client.of(set()).with("__ft", ahead);
+    assert_eq!(
+        client.raw.ask(&fenced).payload,
+        "-ERR the request fencing token timestamp is too far in the future; ensure that the client and broker system \
+         clocks are synchronized\r\n"
+    );
+    assert_eq!(client.says(&["GET", "k"]), r"$-1\r\n", "nothing was set");
+}
+
+/// `StateStorePayloadParser.cs`, `ParseListKeysResponse`: one or two elements, the keys and the token of the next page;
+/// `ListKeysPageIterator.cs`: the same token again after an error.
+fn pages_are_what_its_parser_takes(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut client = Client::connect(here.port(), "dotnet");
+    assert_eq!(client.says(&["SCAN", "*"]), r"*1\r\n*0\r\n");
+    // Keys for more than one page.
+    let keys: Vec<String> = (0..200).map(|number| format!("{number:0>100}")).collect();
+    for key in &keys {
+        assert_eq!(client.says(&["SET", key, "v"]), r"+OK\r\n");
+    }
+    let first = client.ask(words(&["SCAN", "*"])).payload;
+    let some = keys.iter().take_while(|key| contains(&first, key.as_bytes())).count();
+    let listed = &keys[..some];
+    assert!((2..200).contains(&some), "{some} keys on the first page");
+    let page = |keys: &[String]| words(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let head = [b"*2\r\n".as_slice(), &page(listed)].concat();
+    let token = first.strip_prefix(&head[..]).expect("two elements, the keys first");
+    let length = token.len() - token.iter().position(|byte| *byte == b'\n').expect("a blob") - 3;
+    let token = &token[token.len() - 2 - length..token.len() - 2];
+    assert!(first.ends_with(&blob(token)), "then a token, and nothing behind it");
+    let next = || array(&[b"SCAN", b"*", token]);
+    let second = client.ask(next()).payload;
+    assert!(!contains(&second, keys[some - 1].as_bytes()), "it goes on");
+    assert!(contains(&second, keys[some].as_bytes()), "where it was");
+    assert_eq!(client.ask(next()).payload, second, "the same again");
+    assert_eq!(client.says(&["SCAN", "*", "1;1;"]), r"-ERR syntax error\r\n");
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
