@@ -228,6 +228,7 @@ fn a_pattern_that_matches_nothing_takes_pages_and_each_of_them_little() {
     assert_eq!(rig.listing("z*").1, 1, "no key begins so");
     assert_eq!(rig.listing("key-99[0-5]z*").1, 1, "eleven keys begin so");
     assert_eq!(rig.listing("key-99[0-5]*").0.len(), 6);
+    assert_eq!(rig.listing("key-1"), (vec!["key-1".into()], 1), "no other key is looked at");
 }
 
 #[test]
