@@ -8,7 +8,7 @@ import (
 )
 
 // Long enough that requests of a test come before it, on a busy machine too.
-const short = 400 * time.Millisecond
+const short = 500 * time.Millisecond
 
 func TestAValueIsGoneAfterItsExpiry(t *testing.T) {
 	everywhere(t, func(t *testing.T, at place) {

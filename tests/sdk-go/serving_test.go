@@ -28,11 +28,13 @@ const hangs = 15 * time.Second
 // place is where a store can be reached.
 type place struct{ port uint16 }
 
-// everywhere runs a test against both forms of serving; arguments are for serve.
+// everywhere runs a test against both forms of serving, side by side since most
+// of the time is waiting; arguments are for serve.
 func everywhere(t *testing.T, test func(*testing.T, place), arguments ...string) {
 	t.Helper()
 	delivering(t, test, arguments...)
 	t.Run("beside mosquitto", func(t *testing.T) {
+		t.Parallel()
 		broker := startMosquitto(t)
 		url := fmt.Sprintf("mqtt://127.0.0.1:%d", broker.port)
 		startStore(t, append([]string{"--broker", url}, arguments...)...)
@@ -45,6 +47,7 @@ func everywhere(t *testing.T, test func(*testing.T, place), arguments ...string)
 func delivering(t *testing.T, test func(*testing.T, place), arguments ...string) {
 	t.Helper()
 	t.Run("own broker", func(t *testing.T) {
+		t.Parallel()
 		at := startStore(t, append([]string{"--listen", "127.0.0.1:0"}, arguments...)...)
 		test(t, at)
 	})
