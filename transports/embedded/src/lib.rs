@@ -39,7 +39,7 @@
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
 //! for a certificate. Neither ties a client id to a user: whoever may connect at all may connect with any client id that
-//! is free of `/` and `\`, throw out the client that has it, act in its name, and subscribe to the replies of others. One
+//! is legal here (below), throw out the client that has it, act in its name, and subscribe to the replies of others. One
 //! that needs more than that needs a broker with access rules.
 //!
 //! # What is bounded by what
@@ -57,6 +57,7 @@
 //!
 //! # Limits of the broker's crate
 //!
+//! * A client id of more than 128 bytes, or with `/`, `\`, `..` or a control character, is refused with reason 0x85.
 //! * PUBACK is 0x00 when nobody subscribes, where mosquitto says 0x10.
 //! * A subscription with a wildcard is compared with each message, so thousands of them slow all down.
 //! * A client with overlapping subscriptions gets a message once for each, notifications apart.
