@@ -1,7 +1,7 @@
 //! What is printed.
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::Write;
 
 use base64::Engine;
@@ -45,7 +45,25 @@ pub(crate) fn json_text(
     if let Some(version) = version {
         object.insert("version".to_owned(), json!(version.to_string()));
     }
-    format!("{}\n", Value::Object(object))
+    let mut line = String::new();
+    for char in Value::Object(object).to_string().chars() {
+        // Legal in JSON, and not what a terminal should be told; outside of strings there are none.
+        if is_unprintable(char) {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                let _ = write!(line, "\\u{unit:04x}");
+            }
+        } else {
+            line.push(char);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// What moves a terminal's cursor, or turns text around, or cannot be seen.
+fn is_unprintable(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Says something to whoever runs this, if anybody still listens.
@@ -53,10 +71,11 @@ pub(crate) fn say(what: impl Display) {
     let _ = writeln!(std::io::stderr(), "statestore: {what}");
 }
 
-/// A name or a value in a line: as it is when that is text of one line, escaped otherwise.
+/// A name or a value in a line: as it is when that is text of one line without a backslash, escaped otherwise. So no two
+/// of them look the same.
 pub(crate) fn one_line(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(char::is_control) => text.into(),
+        Ok(text) if !text.contains(|char| char == '\\' || is_unprintable(char)) => text.into(),
         _ => bytes.escape_ascii().to_string().into(),
     }
 }
@@ -82,6 +101,10 @@ mod tests {
         assert_eq!(one_line("21 °C".as_bytes()), "21 °C");
         assert_eq!(one_line(b"two\nlines"), "two\\nlines");
         assert_eq!(one_line(&[0xff]), "\\xff");
+        assert_eq!(one_line(b"a\\nb"), "a\\\\nb", "no line feed");
+        assert_eq!(one_line("\u{202e}\u{2028}".as_bytes()), r"\xe2\x80\xae\xe2\x80\xa8");
+        let line = json_text("found", "\u{9b}\u{7f}\u{202e}\u{1f980}", None, None);
+        assert_eq!(line, "{\"key\":\"\\u009b\\u007f\\u202e\u{1f980}\",\"result\":\"found\"}\n");
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl<'a> Pattern<'a> {
                     return ControlFlow::Break(true);
                 }
                 Some((Token::Star | Token::Levels, next)) => {
+                    *work = work.saturating_sub(next - at);
                     star = Some((next, chars.clone()));
                     at = next;
                     continue;

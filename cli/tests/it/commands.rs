@@ -81,6 +81,18 @@ fn keys_are_listed(form: Form) {
     let version = found["version"].clone();
     let expected = json!({"result": "found", "key": "z", "value": "of z", "version": version});
     assert!(found == expected && version.is_string(), "{found}");
+    here.run(&["set", r"back\slash", "v"]).version();
+    here.run(&["keys", "back*"]).is(0, "back\\\\slash\n");
+    // Several pages, and more than is written at a time.
+    let many: Vec<String> = (0..300).map(|number| format!("many/{number:0>100}")).collect();
+    let mut raw = here.raw("raw");
+    for key in &many {
+        assert_eq!(raw.command(&["SET", key, "v"]), b"+OK\r\n");
+    }
+    let lines = |tail: &str| many.iter().map(|key| format!("{key}{tail}\n")).collect::<String>();
+    here.run(&["keys", "many/*"]).is(0, &lines(""));
+    here.run(&["keys", "many/*", "--values"]).is(0, &lines("\tv"));
+    here.run(&["keys", &"?".repeat(40_000)]).fails(2, &["longer than any key"]);
     here.run(&["keys", "rooms/["]).fails(2, &["no pattern", "[*]"]);
     here.run(&["keys", ""]).fails(2, &["the pattern is empty"]);
 }

@@ -26,11 +26,13 @@ fn work_is_bytes_of_pattern_and_key() {
         ("*", "any length", true, 0),
         ("a*", "a and any length", true, 1),
         // `z` is tried on each place, and each of the three is left behind.
-        ("*z", "abc", false, 4 + 3),
-        ("*bc", "abbc", true, 1 + 2 + 2 + 2),
+        ("*z", "abc", false, 1 + 4 + 3),
+        ("*bc", "abbc", true, 1 + 1 + 2 + 2 + 2),
         // Levels are left behind as a whole: `x` is tried three times, and the two levels have seven bytes.
-        ("**/x", "one/two/three", false, 3 + 8),
+        ("**/x", "one/two/three", false, 3 + 3 + 8),
         ("[!]]*", "ab", true, 4),
+        // A star costs what it is long, whatever it matches.
+        ("**/**/**/x", "y", false, 3 * 3 + 1),
     ] {
         let read = Pattern::new(pattern.as_bytes()).unwrap();
         assert_eq!(matching(&read, key.as_bytes()), (matches, work), "{pattern:?} on {key:?}");
@@ -48,7 +50,7 @@ fn a_match_stops_where_its_work_is_done() {
         }
     };
     // Behind the first star, on the second dash; on the `b`; behind the second star.
-    assert_eq!((stop(1), stop(3), stop(4), stop(8)), ((2, 2), (2, 2), (2, 3), (5, 6)));
+    assert_eq!((stop(1), stop(4), stop(5), stop(10)), ((2, 2), (2, 2), (2, 3), (5, 6)));
 }
 
 proptest! {

@@ -232,6 +232,25 @@ fn a_pattern_that_matches_nothing_takes_pages_and_each_of_them_little() {
 }
 
 #[test]
+fn no_pattern_escapes_the_work_of_a_page() {
+    let limits = small(8_192, 6_400);
+    let keys: Vec<String> = (0..20).map(|n| format!("{n:0>1000}")).collect();
+    let mut rig = Rig::holding(limits, &keys);
+    for (pattern, pages_min) in [
+        // Each passes through 3,000 bytes of pattern or a thousand of key for every key.
+        ("**/".repeat(1_000) + "b", 6),
+        ("*a".repeat(1_500), 3),
+        (format!("*[{}]b", "b".repeat(300)), 800),
+        ("?".repeat(999) + "b", 3),
+        ("*".to_owned() + "/", 3),
+    ] {
+        let (keys, pages) = rig.listing(&pattern);
+        assert_eq!(keys.len(), 0);
+        assert!(pages >= pages_min, "{}: {pages} pages", &pattern[..9.min(pattern.len())]);
+    }
+}
+
+#[test]
 fn a_match_that_takes_long_goes_on_where_it_was() {
     let limits = StoreLimits { key_bytes_max: 2_000, ..small(8_192, 10_000) };
     let key = "a".repeat(2_000);
