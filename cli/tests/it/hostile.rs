@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
-use statestore_proto::message::{Command, CommandKind, Refusal, Reply};
+use statestore_proto::message::{
+    Command, CommandKind, PeerErrorKind, Refusal, Reply, Scan, ScanReply, WordCase,
+};
 use statestore_tests::raw::{Ask, Raw, array, blob};
 
 use crate::place::{Form, everywhere};
@@ -15,7 +17,8 @@ everywhere!(every_fuzz_input_is_answered_while_others_are_served);
 fn inputs() -> Vec<Vec<u8>> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     let mut all = Vec::new();
-    for target in ["request", "notification", "reply", "differential", "hlc_text", "topics"] {
+    for target in ["request", "notification", "reply", "differential", "scan", "hlc_text", "topics"]
+    {
         let mut files: Vec<_> = fs::read_dir(corpora.join(target))
             .expect("a corpus")
             .map(|file| file.expect("a file").path())
@@ -31,12 +34,18 @@ fn inputs() -> Vec<Vec<u8>> {
 fn attack(raw: &mut Raw, input: &[u8]) {
     let told = raw.answer(&Ask::page("attacker", input));
     let about = || format!("{} got {}", input.escape_ascii(), told.escape_ascii());
-    match Command::decode(input) {
-        Err(error) => {
+    match (Command::decode(input), Scan::decode(input, WordCase::Any)) {
+        (Err(_), Ok(_)) => match ScanReply::decode(&told) {
+            Ok(ScanReply::Page(_)) => {}
+            _ => assert_eq!(told, b"-ERR syntax error\r\n", "{}", about()),
+        },
+        (Err(command), Err(scan)) => {
+            let is_other = command.kind == PeerErrorKind::UnknownCommand;
+            let error = if is_other { scan } else { command };
             let expected = format!("-ERR {}\r\n", error.kind.refusal().text());
             assert_eq!(told, expected.as_bytes(), "{}", about());
         }
-        Ok(command) => {
+        (Ok(command), _) => {
             let reply = Reply::decode(&told, command.kind());
             let fits = match &reply {
                 Ok(Reply::Error(error)) => {
