@@ -94,5 +94,5 @@ fn replies() {
             }
         }
     }
-    assert_eq!(answers, 956);
+    assert_eq!(answers, 1_106);
 }
