@@ -290,7 +290,8 @@ mod cases {
         }
         assert!(turn >= 3, "{turn} pages");
         let touched = |at: usize| {
-            (0..turn).any(|turn| at >= turn && (at - turn) % 10 == 0 && (at - turn) / 10 < 5)
+            (0..turn)
+                .any(|turn| at >= turn && (at - turn).is_multiple_of(10) && (at - turn) / 10 < 5)
         };
         for (at, key) in keys.iter().enumerate() {
             let times = found.iter().filter(|other| *other == key).count();
