@@ -279,9 +279,9 @@ pub(crate) struct Vdel {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A pattern is compared with the whole key. * stands for any characters, / included, ? for one, [ab] and [a-z] for one of
-these, [!ab] for one but these; quote it, or the shell takes it for files. Keys come in no order that all stores share. A line
-is a key, and with --values a tab and the value; what is not text on one line, or has a backslash, is escaped. A key that is set or deleted
-meanwhile is printed or is not. The exit code is 1 when there is none.")]
+these, [!ab] for one but these; quote it, or the shell takes it for files. Keys come in no order that all stores share. A
+line is a key, and with --values a tab and the value; what is not text on one line, or has a backslash, is escaped. A key
+that is set or deleted meanwhile is printed or is not. The exit code is 1 when there is none.")]
 pub(crate) struct Keys {
     /// The pattern, such as 'rooms/*'
     pub(crate) pattern: String,

@@ -103,6 +103,13 @@ impl<'a> Pattern<'a> {
     }
 
     /// Whether there is nothing special in it, so that it matches no other key than itself.
+    ///
+    /// ```
+    /// use statestore_proto::glob::Pattern;
+    ///
+    /// assert!(Pattern::new(b"rooms/1")?.is_literal() && !Pattern::new(b"rooms/[*]")?.is_literal());
+    /// # Ok::<(), statestore_proto::glob::PatternError>(())
+    /// ```
     #[must_use]
     pub fn is_literal(&self) -> bool {
         self.text.is_some_and(|text| text.len() == self.literal_prefix().len())
@@ -117,8 +124,8 @@ impl<'a> Pattern<'a> {
     /// Whether the whole key is as the pattern says.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
-        let all = &mut usize::MAX.clone();
-        self.matches_within(key, Progress::default(), all) == ControlFlow::Break(true)
+        let mut work = usize::MAX;
+        self.matches_within(key, Progress::default(), &mut work) == ControlFlow::Break(true)
     }
 
     /// Whether the whole key is as the pattern says, in pieces: for those who answer hostile patterns and have others to

@@ -72,11 +72,11 @@ pub struct StoreLimits {
     /// Bytes of those answers and of what names their requests.
     pub reply_bytes_max: usize,
     /// Bytes of the keys in one page of a listing, as they are sent. A longer key has a page to itself, and the token that
-    /// ends a page can be as long as a key.
+    /// ends a page is 24 bytes longer than a key.
     pub page_bytes_max: usize,
     /// Work for one page of a listing: bytes of pattern and keys looked at, and 64 for each key, twice that where it must
-    /// be asked whether it may be read. A page for which more is needed ends there, without keys if none was found. One
-    /// unit takes some nanoseconds.
+    /// be asked whether it may be read. A page for which more is needed ends there, without keys if none was found; each gets
+    /// further, also with a limit of zero. One unit takes some nanoseconds (our choice).
     pub page_work_max: usize,
 }
 

@@ -51,7 +51,22 @@ impl Request {
     /// Asks for a page of the keys that match a [pattern](crate::glob): the first one, or the one that a
     /// [token](crate::message::Page::token) is of. [`Outcome::into_page`](super::Outcome::into_page) reads the answer.
     ///
-    /// A page may have no keys and still not be the last. A token stays of use when its request has failed.
+    /// A page may have no keys and still not be the last. A token stays of use when its request has failed. Source: the
+    /// deployed SDK's `list_keys`.
+    ///
+    /// ```
+    /// use statestore_proto::client::{Outcome, Request, RequestError};
+    ///
+    /// /// What to ask for next, once all keys of a page were taken.
+    /// fn after(outcome: Outcome) -> Result<Option<Request>, RequestError> {
+    ///     let page = outcome.into_page()?;
+    ///     for key in page.shared_keys() {
+    ///         println!("{}", key.escape_ascii());
+    ///     }
+    ///     Ok(page.shared_token().map(|token| Request::scan("rooms/*", Some(token))))
+    /// }
+    /// # assert!(after(Outcome::Unknown).is_err() && Request::scan("rooms/*", None).command().is_none());
+    /// ```
     #[must_use]
     pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> Self {
         Self::of(What::Page(Scan { pattern: pattern.into_bytes(), token }))

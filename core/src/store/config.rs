@@ -219,6 +219,16 @@ impl StoreConfig {
     ///
     /// Tokens that another store made with the same secret are read, and all others refused. Without one given, a store
     /// with an authorizer takes the hash seed; one without has no keys to hide, and none but a fixed secret.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Access, StoreConfig};
+    ///
+    /// let secret = *b"drawn once, kept"; // at random, and with the data
+    /// let config = StoreConfig::new(7)
+    ///     .authorizer(Box::new(|_, access, key| access == Access::Read && !key.starts_with(b"private/")))
+    ///     .scan_secret(secret);
+    /// # let _ = config;
+    /// ```
     #[must_use]
     pub const fn scan_secret(mut self, secret: [u8; 16]) -> Self {
         self.scan_secret = Some(secret);

@@ -15,8 +15,7 @@ use super::{
 };
 use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
 use crate::message::{
-    Command, CommandKind, Condition, Dialect, Incarnation, Notification, PeerErrorKind, Refusal,
-    Reply, Scan,
+    Command, CommandKind, Condition, Dialect, Incarnation, Notification, Refusal, Reply,
 };
 use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
@@ -59,24 +58,9 @@ impl Store {
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
             Ok(command) => command,
             Err(error) => {
-                let scan = match error.kind {
-                    PeerErrorKind::UnknownCommand => {
-                        Scan::decode(incoming.payload, self.config.word_case)
-                    }
-                    _ => Err(error),
-                };
-                let (verb, answer) = match scan {
-                    Ok(scan) => (Some(CommandKind::Scan), self.scan(now, from, incoming, &scan)),
-                    Err(error) => (None, Err(error.kind.refusal())),
-                };
-                let (answer, verdict) = match answer {
-                    Ok(page) => {
-                        (Answer { payload: page.into(), timestamp: None }, Verdict::Applied)
-                    }
-                    Err(refusal) => (refuse(refusal, dialect), Verdict::Refused(refusal)),
-                };
+                let (answer, handled) = self.answer_other(now, from, incoming, dialect, error);
                 self.send_reply(now, incoming, topic, Some(correlation), answer);
-                return Handled { verb, verdict };
+                return handled;
             }
         };
         let verb = Some(command.kind());
@@ -439,6 +423,6 @@ impl Store {
     }
 }
 
-fn refuse(refusal: Refusal, dialect: Dialect) -> Answer {
+pub(super) fn refuse(refusal: Refusal, dialect: Dialect) -> Answer {
     Answer { payload: Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect), timestamp: None }
 }

@@ -37,8 +37,8 @@
 //!
 //! For each request with a delivery token there is one [`Transmit::Acknowledge`], after everything that answers it and
 //! in order of arrival. A request that comes again, with the same payload and stamps, is answered from a bounded cache;
-//! GET and SCAN, which have no effect, are executed again, and so is KEYNOTIFY: whoever is told that it watches does, also when its
-//! registration has ended since.
+//! GET and SCAN, which have no effect, are executed again, and so is KEYNOTIFY: whoever is told that it watches does, also
+//! when its registration has ended since.
 //!
 //! # Incarnation
 //!

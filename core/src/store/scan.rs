@@ -6,9 +6,14 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
+use super::counters::{Handled, Verdict};
+use super::execute::refuse;
+use super::replies::Answer;
 use super::{Access, Principal, Store};
 use crate::glob::{Pattern, Progress};
-use crate::message::{PageParts, Refusal, Scan, listed_len};
+use crate::message::{
+    CommandKind, Dialect, PageParts, PeerError, PeerErrorKind, Refusal, Scan, listed_len,
+};
 use crate::mqtt::Incoming;
 use crate::time::Now;
 
@@ -24,7 +29,7 @@ struct Position<'a> {
 }
 
 impl<'a> Position<'a> {
-    /// Reads what [`parts`](Self::parts) wrote.
+    /// Reads the [`numbers`](Self::numbers) and the key behind them.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let (pattern, rest) = bytes.split_first_chunk()?;
         let (key_at, key) = rest.split_first_chunk()?;
@@ -44,8 +49,37 @@ impl<'a> Position<'a> {
 }
 
 impl Store {
+    /// The answer to what is no [`Command`](crate::message::Command), as `error` says, and what came of it.
+    pub(super) fn answer_other(
+        &self,
+        now: Now,
+        from: Principal<'_>,
+        incoming: &Incoming<'_>,
+        dialect: Dialect,
+        error: PeerError,
+    ) -> (Answer, Handled) {
+        let scan = match error.kind {
+            PeerErrorKind::UnknownCommand => Scan::decode(incoming.payload, self.config.word_case),
+            _ => Err(error),
+        };
+        let (verb, page) = match scan {
+            Ok(scan) => (Some(CommandKind::Scan), self.scan(now, from, incoming, &scan)),
+            Err(error) => (None, Err(error.kind.refusal())),
+        };
+        match page {
+            Ok(page) => {
+                let answer = Answer { payload: page.into(), timestamp: None };
+                (answer, Handled { verb, verdict: Verdict::Applied })
+            }
+            Err(refusal) => {
+                let verdict = Verdict::Refused(refusal);
+                (refuse(refusal, dialect), Handled { verb, verdict })
+            }
+        }
+    }
+
     /// The payload that answers it.
-    pub(super) fn scan(
+    fn scan(
         &self,
         now: Now,
         from: Principal<'_>,
@@ -77,15 +111,16 @@ impl Store {
         start: Position<'_>,
     ) -> (Vec<&'a [u8]>, Option<Position<'a>>) {
         let limits = &self.config.limits;
-        let prefix = pattern.literal_prefix();
-        let (mut work, mut room) = (limits.page_work_max, limits.page_bytes_max);
+        let (prefix, is_literal) = (pattern.literal_prefix(), pattern.is_literal());
+        // Each page gets further, whatever the limits.
+        let (mut work, mut room) = (limits.page_work_max.max(1), limits.page_bytes_max);
         let mut keys = Vec::new();
         if pattern.matches_nothing() {
             return (keys, None);
         }
         for entry in self.table.from(start.key.max(prefix)) {
             let key = entry.key();
-            if !key.starts_with(prefix) || (pattern.is_literal() && key.len() > prefix.len()) {
+            if !key.starts_with(prefix) || (is_literal && key.len() > prefix.len()) {
                 break;
             }
             let progress = if key == start.key { start.progress } else { Progress::default() };

@@ -12,7 +12,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 const CODE_LEN: usize = 16;
 
-/// Where a listing goes on, and a match that was interrupted there.
+/// What makes tokens, and reads those that it has made.
 pub(super) struct Seal {
     code: SipHasher24,
     stream: SipHasher24,

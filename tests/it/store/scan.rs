@@ -113,6 +113,17 @@ fn a_page_is_as_long_as_allowed_and_a_longer_key_has_one_to_itself() {
 }
 
 #[test]
+fn every_listing_ends_whatever_the_limits() {
+    for (bytes, work, pages_max) in [(0, 0, 4), (0, usize::MAX, 4), (usize::MAX, 0, 4), (1, 1, 4)] {
+        let mut rig = Rig::holding(small(bytes, work), ["a", "b", "c"]);
+        let (keys, pages) = rig.listing("*");
+        assert_eq!(keys, ["a", "b", "c"], "{bytes} bytes, {work} work");
+        assert!(pages <= pages_max, "{pages} pages");
+        assert_eq!(rig.listing("*[x]*[y]").0, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn what_has_expired_is_not_listed() {
     let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
     rig.answer("writer", &set_if("b", "v", Condition::Always, 100));
