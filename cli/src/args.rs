@@ -58,6 +58,8 @@ pub(crate) enum Verb {
     Elect(Elect),
     /// Measures a store: requests a second and how long they take
     Bench(Bench),
+    /// Tries whether a store keeps the rules of the protocol
+    Verify(Verify),
     /// Prints a completion script for a shell
     Completions {
         /// The shell
@@ -364,6 +366,44 @@ pub(crate) struct Bench {
     pub(crate) value_size: usize,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each rule passes, fails or differs: a store differs when it does what the protocol allows and `statestore serve` does
+otherwise. With each finding comes the request and its answer. Keys are written below one prefix, the client id, and are
+removed at the end, also after SIGINT and SIGTERM; nothing else is touched. Some hundreds of requests are sent, one after
+the other. With --output json a line is a case, and the last one the summary; with junit the document is on standard
+output, and what happens meanwhile on standard error. The exit code is 1 when a rule fails.")]
+pub(crate) struct Verify {
+    /// Try this rule alone, or this section of rules; may be given more than once
+    #[arg(long = "case", value_name = "NAME")]
+    pub(crate) cases: Vec<String>,
+    /// Print the rules, and try none
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Send every row of the golden vectors rather than every third
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// How long to wait for an answer or a notification, such as 500ms or 3s
+    #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "5s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// How to print what comes of it
+    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    pub(crate) output: ReportForm,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportForm {
+    /// A line for each rule, with more for what is not as expected
+    #[default]
+    Raw,
+    /// A JSON object for each rule, and one for the whole
+    Json,
+    /// JUnit's XML, for CI systems; what differs is no failure
+    Junit,
 }
 
 /// The command line of this process. Ends it with advice when it cannot be one.

@@ -22,6 +22,10 @@ impl Failure {
         Self::Refused(what.to_string())
     }
 
+    pub(crate) fn unreachable(what: impl fmt::Display) -> Self {
+        Self::Unreachable(what.to_string())
+    }
+
     /// What this machine refuses.
     pub(crate) fn system(error: impl fmt::Display) -> Self {
         Self::Refused(format!("cannot go on: {error}"))

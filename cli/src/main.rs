@@ -15,6 +15,7 @@ mod own_broker;
 mod requests;
 mod serve;
 mod signals;
+mod verify;
 mod watch;
 
 use std::process::ExitCode;
@@ -76,6 +77,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
+            Verb::Verify(verify) => verify::run(verify).await,
             Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) => Ok(ExitCode::SUCCESS),
         }
     });

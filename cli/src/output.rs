@@ -45,10 +45,17 @@ pub(crate) fn json_text(
     if let Some(version) = version {
         object.insert("version".to_owned(), json!(version.to_string()));
     }
-    let mut line = String::new();
-    for char in Value::Object(object).to_string().chars() {
-        // Legal in JSON, and not what a terminal should be told; outside of strings there are none.
-        if is_unprintable(char) {
+    let mut line = printable(&Value::Object(object).to_string());
+    line.push('\n');
+    line
+}
+
+/// JSON, or text that is known to be of lines, with what a terminal should not be told escaped as JSON does. Outside of its
+/// strings JSON has none of it.
+pub(crate) fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for char in text.chars() {
+        if is_unprintable(char) && char != '\n' {
             for unit in char.encode_utf16(&mut [0; 2]) {
                 let _ = write!(line, "\\u{unit:04x}");
             }
@@ -56,7 +63,6 @@ pub(crate) fn json_text(
             line.push(char);
         }
     }
-    line.push('\n');
     line
 }
 

@@ -109,8 +109,9 @@ pub(crate) fn acknowledged(Delivery(token): Delivery, generation: u64) -> Option
     (token >> 18 == generation).then(|| Packet { pkid, qos, ..Packet::default() })
 }
 
-/// The reason code of a PUBACK.
-pub(crate) const fn publish_reason(reason: PubAckReason) -> ReasonCode {
+/// The reason code of a PUBACK, which rumqttc has as a name.
+#[must_use]
+pub const fn publish_reason(reason: PubAckReason) -> ReasonCode {
     ReasonCode(match reason {
         PubAckReason::Success => 0x00,
         PubAckReason::NoMatchingSubscribers => 0x10,
@@ -124,8 +125,9 @@ pub(crate) const fn publish_reason(reason: PubAckReason) -> ReasonCode {
     })
 }
 
-/// The reason code of a SUBACK for one filter.
-pub(crate) const fn subscribe_reason(reason: SubscribeReasonCode) -> ReasonCode {
+/// The reason code of a SUBACK for one filter, which rumqttc has as a name.
+#[must_use]
+pub const fn subscribe_reason(reason: SubscribeReasonCode) -> ReasonCode {
     use SubscribeReasonCode as Code;
     ReasonCode(match reason {
         Code::Success(qos) => qos as u8,

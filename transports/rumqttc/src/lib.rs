@@ -82,8 +82,9 @@ mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use convert::Message;
+pub use convert::{Message, publish_reason, subscribe_reason};
 pub use link::RumqttcLink;
+pub use options::mqtt_options;
 pub use rumqttc;
 #[cfg(feature = "tls")]
 pub use rustls;

@@ -144,21 +144,12 @@ impl RumqttcLink {
         }
         mqtt.set_manual_acks(self.manual_acks);
         #[cfg(feature = "tls")]
-        {
-            let of_options = || self.options.tls.as_ref().map(crate::tls_config).transpose();
-            let config = match &self.rustls {
-                Some(config) => Some(Arc::clone(config)),
-                None => of_options().map_err(LinkError::fatal)?,
-            };
-            if let Some(config) = config {
-                let config = rumqttc::TlsConfiguration::Rustls(config);
-                mqtt.set_transport(rumqttc::Transport::Tls(config));
-            }
+        if let Some(config) = &self.rustls {
+            let config = rumqttc::TlsConfiguration::Rustls(Arc::clone(config));
+            mqtt.set_transport(rumqttc::Transport::Tls(config));
+            return Ok(mqtt);
         }
-        #[cfg(not(feature = "tls"))]
-        if self.options.tls.is_some() {
-            return Err(LinkError::fatal("statestore-rumqttc was built without its feature `tls`"));
-        }
+        options::encrypt(&mut mqtt, &self.options)?;
         Ok(mqtt)
     }
 

@@ -1,9 +1,47 @@
 //! What rumqttc needs to know.
 
 use rumqttc::v5::MqttOptions;
-use statestore_tokio::Options;
+use statestore_tokio::{LinkError, Options};
 
-/// For a new event loop, but for acknowledgements.
+/// What rumqttc needs for a connection of its own, beside any link: [`Options`] in its words, TLS included.
+///
+/// ```
+/// use statestore_rumqttc::{Options, mqtt_options, rumqttc::v5::AsyncClient};
+///
+/// let mqtt = mqtt_options(&Options::new("observer", "localhost", 1883))?;
+/// let (client, event_loop) = AsyncClient::new(mqtt, 16);
+/// # Ok::<(), statestore_rumqttc::LinkError>(())
+/// ```
+///
+/// # Errors
+/// Those of TLS: a file that is of no use, or a crate that was built without the feature `tls`.
+pub fn mqtt_options(options: &Options) -> Result<MqttOptions, LinkError> {
+    let mut mqtt = mqtt(options);
+    encrypt(&mut mqtt, options)?;
+    Ok(mqtt)
+}
+
+/// Has a connection encrypted as the options say.
+#[cfg(feature = "tls")]
+pub(crate) fn encrypt(mqtt: &mut MqttOptions, options: &Options) -> Result<(), LinkError> {
+    if let Some(tls) = &options.tls {
+        let config = crate::tls_config(tls).map_err(LinkError::fatal)?;
+        let config = rumqttc::TlsConfiguration::Rustls(config);
+        mqtt.set_transport(rumqttc::Transport::Tls(config));
+    }
+    Ok(())
+}
+
+/// Has a connection encrypted as the options say.
+#[cfg(not(feature = "tls"))]
+pub(crate) fn encrypt(_: &mut MqttOptions, options: &Options) -> Result<(), LinkError> {
+    match options.tls {
+        Some(_) => Err(LinkError::fatal("statestore-rumqttc was built without its feature `tls`")),
+        None => Ok(()),
+    }
+}
+
+/// For a new event loop, but for acknowledgements and TLS.
 pub(crate) fn mqtt(options: &Options) -> MqttOptions {
     // TLS takes an IPv6 address without the brackets that a URL has, and so does TCP.
     let host = options.host.trim_start_matches('[').trim_end_matches(']');

@@ -1,0 +1,229 @@
+//! The conformance kit as a command.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
+use serde_json::json;
+use statestore_verify::over_rumqttc::Rumqttc;
+use statestore_verify::{
+    CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
+};
+
+use crate::args::{ReportForm, Verify};
+use crate::connection::{options, unique_id};
+use crate::failure::Failure;
+use crate::output::{printable, raw, say};
+use crate::signals::{Asked, Signals};
+
+/// The exit code when a rule fails.
+const FAILED: u8 = 1;
+
+pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
+    let cases = chosen(&args.cases)?;
+    if args.list {
+        raw(list(&cases, args.output).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let connection = &args.connection;
+    let options = options(&connection.broker, &connection.login, &unique_id("verify"))?;
+    let name = options.client_id.clone();
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        return Err(Failure::bad_input(
+            "--client-id: the keys of this run begin with it, so only letters, digits, - and _ will do",
+        ));
+    }
+    let mut signals = Signals::new()?;
+    let place = Arc::new(Rumqttc(options));
+    let settings =
+        Settings { run: name.clone(), timeout: args.timeout, is_thorough: args.thorough };
+    let Some(started) = signals.unless_received(Run::start(place, settings)).await else {
+        return Ok(interrupted(Asked::Interrupt));
+    };
+    let mut run = started.map_err(|reason| unreachable(&reason, &connection.broker))?;
+    let (mut asked, mut printed) = (None, Ok(()));
+    for case in &cases {
+        tokio::select! {
+            report = run.case(case) => printed = show(report, args.output),
+            signal = signals.received() => asked = Some(signal),
+        }
+        if asked.is_some() || printed.is_err() {
+            break;
+        }
+    }
+    // Whatever has happened, keys are not left behind.
+    let report = run.finish().await;
+    for key in &report.left {
+        say(format_args!("{} was not removed", key.escape_ascii()));
+    }
+    printed?;
+    raw(summary(&report, &name, args.output)?.as_bytes())?;
+    Ok(match asked {
+        Some(asked) => interrupted(asked),
+        None if report.is_conformant() => ExitCode::SUCCESS,
+        None => ExitCode::from(FAILED),
+    })
+}
+
+/// As a shell tells of it.
+fn interrupted(asked: Asked) -> ExitCode {
+    ExitCode::from(match asked {
+        Asked::Interrupt => 130,
+        Asked::Terminate => 143,
+    })
+}
+
+fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
+    match reason {
+        Unreachable::Broker(told) => Failure::unreachable(format_args!(
+            "no connection to {broker}: {told}; check --broker, --user and --ca"
+        )),
+        Unreachable::Store => Failure::unreachable(
+            "no store answers on this broker; start one with `statestore serve`, or give it more time with --timeout",
+        ),
+    }
+}
+
+/// The cases of these names, all when there are none.
+fn chosen(names: &[String]) -> Result<Vec<&'static Case>, Failure> {
+    if let Some(name) = names.iter().find(|name| !CASES.iter().any(|case| case.is_named(name))) {
+        return Err(Failure::bad_input(format_args!(
+            "{name}: there is no such rule and no such section; `statestore verify --list` has them all"
+        )));
+    }
+    let is_wanted = |case: &&Case| names.is_empty() || names.iter().any(|name| case.is_named(name));
+    Ok(CASES.iter().filter(is_wanted).collect())
+}
+
+fn list(cases: &[&Case], form: ReportForm) -> String {
+    let mut text = String::new();
+    for case in cases {
+        let Case { name, source, rule, .. } = case;
+        let _ = match form {
+            ReportForm::Json => {
+                writeln!(text, "{}", json!({"case": name, "source": source.name(), "rule": rule}))
+            }
+            _ => writeln!(text, "{name:<26} {:<7} {rule}", source.name()),
+        };
+    }
+    text
+}
+
+/// What came of a case, when it is over.
+fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
+    match form {
+        ReportForm::Raw => raw(lines(report).as_bytes()),
+        ReportForm::Json => raw(format!("{}\n", printable(&object(report).to_string())).as_bytes()),
+        ReportForm::Junit => {
+            say(lines(report).trim_end());
+            Ok(())
+        }
+    }
+}
+
+fn lines(report: &CaseReport) -> String {
+    let CaseReport { case, verdict, findings, elapsed, .. } = report;
+    let mut text =
+        format!("{:<8} {:<26} {:>7.1} ms\n", verdict.name(), case.name, millis(*elapsed));
+    if *verdict == Verdict::Fail || *verdict == Verdict::Differs {
+        let of = match case.source {
+            Source::Page => "the protocol page",
+            Source::Wire => "what deployed clients need",
+            Source::Choice => "a choice that stores have",
+        };
+        let _ = writeln!(text, "         {} ({of})", case.rule);
+    }
+    for finding in findings {
+        let _ = writeln!(text, "         {}: {}", finding.verdict.name(), finding.text);
+        for (name, bytes) in [("asked", &finding.asked), ("answered", &finding.answered)] {
+            if let Some(bytes) = bytes {
+                let _ = writeln!(text, "           {name:<8} {bytes}");
+            }
+        }
+    }
+    printable(&text)
+}
+
+fn object(report: &CaseReport) -> serde_json::Value {
+    let CaseReport { case, verdict, findings, requests, elapsed } = report;
+    let findings: Vec<_> = findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "verdict": finding.verdict.name(), "text": finding.text,
+                "asked": finding.asked, "answered": finding.answered,
+            })
+        })
+        .collect();
+    json!({
+        "case": case.name, "source": case.source.name(), "rule": case.rule, "verdict": verdict.name(),
+        "findings": findings, "requests": requests, "ms": millis(*elapsed),
+    })
+}
+
+fn summary(report: &Report, name: &str, form: ReportForm) -> Result<String, Failure> {
+    let [pass, fail, differs, skipped] =
+        [Verdict::Pass, Verdict::Fail, Verdict::Differs, Verdict::Skipped]
+            .map(|verdict| report.count(verdict));
+    let Report { cases, requests, median, longest, removed, left, .. } = report;
+    let (median, longest, dialect) = (millis(*median), millis(*longest), report.dialect());
+    let took: Duration = cases.iter().map(|case| case.elapsed).sum();
+    Ok(match form {
+        ReportForm::Raw => format!(
+            "\n{} rules: {pass} pass, {fail} fail, {differs} differ, {skipped} skipped\n\
+             {requests} requests in {:.1} s; an answer takes {median:.1} ms, the longest took {longest:.1} ms\n\
+             dialect: {dialect}; keys removed: {removed}, left: {}\n",
+            cases.len(),
+            took.as_secs_f64(),
+            left.len(),
+        ),
+        ReportForm::Json => {
+            let object = json!({
+                "summary": {
+                    "rules": cases.len(), "pass": pass, "fail": fail, "differs": differs, "skipped": skipped,
+                    "requests": requests, "ms": millis(took), "answer_ms": {"median": median, "longest": longest},
+                    "dialect": dialect, "keys": {"prefix": name, "removed": removed, "left": left.len()},
+                }
+            });
+            format!("{object}\n")
+        }
+        ReportForm::Junit => junit(report)?,
+    })
+}
+
+fn junit(report: &Report) -> Result<String, Failure> {
+    let mut document = quick_junit::Report::new("statestore verify");
+    let mut suite: Option<TestSuite> = None;
+    for case in &report.cases {
+        let (section, name) = case.case.name.split_once('/').unwrap_or(("", case.case.name));
+        if suite.as_ref().is_none_or(|suite| suite.name.as_str() != section) {
+            document.add_test_suites(suite.replace(TestSuite::new(section)));
+        }
+        let status = match case.verdict {
+            Verdict::Pass | Verdict::Differs => TestCaseStatus::success(),
+            Verdict::Skipped => TestCaseStatus::skipped(),
+            Verdict::Fail => {
+                let mut failure = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                failure.set_message(case.case.rule).set_type(case.case.source.name());
+                failure.set_description(lines(case));
+                failure
+            }
+        };
+        let mut test = TestCase::new(name, status);
+        test.set_classname(section).set_time(case.elapsed);
+        if case.verdict == Verdict::Differs {
+            test.set_system_out(lines(case));
+        }
+        if let Some(suite) = &mut suite {
+            suite.add_test_case(test);
+        }
+    }
+    document.add_test_suites(suite);
+    document.to_string().map_err(Failure::output)
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

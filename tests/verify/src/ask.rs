@@ -1,0 +1,214 @@
+//! Requests, spelled out byte by byte: nothing here knows the implementation that is tried.
+
+use std::fmt::Write as _;
+
+/// The topic of requests.
+pub(crate) const REQUEST: &str =
+    "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
+
+/// What every notification topic begins with, and no response topic may.
+pub(crate) const RESERVED: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
+
+/// Which of the two clients of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    A,
+    B,
+}
+
+/// The two forms of the protocol: that of the public page, and that of the deployed clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Of the public protocol page.
+    Page,
+    /// Of the deployed clients, which say so with `__protVer`.
+    Deployed,
+}
+
+impl Dialect {
+    pub(crate) const BOTH: [Self; 2] = [Self::Page, Self::Deployed];
+
+    pub(crate) const fn not_applied(self) -> &'static [u8] {
+        match self {
+            Self::Page => b"-1\r\n",
+            Self::Deployed => b":-1\r\n",
+        }
+    }
+
+    pub(crate) const fn deleted(self) -> &'static [u8] {
+        match self {
+            Self::Page => b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n",
+            Self::Deployed => b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n",
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Deployed => "deployed",
+        }
+    }
+}
+
+/// A part of a request that is as in any other, another, or not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part<T> {
+    Usual,
+    Other(T),
+    None,
+}
+
+/// A request, and everything that can be wrong with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) by: By,
+    pub(crate) payload: Vec<u8>,
+    /// What it may write.
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) dialect: Dialect,
+    /// `__ts`: the time of day.
+    pub(crate) timestamp: Part<String>,
+    /// `__ft`
+    pub(crate) token: Option<String>,
+    pub(crate) qos: u8,
+    pub(crate) response_topic: Part<String>,
+    /// 16 bytes that no other request of the run has.
+    pub(crate) correlation: Part<Vec<u8>>,
+    pub(crate) expiry: Option<u32>,
+    /// User properties beside those above.
+    pub(crate) properties: Vec<(String, String)>,
+}
+
+impl Ask {
+    /// As deployed clients ask, by A.
+    pub(crate) fn of(words: &[&[u8]]) -> Self {
+        let key = match words {
+            [verb, key, ..] if *verb == b"SET" => Some(key.to_vec()),
+            _ => None,
+        };
+        Self { key, ..Self::payload(array(words)) }
+    }
+
+    pub(crate) fn payload(payload: Vec<u8>) -> Self {
+        Self {
+            by: By::A,
+            payload,
+            key: None,
+            dialect: Dialect::Deployed,
+            timestamp: Part::Usual,
+            token: None,
+            qos: 1,
+            response_topic: Part::Usual,
+            correlation: Part::Usual,
+            expiry: Some(60),
+            properties: Vec::new(),
+        }
+    }
+
+    pub(crate) fn by(mut self, by: By) -> Self {
+        self.by = by;
+        self
+    }
+
+    pub(crate) fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    pub(crate) fn writes(mut self, key: Vec<u8>) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    pub(crate) fn at(mut self, timestamp: impl Into<String>) -> Self {
+        self.timestamp = Part::Other(timestamp.into());
+        self
+    }
+
+    pub(crate) fn untimed(mut self) -> Self {
+        self.timestamp = Part::None;
+        self
+    }
+
+    pub(crate) fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    pub(crate) fn maybe_token(mut self, token: Option<&str>) -> Self {
+        self.token = token.map(Into::into);
+        self
+    }
+
+    pub(crate) fn qos(mut self, qos: u8) -> Self {
+        self.qos = qos;
+        self
+    }
+
+    pub(crate) fn answered_on(mut self, topic: impl Into<String>) -> Self {
+        self.response_topic = Part::Other(topic.into());
+        self
+    }
+
+    pub(crate) fn correlation(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.correlation = Part::Other(data.into());
+        self
+    }
+
+    pub(crate) fn property(mut self, name: &str, value: &str) -> Self {
+        self.properties.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A request of these words, as deployed clients ask, by A.
+macro_rules! ask {
+    ($($word:expr),+ $(,)?) => {
+        $crate::ask::Ask::of(&[$(AsRef::<[u8]>::as_ref(&$word)),+])
+    };
+}
+
+pub(crate) use ask;
+
+/// An array of blob strings.
+pub(crate) fn array(words: &[&[u8]]) -> Vec<u8> {
+    let mut payload = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        payload.extend(blob(word));
+    }
+    payload
+}
+
+/// A blob string, which is also a reply with a value.
+pub(crate) fn blob(word: &[u8]) -> Vec<u8> {
+    let mut payload = format!("${}\r\n", word.len()).into_bytes();
+    payload.extend(word);
+    payload.extend(b"\r\n");
+    payload
+}
+
+/// A notification of a SET.
+pub(crate) fn notify_set(value: &[u8]) -> Vec<u8> {
+    array(&[b"NOTIFY", b"SET", b"VALUE", value])
+}
+
+/// The recommended response topic.
+pub(crate) fn response_topic(client_id: &str) -> String {
+    format!("clients/{client_id}/services/statestore/_any_/command/invoke/response")
+}
+
+/// The topic of the notifications for a client and a key; for all keys without one.
+pub(crate) fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
+    let key = key.map_or_else(|| "+".to_owned(), hex::encode_upper);
+    format!("{RESERVED}/{}/command/notify/{key}", hex::encode_upper(client_id))
+}
+
+/// Bytes as text on one line, cut short.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const SHOWN: usize = 120;
+    let mut text = bytes.get(..SHOWN).unwrap_or(bytes).escape_ascii().to_string();
+    if bytes.len() > SHOWN {
+        let _ = write!(text, "... ({} bytes)", bytes.len());
+    }
+    text
+}

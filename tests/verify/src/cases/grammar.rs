@@ -1,0 +1,206 @@
+use super::rows;
+use crate::ask::{Ask, ask};
+use crate::trial::{ABSENT, Done, OK, Trial, ZERO};
+use crate::vectors;
+
+/// Sends the rows of `requests.txt` that are wanted, each with keys of its own that do not exist.
+async fn understood(
+    trial: &mut Trial,
+    is_rule: bool,
+    is_wanted: impl Fn(&str, &str) -> bool,
+) -> Done {
+    let mut wanted = Vec::new();
+    for row in rows("requests.txt")? {
+        if is_wanted(row.text("form")?, row.text("condition")?) {
+            wanted.push(row);
+        }
+    }
+    for row in trial.sample(wanted) {
+        let expected = match row.text("verb")? {
+            "SET" | "KEYNOTIFY" => OK,
+            "GET" => ABSENT,
+            _ => ZERO,
+        };
+        let ask = with_key_of(trial, &row)?;
+        // Few clients ask for more milliseconds than 31 bits have.
+        if is_rule && row.optional("px")?.is_none_or(|px| px.len() < 10) {
+            trial.expect(&ask, expected).await?;
+        } else {
+            trial.chosen(&ask, expected).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The request of a row, with its key moved below those of the case.
+fn with_key_of(trial: &Trial, row: &vectors::Case) -> Result<Ask, String> {
+    let payload = row.bytes("payload")?;
+    let prefix = trial.key(format!("{}/", row.text("name")?));
+    Ok(match with_prefix(&payload, &prefix) {
+        Some((payload, key)) => Ask::payload(payload).writes(key),
+        None => Ask::payload(payload),
+    })
+}
+
+/// A request with something put before its second element, which is its key, and the key that it has then; `None` when it
+/// has no such element, or an empty one. Everything else stays as it is, leading zeros too.
+fn with_prefix(payload: &[u8], prefix: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (_, _, elements) = header(payload, b'*')?;
+    let (_, len, verb) = header(elements, b'$')?;
+    let second = verb.get(len..)?.strip_prefix(b"\r\n")?;
+    let (digits, len, text) = header(second, b'$')?;
+    let (key, rest) = text.split_at_checked(len).filter(|(key, _)| !key.is_empty())?;
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let before = payload.get(..payload.len() - second.len())?;
+    let key = [prefix, key].concat();
+    let line = format!("${}{}\r\n", "0".repeat(zeros), key.len());
+    Some(([before, line.as_bytes(), &key, rest].concat(), key))
+}
+
+/// A line that begins with `kind`: its digits, their value, and what follows it.
+fn header(bytes: &[u8], kind: u8) -> Option<(&[u8], usize, &[u8])> {
+    let rest = bytes.strip_prefix(&[kind])?;
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    let (digits, line_end) = rest.split_at_checked(end)?;
+    Some((digits, std::str::from_utf8(digits).ok()?.parse().ok()?, line_end.get(2..)?))
+}
+
+pub(super) async fn requests(trial: &mut Trial) -> Done {
+    understood(trial, true, |form, condition| form == "canonical" && condition != "equal-to").await
+}
+
+pub(super) async fn tolerated(trial: &mut Trial) -> Done {
+    understood(trial, false, |form, condition| form == "tolerated" && condition != "equal-to").await
+}
+
+pub(super) async fn any_case(trial: &mut Trial) -> Done {
+    understood(trial, false, |form, _| form == "any-case").await
+}
+
+pub(super) async fn nex_argument(trial: &mut Trial) -> Done {
+    understood(trial, false, |form, condition| form != "any-case" && condition == "equal-to")
+        .await?;
+    let key = trial.key("compared");
+    trial.set(&key, "v").await?;
+    trial.chosen(&ask!["SET", key, "w", "NEX", "v"], OK).await?;
+    let refused = crate::Dialect::Deployed.not_applied();
+    trial.chosen(&ask!["SET", key, "x", "NEX", "x"], refused).await?;
+    Ok(())
+}
+
+/// Sends the rows of `requests-refused.txt` that are wanted.
+async fn not_understood(
+    trial: &mut Trial,
+    is_rule: bool,
+    is_wanted: impl Fn(&str, &str) -> bool,
+) -> Done {
+    let mut wanted = Vec::new();
+    for row in rows("requests-refused.txt")? {
+        if row.text("case")? == "any" && is_wanted(row.text("name")?, row.text("text")?) {
+            wanted.push(row);
+        }
+    }
+    for row in trial.sample(wanted) {
+        let text = row.text("text")?;
+        let ask = with_key_of(trial, &row)?;
+        if is_rule {
+            trial.refused(&ask, text).await?;
+        } else {
+            trial.chosen_refusal(&ask, text).await?;
+        }
+    }
+    Ok(())
+}
+
+fn starts_with_any(name: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| name.starts_with(start))
+}
+
+/// Rows with an option that is wrong, other than what is no number.
+fn is_of_options(name: &str) -> bool {
+    starts_with_any(
+        name,
+        &["option-", "nx-", "nex-", "keynotify-", "px-twice", "px-without", "px-nx"],
+    )
+}
+
+pub(super) async fn resp3(trial: &mut Trial) -> Done {
+    not_understood(trial, true, |name, text| {
+        text == "syntax error" && !is_of_options(name) && !starts_with_any(name, &["px-", "order-"])
+    })
+    .await
+}
+
+pub(super) async fn options(trial: &mut Trial) -> Done {
+    not_understood(trial, true, |name, text| text == "syntax error" && is_of_options(name)).await
+}
+
+pub(super) async fn expiry_numbers(trial: &mut Trial) -> Done {
+    not_understood(trial, false, |name, _| name.starts_with("px-") && !is_of_options(name)).await
+}
+
+pub(super) async fn verbs(trial: &mut Trial) -> Done {
+    not_understood(trial, true, |name, text| {
+        text == "unknown command" && !name.starts_with("order-")
+    })
+    .await
+}
+
+pub(super) async fn arity(trial: &mut Trial) -> Done {
+    not_understood(trial, true, |name, text| {
+        text == "wrong number of arguments" && !name.starts_with("order-")
+    })
+    .await
+}
+
+pub(super) async fn empty_key(trial: &mut Trial) -> Done {
+    not_understood(trial, true, |_, text| text == "the key length is zero").await
+}
+
+pub(super) async fn order(trial: &mut Trial) -> Done {
+    not_understood(trial, false, |name, _| name.starts_with("order-")).await
+}
+
+pub(super) async fn cut(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let whole = ask!["SET", key, "v"].payload;
+    // Between two bytes of each kind: length, text, end of line, and each element.
+    for at in [1, 3, 5, 9, 12, whole.len() - 8, whole.len() - 3, whole.len() - 1] {
+        let ask = Ask::payload(whole[..at].to_vec()).writes(key.clone());
+        trial.refused(&ask, "syntax error").await?;
+    }
+    for byte in [0, b'\n', b'*'] {
+        let ask = Ask::payload([&whole[..], &[byte]].concat()).writes(key.clone());
+        trial.refused(&ask, "syntax error").await?;
+    }
+    trial.has(&key, None).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_prefix;
+
+    #[test]
+    fn a_key_is_moved_and_nothing_else() {
+        let moved = |payload: &[u8]| with_prefix(payload, b"p/").map(|(moved, _)| moved);
+        assert_eq!(
+            moved(b"*2\r\n$003\r\nGET\r\n$001\r\nk\r\n").as_deref(),
+            Some(&b"*2\r\n$003\r\nGET\r\n$003\r\np/k\r\n"[..]),
+        );
+        assert_eq!(
+            moved(b"*3\r\n$3\r\nSET\r\n$2\r\n\r\n\r\n$0\r\n\r\n").as_deref(),
+            Some(&b"*3\r\n$3\r\nSET\r\n$4\r\np/\r\n\r\n$0\r\n\r\n"[..]),
+        );
+        for untouched in [
+            &b"GET k"[..],
+            b"",
+            b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n",
+            b"*2\r\n$3\r\nGET\r\n$9\r\nk\r\n",
+            b"*\r\n$",
+            b"*1\r\n$99999999999999999999\r\n",
+        ] {
+            assert_eq!(moved(untouched), None, "{}", untouched.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+use crate::ask::{By, ask};
+use crate::trial::{ABSENT, Done, OK, ONE, Reply, Trial, ZERO};
+use crate::version::Stamp;
+
+/// Counters that all deployed clients can read.
+const COUNTER_MAX: u64 = (1 << 31) - 1;
+
+/// The version of a reply, which must have one.
+fn version(trial: &mut Trial, reply: &Reply) -> Option<Stamp> {
+    let version = reply.version();
+    let told = reply.timestamp().unwrap_or("none").escape_debug().to_string();
+    trial.must(version.is_some(), format_args!("expected a version as __ts, got {told}"));
+    version
+}
+
+pub(super) async fn of_set(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    for ask in
+        [ask!["SET", key, "v"], ask!["SET", key, "v", "NEX"], ask!["SET", key, "w", "PX", "60000"]]
+    {
+        let reply = trial.expect(&ask, OK).await?;
+        let now = trial.unix_ms();
+        let Some(version) = version(trial, &reply) else { continue };
+        trial.must(
+            version.counter <= COUNTER_MAX,
+            format_args!("expected a counter of 31 bits, got {}", version.counter),
+        );
+        trial.may(
+            version.wall.abs_diff(now) <= 120_000,
+            format_args!("expected the time of day, {now}, got {}", version.wall),
+        );
+    }
+    Ok(())
+}
+
+pub(super) async fn form(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let told = trial.set(&key, "v").await?;
+    let bare = Stamp::parse(&told).map(|version| version.bare());
+    trial.may(bare.as_ref() == Some(&told), format_args!("expected no padding, got {told}"));
+    Ok(())
+}
+
+pub(super) async fn grows(trial: &mut Trial) -> Done {
+    let keys = [trial.key("a"), trial.key("b")];
+    let mut last: Option<Stamp> = None;
+    for number in 0..12 {
+        let by = if number % 3 == 0 { By::B } else { By::A };
+        // Of clocks that are ahead and behind.
+        let stamp = trial.stamp([0, -3_600_000, 5_000, 0][number % 4]);
+        let ask = ask!["SET", keys[number % 2], "v"].by(by).at(stamp);
+        let reply = trial.expect(&ask, OK).await?;
+        let Some(version) = version(trial, &reply) else { continue };
+        if let Some(last) = &last {
+            trial.must(
+                version > *last,
+                format_args!("expected a version after {}, got {}", last.bare(), version.bare()),
+            );
+            trial.may(
+                version.node == last.node,
+                format_args!("expected one node id, got {} after {}", version.node, last.node),
+            );
+        }
+        last = Some(version);
+    }
+    Ok(())
+}
+
+pub(super) async fn past_request(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    for ahead in [0, 20_000, -20_000] {
+        let asked = trial.stamp(ahead);
+        let reply = trial.expect(&ask!["SET", key, "v"].at(asked.clone()), OK).await?;
+        let version = version(trial, &reply);
+        trial.must(
+            version.is_none_or(|version| Some(version) > Stamp::parse(&asked)),
+            format_args!("expected a version after {asked}"),
+        );
+    }
+    Ok(())
+}
+
+pub(super) async fn past_token(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let token = trial.stamp(30_000);
+    let reply = trial.expect(&ask!["SET", key, "v"].token(token.clone()), OK).await?;
+    let version = version(trial, &reply);
+    trial.must(
+        version.is_none_or(|version| Some(version) >= Stamp::parse(&token)),
+        format_args!("expected a version that is not before the token {token}"),
+    );
+    Ok(())
+}
+
+/// The `__ts` of a reply is the version of a SET before.
+fn is_version(trial: &mut Trial, reply: &Reply, version: &str) {
+    let told = reply.timestamp().unwrap_or("none");
+    let same = Stamp::parse(told).is_some() && Stamp::parse(told) == Stamp::parse(version);
+    let text = format!("expected __ts {version}, got {}", told.escape_debug());
+    trial.must(same, text);
+}
+
+pub(super) async fn of_replies(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    trial.set(&key, "v").await?;
+    let stored = trial.set(&key, "v").await?;
+    for by in [By::A, By::B] {
+        let reply = trial.ask(&ask!["GET", key].by(by)).await?;
+        is_version(trial, &reply, &stored);
+        let reply = trial.not_applied(&ask!["SET", key, "w", "NX"].by(by)).await?;
+        is_version(trial, &reply, &stored);
+    }
+    let reply = trial.expect(&ask!["DEL", key], ONE).await?;
+    is_version(trial, &reply, &stored);
+    let stored = trial.set(&key, "v").await?;
+    let reply = trial.expect(&ask!["VDEL", key, "v"], ONE).await?;
+    is_version(trial, &reply, &stored);
+    Ok(())
+}
+
+pub(super) async fn of_vdel(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let stored = trial.set(&key, "v").await?;
+    let reply = trial.not_applied(&ask!["VDEL", key, "w"]).await?;
+    let told = reply.timestamp().unwrap_or("none").to_owned();
+    trial.may(told == stored, format_args!("expected __ts {stored}, got {}", told.escape_debug()));
+    Ok(())
+}
+
+pub(super) async fn none(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    for (ask, payload) in [
+        (ask!["GET", key], ABSENT),
+        (ask!["DEL", key], ZERO),
+        (ask!["VDEL", key, "v"], ZERO),
+        (ask!["KEYNOTIFY", key], OK),
+        (ask!["KEYNOTIFY", key, "STOP"], OK),
+        (ask!["KEYNOTIFY", key, "STOP"], ZERO),
+        (ask!["GET", key, "v"], b"-ERR wrong number of arguments\r\n"),
+    ] {
+        let reply = trial.expect(&ask, payload).await?;
+        let told = reply.timestamp().map(str::to_owned);
+        trial.may(told.is_none(), format_args!("expected no __ts, got {told:?}"));
+    }
+    Ok(())
+}

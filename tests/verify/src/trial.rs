@@ -1,0 +1,614 @@
+//! What a case works with: two clients, what they ask, and what is found.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Write as _};
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::ask::{
+    Ask, By, Dialect, Part, REQUEST, ask, notification_topic, notify_set, response_topic, show,
+};
+use crate::report::{Finding, Verdict};
+use crate::run::Settings;
+use crate::version::Stamp;
+use crate::wire::{Connection, Lost, Message, Place};
+
+pub(crate) const OK: &[u8] = b"+OK\r\n";
+pub(crate) const ABSENT: &[u8] = b"$-1\r\n";
+pub(crate) const ZERO: &[u8] = b":0\r\n";
+pub(crate) const ONE: &[u8] = b":1\r\n";
+
+/// Round trips that are remembered for the median.
+const TIMES_MAX: usize = 10_000;
+
+pub(crate) type Done = Result<(), Stop>;
+
+/// Why a case does not go on.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Lost(Lost),
+    /// Something did not come in time.
+    Missing(String),
+    Skipped(&'static str),
+}
+
+impl From<Lost> for Stop {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+/// What is known of a key that was to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// Nothing yet.
+    Asked,
+    /// Not refused.
+    Answered,
+}
+
+/// A connected client, and what it has received and nobody has taken.
+struct Client {
+    id: String,
+    connection: Box<dyn Connection>,
+    inbox: VecDeque<Message>,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply(pub(crate) Message);
+
+impl Reply {
+    pub(crate) fn timestamp(&self) -> Option<&str> {
+        self.0.property("__ts")
+    }
+
+    pub(crate) fn version(&self) -> Option<Stamp> {
+        self.timestamp().and_then(Stamp::parse)
+    }
+
+    /// The text of an error, in any form that deployed clients read.
+    pub(crate) fn error(&self) -> Option<&str> {
+        let text = std::str::from_utf8(&self.0.payload).ok()?;
+        let text = text.strip_prefix("-ERR")?;
+        let text = text.strip_suffix("\r\n").unwrap_or(text);
+        Some(text.strip_prefix(':').unwrap_or(text).trim_start_matches(' '))
+    }
+}
+
+/// A file of vectors that cannot be read, which would be a fault of this crate.
+impl From<String> for Stop {
+    fn from(fault: String) -> Self {
+        Self::Missing(fault)
+    }
+}
+
+/// What a case works with.
+pub(crate) struct Trial {
+    place: Arc<dyn Place>,
+    /// What all client ids of the run begin with, and all keys.
+    run: String,
+    timeout: Duration,
+    clients: [Option<Client>; 2],
+    last_correlation: u64,
+    section: &'static str,
+    written: BTreeMap<Vec<u8>, Written>,
+    is_thorough: bool,
+    pub(crate) requests: u64,
+    pub(crate) times: Vec<Duration>,
+    pub(crate) dialects: [Option<Dialect>; 2],
+    findings: Vec<Finding>,
+    exchange: (Option<String>, Option<String>),
+}
+
+impl Trial {
+    pub(crate) fn new(place: Arc<dyn Place>, settings: Settings) -> Self {
+        Self {
+            place,
+            run: settings.run,
+            timeout: settings.timeout,
+            clients: [None, None],
+            last_correlation: 0,
+            section: "",
+            written: BTreeMap::new(),
+            is_thorough: settings.is_thorough,
+            requests: 0,
+            times: Vec::new(),
+            dialects: [None; 2],
+            findings: Vec::new(),
+            exchange: (None, None),
+        }
+    }
+
+    /// Begins a case.
+    pub(crate) fn begin(&mut self, name: &'static str) {
+        self.section = name;
+        self.exchange = (None, None);
+        self.clients.iter_mut().flatten().for_each(|client| client.inbox.clear());
+    }
+
+    /// Ends a case: what was found.
+    pub(crate) fn end(&mut self, done: Done) -> Vec<Finding> {
+        match done {
+            Ok(()) => {}
+            Err(Stop::Missing(what)) => self.found(Verdict::Fail, what),
+            Err(Stop::Skipped(why)) => self.found(Verdict::Skipped, why),
+            Err(Stop::Lost(lost)) => {
+                self.found(Verdict::Fail, format_args!("the connection was lost: {lost}"));
+                self.clients = [None, None];
+            }
+        }
+        mem::take(&mut self.findings)
+    }
+
+    // What is found.
+
+    fn found(&mut self, verdict: Verdict, text: impl fmt::Display) {
+        let (asked, answered) = self.exchange.clone();
+        self.findings.push(Finding { verdict, text: text.to_string(), asked, answered });
+    }
+
+    /// A rule.
+    pub(crate) fn must(&mut self, holds: bool, rule: impl fmt::Display) {
+        if !holds {
+            self.found(Verdict::Fail, rule);
+        }
+    }
+
+    /// What is legal otherwise too.
+    pub(crate) fn may(&mut self, holds: bool, rule: impl fmt::Display) {
+        if !holds {
+            self.found(Verdict::Differs, rule);
+        }
+    }
+
+    /// Of many things that are much alike those to be tried: all, or every third.
+    pub(crate) fn sample<T>(&self, all: Vec<T>) -> Vec<T> {
+        let step = if self.is_thorough { 1 } else { 3 };
+        all.into_iter().step_by(step).collect()
+    }
+
+    // Keys and names.
+
+    /// A key of this case.
+    pub(crate) fn key(&self, name: impl AsRef<[u8]>) -> Vec<u8> {
+        let mut key = format!("{}/{}/", self.run, self.section).into_bytes();
+        key.extend(name.as_ref());
+        key
+    }
+
+    pub(crate) fn client_id(&self, by: By) -> String {
+        let letter = match by {
+            By::A => 'a',
+            By::B => 'b',
+        };
+        format!("{}-{letter}", self.run)
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a client stamps its requests with its clock"
+        )]
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A clock value that is so far ahead, or behind.
+    pub(crate) fn stamp(&self, ahead_ms: i64) -> String {
+        format!("{}:0:verify", self.unix_ms().saturating_add_signed(ahead_ms))
+    }
+
+    // Connections.
+
+    async fn client(&mut self, by: By) -> Result<&mut Client, Stop> {
+        let id = self.client_id(by);
+        let (place, timeout) = (Arc::clone(&self.place), self.timeout);
+        let slot = &mut self.clients[by as usize];
+        if slot.is_none() {
+            let connecting = async {
+                let mut connection = place.connect(&id).await?;
+                for filter in [response_topic(&id), notification_topic(&id, None)] {
+                    let reason = connection.subscribe(&filter).await?;
+                    if reason >= 0x80 {
+                        return Err(Lost(format!("may not subscribe {filter}: 0x{reason:02x}")));
+                    }
+                }
+                Ok(connection)
+            };
+            let connection = match tokio::time::timeout(timeout, connecting).await {
+                Ok(connected) => connected?,
+                Err(_) => return Err(Lost::because("no connection in time").into()),
+            };
+            *slot = Some(Client { id, connection, inbox: VecDeque::new() });
+        }
+        match slot {
+            Some(client) => Ok(client),
+            None => Err(Lost::because("not connected").into()),
+        }
+    }
+
+    /// Subscribes to one filter more.
+    pub(crate) async fn subscribe(&mut self, by: By, filter: &str) -> Done {
+        let timeout = self.timeout;
+        let client = self.client(by).await?;
+        match tokio::time::timeout(timeout, client.connection.subscribe(filter)).await {
+            Ok(Ok(reason)) if reason < 0x80 => Ok(()),
+            Ok(Ok(_)) => Err(Stop::Skipped("the broker refuses another subscription")),
+            Ok(Err(lost)) => Err(lost.into()),
+            Err(_) => Err(Stop::Missing("no SUBACK in time".into())),
+        }
+    }
+
+    /// For a connection beside those of the two clients: where to, and with which id.
+    pub(crate) fn stranger(&self, name: &str) -> (Arc<dyn Place>, String) {
+        (Arc::clone(&self.place), format!("{}-{name}", self.run))
+    }
+
+    pub(crate) async fn disconnect(&mut self, by: By) -> Done {
+        if let Some(client) = self.clients[by as usize].take() {
+            client.connection.disconnect().await?;
+        }
+        Ok(())
+    }
+
+    // Asking.
+
+    /// The PUBLISH of a request.
+    pub(crate) fn message(&mut self, ask: &Ask) -> Message {
+        let client_id = self.client_id(ask.by);
+        let mut properties = Vec::new();
+        let mut property = |name: &str, value: &str| properties.push((name.into(), value.into()));
+        match &ask.timestamp {
+            Part::Usual => property("__ts", &self.stamp(0)),
+            Part::Other(text) => property("__ts", text),
+            Part::None => {}
+        }
+        if let Some(token) = &ask.token {
+            property("__ft", token);
+        }
+        if ask.dialect == Dialect::Deployed {
+            property("__srcId", &client_id);
+            property("__protVer", "1.0");
+        }
+        properties.extend(ask.properties.iter().cloned());
+        self.last_correlation += 1;
+        let correlation = match &ask.correlation {
+            Part::Usual => Some(u128::from(self.last_correlation).to_be_bytes().to_vec()),
+            Part::Other(data) => Some(data.clone()),
+            Part::None => None,
+        };
+        Message {
+            topic: REQUEST.into(),
+            payload: ask.payload.clone().into(),
+            qos: ask.qos,
+            retain: false,
+            response_topic: match &ask.response_topic {
+                Part::Usual => Some(response_topic(&client_id)),
+                Part::Other(topic) => Some(topic.clone()),
+                Part::None => None,
+            },
+            correlation_data: correlation.map(Bytes::from),
+            content_type: Some("application/octet-stream".into()),
+            message_expiry: ask.expiry,
+            user_properties: properties,
+        }
+    }
+
+    /// Sends a request and does not wait for an answer.
+    pub(crate) async fn send(&mut self, ask: &Ask) -> Result<Message, Stop> {
+        let message = self.message(ask);
+        self.send_message(ask, &message).await?;
+        Ok(message)
+    }
+
+    async fn send_message(&mut self, ask: &Ask, message: &Message) -> Done {
+        if let Some(key) = ask.key.as_ref().filter(|key| key.starts_with(self.run.as_bytes())) {
+            self.written.entry(key.clone()).or_insert(Written::Asked);
+        }
+        self.requests += 1;
+        let mut asked = show(&message.payload);
+        for name in ["__ts", "__ft"] {
+            if let Some(value) = message.property(name) {
+                let _ = write!(asked, " {name} {}", show(value.as_bytes()));
+            }
+        }
+        self.exchange = (Some(asked), None);
+        let timeout = self.timeout;
+        let client = self.client(ask.by).await?;
+        match tokio::time::timeout(timeout, client.connection.publish(message)).await {
+            Ok(Ok(reason)) if reason < 0x80 => Ok(()),
+            Ok(Ok(reason)) => {
+                Err(Stop::Missing(format!("the broker refuses the request: 0x{reason:02x}")))
+            }
+            Ok(Err(lost)) => Err(lost.into()),
+            Err(_) => Err(Stop::Missing("the broker does not acknowledge the request".into())),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(&mut self, ask: &Ask) -> Result<Reply, Stop> {
+        let message = self.message(ask);
+        self.ask_message(ask, &message).await
+    }
+
+    /// The same with this very PUBLISH, which may have been sent before.
+    pub(crate) async fn ask_message(
+        &mut self,
+        ask: &Ask,
+        message: &Message,
+    ) -> Result<Reply, Stop> {
+        let since = Instant::now();
+        self.send_message(ask, message).await?;
+        let reply = self.reply_to(ask.by, message).await?;
+        self.note(ask, &reply);
+        if self.times.len() < TIMES_MAX {
+            self.times.push(since.elapsed());
+        }
+        Ok(reply)
+    }
+
+    /// Keeps account of the keys that there may be: each that was asked to be set, unless that was refused at once.
+    fn note(&mut self, ask: &Ask, reply: &Reply) {
+        let Some(key) = ask.key.as_ref() else { return };
+        let is_refused = reply.error().is_some();
+        if let Some(state) = self.written.get_mut(key) {
+            match state {
+                Written::Asked if is_refused => _ = self.written.remove(key),
+                _ => *state = Written::Answered,
+            }
+        }
+    }
+
+    /// Waits for the answer to a request that was sent.
+    pub(crate) async fn reply_to(&mut self, by: By, asked: &Message) -> Result<Reply, Stop> {
+        let topic = asked.response_topic.as_deref().unwrap_or_default();
+        let is_reply = |message: &Message| {
+            message.topic == topic && message.correlation_data == asked.correlation_data
+        };
+        let Some(message) = self.receive(by, is_reply).await? else {
+            let client = self.client(by).await?;
+            let stray = client.inbox.iter().find(|message| message.topic == topic);
+            return Err(Stop::Missing(match stray {
+                Some(_) => "an answer with other correlation data than the request's".into(),
+                None => "no answer in time".to_owned(),
+            }));
+        };
+        let mut answered = show(&message.payload);
+        if let Some(version) = message.property("__ts") {
+            let _ = write!(answered, " __ts {}", show(version.as_bytes()));
+        }
+        self.exchange.1 = Some(answered);
+        Ok(Reply(message))
+    }
+
+    /// Waits for a message of a kind; `None` when there is none in time.
+    async fn receive(
+        &mut self,
+        by: By,
+        is_wanted: impl Fn(&Message) -> bool,
+    ) -> Result<Option<Message>, Stop> {
+        let deadline = Instant::now() + self.timeout;
+        let client = self.client(by).await?;
+        loop {
+            if let Some(at) = client.inbox.iter().position(&is_wanted) {
+                return Ok(client.inbox.remove(at));
+            }
+            match tokio::time::timeout_at(deadline, client.connection.next()).await {
+                Ok(message) => client.inbox.push_back(message?),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    // Asking for something in particular.
+
+    /// The answer is this.
+    pub(crate) async fn expect(
+        &mut self,
+        ask: &Ask,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<Reply, Stop> {
+        self.judge(ask, payload.as_ref(), Verdict::Fail).await
+    }
+
+    /// The answer is this by our choice.
+    pub(crate) async fn chosen(
+        &mut self,
+        ask: &Ask,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<Reply, Stop> {
+        self.judge(ask, payload.as_ref(), Verdict::Differs).await
+    }
+
+    async fn judge(&mut self, ask: &Ask, payload: &[u8], or: Verdict) -> Result<Reply, Stop> {
+        let reply = self.ask(ask).await?;
+        if reply.0.payload != payload {
+            self.found(or, format_args!("expected {}", show(payload)));
+        }
+        Ok(reply)
+    }
+
+    /// The answer is an error with this text.
+    pub(crate) async fn refused(&mut self, ask: &Ask, text: &str) -> Result<Reply, Stop> {
+        self.judge_refusal(ask, text, Verdict::Fail).await
+    }
+
+    /// The same by our choice.
+    pub(crate) async fn chosen_refusal(&mut self, ask: &Ask, text: &str) -> Result<Reply, Stop> {
+        self.judge_refusal(ask, text, Verdict::Differs).await
+    }
+
+    async fn judge_refusal(&mut self, ask: &Ask, text: &str, or: Verdict) -> Result<Reply, Stop> {
+        let reply = self.ask(ask).await?;
+        let payload = format!("-ERR {text}\r\n");
+        if reply.0.payload != payload {
+            // The page misprints one text, and has a colon in some.
+            let same = reply
+                .error()
+                .is_some_and(|told| told.replace("version that", "version than") == text);
+            let verdict = if same { Verdict::Differs } else { or };
+            self.found(verdict, format_args!("expected {}", show(payload.as_bytes())));
+        }
+        Ok(reply)
+    }
+
+    /// The answer says that it was not applied, in the dialect of who asks.
+    pub(crate) async fn not_applied(&mut self, ask: &Ask) -> Result<Reply, Stop> {
+        let reply = self.ask(ask).await?;
+        let seen = Dialect::BOTH.into_iter().find(|form| reply.0.payload == form.not_applied());
+        let own = ask.dialect.not_applied();
+        match seen {
+            Some(seen) => {
+                self.dialects[ask.dialect as usize] = Some(seen);
+                self.may(seen == ask.dialect, format_args!("expected {}", show(own)));
+            }
+            None => self.must(false, format_args!("expected {}", show(own))),
+        }
+        Ok(reply)
+    }
+
+    /// A SET that is applied; its version, empty when there is none.
+    pub(crate) async fn set(&mut self, key: &[u8], value: &str) -> Result<String, Stop> {
+        let reply = self.expect(&ask!["SET", key, value], OK).await?;
+        Ok(reply.timestamp().unwrap_or_default().to_owned())
+    }
+
+    /// Whether GET has this value.
+    pub(crate) async fn has(&mut self, key: &[u8], value: Option<&str>) -> Result<Reply, Stop> {
+        let expected =
+            value.map_or_else(|| ABSENT.to_vec(), |value| crate::ask::blob(value.as_bytes()));
+        self.expect(&ask!["GET", key], expected).await
+    }
+
+    // Notifications.
+
+    /// The next notification.
+    pub(crate) async fn notification(&mut self, by: By) -> Result<Message, Stop> {
+        let notification = self.receive(by, is_notification).await?;
+        notification.ok_or_else(|| Stop::Missing("no notification in time".into()))
+    }
+
+    /// The next notification is of a SET with this value and version.
+    pub(crate) async fn told_set(
+        &mut self,
+        by: By,
+        key: &[u8],
+        value: &str,
+        version: &str,
+    ) -> Done {
+        let message = self.notification(by).await?;
+        self.is_about(by, key, &message, version);
+        let expected = notify_set(value.as_bytes());
+        let told = show(&message.payload);
+        self.must(
+            message.payload == expected,
+            format_args!("expected the notification {}, got {told}", show(&expected)),
+        );
+        Ok(())
+    }
+
+    /// The next notification is of a removal; registered in this dialect.
+    pub(crate) async fn told_deleted(
+        &mut self,
+        by: By,
+        key: &[u8],
+        version: &str,
+        dialect: Dialect,
+    ) -> Done {
+        let message = self.notification(by).await?;
+        self.is_about(by, key, &message, version);
+        self.is_deletion(&message, dialect);
+        Ok(())
+    }
+
+    pub(crate) fn is_deletion(&mut self, message: &Message, dialect: Dialect) {
+        let (expected, told) = (show(dialect.deleted()), show(&message.payload));
+        let text = format!("expected the notification {expected}, got {told}");
+        match Dialect::BOTH.into_iter().find(|form| message.payload == form.deleted()) {
+            Some(seen) => self.may(seen == dialect, text),
+            None => self.must(false, text),
+        }
+    }
+
+    fn is_about(&mut self, by: By, key: &[u8], message: &Message, version: &str) {
+        let topic = notification_topic(&self.client_id(by), Some(key));
+        self.must(
+            message.topic == topic,
+            format_args!("expected a notification on {topic}, got one on {}", message.topic),
+        );
+        let told = message.property("__ts").unwrap_or("none");
+        let same = told == version
+            || Stamp::parse(told).is_some_and(|told| Some(told) == Stamp::parse(version));
+        self.must(
+            same,
+            format_args!(
+                "expected a notification with __ts {version}, got {}",
+                show(told.as_bytes())
+            ),
+        );
+    }
+
+    /// A notification that has come already.
+    pub(crate) fn heard(&mut self, by: By) -> Option<Message> {
+        let client = self.clients[by as usize].as_mut()?;
+        let at = client.inbox.iter().position(is_notification)?;
+        client.inbox.remove(at)
+    }
+
+    /// No notification has come that was not taken. The answer to another request comes after all before it.
+    pub(crate) async fn quiet(&mut self, by: By) -> Done {
+        let nothing = self.key("nothing is here");
+        self.expect(&ask!["GET", nothing].by(by), ABSENT).await?;
+        let client = self.client(by).await?;
+        let (told, others): (Vec<_>, _) = client.inbox.drain(..).partition(is_notification);
+        client.inbox = others.into();
+        for message in told {
+            let (topic, payload) = (show(message.topic.as_bytes()), show(&message.payload));
+            self.must(false, format_args!("a notification too many: {payload} on {topic}"));
+        }
+        Ok(())
+    }
+
+    // The end.
+
+    /// Removes what was written; how many keys were, and those that could not be.
+    pub(crate) async fn clean_up(&mut self) -> (usize, Vec<Vec<u8>>) {
+        let (mut removed, mut left) = (0, Vec::new());
+        for key in mem::take(&mut self.written).into_keys() {
+            // Not lower than any token of the run.
+            let token = self.stamp(55_000);
+            match self.ask(&ask!["DEL", key].token(token)).await {
+                Ok(reply) if reply.0.payload == ONE => removed += 1,
+                Ok(reply) if reply.0.payload == ZERO => {}
+                _ => left.push(key),
+            }
+        }
+        for by in [By::A, By::B] {
+            // What is left open is closed with this.
+            let _ = self.disconnect(by).await;
+        }
+        (removed, left)
+    }
+}
+
+fn is_notification(message: &Message) -> bool {
+    message.topic.starts_with("clients/statestore/")
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! The golden vectors, which come with this crate, and their reader. The README beside them describes the format, for
+//! readers in other languages.
+//!
+//! ```
+//! use statestore_verify::vectors::Vectors;
+//!
+//! let requests = Vectors::read("requests.txt")?;
+//! for case in requests.cases() {
+//!     let (payload, verb) = (case.bytes("payload")?, case.text("verb")?);
+//!     assert!(!payload.is_empty() && !verb.is_empty(), "{}", case.place());
+//! }
+//! # Ok::<(), String>(())
+//! ```
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// One file of cases.
+#[derive(Clone, Debug)]
+pub struct Vectors {
+    cases: Vec<Case>,
+}
+
+/// One line of a file: a name and further fields, all as they stand there.
+#[derive(Clone, Debug)]
+pub struct Case {
+    place: String,
+    columns: Vec<String>,
+    fields: Vec<String>,
+}
+
+/// Makes the table of files out of their names.
+macro_rules! files {
+    ($($name:literal)+) => {
+        &[$(($name, include_str!(concat!("../vectors/", $name)))),+]
+    };
+}
+
+/// Each file and its text.
+const FILES: &[(&str, &str)] = files! {
+    "errors.txt" "globs.txt" "hlc-order.txt" "hlc-receive.txt" "hlc-refused.txt" "hlc.txt"
+    "notifications-refused.txt" "notifications.txt" "pages-refused.txt" "pages.txt" "replies-refused.txt" "replies.txt"
+    "requests-refused.txt" "requests.txt" "scans-refused.txt" "scans.txt" "topics-notification.txt" "topics-received.txt"
+    "topics-response.txt"
+};
+
+impl Vectors {
+    /// The cases of one of the files that come with this crate, such as `requests.txt`.
+    ///
+    /// # Errors
+    /// When there is no such file, or what is wrong with it, in one line.
+    pub fn read(file: &str) -> Result<Self, String> {
+        let found = FILES.iter().find(|(name, _)| *name == file);
+        let (_, text) = found.ok_or_else(|| format!("tests/vectors/{file}: no such file"))?;
+        Self::parse(file, text)
+    }
+
+    /// Reads the text of a file; `file` names it in messages.
+    ///
+    /// # Errors
+    /// What is wrong with the text, in one line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, String> {
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (format!("tests/vectors/{file}:{}", at + 1), line))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let split = |line: &str| line.split('\t').map(str::to_owned).collect::<Vec<_>>();
+        let no_header = || format!("tests/vectors/{file}: no header");
+        let columns = split(lines.next().ok_or_else(no_header)?.1);
+        let mut cases: Vec<Case> = Vec::new();
+        for (place, line) in lines {
+            let fields = split(line);
+            if fields.len() != columns.len() {
+                let (found, wanted) = (fields.len(), columns.len());
+                return Err(format!("{place}: {found} fields, the header has {wanted}"));
+            }
+            if let Some(twin) = cases.iter().find(|case| case.fields[0] == fields[0]) {
+                return Err(format!("{place}: the name stands at {} already", twin.place));
+            }
+            cases.push(Case { place, columns: columns.clone(), fields });
+        }
+        Ok(Self { cases })
+    }
+
+    /// The cases in order.
+    #[must_use]
+    pub fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    /// Runs `check` on each case and panics with every failure, each with its file and line.
+    ///
+    /// # Panics
+    /// When a case fails, or when there are fewer than `at_least`: an empty file proves nothing.
+    pub fn run(&self, at_least: usize, check: impl Fn(&Case) -> Result<(), String>) {
+        let failures: Vec<String> = self
+            .cases
+            .iter()
+            .filter_map(|case| Some(format!("{}: {}", case.place, check(case).err()?)))
+            .collect();
+        assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+        let found = self.cases.len();
+        assert!(found >= at_least, "{found} cases, at least {at_least} were expected");
+    }
+}
+
+impl Case {
+    /// File and line.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// A field as it stands in the file.
+    ///
+    /// # Errors
+    /// When the file has no such column.
+    pub fn text(&self, column: &str) -> Result<&str, String> {
+        let at = self.columns.iter().position(|name| name == column);
+        at.map(|at| self.fields[at].as_str()).ok_or_else(|| format!("no column {column}"))
+    }
+
+    /// A field, `None` when it is `-`.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text).
+    pub fn optional(&self, column: &str) -> Result<Option<&str>, String> {
+        Ok(Some(self.text(column)?).filter(|text| *text != "-"))
+    }
+
+    /// A field as bytes, its escapes resolved.
+    ///
+    /// # Errors
+    /// When there is no such field or an escape is malformed.
+    pub fn bytes(&self, column: &str) -> Result<Vec<u8>, String> {
+        unescape(self.text(column)?).ok_or_else(|| format!("malformed escape in {column}"))
+    }
+
+    /// A field as bytes, its escapes resolved; `None` when it is `-`.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes).
+    pub fn optional_bytes(&self, column: &str) -> Result<Option<Vec<u8>>, String> {
+        self.optional(column)?.map(|_| self.bytes(column)).transpose()
+    }
+
+    /// A field as UTF-8 text, its escapes resolved.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes), and when the bytes are not UTF-8.
+    pub fn string(&self, column: &str) -> Result<String, String> {
+        String::from_utf8(self.bytes(column)?).map_err(|error| format!("{column}: {error}"))
+    }
+
+    /// A field as a number or another value with a text form.
+    ///
+    /// # Errors
+    /// When there is no such field or it does not parse.
+    pub fn value<T: FromStr<Err: Display>>(&self, column: &str) -> Result<T, String> {
+        self.text(column)?.parse().map_err(|error| format!("{column}: {error}"))
+    }
+}
+
+/// Resolves `\r`, `\n`, `\t`, `\\`, `\e` (no byte at all) and `\xHH`; `None` when a backslash starts none of these.
+#[must_use]
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'\\' => match rest.next()? {
+                b'r' => bytes.push(b'\r'),
+                b'n' => bytes.push(b'\n'),
+                b't' => bytes.push(b'\t'),
+                b'\\' => bytes.push(b'\\'),
+                b'e' => {}
+                b'x' => {
+                    let digits = [rest.next()?, rest.next()?];
+                    let mut decoded = [0];
+                    hex::decode_to_slice(digits, &mut decoded).ok()?;
+                    bytes.extend(decoded);
+                }
+                _ => return None,
+            },
+            byte => bytes.push(byte),
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Vectors, unescape};
+
+    #[test]
+    fn every_escape_is_resolved() {
+        assert_eq!(unescape(r"a\r\n\t\\\x0fb\e"), Some(b"a\r\n\t\\\x0fb".to_vec()));
+        assert_eq!(unescape(r"\e"), Some(Vec::new()));
+        for malformed in [r"\", r"\q", r"\x0", r"\xg0"] {
+            assert_eq!(unescape(malformed), None, "{malformed}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_a_table_is_refused() {
+        let parse = |text| Vectors::parse("f.txt", text).map(|vectors| vectors.cases().len());
+        assert_eq!(parse("# c\nname\ta\n\none\t1\ntwo\t2\n"), Ok(2));
+        assert_eq!(parse("# c\n"), Err("tests/vectors/f.txt: no header".into()));
+        let short = parse("name\ta\none\n").unwrap_err();
+        assert_eq!(short, "tests/vectors/f.txt:2: 1 fields, the header has 2");
+        let twin = parse("name\ta\none\t1\none\t2\n").unwrap_err();
+        assert_eq!(twin, "tests/vectors/f.txt:3: the name stands at tests/vectors/f.txt:2 already");
+    }
+
+    #[test]
+    #[should_panic(expected = "tests/vectors/f.txt:2: no")]
+    fn a_failure_names_file_and_line() {
+        Vectors::parse("f.txt", "name\none\n").unwrap().run(1, |_| Err("no".into()));
+    }
+
+    #[test]
+    #[should_panic(expected = "0 cases, at least 1 were expected")]
+    fn an_empty_file_fails() {
+        Vectors::parse("f.txt", "name\n").unwrap().run(1, |_| Ok(()));
+    }
+}
