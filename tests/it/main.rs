@@ -22,6 +22,7 @@ mod store;
 mod support;
 mod tidy;
 mod vectors;
+mod verify;
 
 #[global_allocator]
 static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;

@@ -24,6 +24,7 @@ pub mod scripted;
 pub mod sim;
 pub mod timely;
 pub mod vectors;
+pub mod verify;
 pub mod worlds;
 
 #[cfg(feature = "mqtt")]

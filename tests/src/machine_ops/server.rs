@@ -138,7 +138,7 @@ impl Server {
                 self.links[link].down.push_back(Down::Subscribed(token));
             }
             Transmit::Publish(publish) => {
-                let message = message(&self.links[link].id, &publish);
+                let message = Message::new(self.links[link].id.as_str().into(), publish.clone());
                 let watches = publish.payload.windows(9).any(|part| part == b"KEYNOTIFY");
                 if self.forgets_registrations && self.connections > 1 && watches {
                     let mut reply = message;
@@ -210,7 +210,10 @@ impl Server {
             };
             for link in self.links.iter_mut().filter(is_for) {
                 reached = true;
-                link.down.push_back(Down::Message(Box::new(message("store", &publish))));
+                link.down.push_back(Down::Message(Box::new(Message::new(
+                    "store".into(),
+                    publish.clone(),
+                ))));
             }
             if let Some(token) = publish.token.filter(|_| !reached) {
                 self.store.handle_published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
@@ -223,24 +226,5 @@ impl fmt::Debug for Server {
     /// All that decides what happens next.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x} {} {:?}", self.history(), self.connections, self.links)
-    }
-}
-
-fn message(sender: &str, publish: &statestore_proto::mqtt::Publish) -> Message {
-    let publish = publish.clone();
-    let text =
-        |(name, value): (&'static str, statestore_proto::message::property::PropertyValue<'_>)| {
-            (name, value.to_string())
-        };
-    Message {
-        sender: sender.into(),
-        user_properties: publish.user_properties().map(text).collect(),
-        topic: publish.topic,
-        payload: publish.payload,
-        response_topic: publish.response_topic,
-        correlation_data: publish.correlation_data,
-        message_expiry: publish.message_expiry,
-        delivery: None,
-        arrived: None,
     }
 }

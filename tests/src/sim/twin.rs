@@ -1,5 +1,6 @@
 //! Worlds that are broken on purpose: a checker that says nothing about its twin proves nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ fn clock_goes_back() -> Tamper {
 }
 
 /// Payload and user properties.
-type Answer = (Bytes, Vec<(&'static str, String)>);
+type Answer = (Bytes, Vec<(Cow<'static, str>, String)>);
 
 fn stale_reads() -> Tamper {
     let mut asked: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

@@ -38,6 +38,7 @@
 mod ask;
 mod case;
 mod cases;
+mod expect;
 #[cfg(feature = "rumqttc")]
 pub mod over_rumqttc;
 mod report;

@@ -279,11 +279,39 @@ impl Broker {
         }
     }
 
+    /// Subscribes for a client that is connected, at once.
+    pub fn handle_subscribe(&mut self, client_id: &str, filter: &str) {
+        if let Some(connection) = self.connections.get_mut(client_id) {
+            connection.filters.insert(filter.into());
+        }
+    }
+
+    /// Accepts any message at all from the client that it says sent it, at once; what is on its way to others afterwards is
+    /// on its way as any other. Without a connection it is lost.
+    pub fn handle_message(&mut self, now: Instant, message: Message) {
+        self.now = self.now.max(now);
+        if self.connections.contains_key(&message.sender) {
+            self.forward(now, message, None);
+        }
+    }
+
     fn publish(&mut self, now: Instant, sender: &Arc<str>, publish: Publish) {
         let token = publish.token;
         let hosts = self.hosted.as_ref() == Some(sender);
         let recipient: Option<Arc<str>> = publish.recipient().filter(|_| hosts).cloned();
-        let mut message = Message::new(Arc::clone(sender), publish);
+        let reason = self.forward(now, Message::new(Arc::clone(sender), publish), recipient);
+        if let Some(token) = token {
+            self.reply(now, Output::Published { client_id: Arc::clone(sender), token, reason });
+        }
+    }
+
+    /// Passes a message on to those who subscribe to its topic, or to its recipient alone.
+    fn forward(
+        &mut self,
+        now: Instant,
+        mut message: Message,
+        recipient: Option<Arc<str>>,
+    ) -> ReasonCode {
         if let Some(tamper) = &mut self.tamper {
             tamper(&mut message);
         }
@@ -297,14 +325,10 @@ impl Broker {
             .filter(is_for)
             .map(|(client_id, _)| Arc::clone(client_id))
             .collect();
-        if let Some(token) = token {
-            let reason = if receivers.is_empty() {
-                ReasonCode::NO_MATCHING_SUBSCRIBERS
-            } else {
-                ReasonCode::SUCCESS
-            };
-            self.reply(now, Output::Published { client_id: Arc::clone(sender), token, reason });
-        }
+        let reason = match receivers.is_empty() {
+            true => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+            false => ReasonCode::SUCCESS,
+        };
         let may_be_lost = message.correlation_data.is_some();
         for client_id in receivers {
             if may_be_lost && self.happens(self.faults.loss) {
@@ -314,6 +338,7 @@ impl Broker {
                 self.deliver(now, &client_id, message.clone());
             }
         }
+        reason
     }
 
     fn deliver(&mut self, now: Instant, client_id: &Arc<str>, mut message: Message) {

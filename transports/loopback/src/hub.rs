@@ -47,7 +47,12 @@ impl Hub {
     /// A broker without clients.
     #[must_use]
     pub fn new() -> Self {
-        let broker = Broker::new(0, Faults::default());
+        Self::of(Broker::new(0, Faults::default()))
+    }
+
+    /// This broker, which may change or keep back messages. In it no time passes, so what it delays does not arrive.
+    #[must_use]
+    pub fn of(broker: Broker) -> Self {
         let state = State { broker, mailboxes: BTreeMap::new(), refusing: false };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -64,6 +69,34 @@ impl Hub {
         let mut link = self.link(client_id);
         link.is_store = true;
         link
+    }
+
+    /// Connects a client that sends whatever it likes, without a machine or a drive loop: for tests of what a store must
+    /// bear.
+    ///
+    /// # Errors
+    /// When the broker is [stopped](Self::stop).
+    pub fn client(&self, client_id: &str) -> Result<HubClient, LinkError> {
+        let client_id = client_id.into();
+        let mailbox = self.connect(&client_id, false)?;
+        Ok(HubClient { hub: self.clone(), client_id, mailbox })
+    }
+
+    fn connect(
+        &self,
+        client_id: &Arc<str>,
+        hears_of_others: bool,
+    ) -> Result<Arc<Mailbox>, LinkError> {
+        let mut state = self.state();
+        if state.refusing {
+            return Err(LinkError::transient("the broker is down"));
+        }
+        state.broker.handle_connect(client_id);
+        // Whoever had this client id before is told so.
+        state.settle();
+        let mailbox = Arc::new(Mailbox { hears_of_others, ..Mailbox::default() });
+        state.mailboxes.insert(Arc::clone(client_id), Arc::clone(&mailbox));
+        Ok(mailbox)
     }
 
     /// Ends the connection of a client.
@@ -137,6 +170,15 @@ impl Mailbox {
         queue.remove(at)
     }
 
+    async fn next(&self, messages: bool) -> Delivery {
+        loop {
+            if let Some(delivery) = self.pop(messages) {
+                return delivery;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,16 +206,7 @@ impl Link for HubLink {
     }
 
     async fn connect(&mut self) -> Result<Connected, LinkError> {
-        let mut state = self.hub.state();
-        if state.refusing {
-            return Err(LinkError::transient("the broker is down"));
-        }
-        state.broker.handle_connect(&self.client_id);
-        // Whoever had this client id before is told so.
-        state.settle();
-        let mailbox = Arc::new(Mailbox { hears_of_others: self.is_store, ..Mailbox::default() });
-        state.mailboxes.insert(Arc::clone(&self.client_id), Arc::clone(&mailbox));
-        self.mailbox = Some(mailbox);
+        self.mailbox = Some(self.hub.connect(&self.client_id, self.is_store)?);
         Ok(Connected { session_present: false })
     }
 
@@ -188,13 +221,7 @@ impl Link for HubLink {
         let Some(mailbox) = &self.mailbox else {
             return Err(LinkError::transient("not connected"));
         };
-        let delivery = loop {
-            if let Some(delivery) = mailbox.pop(messages) {
-                break delivery;
-            }
-            mailbox.arrived.notified().await;
-        };
-        match delivery {
+        match mailbox.next(messages).await {
             Delivery::ClientGone(gone) | Delivery::Output(Output::Gone { gone, .. }) => {
                 Ok(LinkEvent::ClientGone(gone))
             }
@@ -222,6 +249,62 @@ impl Drop for HubLink {
         if self.mailbox.is_some() {
             self.hub.disconnect(&self.client_id);
         }
+    }
+}
+
+/// A client of a [`Hub`] that is nothing but its connection.
+pub struct HubClient {
+    hub: Hub,
+    client_id: Arc<str>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl HubClient {
+    /// Subscribes at once.
+    pub fn subscribe(&self, filter: &str) {
+        self.hub.state().broker.handle_subscribe(&self.client_id, filter);
+    }
+
+    /// Publishes a message of its own, whatever that says of its sender.
+    pub fn publish(&self, mut message: Message) {
+        message.sender = Arc::clone(&self.client_id);
+        let mut state = self.hub.state();
+        state.broker.handle_message(Instant::default(), message);
+        state.settle();
+    }
+
+    /// The next message. Cancel safe.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub async fn next(&self) -> Result<Message, LinkError> {
+        loop {
+            match self.mailbox.next(true).await {
+                Delivery::Output(Output::Message { message, .. }) => return Ok(message),
+                Delivery::Output(Output::Disconnected { .. }) => {
+                    return Err(LinkError::transient("disconnected by the broker"));
+                }
+                Delivery::Output(_) | Delivery::ClientGone(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for HubClient {
+    fn drop(&mut self) {
+        let mut state = self.hub.state();
+        // Another may have this client id by now.
+        let own = state.mailboxes.get(&self.client_id);
+        if own.is_some_and(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)) {
+            state.broker.handle_disconnect(&self.client_id);
+            state.settle();
+        }
+    }
+}
+
+impl fmt::Debug for HubClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubClient").field("client_id", &self.client_id).finish_non_exhaustive()
     }
 }
 

@@ -34,7 +34,7 @@ mod world;
 pub use broker::{Broker, Detain, Faults, Output, Tamper};
 pub use error::Error;
 #[cfg(feature = "tokio")]
-pub use hub::{Hub, HubLink};
+pub use hub::{Hub, HubClient, HubLink};
 pub use message::Message;
 pub use session::Session;
 pub use world::{ClientIndex, Clock, Driver, Flaw, Traced, World};

@@ -1,10 +1,11 @@
 //! A PUBLISH at rest in the broker.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish};
+use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos};
 use statestore_proto::time::Instant;
 
 /// A PUBLISH as it travels: its properties are text by now.
@@ -16,14 +17,18 @@ pub struct Message {
     pub topic: Arc<str>,
     /// Payload.
     pub payload: Bytes,
+    /// Quality of service.
+    pub qos: Qos,
     /// Response topic.
     pub response_topic: Option<Arc<str>>,
     /// Correlation data.
     pub correlation_data: Option<Correlation>,
+    /// Content type.
+    pub content_type: Option<Cow<'static, str>>,
     /// Message expiry interval in seconds.
     pub message_expiry: Option<u32>,
     /// User properties in order.
-    pub user_properties: Vec<(&'static str, String)>,
+    pub user_properties: Vec<(Cow<'static, str>, String)>,
     /// To be acknowledged with, on a connection that acknowledges itself.
     pub delivery: Option<Delivery>,
     /// When it reached its receiver, which may be busy and take it later.
@@ -43,9 +48,12 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    pub(crate) fn new(sender: Arc<str>, publish: Publish) -> Self {
+    /// What a machine publishes, as its broker has it.
+    #[must_use]
+    pub fn new(sender: Arc<str>, publish: Publish) -> Self {
+        let properties = publish.user_properties();
         let user_properties =
-            publish.user_properties().map(|(name, value)| (name, value.to_string())).collect();
+            properties.map(|(name, value)| (name.into(), value.to_string())).collect();
         Self {
             sender,
             user_properties,
@@ -53,6 +61,8 @@ impl Message {
             payload: publish.payload,
             response_topic: publish.response_topic,
             correlation_data: publish.correlation_data,
+            qos: Qos::AtLeastOnce,
+            content_type: publish.content_type.map(Cow::Borrowed),
             message_expiry: publish.message_expiry,
             delivery: None,
             arrived: None,
@@ -63,6 +73,7 @@ impl Message {
     #[must_use]
     pub fn as_incoming(&self) -> Incoming<'_> {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
+        incoming.qos = self.qos;
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation_data.as_ref().map(Correlation::as_bytes);
         incoming.message_expiry = self.message_expiry;

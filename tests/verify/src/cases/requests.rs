@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::ask::Part;
-use crate::ask::{Ask, By, REQUEST, RESERVED, ask};
+use crate::ask::{REQUEST, RESERVED, ask};
 use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial};
 
 pub(super) async fn qos_0(trial: &mut Trial) -> Done {
@@ -75,9 +75,8 @@ const DISCONNECTED_MAX: Duration = Duration::from_millis(500);
 
 async fn forbidden(trial: &mut Trial, topic: &str, name: &str) -> Done {
     let key = trial.key("k");
-    let ask: Ask = ask!["SET", key, "v"].by(By::B).answered_on(topic);
-    let message = trial.message(&ask);
     let (place, id) = trial.stranger(name);
+    let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
     let mut offender = place.connect(&id).await?;
     // The broker may be quicker to disconnect than to acknowledge.
     let acknowledged = tokio::time::timeout(DISCONNECTED_MAX, offender.publish(&message)).await;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::ask::By::{self, A, B};
-use crate::ask::{Ask, Dialect, ask, notification_topic, notify_set, response_topic};
+use crate::ask::{Dialect, ask, notification_topic, notify_set, response_topic};
 use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO};
 
 /// Registers.
@@ -227,17 +227,8 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let (place, id) = trial.stranger("direct");
     let mut connection = place.connect(&id).await?;
-    let topic = response_topic(&id);
-    connection.subscribe(&topic).await?;
-    let register = |trial: &mut Trial, ask: Ask| {
-        let mut message = trial.message(&ask.answered_on(&topic));
-        let source = message.user_properties.iter_mut().find(|(name, _)| name == "__srcId");
-        if let Some((_, value)) = source {
-            value.clone_from(&id);
-        }
-        message
-    };
-    let message = register(trial, ask!["KEYNOTIFY", key]);
+    connection.subscribe(&response_topic(&id)).await?;
+    let message = trial.message_of(&ask!["KEYNOTIFY", key], &id);
     connection.publish(&message).await?;
     let reply = tokio::time::timeout(DIRECT_MAX * 4, connection.next()).await;
     let registered = matches!(&reply, Ok(Ok(reply)) if reply.payload == OK);
@@ -251,7 +242,7 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
     let expected = notification_topic(&id, Some(&key));
     let told = matches!(&told, Ok(Ok(message)) if message.topic == expected);
     trial.may(told, "expected the notification without a subscription, which only a store that is part of its broker can do");
-    let end = register(trial, ask!["KEYNOTIFY", key, "STOP"]);
+    let end = trial.message_of(&ask!["KEYNOTIFY", key, "STOP"], &id);
     connection.publish(&end).await?;
     connection.disconnect().await?;
     Ok(())

@@ -1,0 +1,108 @@
+//! The conformance kit: our store passes it, and a store that is broken fails the case that is meant for it.
+
+mod broken;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use statestore_loopback::{Broker, Faults, Hub, Tamper};
+use statestore_tests::verify::{Loopback, assert_ours, every_case, some_cases};
+use statestore_tokio::StoreService;
+use statestore_verify::{CASES, Source, Verdict};
+
+/// What a store on a broker that does not host it cannot do: deliver without a subscription.
+const BESIDE: [&str; 1] = ["watch/direct"];
+
+/// A store on a broker that changes messages on their way to it and from it.
+async fn served(tamper: Option<Tamper>) -> (Arc<Loopback>, StoreService) {
+    let mut broker = Broker::new(0, Faults::default());
+    if let Some(tamper) = tamper {
+        broker.set_tamper(tamper);
+    }
+    let hub = Hub::of(broker);
+    let service = StoreService::builder().spawn(hub.store_link("statestore"));
+    service.connected().await.expect("the store connects");
+    (Arc::new(Loopback(hub)), service)
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_store_passes_every_case() {
+    let (place, service) = served(None).await;
+    let report = every_case(place).await;
+    assert_ours(&report, &BESIDE);
+    assert_eq!(service.stats().keys, 0, "everything was removed");
+    assert!(report.requests > 500, "{} requests", report.requests);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_store_fails_the_case_that_is_meant_for_it() {
+    let all = broken::all();
+    // The one that is missing is not kept by ours either, on this broker.
+    let meant: BTreeSet<_> = all.iter().map(|broken| broken.case).chain(BESIDE).collect();
+    assert_eq!(
+        meant,
+        CASES.iter().map(|case| case.name).collect(),
+        "each case has a store that fails it"
+    );
+    let mut unnoticed = String::new();
+    for broken::Broken { name, case: meant, verdict, tamper } in all {
+        let case = CASES.iter().find(|case| case.name == meant).expect("a case");
+        let (place, _service) = served(Some(tamper)).await;
+        let report = some_cases(place, &[case]).await;
+        let found = &report.cases[0];
+        if found.verdict != verdict {
+            let (verdict, findings) = (found.verdict.name(), &found.findings);
+            let _ = writeln!(unnoticed, "{name}: {meant} is {verdict}: {findings:#?}");
+        }
+    }
+    assert!(unnoticed.is_empty(), "{unnoticed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_case_has_a_name_a_section_and_a_rule_of_its_own() {
+    let mut names: Vec<_> = CASES.iter().map(|case| case.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CASES.len());
+    let mut rules: Vec<_> = CASES.iter().map(|case| case.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    assert_eq!(rules.len(), CASES.len());
+    for case in CASES {
+        let (section, _) = case.name.split_once('/').expect("a section");
+        assert!(case.is_named(section) && case.is_named(case.name) && !case.is_named("sect"));
+        assert!(!case.rule.ends_with('.'), "{}", case.rule);
+    }
+    assert!(CASES.iter().any(|case| case.source == Source::Choice));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_answers_there_is_nothing_to_try() {
+    use statestore_verify::{Run, Settings, Unreachable};
+
+    let hub = Hub::new();
+    let settings = || Settings { timeout: Duration::from_secs(1), ..Settings::new("verify") };
+    let place = Arc::new(Loopback(hub.clone()));
+    assert_eq!(Run::start(place.clone(), settings()).await.err(), Some(Unreachable::Store));
+    hub.stop();
+    let down = Run::start(place, settings()).await.err();
+    assert_eq!(down, Some(Unreachable::Broker("the broker is down".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_ends_halfway_fails_and_is_not_waited_for_for_ever() {
+    use statestore_verify::{Run, Settings};
+
+    let (place, service) = served(None).await;
+    let mut run = Run::start(place, Settings::new("verify")).await.expect("a store");
+    let case = |name| CASES.iter().find(|case| case.name == name).expect("a case");
+    run.case(case("value/set-get")).await;
+    service.shutdown().await;
+    for name in ["value/set-get", "watch/set", "scan/keys"] {
+        assert_eq!(run.case(case(name)).await.verdict, Verdict::Fail, "{name}");
+    }
+    let report = run.finish().await;
+    assert!(!report.left.is_empty(), "what was written could not be removed");
+}
