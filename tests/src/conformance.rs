@@ -1,4 +1,5 @@
-//! What every transport must do, as one list of cases: each takes a broker of its own and links to it.
+//! What handles promise over every transport, as one list of cases: each takes a broker of its own and links to it. What a
+//! store owes the protocol, the conformance kit tries over the same transports.
 //!
 //! A case asserts what the handles promise and nothing that depends on the transport, so that an application can change
 //! its MQTT library by changing one constructor.
@@ -9,11 +10,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
-use statestore_proto::hlc::Version;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Dialect, Refusal, ServiceError};
+use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
-use statestore_proto::store::{DialectPolicy, StoreConfig};
+use statestore_proto::store::StoreConfig;
 use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
 
 /// Longer than anything takes that is not stuck.
@@ -53,9 +53,7 @@ type Case<S> = for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
     vec![
         ("every_command", |stage| Box::pin(every_command(stage))),
-        ("fencing", |stage| Box::pin(fencing(stage))),
         ("large_values_and_binary_keys", |stage| Box::pin(large_values_and_binary_keys(stage))),
-        ("both_dialects", |stage| Box::pin(both_dialects(stage))),
         ("keys_are_listed", |stage| Box::pin(keys_are_listed(stage))),
         ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
         ("narrow_links", |stage| Box::pin(narrow_links(stage))),
@@ -118,21 +116,6 @@ async fn every_command<S: Stage>(stage: &S) {
     assert_eq!(service.stats().keys, 0);
 }
 
-async fn fencing<S: Stage>(stage: &S) {
-    let (_service, store) = (service(stage).await, client(stage, "a").await);
-    let lock = |lease| store.set("lock", "a").if_absent_or_equal().expires_after(lease);
-    let old = lock(PATIENCE).await.expect("set").expect("free").to_fencing_token();
-    let new = lock(PATIENCE).await.expect("set").expect("renewed").to_fencing_token();
-    store.set("valve", "open").fencing_token(new.clone()).await.expect("the newer token");
-    let stale: Result<Version, Error> = store.set("valve", "shut").fencing_token(old).await;
-    assert_eq!(stale, Err(Error::Refused(ServiceError::Known(Refusal::FencingTokenLower))));
-    assert_eq!(
-        store.del("valve").await,
-        Err(Error::Refused(ServiceError::Known(Refusal::FencingTokenRequired)))
-    );
-    assert_eq!(store.del("valve").fencing_token(new).await, Ok(true));
-}
-
 async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
     let (_service, store) = (service(stage).await, client(stage, "a").await);
     let value: Vec<u8> = (0..=255).cycle().take(65_000).collect();
@@ -153,28 +136,6 @@ async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
             WatchEvent::Live | WatchEvent::Gap => {}
             WatchEvent::Ended(end) => panic!("ended: {end:?}"),
         }
-    }
-}
-
-async fn both_dialects<S: Stage>(stage: &S) {
-    for dialect in [Dialect::Page, Dialect::Deployed] {
-        let config = StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect));
-        let link = stage.store_link("statestore");
-        let service = StoreService::builder().config(config).expect("nothing durable").spawn(link);
-        service.connected().await.expect("the store connects");
-        let store = client(stage, "a").await;
-        let mut changes = store.watch("k").await.expect("watch");
-        let version = store.set("k", "1").await.expect("set");
-        assert_eq!(change(&mut changes).await.as_deref(), Some(&b"1"[..]), "{dialect:?}");
-        let found = store.get("k").await.expect("get").expect("it was set");
-        assert_eq!((&found.value[..], found.version), (&b"1"[..], Some(version)), "{dialect:?}");
-        assert_eq!(store.set("k", "2").if_absent().await, Ok(None), "{dialect:?}");
-        assert_eq!(store.vdel("k", "2").await, Ok(Removal::Different), "{dialect:?}");
-        assert_eq!(store.del("k").await, Ok(true), "{dialect:?}");
-        assert_eq!(change(&mut changes).await, None, "{dialect:?}");
-        assert_eq!(store.get("k").await, Ok(None), "{dialect:?}");
-        store.shutdown().await;
-        service.shutdown().await;
     }
 }
 

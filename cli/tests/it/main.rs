@@ -26,4 +26,5 @@ mod slow;
 mod standby;
 mod stray;
 mod vectors;
+mod verifying;
 mod watching;

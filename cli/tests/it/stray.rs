@@ -1,8 +1,7 @@
 //! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
 
 use statestore_tests::mqttbytes::QoS;
-use statestore_tests::mqttbytes::v5::Publish;
-use statestore_tests::raw::{Ask, Hello, Raw, array, property, unix_ms};
+use statestore_tests::raw::{Ask, Hello, Raw, array, property};
 use statestore_tests::vectors::Vectors;
 
 use crate::place::{Form, everywhere};
@@ -10,7 +9,6 @@ use crate::place::{Form, everywhere};
 everywhere!(
     what_cannot_be_answered_is_dropped,
     what_lacks_something_is_refused,
-    a_clock_too_far_ahead_is_refused,
     forbidden_response_topics_are_dropped,
     an_answer_that_the_broker_refuses_ends_nothing,
 );
@@ -77,30 +75,6 @@ fn what_lacks_something_is_refused(form: Form) {
     assert_eq!(raw.answer(&read.replacing("__ts", "y")), b"$-1\r\n");
     assert_eq!(raw.answer(&set("raw", "k")), b"+OK\r\n");
     assert!(exists(&mut witness, "k"));
-}
-
-fn a_clock_too_far_ahead_is_refused(form: Form) {
-    let Some(here) = form.start(&[]) else { return };
-    let mut raw = here.raw("raw");
-    let mut ahead = |ms: u64| {
-        raw.ask(&set("raw", "k").replacing("__ts", format!("{}:0:CLIENT", unix_ms() + ms)))
-    };
-    let too_far = b"-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks \
-                    are synchronized\r\n";
-    for ms in [70_000, 3_600_000, 10_000_000_000_000] {
-        assert_eq!(ahead(ms).payload, &too_far[..], "{ms}");
-    }
-    // What is refused moves no clock.
-    let version =
-        |told: &Publish| crate::dialects::order(property(told, "__ts").expect("a version"));
-    let (before, first) = (unix_ms(), ahead(0));
-    assert!((before..=unix_ms()).contains(&version(&first).0), "{first:?}");
-    // A minute less some seconds is accepted, and the version is past it.
-    let (least, second) = (unix_ms() + 50_000, ahead(50_000));
-    assert!(version(&second) > (least, 0) && second.payload == b"+OK\r\n"[..], "{second:?}");
-    // Those whose clocks are right can still write.
-    assert_eq!(ahead(0).payload, &b"+OK\r\n"[..]);
-    here.run(&["set", "k", "v"]).version();
 }
 
 fn forbidden_response_topics_are_dropped(form: Form) {

@@ -134,7 +134,7 @@ pub(super) async fn patterns(trial: &mut Trial) -> Done {
     }
     let wanted = trial.sample(wanted.into_iter().collect());
     let mut names: Vec<&Vec<u8>> =
-        wanted.iter().map(|(_, keys)| keys).flatten().map(|(key, _)| key).collect();
+        wanted.iter().flat_map(|(_, keys)| keys).map(|(key, _)| key).collect();
     names.sort();
     names.dedup();
     for name in names {

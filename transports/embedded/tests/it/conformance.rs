@@ -1,10 +1,14 @@
 //! The store in the broker, and clients over the network and in the process, as transports.
 
+use std::sync::Arc;
+
 use statestore_embedded::{Broker, EmbeddedLink};
 use statestore_proto::mqtt::{Incoming, Transmit};
 use statestore_rumqttc::RumqttcLink;
 use statestore_tests::conformance::{Stage, cases, run};
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
+use statestore_tests::verify::{assert_ours, every_case};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
+use statestore_verify::over_rumqttc;
 
 use crate::{at, options};
 
@@ -67,6 +71,17 @@ async fn clients_in_the_process_conform() {
         let broker = Broker::bind(options()).await.expect("it listens");
         run(name, case, &mut Process(broker)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_in_the_broker_passes_every_case_of_the_kit() {
+    let broker = Broker::bind(options()).await.expect("it listens");
+    let service = StoreService::builder().spawn(broker.store_link());
+    service.connected().await.expect("the store connects");
+    let place = over_rumqttc::Rumqttc(at(&broker, ""));
+    // The broker has made QoS 1 of it before the store sees it.
+    assert_ours(&every_case(Arc::new(place)).await, &["request/qos-2"]);
+    assert_eq!(service.stats().keys, 0);
 }
 
 /// A stage has one type of link.

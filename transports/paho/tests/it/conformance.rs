@@ -1,8 +1,13 @@
 //! Paho over a real broker as a transport.
 
+use std::sync::Arc;
+
 use statestore_paho::PahoLink;
 use statestore_tests::conformance::{Stage, cases, run};
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::verify::{BESIDE, assert_ours, every_case};
+use statestore_tokio::StoreService;
+use statestore_verify::over_rumqttc;
 
 /// Enough for every other case.
 const PACKET_BYTES_MAX: usize = 100_000;
@@ -42,4 +47,14 @@ async fn paho_conforms() {
         let Some(broker) = Mosquitto::start_with(name, &lines) else { return };
         run(name, case, &mut Paho(broker)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_over_paho_passes_every_case_of_the_kit() {
+    let Some(broker) = Mosquitto::start("kit") else { return };
+    let service = StoreService::builder().spawn(PahoLink::for_store(broker.options("statestore")));
+    service.connected().await.expect("the store connects");
+    let place = over_rumqttc::Rumqttc(broker.options(""));
+    assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
+    assert_eq!(service.stats().keys, 0);
 }

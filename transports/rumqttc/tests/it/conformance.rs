@@ -1,8 +1,13 @@
 //! rumqttc over a real broker as a transport.
 
+use std::sync::Arc;
+
 use statestore_rumqttc::RumqttcLink;
 use statestore_tests::conformance::{Stage, cases, run};
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::verify::{BESIDE, assert_ours, every_case};
+use statestore_tokio::StoreService;
+use statestore_verify::over_rumqttc;
 
 /// Enough for every other case.
 const PACKET_BYTES_MAX: usize = 100_000;
@@ -42,4 +47,15 @@ async fn rumqttc_conforms() {
         let Some(broker) = Mosquitto::start_with(name, &lines) else { return };
         run(name, case, &mut Rumqttc(broker)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_over_rumqttc_passes_every_case_of_the_kit() {
+    let Some(broker) = Mosquitto::start("kit") else { return };
+    let link = RumqttcLink::for_store(broker.options("statestore"));
+    let service = StoreService::builder().spawn(link);
+    service.connected().await.expect("the store connects");
+    let place = over_rumqttc::Rumqttc(broker.options(""));
+    assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
+    assert_eq!(service.stats().keys, 0);
 }

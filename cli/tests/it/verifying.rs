@@ -1,0 +1,125 @@
+//! `statestore verify`: the conformance kit as a command.
+
+use serde_json::Value;
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::verify::BESIDE;
+
+use crate::place::{Form, everywhere};
+use crate::process::{run, statestore};
+
+everywhere!(
+    our_store_passes,
+    a_section_and_a_case_can_be_chosen,
+    a_store_that_breaks_rules_fails_and_keeps_no_keys,
+    who_stops_it_finds_no_keys,
+);
+
+/// The cases in which the store differs: see the kit's tests of the transports.
+fn differing(form: Form) -> &'static [&'static str] {
+    match form {
+        Form::Embedded => &["request/qos-2"],
+        Form::Beside => &BESIDE,
+    }
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
+}
+
+fn our_store_passes(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "another", "v"]).version();
+    let ended = here.run(&["verify", "--thorough", "--output", "json"]);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let mut lines = objects(ended.text());
+    let last = lines.pop().expect("a summary");
+    for line in &lines {
+        let name = line["case"].as_str().expect("a name");
+        let expected = if differing(form).contains(&name) { "differs" } else { "pass" };
+        assert_eq!(line["verdict"], expected, "{line:#}");
+        assert_eq!(line["findings"].as_array().is_none_or(Vec::is_empty), expected == "pass");
+    }
+    let summary = &last["summary"];
+    assert_eq!(summary["rules"], lines.len());
+    assert_eq!(summary["fail"], 0);
+    assert_eq!(summary["dialect"], "each client in its own");
+    assert_eq!(summary["keys"]["left"], 0);
+    assert!(lines.len() > 100 && summary["requests"].as_u64().is_some_and(|count| count < 1_200));
+    // Nothing of it is left, and nothing else is gone.
+    here.run(&["keys", "*"]).is(0, "another\n");
+}
+
+fn a_section_and_a_case_can_be_chosen(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let ended = here.run(&["verify", "--case", "order", "--case", "value/vdel"]);
+    let lines: Vec<&str> = ended.text().lines().collect();
+    assert_eq!(ended.code, Some(0));
+    assert!(lines[0].starts_with("pass     value/vdel"), "{lines:?}");
+    assert!(lines.iter().filter(|line| line.contains("order/")).count() == 4, "{lines:?}");
+    assert!(ended.text().contains("5 rules: 5 pass, 0 fail, 0 differ, 0 skipped"), "{lines:?}");
+    let junit =
+        here.run(&["verify", "--case", "order", "--case", "request/qos-2", "--output", "junit"]);
+    assert_eq!(junit.code, Some(0));
+    let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" errors=\"0\"";
+    assert!(junit.text().contains(head), "{}", junit.text());
+    assert!(junit.text().contains("<testcase name=\"fence-condition\" classname=\"order\""));
+    assert!(junit.err.contains("order/fence-condition"), "{}", junit.err);
+}
+
+fn a_store_that_breaks_rules_fails_and_keeps_no_keys(form: Form) {
+    let Some(here) = form.start(&["--max-keys", "1"]) else { return };
+    let ended = here.run(&["verify", "--case", "value", "--case", "order"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.text());
+    let lines: Vec<&str> = ended.text().lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("fail     value/keys-differ"));
+    let about = &lines[at.expect("a failure")..][1..5];
+    assert!(about[0].ends_with("Keys differ by every byte, also by case (the protocol page)"));
+    assert_eq!(about[1].trim(), r"fail: expected +OK\r\n");
+    assert!(about[2].trim().starts_with(r"asked    *3\r\n$3\r\nSET\r\n$"), "{about:?}");
+    assert_eq!(about[3].trim(), r"answered -ERR the quota has been exceeded\r\n");
+    here.run(&["keys", "*"]).is(1, "");
+    let junit = here.run(&["verify", "--case", "value/keys-differ", "--output", "junit"]);
+    assert_eq!(junit.code, Some(1));
+    assert!(
+        junit.text().contains("<failure message=\"Keys differ by every byte"),
+        "{}",
+        junit.text()
+    );
+}
+
+fn who_stops_it_finds_no_keys(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let running = here.spawn(&["verify", "--output", "json"]);
+    // By then keys were set.
+    while running.json()["case"] != "value/large" {}
+    running.signal("-TERM");
+    let ended = running.end();
+    assert_eq!(ended.code, Some(143));
+    let summary = objects(ended.text()).pop().expect("a summary");
+    assert_eq!(summary["summary"]["keys"]["left"], 0);
+    here.run(&["keys", "*"]).is(1, "");
+}
+
+#[test]
+fn the_rules_are_listed_without_a_store() {
+    let list = |more: &[&str]| run(statestore().args(["verify", "--list"]).args(more));
+    let (text, json) = (list(&[]), list(&["--output", "json"]));
+    assert_eq!((text.code, json.code), (Some(0), Some(0)));
+    assert_eq!(text.text().lines().count(), objects(json.text()).len());
+    assert!(text.text().contains("fence/lower                page    A token that is lower"));
+    assert_eq!(list(&["--case", "order"]).text().lines().count(), 4);
+    list(&["--case", "orders"]).fails(2, &["orders", "--list"]);
+}
+
+#[test]
+fn where_nothing_is_there_is_nothing_to_try() {
+    let verify =
+        |more: &[&str]| run(statestore().args(["verify", "--timeout", "300ms"]).args(more));
+    verify(&["--broker", "mqtt://127.0.0.1:1"]).fails(3, &["mqtt://127.0.0.1:1", "--broker"]);
+    verify(&["--broker", "127.0.0.1"]).fails(2, &["mqtt://HOST:PORT"]);
+    verify(&["--client-id", "a/b"]).fails(2, &["--client-id"]);
+    if let Some(broker) = Mosquitto::start("verify-alone") {
+        let url = format!("mqtt://127.0.0.1:{}", broker.port());
+        verify(&["--broker", &url]).fails(3, &["statestore serve"]);
+    }
+}
