@@ -83,6 +83,7 @@ fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
         Unreachable::Store => Failure::unreachable(
             "no store answers on this broker; start one with `statestore serve`, or give it more time with --timeout",
         ),
+        other => Failure::unreachable(other),
     }
 }
 
@@ -147,7 +148,7 @@ fn lines(report: &CaseReport) -> String {
 }
 
 fn object(report: &CaseReport) -> serde_json::Value {
-    let CaseReport { case, verdict, findings, requests, elapsed } = report;
+    let CaseReport { case, verdict, findings, requests, elapsed, .. } = report;
     let findings: Vec<_> = findings
         .iter()
         .map(|finding| {

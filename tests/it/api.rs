@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Package and folder.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("statestore-proto", "core"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),
     ("statestore-embedded", "transports/embedded"),
     ("statestore-loopback", "transports/loopback"),
+    ("statestore-verify", "tests/verify"),
 ];
 
 /// What is left of the attributes: what callers depend on.
@@ -152,7 +153,14 @@ fn reduce(mut item: Item, public: &BTreeSet<String>) -> Option<Item> {
             }
             (None, &mut item.attrs)
         }
-        Item::Macro(item) => (None, &mut item.attrs),
+        // A definition that is not exported is nobody else's; a call may make anything.
+        Item::Macro(item) => {
+            let is_exported = |attr: &Attribute| attr.path().is_ident("macro_export");
+            if item.ident.is_some() && !item.attrs.iter().any(is_exported) {
+                return None;
+            }
+            (None, &mut item.attrs)
+        }
         Item::Mod(item) => (Some(&item.vis), &mut item.attrs),
         Item::Struct(item) => {
             match &mut item.fields {

@@ -33,6 +33,7 @@ impl Verdict {
 
 /// Something that was not as expected, or why a case was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// How bad it is.
     pub verdict: Verdict,
@@ -46,6 +47,7 @@ pub struct Finding {
 
 /// What came of one case.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CaseReport {
     /// Which.
     pub case: &'static Case,
@@ -61,6 +63,7 @@ pub struct CaseReport {
 
 /// What came of a run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// In the order in which they were run.
     pub cases: Vec<CaseReport>,

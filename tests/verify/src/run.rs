@@ -33,6 +33,7 @@ impl Settings {
 
 /// Why there is nothing to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unreachable {
     /// No connection to the broker, or none that may subscribe.
     Broker(String),
