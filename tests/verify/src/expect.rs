@@ -1,10 +1,15 @@
 //! What is expected of answers and notifications.
 
+use std::time::Duration;
+
 use crate::ask::{Ask, By, Dialect, ask, blob, notification_topic, notify_set, show};
 use crate::report::Verdict;
 use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial, is_notification};
 use crate::version::Stamp;
 use crate::wire::Message;
+
+/// How much later than an answer a notification may come from a store that keeps no order.
+const QUIET: Duration = Duration::from_millis(25);
 
 impl Trial {
     /// The answer is this.
@@ -152,10 +157,12 @@ impl Trial {
         );
     }
 
-    /// No notification has come that was not taken. The answer to another request comes after all before it.
+    /// No notification has come that was not taken. The answer to another request comes after all before it; where it does
+    /// not, a moment more shows it.
     pub(crate) async fn quiet(&mut self, by: By) -> Done {
         let nothing = self.key("nothing is here");
         self.expect(&ask!["GET", nothing].by(by), ABSENT).await?;
+        self.listen(by, QUIET).await?;
         while let Some(message) = self.heard(by) {
             let (topic, payload) = (show(message.topic.as_bytes()), show(&message.payload));
             self.must(false, format_args!("a notification too many: {payload} on {topic}"));

@@ -16,7 +16,10 @@ use tokio::task::JoinHandle;
 use crate::wire::{Connection, Lost, Message, Pending, Place};
 
 /// Events that wait to be read; beyond that nothing is read from the network.
-const EVENTS_MAX: usize = 1_024;
+const EVENTS_MAX: usize = 16;
+
+/// Bytes of messages that arrive while something else is waited for, at most.
+const ARRIVED_BYTES_MAX: usize = 8 << 20;
 
 /// How long the broker may take to close the connection after a goodbye.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
@@ -47,7 +50,7 @@ impl Place for Rumqttc {
             }
             let (told, events) = mpsc::channel(EVENTS_MAX);
             let pump = tokio::spawn(pump(event_loop, told));
-            let open = Open { client, pump, events, arrived: VecDeque::new() };
+            let open = Open { client, pump, events, arrived: VecDeque::new(), arrived_bytes: 0 };
             Ok(Box::new(open) as Box<dyn Connection>)
         })
     }
@@ -95,6 +98,7 @@ struct Open {
     events: mpsc::Receiver<Told>,
     /// What was received while something else was waited for.
     arrived: VecDeque<Message>,
+    arrived_bytes: usize,
 }
 
 impl Open {
@@ -102,7 +106,13 @@ impl Open {
     async fn step(&mut self) -> Result<Told, Lost> {
         loop {
             match self.event().await? {
-                Told::Message(message) => self.arrived.push_back(message),
+                Told::Message(message) => {
+                    self.arrived_bytes += message.size();
+                    self.arrived.push_back(message);
+                    if self.arrived_bytes > ARRIVED_BYTES_MAX {
+                        return Err(Lost::because("it sends megabytes that nobody has asked for"));
+                    }
+                }
                 other => return Ok(other),
             }
         }
@@ -174,6 +184,7 @@ impl Connection for Open {
     fn next(&mut self) -> Pending<'_, Message> {
         Box::pin(async move {
             if let Some(message) = self.arrived.pop_front() {
+                self.arrived_bytes -= message.size();
                 return Ok(message);
             }
             loop {

@@ -92,11 +92,14 @@ impl Run {
         }
     }
 
-    /// Runs one case. When its future is dropped, [`finish`](Self::finish) still removes what it wrote.
+    /// Runs one case; skips it when the last requests had no answer. When its future is dropped, [`finish`](Self::finish) still removes what it wrote.
     pub async fn case(&mut self, case: &'static Case) -> &CaseReport {
         let (since, before) = (Instant::now(), self.trial.requests);
         self.trial.begin(case.name);
-        let done = (case.run)(&mut self.trial).await;
+        let done = match self.trial.is_given_up() {
+            true => Err(Stop::Skipped("nobody answers any more")),
+            false => (case.run)(&mut self.trial).await,
+        };
         let findings = self.trial.end(done);
         let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Pass);
         let requests = self.trial.requests - before;

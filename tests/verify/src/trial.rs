@@ -20,6 +20,15 @@ pub(crate) const ABSENT: &[u8] = b"$-1\r\n";
 pub(crate) const ZERO: &[u8] = b":0\r\n";
 pub(crate) const ONE: &[u8] = b":1\r\n";
 
+/// Bytes of messages that wait to be looked at, at most: a page or a value takes a megabyte.
+const INBOX_BYTES_MAX: usize = 8 << 20;
+
+/// After so many requests in a row without an answer there is no store any more.
+const UNANSWERED_MAX: u32 = 3;
+
+/// The shortest time for which a value is set that is to expire.
+const SOON_MIN: Duration = Duration::from_millis(250);
+
 /// Round trips that are remembered for the median.
 const TIMES_MAX: usize = 10_000;
 
@@ -54,6 +63,30 @@ struct Client {
     id: String,
     connection: Box<dyn Connection>,
     inbox: VecDeque<Message>,
+    inbox_bytes: usize,
+}
+
+impl Client {
+    fn keep(&mut self, message: Message) -> Result<(), Lost> {
+        self.inbox_bytes += message.size();
+        self.inbox.push_back(message);
+        match self.inbox_bytes > INBOX_BYTES_MAX {
+            true => Err(Lost::because("it sends megabytes that nobody has asked for")),
+            false => Ok(()),
+        }
+    }
+
+    fn take(&mut self, is_wanted: impl Fn(&Message) -> bool) -> Option<Message> {
+        let at = self.inbox.iter().position(is_wanted)?;
+        let message = self.inbox.remove(at)?;
+        self.inbox_bytes -= message.size();
+        Some(message)
+    }
+
+    fn forget(&mut self) {
+        self.inbox.clear();
+        self.inbox_bytes = 0;
+    }
 }
 
 /// An answer.
@@ -99,6 +132,8 @@ pub(crate) struct Trial {
     pub(crate) requests: u64,
     pub(crate) times: Vec<Duration>,
     pub(crate) dialects: [Option<Dialect>; 2],
+    /// Requests in a row that had no answer.
+    unanswered: u32,
     findings: Vec<Finding>,
     exchange: (Option<String>, Option<String>),
 }
@@ -117,16 +152,22 @@ impl Trial {
             requests: 0,
             times: Vec::new(),
             dialects: [None; 2],
+            unanswered: 0,
             findings: Vec::new(),
             exchange: (None, None),
         }
+    }
+
+    /// Whether there is no store any more, as far as can be told.
+    pub(crate) const fn is_given_up(&self) -> bool {
+        self.unanswered >= UNANSWERED_MAX
     }
 
     /// Begins a case.
     pub(crate) fn begin(&mut self, name: &'static str) {
         self.section = name;
         self.exchange = (None, None);
-        self.clients.iter_mut().flatten().for_each(|client| client.inbox.clear());
+        self.clients.iter_mut().flatten().for_each(Client::forget);
     }
 
     /// Ends a case: what was found.
@@ -223,7 +264,7 @@ impl Trial {
                 Ok(connected) => connected?,
                 Err(_) => return Err(Lost::because("no connection in time").into()),
             };
-            *slot = Some(Client { id, connection, inbox: VecDeque::new() });
+            *slot = Some(Client { id, connection, inbox: VecDeque::new(), inbox_bytes: 0 });
         }
         match slot {
             Some(client) => Ok(client),
@@ -246,6 +287,12 @@ impl Trial {
     /// For a connection beside those of the two clients: where to, and with which id.
     pub(crate) fn stranger(&self, name: &str) -> (Arc<dyn Place>, String) {
         (Arc::clone(&self.place), format!("{}-{name}", self.run))
+    }
+
+    /// How long a value is set that is to expire: some round trips, so that it can be read before.
+    pub(crate) fn soon(&self) -> Duration {
+        let recent = self.times.iter().rev().take(20).max().copied().unwrap_or_default();
+        SOON_MIN.max(recent * 4)
     }
 
     pub(crate) async fn disconnect(&mut self, by: By) -> Done {
@@ -347,8 +394,10 @@ impl Trial {
         message: &Message,
     ) -> Result<Reply, Stop> {
         let since = Instant::now();
+        self.unanswered += 1;
         self.send_message(ask, message).await?;
         let reply = self.reply_to(ask.by, message).await?;
+        self.unanswered = 0;
         self.note(ask, &reply);
         if self.times.len() < TIMES_MAX {
             self.times.push(since.elapsed());
@@ -396,14 +445,29 @@ impl Trial {
         by: By,
         is_wanted: impl Fn(&Message) -> bool,
     ) -> Result<Option<Message>, Stop> {
-        let deadline = Instant::now() + self.timeout;
+        self.receive_within(self.timeout, by, is_wanted).await
+    }
+
+    /// Takes in what comes within this time.
+    pub(crate) async fn listen(&mut self, by: By, time: Duration) -> Done {
+        self.receive_within(time, by, |_| false).await.map(drop)
+    }
+
+    async fn receive_within(
+        &mut self,
+        time: Duration,
+        by: By,
+        is_wanted: impl Fn(&Message) -> bool,
+    ) -> Result<Option<Message>, Stop> {
+        let deadline = Instant::now() + time;
         let client = self.client(by).await?;
+        if let Some(message) = client.take(&is_wanted) {
+            return Ok(Some(message));
+        }
         loop {
-            if let Some(at) = client.inbox.iter().position(&is_wanted) {
-                return Ok(client.inbox.remove(at));
-            }
             match tokio::time::timeout_at(deadline, client.connection.next()).await {
-                Ok(message) => client.inbox.push_back(message?),
+                Ok(Ok(message)) if is_wanted(&message) => return Ok(Some(message)),
+                Ok(message) => client.keep(message?)?,
                 Err(_) => return Ok(None),
             }
         }
@@ -411,9 +475,7 @@ impl Trial {
 
     /// A notification that has come already.
     pub(crate) fn heard(&mut self, by: By) -> Option<Message> {
-        let client = self.clients[by as usize].as_mut()?;
-        let at = client.inbox.iter().position(is_notification)?;
-        client.inbox.remove(at)
+        self.clients[by as usize].as_mut()?.take(is_notification)
     }
 
     // The end.
@@ -421,13 +483,23 @@ impl Trial {
     /// Removes what was written; how many keys were, and those that could not be.
     pub(crate) async fn clean_up(&mut self) -> (usize, Vec<Vec<u8>>) {
         let (mut removed, mut left) = (0, Vec::new());
+        // A connection that was lost is made anew, and a store that has come back is asked.
+        self.unanswered = 0;
         for key in mem::take(&mut self.written).into_keys() {
+            if self.is_given_up() {
+                left.push(key);
+                continue;
+            }
             // Not lower than any token of the run.
             let token = self.stamp(55_000);
             match self.ask(&ask!["DEL", key].token(token)).await {
                 Ok(reply) if reply.0.payload == ONE => removed += 1,
                 Ok(reply) if reply.0.payload == ZERO => {}
-                _ => left.push(key),
+                Ok(_) => left.push(key),
+                Err(_) => {
+                    left.push(key);
+                    self.clients = [None, None];
+                }
             }
         }
         for by in [By::A, By::B] {

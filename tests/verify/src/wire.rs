@@ -76,6 +76,16 @@ pub struct Message {
 }
 
 impl Message {
+    /// About as many bytes as it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let properties = self.user_properties.iter();
+        let properties: usize = properties.map(|(name, value)| name.len() + value.len() + 48).sum();
+        let topics = self.topic.len() + self.response_topic.as_ref().map_or(0, String::len);
+        let data = self.correlation_data.as_ref().map_or(0, Bytes::len);
+        size_of::<Self>() + topics + data + self.payload.len() + properties
+    }
+
     /// The value of the first user property of that name.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {

@@ -1,59 +1,93 @@
 use std::time::Duration;
 
-use crate::ask::ask;
-use crate::trial::{Done, OK, Trial, ZERO};
+use tokio::time::{Instant, sleep};
 
-/// How long values live here, and how long to wait until they are surely gone.
-const PX: &str = "250";
-const OVER: Duration = Duration::from_millis(500);
+use crate::ask::{Ask, ask};
+use crate::trial::{Done, OK, Stop, Trial, ZERO};
+
+/// A value that is set for a while, from when on, and for how long.
+struct Passing {
+    since: Instant,
+    px: Duration,
+}
+
+impl Passing {
+    /// Sets it.
+    async fn set(trial: &mut Trial, key: &[u8]) -> Result<Self, Stop> {
+        let (px, since) = (trial.soon(), Instant::now());
+        let ask: Ask = ask!["SET", key, "v", "PX", px.as_millis().to_string()];
+        trial.expect(&ask, OK).await?;
+        Ok(Self { since, px })
+    }
+
+    /// Whether it surely is there: what was asked since was answered in time.
+    fn is_there(&self) -> bool {
+        self.since.elapsed() < self.px
+    }
+
+    /// Waits until it surely is gone.
+    async fn over(&self) {
+        sleep(self.px * 2).await;
+    }
+}
 
 pub(super) async fn expires(trial: &mut Trial) -> Done {
-    let names = ["get", "del", "vdel", "nx", "nex"];
-    for name in names {
-        let key = trial.key(name);
-        trial.expect(&ask!["SET", key, "v", "PX", PX], OK).await?;
-    }
     let key = trial.key("long");
     trial.expect(&ask!["SET", key, "v", "PX", "600000"], OK).await?;
-    tokio::time::sleep(OVER).await;
+    let names = ["get", "del", "vdel", "nx", "nex"];
+    let mut last = None;
+    for name in names {
+        let key = trial.key(name);
+        let passing = Passing::set(trial, &key).await?;
+        let found = trial.ask(&ask!["GET", key]).await?;
+        let is_there = found.0.payload == *b"$1\r\nv\r\n".as_slice();
+        trial.must(is_there || !passing.is_there(), "expected the value before its time is over");
+        last = Some(passing);
+    }
+    if let Some(last) = last {
+        last.over().await;
+    }
     let [get, del, vdel, nx, nex] = names.map(|name| trial.key(name));
     trial.has(&get, None).await?;
     trial.expect(&ask!["DEL", del], ZERO).await?;
     trial.expect(&ask!["VDEL", vdel, "v"], ZERO).await?;
     trial.expect(&ask!["SET", nx, "w", "NX"], OK).await?;
     trial.expect(&ask!["SET", nex, "w", "NEX"], OK).await?;
-    trial.has(&trial.key("long"), Some("v")).await?;
-    Ok(())
+    trial.has(&key, Some("v")).await.map(drop)
 }
 
 pub(super) async fn counts_anew(trial: &mut Trial) -> Done {
     let (sooner, later) = (trial.key("sooner"), trial.key("later"));
-    trial.expect(&ask!["SET", later, "v", "PX", PX], OK).await?;
+    let px = trial.soon().as_millis().to_string();
+    Passing::set(trial, &later).await?;
     trial.expect(&ask!["SET", later, "v", "NEX", "PX", "600000"], OK).await?;
     trial.expect(&ask!["SET", sooner, "v", "PX", "600000"], OK).await?;
-    trial.expect(&ask!["SET", sooner, "v", "NEX", "PX", PX], OK).await?;
-    tokio::time::sleep(OVER).await;
+    trial.expect(&ask!["SET", sooner, "v", "NEX", "PX", px], OK).await?;
+    sleep(trial.soon() * 2).await;
     trial.has(&later, Some("v")).await?;
-    trial.has(&sooner, None).await?;
-    Ok(())
+    trial.has(&sooner, None).await.map(drop)
 }
 
 pub(super) async fn removed(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v", "PX", PX], OK).await?;
+    let passing = Passing::set(trial, &key).await?;
     trial.expect(&ask!["SET", key, "w"], OK).await?;
-    tokio::time::sleep(OVER).await;
+    passing.over().await;
     let expected = crate::ask::blob(b"w");
-    trial.chosen(&ask!["GET", key], expected).await?;
-    Ok(())
+    trial.chosen(&ask!["GET", key], expected).await.map(drop)
 }
 
 pub(super) async fn refused(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v", "PX", PX], OK).await?;
-    trial.not_applied(&ask!["SET", key, "w", "NX", "PX", "600000"]).await?;
-    trial.not_applied(&ask!["SET", key, "w", "NEX"]).await?;
-    tokio::time::sleep(OVER).await;
-    trial.has(&key, None).await?;
-    Ok(())
+    let passing = Passing::set(trial, &key).await?;
+    for ask in [ask!["SET", key, "w", "NX", "PX", "600000"], ask!["SET", key, "w", "NEX"]] {
+        let told = trial.ask(&ask).await?;
+        let is_applied = told.0.payload == OK;
+        if is_applied && !passing.is_there() {
+            return Err(Stop::Skipped("answers take too long for it"));
+        }
+        trial.must(!is_applied, "expected that it is not applied");
+    }
+    passing.over().await;
+    trial.has(&key, None).await.map(drop)
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use tokio::time::Instant;
 
 use crate::ask::{Ask, By, ask};
 use crate::trial::{Done, OK, ONE, Trial};
@@ -113,9 +113,13 @@ pub(super) async fn gone_with_key(trial: &mut Trial) -> Done {
 
 pub(super) async fn gone_with_expiry(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v", "PX", "150"].token("10:0:verify"), OK).await?;
-    trial.refused(&ask!["SET", key, "w"], REQUIRED).await?;
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    let (px, since) = (trial.soon(), Instant::now());
+    let set = ask!["SET", key, "v", "PX", px.as_millis().to_string()].token("10:0:verify");
+    trial.expect(&set, OK).await?;
+    let told = trial.ask(&ask!["DEL", key]).await?;
+    let is_refused = told.error() == Some(REQUIRED);
+    trial.must(is_refused || since.elapsed() >= px, format_args!("expected -ERR {REQUIRED}"));
+    tokio::time::sleep(px * 2).await;
     trial.set(&key, "w").await?;
     Ok(())
 }
