@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use statestore_loopback::Tamper;
 use statestore_proto::topic;
 
-use super::{Broken, Words, asked, differs, fails, is, set_property, stamped, wall, words};
+use super::{
+    Broken, Words, answers_instead, asked, differs, fails, is, set_property, stamped, wall, words,
+};
 
 pub(super) fn duplicates() -> Vec<Broken> {
     // What has another stamp is another request.
@@ -26,6 +28,14 @@ pub(super) fn duplicates() -> Vec<Broken> {
             })
         }),
         fails("each delivery is told", "duplicate/told-once", anew()),
+        differs("STOP ends every KEYNOTIFY of before", "duplicate/watch", {
+            let mut stopped = false;
+            answers_instead(move |_, words| {
+                let is_again = stopped && is(words, "KEYNOTIFY");
+                stopped |= words.len() == 3 && is(words, "KEYNOTIFY");
+                (is_again && words.len() == 3).then_some(":0\r\n")
+            })
+        }),
         differs("GET is remembered", "duplicate/get", remembers(|words| is(words, "GET"))),
         differs("correlation data are all that counts", "duplicate/other-request", {
             let mut first: BTreeMap<Vec<u8>, bytes::Bytes> = BTreeMap::new();

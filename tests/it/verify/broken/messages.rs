@@ -122,6 +122,15 @@ pub(super) fn requests() -> Vec<Broken> {
                 }
             }),
         ),
+        differs(
+            "any number of levels",
+            "request/levels-of-response",
+            asked(|request, _| {
+                if request.response_topic.as_deref().is_some_and(|topic| topic.starts_with("l/")) {
+                    request.response_topic = Some("made/up".into());
+                }
+            }),
+        ),
         fails(
             "the request topic as a response topic",
             "request/topic-as-response",

@@ -53,6 +53,23 @@ pub(super) fn pages() -> Vec<Broken> {
 pub(super) fn patterns() -> Vec<Broken> {
     vec![
         differs(
+            "keys in no order",
+            "scan/order",
+            answered(|reply| {
+                let swapped = String::from_utf8_lossy(&reply.payload).replace("/aa\r\n", "/zz\r\n");
+                reply.payload = swapped.into();
+            }),
+        ),
+        differs(
+            "long patterns",
+            "scan/long-pattern",
+            reworded(|words| {
+                if is(words, "SCAN") {
+                    words[1].truncate(1_000);
+                }
+            }),
+        ),
+        differs(
             "no SCAN",
             "scan/keys",
             reworded(|words| {

@@ -60,6 +60,20 @@ pub(super) async fn get(trial: &mut Trial) -> Done {
     Ok(())
 }
 
+pub(super) async fn watch(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let ask = ask!["KEYNOTIFY", key].by(B);
+    let message = trial.message(&ask);
+    let first = trial.ask_message(&ask, &message).await?;
+    trial.must(first.0.payload == OK, "expected +OK");
+    trial.expect(&ask!["KEYNOTIFY", key, "STOP"].by(B), OK).await?;
+    let again = trial.ask_message(&ask, &message).await?;
+    trial.may(again.0.payload == OK, "expected +OK again");
+    let end = trial.ask(&ask!["KEYNOTIFY", key, "STOP"].by(B)).await?;
+    trial.may(end.0.payload == OK, "expected that it was registered again, so that STOP ends it");
+    Ok(())
+}
+
 /// Correlation data that a case gives to two requests.
 fn data(trial: &mut Trial, by: By) -> Vec<u8> {
     let message = trial.message(&ask!["GET", "k"].by(by));

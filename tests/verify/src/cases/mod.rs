@@ -39,6 +39,7 @@ pub static CASES: &[Case] = table! {
     "request/no-response-topic" Choice "A request without response topic is dropped" requests::no_response_topic;
     "request/topic-as-response" Page "Who names the request topic as response topic is disconnected, and changes nothing" requests::topic_as_response;
     "request/reserved-response" Page "Who names a response topic below clients/statestore is disconnected, and changes nothing" requests::reserved_response;
+    "request/levels-of-response" Choice "A response topic of more than 200 levels, or that begins with $, is not answered, and nothing changes" requests::levels_of_response;
     "request/other-properties" Wire "User properties that mean nothing here are ignored" requests::other_properties;
 
     "grammar/requests" Page "Every well-formed request is understood" grammar::requests;
@@ -133,6 +134,7 @@ pub static CASES: &[Case] = table! {
     "duplicate/del" Wire "A DEL that is delivered twice removes once, with one answer" duplicates::del;
     "duplicate/told-once" Wire "A SET that is delivered twice is told once" duplicates::told_once;
     "duplicate/get" Choice "A GET that is delivered again reads again" duplicates::get;
+    "duplicate/watch" Choice "A KEYNOTIFY that is delivered again registers again" duplicates::watch;
     "duplicate/other-request" Choice "Correlation data that come again with another request are another request" duplicates::other_request;
     "duplicate/other-client" Wire "The same correlation data of another client are another request" duplicates::other_client;
 
@@ -145,6 +147,8 @@ pub static CASES: &[Case] = table! {
     "scan/grammar" Wire "SCAN takes a pattern, and a token if there is one" scan::grammar;
     "scan/no-text" Wire "A key that is not UTF-8 is not listed" scan::no_text;
     "scan/no-pattern" Choice "What the glob crate takes for no pattern is a syntax error" scan::no_pattern;
+    "scan/order" Choice "Keys come in the order of their bytes" scan::order;
+    "scan/long-pattern" Choice "A pattern that is longer than any key exceeds the quota" scan::long_pattern;
     "scan/bad-token" Choice "A token that is none is a syntax error" scan::bad_token;
 };
 

@@ -93,6 +93,20 @@ async fn forbidden(trial: &mut Trial, topic: &str, name: &str) -> Done {
     Ok(())
 }
 
+pub(super) async fn levels_of_response(trial: &mut Trial) -> Done {
+    // A broker may end the connection of a store that publishes there.
+    for (name, topic) in [("levels", vec!["l"; 201].join("/")), ("dollar", "$SYS/verify".into())] {
+        let key = trial.key(name);
+        let (place, id) = trial.stranger(name);
+        let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
+        let mut connection = place.connect(&id).await?;
+        let _ = tokio::time::timeout(DISCONNECTED_MAX, connection.publish(&message)).await;
+        let told = trial.ask(&ask!["GET", key]).await?;
+        trial.may(told.0.payload == ABSENT, "expected that nothing was set");
+    }
+    Ok(())
+}
+
 pub(super) async fn other_properties(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let ask = ask!["SET", key, "v"]

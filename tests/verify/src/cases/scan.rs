@@ -256,6 +256,26 @@ pub(super) async fn no_pattern(trial: &mut Trial) -> Done {
     Ok(())
 }
 
+pub(super) async fn order(trial: &mut Trial) -> Done {
+    let keys = ["b", "a", "aa", "B", "\u{e9}", "a/b"].map(|name| trial.key(name));
+    for key in &keys {
+        trial.set(key, "v").await?;
+    }
+    let listed = list(trial, &trial.key("*")).await?;
+    let mut expected = keys.to_vec();
+    expected.sort();
+    trial.may(listed == expected, "expected the keys in the order of their bytes");
+    Ok(())
+}
+
+pub(super) async fn long_pattern(trial: &mut Trial) -> Done {
+    let pattern = trial.key("k".repeat(40_000));
+    let reply = scanned(trial, &ask!["SCAN", pattern]).await?;
+    let error = reply.error() == Some("the quota has been exceeded");
+    trial.may(error, "expected -ERR the quota has been exceeded");
+    Ok(())
+}
+
 pub(super) async fn bad_token(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     trial.set(&key, "v").await?;
