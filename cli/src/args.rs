@@ -24,8 +24,9 @@ Examples:
   statestore watch thermostat
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
+  statestore verify --broker mqtt://HOST:1883 # whether a store keeps the rules
 
-Exit codes: 0 done, 1 absent or not applied, 2 refused or bad input, 3 unreachable, 4 what is to be
+Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
 printed cannot be: whatever was asked for was done.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
@@ -370,16 +371,24 @@ pub(crate) struct Bench {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each rule passes, fails or differs: a store differs when it does what the protocol allows and `statestore serve` does
-otherwise. With each finding comes the request and its answer. Keys are written below one prefix, the client id, and are
-removed at the end, also after SIGINT and SIGTERM; nothing else is touched. Some hundreds of requests are sent, one after
-the other. With --output json a line is a case, and the last one the summary; with junit the document is on standard
-output, and what happens meanwhile on standard error. The exit code is 1 when a rule fails.")]
+Each rule passes, fails or differs, and with each finding come the request and its answer. A rule's source is the public
+protocol page, the wire (what deployed clients need), or a choice, where both are silent. A store differs when it does
+something else that is legal; one beside a broker cannot do all that a store within its broker can, so it differs there.
+
+Some hundreds of requests are sent, one after the other. Keys are set below one prefix, statestore-verify- and eight digits,
+and removed at the end, also after SIGINT, SIGTERM and SIGHUP; no other key is changed. The rule clock/nearly-ahead moves the
+clock of the store up to 40 seconds ahead of the time of day until that has caught up: leave it out with --skip where this
+matters. Client ids begin with --client-id, as ID-a and ID-b. With --output json a line is a rule, and the last one the summary; with junit what fails or differs is also on
+standard error. The exit code is 1 when a rule fails or a key may be left, 3 when nobody answers, and 128 and the signal's
+number when it was stopped.")]
 pub(crate) struct Verify {
     /// Try this rule alone, or this section of rules; may be given more than once
     #[arg(long = "case", value_name = "NAME")]
     pub(crate) cases: Vec<String>,
-    /// Print the rules, and try none
+    /// Leave out this rule, or this section; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub(crate) skip: Vec<String>,
+    /// Print the rules with their sources, and try none
     #[arg(long)]
     pub(crate) list: bool,
     /// Send every row of the golden vectors rather than every third
@@ -391,7 +400,7 @@ pub(crate) struct Verify {
     #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "5s", value_parser = duration)]
     pub(crate) timeout: Duration,
     /// How to print what comes of it
-    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) output: ReportForm,
 }
 

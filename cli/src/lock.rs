@@ -119,7 +119,7 @@ async fn guarded(
                 return Ok(ExitCode::from(LOST));
             }
             asked = signals.received() => match asked {
-                Asked::Terminate => tell(&child, Signal::TERM),
+                Asked::Terminate | Asked::Hangup => tell(&child, Signal::TERM),
                 // A terminal tells the command too.
                 Asked::Interrupt if std::io::stdin().is_terminal() => {}
                 Asked::Interrupt => tell(&child, Signal::INT),

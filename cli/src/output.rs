@@ -66,10 +66,14 @@ pub(crate) fn printable(text: &str) -> String {
     line
 }
 
-/// What moves a terminal's cursor, or turns text around, or cannot be seen.
+/// What moves a terminal's cursor, or turns text around, or cannot be seen, or is no character.
 fn is_unprintable(char: char) -> bool {
     char.is_control()
-        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        || matches!(char,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fdd0}'..='\u{fdef}'
+            | '\u{e0000}'..='\u{e007f}')
+        || u32::from(char) & 0xfffe == 0xfffe
 }
 
 /// Says something to whoever runs this, if anybody still listens.

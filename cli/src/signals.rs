@@ -4,10 +4,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// SIGTERM and SIGINT. From its making on they do nothing else, so it is made once, before there is anything to stop.
+/// SIGTERM and SIGINT, and SIGHUP where that is asked for. From its making on they do nothing else, so it is made once, before there is anything to stop.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -15,7 +16,13 @@ impl Signals {
         let listen = |kind| signal(kind).map_err(Failure::system);
         let (terminate, interrupt) =
             (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt })
+        Ok(Self { terminate, interrupt, hangup: None })
+    }
+
+    /// And SIGHUP, for what must not just end when its terminal does.
+    pub(crate) fn with_hangup(mut self) -> Result<Self, Failure> {
+        self.hangup = Some(signal(SignalKind::hangup()).map_err(Failure::system)?);
+        Ok(self)
     }
 
     /// The outcome of `what`; `None` when this process is asked to stop before.
@@ -31,7 +38,15 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Terminate,
             _ = self.interrupt.recv() => Asked::Interrupt,
+            () = hung_up(&mut self.hangup) => Asked::Hangup,
         }
+    }
+}
+
+async fn hung_up(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -40,4 +55,5 @@ impl Signals {
 pub(crate) enum Asked {
     Terminate,
     Interrupt,
+    Hangup,
 }

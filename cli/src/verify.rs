@@ -18,53 +18,83 @@ use crate::failure::Failure;
 use crate::output::{printable, raw, say};
 use crate::signals::{Asked, Signals};
 
-/// The exit code when a rule fails.
+/// The exit code when a rule fails, or a key is left.
 const FAILED: u8 = 1;
 
+/// Keys that are left and are named.
+const LEFT_SHOWN: usize = 10;
+
 pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
-    let cases = chosen(&args.cases)?;
+    let cases = chosen(&args.cases, &args.skip)?;
     if args.list {
         raw(list(&cases, args.output).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let connection = &args.connection;
-    let options = options(&connection.broker, &connection.login, &unique_id("verify"))?;
-    let name = options.client_id.clone();
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
-        return Err(Failure::bad_input(
-            "--client-id: the keys of this run begin with it, so only letters, digits, - and _ will do",
-        ));
-    }
-    let mut signals = Signals::new()?;
-    let place = Arc::new(Rumqttc(options));
-    let settings =
-        Settings { run: name.clone(), timeout: args.timeout, is_thorough: args.thorough };
-    let Some(started) = signals.unless_received(Run::start(place, settings)).await else {
-        return Ok(interrupted(Asked::Interrupt));
+    // Keys are of this run alone, whatever the client ids are.
+    let name = unique_id("verify");
+    let options = options(&connection.broker, &connection.login, &name)?;
+    let mut settings = Settings::new(&name);
+    settings.client_id = Some(options.client_id.clone());
+    (settings.timeout, settings.is_thorough) = (args.timeout, args.thorough);
+    let mut signals = Signals::new()?.with_hangup()?;
+    let started = tokio::select! {
+        started = Run::start(Arc::new(Rumqttc(options)), settings) => started,
+        asked = signals.received() => return Ok(interrupted(asked)),
     };
     let mut run = started.map_err(|reason| unreachable(&reason, &connection.broker))?;
     let (mut asked, mut printed) = (None, Ok(()));
     for case in &cases {
-        tokio::select! {
-            report = run.case(case) => printed = show(report, args.output),
-            signal = signals.received() => asked = Some(signal),
-        }
-        if asked.is_some() || printed.is_err() {
-            break;
+        let report = match asked {
+            None => tokio::select! {
+                report = run.case(case) => report,
+                signal = signals.received() => {
+                    asked = Some(signal);
+                    say("stopping; its keys are removed first, unless it is told so once more");
+                    run.skip(case, "stopped before")
+                }
+            },
+            Some(_) => run.skip(case, "stopped before"),
+        };
+        if asked.is_none() && printed.is_ok() {
+            printed = show(report, args.output);
+            asked = printed.is_err().then_some(Asked::Hangup);
         }
     }
+    let has_lost_its_store = run.has_lost_its_store();
     // Whatever has happened, keys are not left behind.
-    let report = run.finish().await;
-    for key in &report.left {
-        say(format_args!("{} was not removed", key.escape_ascii()));
+    tokio::select! {
+        () = run.clean_up() => {}
+        signal = signals.received() => asked = Some(signal),
     }
+    let report = run.report();
+    tell_of_left(&report, &name);
     printed?;
     raw(summary(&report, &name, args.output)?.as_bytes())?;
     Ok(match asked {
         Some(asked) => interrupted(asked),
-        None if report.is_conformant() => ExitCode::SUCCESS,
+        None if has_lost_its_store => {
+            return Err(Failure::unreachable(
+                "the store has stopped answering; the rules after that were not tried",
+            ));
+        }
+        None if report.is_conformant() && report.left.is_empty() => ExitCode::SUCCESS,
         None => ExitCode::from(FAILED),
     })
+}
+
+fn tell_of_left(report: &Report, name: &str) {
+    if report.left.is_empty() {
+        return;
+    }
+    let count = report.left.len();
+    say(format_args!(
+        "keys below {name}/ may be left, {count} of them: nobody has said that they are gone"
+    ));
+    for key in report.left.iter().take(LEFT_SHOWN) {
+        let shown = key.get(..100).unwrap_or(key).escape_ascii();
+        say(format_args!("  {shown}{}", if key.len() > 100 { "..." } else { "" }));
+    }
 }
 
 /// As a shell tells of it.
@@ -72,29 +102,34 @@ fn interrupted(asked: Asked) -> ExitCode {
     ExitCode::from(match asked {
         Asked::Interrupt => 130,
         Asked::Terminate => 143,
+        Asked::Hangup => 129,
     })
 }
 
 fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
     match reason {
         Unreachable::Broker(told) => Failure::unreachable(format_args!(
-            "no connection to {broker}: {told}; check --broker, --user and --ca"
+            "no connection to {broker} that is of use: {told}; is it an MQTT 5 broker? Check --broker, --user, --ca and --timeout"
         )),
-        Unreachable::Store => Failure::unreachable(
-            "no store answers on this broker; start one with `statestore serve`, or give it more time with --timeout",
-        ),
+        Unreachable::Store(told) => Failure::unreachable(format_args!(
+            "no store answers on this broker: {told}; is one running (`statestore serve`), does it answer on the response \
+             topic with the request's correlation data, may this client publish and read these topics, and is --timeout \
+             long enough?"
+        )),
         other => Failure::unreachable(other),
     }
 }
 
-/// The cases of these names, all when there are none.
-fn chosen(names: &[String]) -> Result<Vec<&'static Case>, Failure> {
-    if let Some(name) = names.iter().find(|name| !CASES.iter().any(|case| case.is_named(name))) {
+/// The cases of these names, all when there are none, without those to be skipped.
+fn chosen(names: &[String], skip: &[String]) -> Result<Vec<&'static Case>, Failure> {
+    let is_unknown = |name: &&String| !CASES.iter().any(|case| case.is_named(name));
+    if let Some(name) = names.iter().chain(skip).find(is_unknown) {
         return Err(Failure::bad_input(format_args!(
             "{name}: there is no such rule and no such section; `statestore verify --list` has them all"
         )));
     }
-    let is_wanted = |case: &&Case| names.is_empty() || names.iter().any(|name| case.is_named(name));
+    let is_of = |names: &[String], case: &Case| names.iter().any(|name| case.is_named(name));
+    let is_wanted = |case: &&Case| (names.is_empty() || is_of(names, case)) && !is_of(skip, case);
     Ok(CASES.iter().filter(is_wanted).collect())
 }
 
@@ -117,8 +152,11 @@ fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
     match form {
         ReportForm::Raw => raw(lines(report).as_bytes()),
         ReportForm::Json => raw(format!("{}\n", printable(&object(report).to_string())).as_bytes()),
+        // The document comes at the end.
         ReportForm::Junit => {
-            say(lines(report).trim_end());
+            if matches!(report.verdict, Verdict::Fail | Verdict::Differs) {
+                say(lines(report).trim_end());
+            }
             Ok(())
         }
     }
@@ -202,12 +240,18 @@ fn junit(report: &Report) -> Result<String, Failure> {
         if suite.as_ref().is_none_or(|suite| suite.name.as_str() != section) {
             document.add_test_suites(suite.replace(TestSuite::new(section)));
         }
+        let worst = case.findings.iter().find(|finding| finding.verdict == case.verdict);
+        let first = printable(worst.map_or("", |finding| finding.text.as_str()));
         let status = match case.verdict {
             Verdict::Pass | Verdict::Differs => TestCaseStatus::success(),
-            Verdict::Skipped => TestCaseStatus::skipped(),
+            Verdict::Skipped => {
+                let mut skipped = TestCaseStatus::skipped();
+                skipped.set_message(first);
+                skipped
+            }
             Verdict::Fail => {
                 let mut failure = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                failure.set_message(case.case.rule).set_type(case.case.source.name());
+                failure.set_message(first).set_type(case.case.source.name());
                 failure.set_description(lines(case));
                 failure
             }
@@ -225,6 +269,7 @@ fn junit(report: &Report) -> Result<String, Failure> {
     document.to_string().map_err(Failure::output)
 }
 
+/// To a tenth.
 fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    (duration.as_secs_f64() * 1e4).round() / 10.0
 }

@@ -8,11 +8,12 @@
 //! | `[!abc]` | one character but these; `[^abc]` does **not** mean that |
 //! | `**/` | nothing, or any levels with their `/` |
 //! | `**` at the end | anything |
+//! | `a**`, `**a`, `***`, `[a` | no pattern: [`PatternError`] |
 //! | anything else | itself: there is no escape, so a special character is written as a class, `[*]` |
 //!
 //! These are the patterns of the deployed SDK's `list_keys` (`azure_iot_operations_services` 1.5.0-beta1) and of the deployed
-//! authorization policies, with the meaning that the crate `glob` 0.3 gives them. A key that is not UTF-8 matches no pattern, and a pattern that is
-//! not UTF-8 matches no key.
+//! authorization policies, with the meaning that the crate `glob` 0.3 gives them. A key that is not UTF-8 matches no
+//! pattern, and a pattern that is not UTF-8 matches no key.
 //!
 //! Matching takes time in proportion to pattern × key at most, no recursion and no memory.
 

@@ -85,7 +85,10 @@ async fn where_nobody_answers_there_is_nothing_to_try() {
     let hub = Hub::new();
     let settings = || Settings { timeout: Duration::from_secs(1), ..Settings::new("verify") };
     let place = Arc::new(Loopback(hub.clone()));
-    assert_eq!(Run::start(place.clone(), settings()).await.err(), Some(Unreachable::Store));
+    assert_eq!(
+        Run::start(place.clone(), settings()).await.err(),
+        Some(Unreachable::Store("no answer in time".into()))
+    );
     hub.stop();
     let down = Run::start(place, settings()).await.err();
     assert_eq!(down, Some(Unreachable::Broker("the broker is down".into())));

@@ -83,7 +83,7 @@ impl Ask {
     /// As deployed clients ask, by A.
     pub(crate) fn of(words: &[&[u8]]) -> Self {
         let key = match words {
-            [verb, key, ..] if *verb == b"SET" => Some(key.to_vec()),
+            [verb, key, ..] if *verb == b"SET" && !key.is_empty() => Some(key.to_vec()),
             _ => None,
         };
         Self { key, ..Self::payload(array(words)) }
@@ -206,6 +206,9 @@ pub(crate) fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String 
 /// Bytes as text on one line, cut short.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN: usize = 120;
+    if bytes.is_empty() {
+        return "(nothing)".into();
+    }
     let mut text = bytes.get(..SHOWN).unwrap_or(bytes).escape_ascii().to_string();
     if bytes.len() > SHOWN {
         let _ = write!(text, "... ({} bytes)", bytes.len());

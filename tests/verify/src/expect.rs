@@ -33,6 +33,11 @@ impl Trial {
     async fn judge(&mut self, ask: &Ask, payload: &[u8], or: Verdict) -> Result<Reply, Stop> {
         let reply = self.ask(ask).await?;
         if reply.0.payload != payload {
+            // Whatever else is asked in this case follows from it.
+            if payload == OK && reply.error() == Some("the quota has been exceeded") {
+                let text = "expected +OK\\r\\n, and the store has no room for another key";
+                return Err(Stop::Missing(text.into()));
+            }
             self.found(or, format_args!("expected {}", show(payload)));
         }
         Ok(reply)
@@ -141,9 +146,19 @@ impl Trial {
 
     fn is_about(&mut self, by: By, key: &[u8], message: &Message, version: &str) {
         let topic = notification_topic(&self.client_id(by), Some(key));
+        let (qos, retain) = (message.qos, message.retain);
+        self.must(
+            qos == 1 && !retain,
+            format_args!(
+                "expected a notification at QoS 1, not retained, got QoS {qos}, retained {retain}"
+            ),
+        );
         self.must(
             message.topic == topic,
-            format_args!("expected a notification on {topic}, got one on {}", message.topic),
+            format_args!(
+                "expected a notification on {topic}, got one on {}",
+                show(message.topic.as_bytes())
+            ),
         );
         let told = message.property("__ts").unwrap_or("none");
         let same = told == version

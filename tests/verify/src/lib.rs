@@ -38,6 +38,7 @@
 mod ask;
 mod case;
 mod cases;
+mod clean_up;
 mod expect;
 #[cfg(feature = "rumqttc")]
 pub mod over_rumqttc;

@@ -77,7 +77,7 @@ pub struct Report {
     pub dialects: [Option<Dialect>; 2],
     /// Keys that were removed at the end.
     pub removed: usize,
-    /// Keys that could not be removed.
+    /// Keys that may be left: they were set, or asked to be, and that they are gone is not known.
     pub left: Vec<Vec<u8>>,
 }
 

@@ -8,15 +8,17 @@ use tokio::time::Instant;
 
 use crate::ask::{By, ask};
 use crate::case::Case;
-use crate::report::{CaseReport, Report, Verdict};
+use crate::report::{CaseReport, Finding, Report, Verdict};
 use crate::trial::{Stop, Trial};
 use crate::wire::Place;
 
 /// How a run is done.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What its client ids and keys begin with: text that no other run has, without a slash. Nothing else is written.
+    /// What its keys begin with: text that no other run has, without a slash. No other key is set.
     pub run: String,
+    /// What its client ids begin with, unless that is the same.
+    pub client_id: Option<String>,
     /// How long to wait for an answer or a notification.
     pub timeout: Duration,
     /// Whether to send every row of the golden vectors, rather than every third.
@@ -27,7 +29,12 @@ impl Settings {
     /// With five seconds for each answer, and not thorough.
     #[must_use]
     pub fn new(run: impl Into<String>) -> Self {
-        Self { run: run.into(), timeout: Duration::from_secs(5), is_thorough: false }
+        Self {
+            run: run.into(),
+            client_id: None,
+            timeout: Duration::from_secs(5),
+            is_thorough: false,
+        }
     }
 }
 
@@ -37,15 +44,15 @@ impl Settings {
 pub enum Unreachable {
     /// No connection to the broker, or none that may subscribe.
     Broker(String),
-    /// The broker takes requests, and nobody answers.
-    Store,
+    /// No store answers, or not as a client could know, and why that is thought.
+    Store(String),
 }
 
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broker(reason) => write!(f, "no connection to the broker: {reason}"),
-            Self::Store => f.write_str("no store answers on this broker"),
+            Self::Store(reason) => write!(f, "no store answers on this broker: {reason}"),
         }
     }
 }
@@ -75,6 +82,7 @@ impl std::error::Error for Unreachable {}
 pub struct Run {
     trial: Trial,
     cases: Vec<CaseReport>,
+    removed: usize,
 }
 
 impl Run {
@@ -86,30 +94,69 @@ impl Run {
         let mut trial = Trial::new(place, settings);
         let nothing = trial.key("nothing is here");
         match trial.ask(&ask!["GET", nothing].by(By::A)).await {
-            Ok(_) => Ok(Self { trial, cases: Vec::new() }),
+            Ok(_) => Ok(Self { trial, cases: Vec::new(), removed: 0 }),
             Err(Stop::Lost(lost)) => Err(Unreachable::Broker(lost.0)),
-            Err(Stop::Missing(_) | Stop::Skipped(_)) => Err(Unreachable::Store),
+            Err(Stop::Missing(what)) => Err(Unreachable::Store(what)),
+            Err(Stop::Skipped(why)) => Err(Unreachable::Store(why.into())),
         }
     }
 
-    /// Runs one case; skips it when the last requests had no answer. When its future is dropped, [`finish`](Self::finish) still removes what it wrote.
+    /// Runs one case; skips it when the last requests had no answer. Its future may be dropped.
     pub async fn case(&mut self, case: &'static Case) -> &CaseReport {
+        if self.trial.is_given_up() {
+            return self.skip(case, "the store has stopped answering");
+        }
         let (since, before) = (Instant::now(), self.trial.requests);
-        self.trial.begin(case.name);
-        let done = match self.trial.is_given_up() {
-            true => Err(Stop::Skipped("nobody answers any more")),
-            false => (case.run)(&mut self.trial).await,
-        };
+        self.trial.begin(case.name).await;
+        let done = (case.run)(&mut self.trial).await;
         let findings = self.trial.end(done);
-        let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Pass);
         let requests = self.trial.requests - before;
-        self.cases.push(CaseReport { case, verdict, findings, requests, elapsed: since.elapsed() });
+        self.add(case, findings, requests, since.elapsed())
+    }
+
+    /// Has a case in the report that is not run.
+    pub fn skip(&mut self, case: &'static Case, why: &str) -> &CaseReport {
+        let finding = Finding {
+            verdict: Verdict::Skipped,
+            text: why.to_owned(),
+            asked: None,
+            answered: None,
+        };
+        self.add(case, vec![finding], 0, Duration::ZERO)
+    }
+
+    fn add(
+        &mut self,
+        case: &'static Case,
+        findings: Vec<Finding>,
+        requests: u64,
+        elapsed: Duration,
+    ) -> &CaseReport {
+        let verdict = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Pass);
+        self.cases.push(CaseReport { case, verdict, findings, requests, elapsed });
         &self.cases[self.cases.len() - 1]
     }
 
-    /// Removes every key that was written, and disconnects.
+    /// Whether the last requests had no answer, so that no further case is run.
+    #[must_use]
+    pub const fn has_lost_its_store(&self) -> bool {
+        self.trial.is_given_up()
+    }
+
+    /// Removes every key that was written, and disconnects. Its future may be dropped: the report says what is left.
+    pub async fn clean_up(&mut self) {
+        self.trial.clean_up(&mut self.removed).await;
+    }
+
+    /// [Cleans up](Self::clean_up), and tells what came of it all.
     pub async fn finish(mut self) -> Report {
-        let (removed, left) = self.trial.clean_up().await;
+        self.clean_up().await;
+        self.report()
+    }
+
+    /// What came of it so far, without cleaning up.
+    #[must_use]
+    pub fn report(self) -> Report {
         let mut times = self.trial.times;
         times.sort_unstable();
         Report {
@@ -118,8 +165,8 @@ impl Run {
             median: times.get(times.len() / 2).copied().unwrap_or_default(),
             longest: times.last().copied().unwrap_or_default(),
             dialects: self.trial.dialects,
-            removed,
-            left,
+            removed: self.removed,
+            left: self.trial.written.into_keys().collect(),
         }
     }
 }

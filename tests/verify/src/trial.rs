@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::ask::{Ask, By, Dialect, Part, REQUEST, ask, notification_topic, response_topic, show};
+use crate::ask::{Ask, By, Dialect, Part, REQUEST, notification_topic, response_topic, show};
 use crate::report::{Finding, Verdict};
 use crate::run::Settings;
 use crate::version::Stamp;
@@ -23,11 +23,17 @@ pub(crate) const ONE: &[u8] = b":1\r\n";
 /// Bytes of messages that wait to be looked at, at most: a page or a value takes a megabyte.
 const INBOX_BYTES_MAX: usize = 8 << 20;
 
+/// Findings of one case that are told apart.
+const FINDINGS_MAX: usize = 5;
+
 /// After so many requests in a row without an answer there is no store any more.
 const UNANSWERED_MAX: u32 = 3;
 
 /// The shortest time for which a value is set that is to expire.
 const SOON_MIN: Duration = Duration::from_millis(250);
+
+/// Messages that have come late and are read away, at most.
+const LATE_MAX: usize = 10_000;
 
 /// Round trips that are remembered for the median.
 const TIMES_MAX: usize = 10_000;
@@ -51,10 +57,12 @@ impl From<Lost> for Stop {
 
 /// What is known of a key that was to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Written {
+pub(crate) enum Written {
     /// Nothing yet.
     Asked,
-    /// Not refused.
+    /// That it was refused.
+    Refused,
+    /// That it was not.
     Answered,
 }
 
@@ -121,14 +129,16 @@ impl From<String> for Stop {
 /// What a case works with.
 pub(crate) struct Trial {
     place: Arc<dyn Place>,
-    /// What all client ids of the run begin with, and all keys.
+    /// What all keys of the run begin with.
     run: String,
-    timeout: Duration,
+    /// What all client ids begin with.
+    client_id: String,
+    pub(crate) timeout: Duration,
     clients: [Option<Client>; 2],
     last_correlation: u64,
     section: &'static str,
-    written: BTreeMap<Vec<u8>, Written>,
-    is_thorough: bool,
+    pub(crate) written: BTreeMap<Vec<u8>, Written>,
+    pub(crate) is_thorough: bool,
     pub(crate) requests: u64,
     pub(crate) times: Vec<Duration>,
     pub(crate) dialects: [Option<Dialect>; 2],
@@ -142,6 +152,7 @@ impl Trial {
     pub(crate) fn new(place: Arc<dyn Place>, settings: Settings) -> Self {
         Self {
             place,
+            client_id: settings.client_id.unwrap_or_else(|| settings.run.clone()),
             run: settings.run,
             timeout: settings.timeout,
             clients: [None, None],
@@ -163,32 +174,68 @@ impl Trial {
         self.unanswered >= UNANSWERED_MAX
     }
 
-    /// Begins a case.
-    pub(crate) fn begin(&mut self, name: &'static str) {
+    /// Begins a case; what has come late of the one before is forgotten.
+    pub(crate) async fn begin(&mut self, name: &'static str) {
         self.section = name;
         self.exchange = (None, None);
-        self.clients.iter_mut().flatten().for_each(Client::forget);
+        for client in self.clients.iter_mut().flatten() {
+            let late = async {
+                for _ in 0..LATE_MAX {
+                    if client.connection.next().await.is_err() {
+                        break;
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(Duration::ZERO, late).await;
+            client.forget();
+        }
     }
 
     /// Ends a case: what was found.
     pub(crate) fn end(&mut self, done: Done) -> Vec<Finding> {
         match done {
-            Ok(()) => {}
+            Ok(()) => [By::A, By::B].into_iter().for_each(|by| self.nothing_else_answered(by)),
             Err(Stop::Missing(what)) => self.found(Verdict::Fail, what),
             Err(Stop::Skipped(why)) => self.found(Verdict::Skipped, why),
             Err(Stop::Lost(lost)) => {
                 self.found(Verdict::Fail, format_args!("the connection was lost: {lost}"));
-                self.clients = [None, None];
+                self.drop_connections();
             }
         }
         mem::take(&mut self.findings)
     }
 
+    /// No answer has come that was not asked for.
+    pub(crate) fn nothing_else_answered(&mut self, by: By) {
+        let Some(client) = self.clients[by as usize].as_mut() else { return };
+        if let Some(answer) = client.take(|message| !is_notification(message)) {
+            let payload = show(&answer.payload);
+            self.must(
+                false,
+                format_args!("an answer too many: {payload}; are there two stores on this broker?"),
+            );
+        }
+    }
+
     // What is found.
 
     pub(crate) fn found(&mut self, verdict: Verdict, text: impl fmt::Display) {
-        let (asked, answered) = self.exchange.clone();
-        self.findings.push(Finding { verdict, text: text.to_string(), asked, answered });
+        match self.findings.len() {
+            ..FINDINGS_MAX => {
+                let ((asked, answered), text) =
+                    (self.exchange.clone(), one_line(&text.to_string()));
+                self.findings.push(Finding { verdict, text, asked, answered });
+            }
+            FINDINGS_MAX => {
+                let text = "and more of the like".to_owned();
+                self.findings.push(Finding { verdict, text, asked: None, answered: None });
+            }
+            // The worst of them counts.
+            _ => {
+                self.findings[FINDINGS_MAX].verdict =
+                    self.findings[FINDINGS_MAX].verdict.max(verdict)
+            }
+        }
     }
 
     /// A rule.
@@ -225,7 +272,7 @@ impl Trial {
             By::A => 'a',
             By::B => 'b',
         };
-        format!("{}-{letter}", self.run)
+        format!("{}-{letter}", self.client_id)
     }
 
     /// Milliseconds since 1970.
@@ -286,13 +333,28 @@ impl Trial {
 
     /// For a connection beside those of the two clients: where to, and with which id.
     pub(crate) fn stranger(&self, name: &str) -> (Arc<dyn Place>, String) {
-        (Arc::clone(&self.place), format!("{}-{name}", self.run))
+        (Arc::clone(&self.place), format!("{}-{name}", self.client_id))
     }
 
     /// How long a value is set that is to expire: some round trips, so that it can be read before.
     pub(crate) fn soon(&self) -> Duration {
         let recent = self.times.iter().rev().take(20).max().copied().unwrap_or_default();
         SOON_MIN.max(recent * 4)
+    }
+
+    /// Connections are made anew when they are needed.
+    pub(crate) fn drop_connections(&mut self) {
+        self.clients = [None, None];
+    }
+
+    /// What all keys of this run begin with.
+    pub(crate) fn own_prefix(&self) -> String {
+        format!("{}/", self.run)
+    }
+
+    /// A store that has stopped answering may be asked again.
+    pub(crate) const fn hope(&mut self) {
+        self.unanswered = 0;
     }
 
     pub(crate) async fn disconnect(&mut self, by: By) -> Done {
@@ -312,7 +374,7 @@ impl Trial {
 
     /// The same by whoever has this client id.
     pub(crate) fn message_of(&mut self, ask: &Ask, client_id: &str) -> Message {
-        if let Some(key) = ask.key.as_ref().filter(|key| key.starts_with(self.run.as_bytes())) {
+        if let Some(key) = &ask.key {
             self.written.entry(key.clone()).or_insert(Written::Asked);
         }
         let mut properties = Vec::new();
@@ -405,16 +467,16 @@ impl Trial {
         Ok(reply)
     }
 
-    /// Keeps account of the keys that there may be: each that was asked to be set, unless that was refused at once.
+    /// Keeps account of the keys that there may be.
     fn note(&mut self, ask: &Ask, reply: &Reply) {
-        let Some(key) = ask.key.as_ref() else { return };
+        let Some(state) = ask.key.as_ref().and_then(|key| self.written.get_mut(key)) else {
+            return;
+        };
         let is_refused = reply.error().is_some();
-        if let Some(state) = self.written.get_mut(key) {
-            match state {
-                Written::Asked if is_refused => _ = self.written.remove(key),
-                _ => *state = Written::Answered,
-            }
-        }
+        *state = match state {
+            Written::Asked | Written::Refused if is_refused => Written::Refused,
+            _ => Written::Answered,
+        };
     }
 
     /// Waits for the answer to a request that was sent.
@@ -431,11 +493,16 @@ impl Trial {
                 None => "no answer in time".to_owned(),
             }));
         };
+        let is_reply = matches!(message.payload.first(), Some(b'+' | b':' | b'$' | b'-' | b'*'));
         let mut answered = show(&message.payload);
         if let Some(version) = message.property("__ts") {
             let _ = write!(answered, " __ts {}", show(version.as_bytes()));
         }
         self.exchange.1 = Some(answered);
+        self.must(
+            is_reply && message.payload.ends_with(b"\r\n"),
+            "this is no answer of the protocol",
+        );
         Ok(Reply(message))
     }
 
@@ -477,37 +544,31 @@ impl Trial {
     pub(crate) fn heard(&mut self, by: By) -> Option<Message> {
         self.clients[by as usize].as_mut()?.take(is_notification)
     }
+}
 
-    // The end.
-
-    /// Removes what was written; how many keys were, and those that could not be.
-    pub(crate) async fn clean_up(&mut self) -> (usize, Vec<Vec<u8>>) {
-        let (mut removed, mut left) = (0, Vec::new());
-        // A connection that was lost is made anew, and a store that has come back is asked.
-        self.unanswered = 0;
-        for key in mem::take(&mut self.written).into_keys() {
-            if self.is_given_up() {
-                left.push(key);
-                continue;
-            }
-            // Not lower than any token of the run.
-            let token = self.stamp(55_000);
-            match self.ask(&ask!["DEL", key].token(token)).await {
-                Ok(reply) if reply.0.payload == ONE => removed += 1,
-                Ok(reply) if reply.0.payload == ZERO => {}
-                Ok(_) => left.push(key),
-                Err(_) => {
-                    left.push(key);
-                    self.clients = [None, None];
-                }
-            }
-        }
-        for by in [By::A, By::B] {
-            // What is left open is closed with this.
-            let _ = self.disconnect(by).await;
-        }
-        (removed, left)
+/// What is done on a connection beside those of the two clients, within the time that an answer may take.
+pub(crate) async fn in_time<T>(
+    timeout: Duration,
+    what: impl Future<Output = Result<T, Lost>>,
+) -> Result<T, Stop> {
+    match tokio::time::timeout(timeout, what).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Stop::Missing("the broker does not go on with a connection".into())),
     }
+}
+
+/// Text of others in a line of ours: nothing in it ends the line, and it is not long.
+fn one_line(text: &str) -> String {
+    const SHOWN: usize = 600;
+    let mut line = String::new();
+    for char in text.chars().take(SHOWN) {
+        if char.is_control() {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
+        }
+    }
+    line
 }
 
 pub(crate) fn is_notification(message: &Message) -> bool {

@@ -117,7 +117,8 @@ impl Hub {
         state.settle();
     }
 
-    /// Accepts connections again.
+    /// Accepts connections again. Clients and stores come back when their pauses are over: wait for each of them that is
+    /// needed.
     pub fn restart(&self) {
         self.state().refusing = false;
     }

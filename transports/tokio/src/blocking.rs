@@ -133,7 +133,16 @@ impl StateStore {
         self.store.vdel(key, value)
     }
 
-    /// Lists the keys that match a [pattern](statestore_proto::glob).
+    /// Lists the keys that match a [pattern](statestore_proto::glob), as [there](crate::StateStore::scan).
+    ///
+    /// ```no_run
+    /// # fn example(store: &statestore_tokio::blocking::StateStore) -> Result<(), statestore_tokio::Error> {
+    /// for key in store.scan("rooms/*/temperature") {
+    ///     println!("{}", key?.escape_ascii());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan(&self, pattern: impl IntoBytes) -> Keys {
         Keys { keys: self.store.scan(pattern), background: Arc::clone(&self.background) }
     }
@@ -183,7 +192,8 @@ impl fmt::Debug for StateStore {
 }
 
 /// The keys that match a pattern, as an iterator that waits for the next page where it needs one. It goes on after an error
-/// and ends as the [async one](crate::Keys) does.
+/// and ends as the [async one](crate::Keys) does: whoever drops errors, as with `.flatten()`, waits for as long as there is no
+/// connection.
 #[must_use = "keys are asked for when they are taken"]
 pub struct Keys {
     keys: crate::Keys,

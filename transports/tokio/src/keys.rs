@@ -17,8 +17,9 @@ use crate::error::Error;
 use crate::handle::StateStore;
 
 impl StateStore {
-    /// Lists the keys that match a [pattern](statestore_proto::glob), as a stream. A store that is older than this request
-    /// refuses it as an unknown command.
+    /// Lists the keys that match a [pattern](statestore_proto::glob), as a stream. A star stands for any characters, `/` among
+    /// them, so `rooms/*` has the keys of all levels below. Keys that are not UTF-8 match no pattern, and a pattern that is
+    /// not UTF-8 matches nothing. A store that is older than this request refuses it as an unknown command.
     ///
     /// ```
     /// use statestore_tokio::{Error, StateStore};

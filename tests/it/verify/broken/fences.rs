@@ -47,6 +47,25 @@ pub(super) fn orders() -> Vec<Broken> {
 
 pub(super) fn tokens() -> Vec<Broken> {
     vec![
+        fails(
+            "conditional values have no token",
+            "fence/required",
+            asked(|request, words| {
+                if words.len() > 3 {
+                    set_property(request, "__ft", None);
+                }
+            }),
+        ),
+        fails("a key without a token never has one", "fence/required", {
+            let mut known = BTreeSet::new();
+            asked(move |request, words| {
+                if is(&words, "SET") && property(request, "__ft").is_none() {
+                    known.insert(key(&words));
+                } else if known.contains(&key(&words)) {
+                    set_property(request, "__ft", None);
+                }
+            })
+        }),
         fails("tokens do not matter", "fence/lower", stamped("__ft", |_, _| None)),
         fails(
             "a token is not needed",

@@ -4,6 +4,24 @@ use super::{Broken, answered, answers_instead, differs, fails, is, payload, rewo
 
 pub(super) fn pages() -> Vec<Broken> {
     vec![
+        fails("a token is a number of keys", "scan/meanwhile", {
+            // The first page forgets its place by as many keys as were removed since.
+            let mut removed = 0;
+            let mut skip = 0;
+            Box::new(move |message| {
+                if *message.topic == *statestore_proto::topic::REQUEST {
+                    let words = super::words(&message.payload).unwrap_or_default();
+                    removed += usize::from(is(&words, "DEL"));
+                    skip = if is(&words, "SCAN") && words.len() == 3 { removed } else { 0 };
+                    removed = if skip > 0 { 0 } else { removed };
+                } else if skip > 0 && message.payload.starts_with(b"*") {
+                    let text = String::from_utf8_lossy(&message.payload).into_owned();
+                    let renamed = text.replacen("/meanwhile/", "/MEANWHILE/", skip);
+                    message.payload = renamed.into();
+                    skip = 0;
+                }
+            })
+        }),
         fails(
             "no page where there is nothing",
             "scan/nothing",

@@ -1,9 +1,22 @@
 use std::collections::BTreeMap;
 
-use super::{Broken, answered, fails, is, now, payload, reworded, set_property, without};
+use super::{Broken, Words, answered, fails, is, now, payload, reworded, set_property, without};
 
 pub(super) fn conditions() -> Vec<Broken> {
     vec![
+        fails("NEX compares the first byte", "condition/nex", {
+            let mut first: Words = Vec::new();
+            reworded(move |words| {
+                if words.get(3).is_some_and(|option| option == b"NEX") {
+                    if let Some(before) =
+                        first.iter().find(|value| value.first() == words[2].first())
+                    {
+                        words[2].clone_from(before);
+                    }
+                    first.push(words[2].clone());
+                }
+            })
+        }),
         fails("NX does not matter", "condition/nx", reworded(|words| without(words, b"NX"))),
         fails("NEX does not matter", "condition/nex", reworded(|words| without(words, b"NEX"))),
         fails(

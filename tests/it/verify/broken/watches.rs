@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use statestore_loopback::Message;
+use statestore_proto::mqtt::Qos;
 use statestore_proto::topic;
 
 use super::{
@@ -34,6 +35,33 @@ pub(super) fn expiry() -> Vec<Broken> {
                 if let Some(at) = words.iter().skip(3).position(|word| word == b"PX")
                     && let Some(px) = words.get_mut(at + 4)
                 {
+                    *px = b"1".to_vec();
+                }
+            }),
+        ),
+        fails(
+            "only plain values expire",
+            "expiry/expires",
+            reworded(move |words| {
+                if words.get(3).is_some_and(|option| option == b"NX") {
+                    without_px(words);
+                }
+            }),
+        ),
+        fails(
+            "an expiry of a second is for ever",
+            "expiry/expires",
+            reworded(move |words| {
+                if words.get(4).is_some_and(|px| px == b"1000") {
+                    without_px(words);
+                }
+            }),
+        ),
+        fails(
+            "milliseconds of 31 bits",
+            "expiry/expires",
+            reworded(|words| {
+                if let Some(px) = words.get_mut(4).filter(|px| px.len() >= 10) {
                     *px = b"1".to_vec();
                 }
             }),
@@ -75,6 +103,17 @@ fn is_delete(message: &Message) -> bool {
 
 pub(super) fn changes() -> Vec<Broken> {
     vec![
+        fails("notifications at QoS 0", "watch/set", told(|told| told.qos = Qos::AtMostOnce)),
+        fails(
+            "values are told up to ten bytes",
+            "watch/set",
+            told(|told| {
+                if told.payload.len() > 100 {
+                    told.payload =
+                        "*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$2\r\nva\r\n".into();
+                }
+            }),
+        ),
         fails("nobody is told", "watch/set", told(lose)),
         fails(
             "topics in lower case",

@@ -60,8 +60,12 @@ pub(super) async fn behind(trial: &mut Trial) -> Done {
 }
 
 pub(super) async fn refused(trial: &mut Trial) -> Done {
-    let ask = set(trial).at(trial.stamp(3_600_000));
+    let ahead = trial.stamp(3_600_000);
+    let ask = set(trial).at(ahead.clone());
     trial.refused(&ask, AHEAD).await?;
+    let ask = set(trial).token(ahead);
+    let told = trial.ask(&ask).await?;
+    trial.must(told.error().is_some(), "expected that the token is refused");
     let key = trial.key("other");
     let reply = trial.expect(&ask!["SET", key, "v"], OK).await?;
     let limit = trial.unix_ms() + 120_000;

@@ -16,11 +16,13 @@ pub(super) async fn nx(trial: &mut Trial) -> Done {
 
 pub(super) async fn nex(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    trial.expect(&ask!["SET", key, "v", "NEX"], OK).await?;
-    trial.expect(&ask!["SET", key, "v", "NEX"], OK).await?;
-    trial.not_applied(&ask!["SET", key, "w", "NEX"]).await?;
-    trial.not_applied(&ask!["SET", key, "w", "NEX", "PX", "60000"]).await?;
-    trial.has(&key, Some("v")).await?;
+    trial.expect(&ask!["SET", key, "Client1", "NEX"], OK).await?;
+    trial.expect(&ask!["SET", key, "Client1", "NEX"], OK).await?;
+    for other in ["Client2", "client1", "Client", "Client10", ""] {
+        trial.not_applied(&ask!["SET", key, other, "NEX"]).await?;
+    }
+    trial.not_applied(&ask!["SET", key, "Client2", "NEX", "PX", "60000"]).await?;
+    trial.has(&key, Some("Client1")).await?;
     Ok(())
 }
 

@@ -8,13 +8,28 @@ pub(super) async fn set(trial: &mut Trial) -> Done {
         let message = trial.message(&ask);
         let first = trial.ask_message(&ask, &message).await?;
         trial.must(first.0.payload == OK, "expected +OK");
-        for _ in 0..2 {
+        for connection in 0..3 {
+            // An answer that is there already is none to what comes now.
+            trial.quiet(A).await?;
+            trial.nothing_else_answered(A);
+            if connection == 2 {
+                // Brokers and clients deliver again after a connection was lost.
+                trial.disconnect(A).await?;
+            }
             let again = trial.ask_message(&ask, &message).await?;
             let same = again.0.payload == first.0.payload && again.timestamp() == first.timestamp();
             trial.must(same, "expected the first answer again, with its version");
         }
     }
-    Ok(())
+    // A refusal stays one, though the key is free by then.
+    let ask = ask!["SET", nx, "w", "NX"];
+    let message = trial.message(&ask);
+    let first = trial.ask_message(&ask, &message).await?;
+    trial.must(first.0.payload != OK, "expected that it is not applied");
+    trial.expect(&ask!["DEL", nx], ONE).await?;
+    let again = trial.ask_message(&ask, &message).await?;
+    trial.must(again.0.payload == first.0.payload, "expected the first answer again");
+    trial.has(&nx, None).await.map(drop)
 }
 
 pub(super) async fn del(trial: &mut Trial) -> Done {

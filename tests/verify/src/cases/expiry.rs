@@ -14,8 +14,21 @@ struct Passing {
 impl Passing {
     /// Sets it.
     async fn set(trial: &mut Trial, key: &[u8]) -> Result<Self, Stop> {
+        Self::set_with(trial, key, None).await
+    }
+
+    /// Sets it with a condition.
+    async fn set_with(
+        trial: &mut Trial,
+        key: &[u8],
+        condition: Option<&str>,
+    ) -> Result<Self, Stop> {
         let (px, since) = (trial.soon(), Instant::now());
-        let ask: Ask = ask!["SET", key, "v", "PX", px.as_millis().to_string()];
+        let text = px.as_millis().to_string();
+        let ask: Ask = match condition {
+            Some(condition) => ask!["SET", key, "v", condition, "PX", text],
+            None => ask!["SET", key, "v", "PX", text],
+        };
         trial.expect(&ask, OK).await?;
         Ok(Self { since, px })
     }
@@ -33,12 +46,20 @@ impl Passing {
 
 pub(super) async fn expires(trial: &mut Trial) -> Done {
     let key = trial.key("long");
-    trial.expect(&ask!["SET", key, "v", "PX", "600000"], OK).await?;
+    // More milliseconds than 31 bits have.
+    trial.expect(&ask!["SET", key, "v", "PX", "2147483648"], OK).await?;
+    let second = trial.key("second");
+    trial.expect(&ask!["SET", second, "v", "PX", "1000"], OK).await?;
     let names = ["get", "del", "vdel", "nx", "nex"];
     let mut last = None;
     for name in names {
         let key = trial.key(name);
-        let passing = Passing::set(trial, &key).await?;
+        let condition = match name {
+            "nx" => Some("NX"),
+            "nex" => Some("NEX"),
+            _ => None,
+        };
+        let passing = Passing::set_with(trial, &key, condition).await?;
         let found = trial.ask(&ask!["GET", key]).await?;
         let is_there = found.0.payload == *b"$1\r\nv\r\n".as_slice();
         trial.must(is_there || !passing.is_there(), "expected the value before its time is over");
@@ -47,6 +68,8 @@ pub(super) async fn expires(trial: &mut Trial) -> Done {
     if let Some(last) = last {
         last.over().await;
     }
+    sleep(Duration::from_millis(700)).await;
+    trial.has(&second, None).await?;
     let [get, del, vdel, nx, nex] = names.map(|name| trial.key(name));
     trial.has(&get, None).await?;
     trial.expect(&ask!["DEL", del], ZERO).await?;
@@ -63,8 +86,14 @@ pub(super) async fn counts_anew(trial: &mut Trial) -> Done {
     trial.expect(&ask!["SET", later, "v", "NEX", "PX", "600000"], OK).await?;
     trial.expect(&ask!["SET", sooner, "v", "PX", "600000"], OK).await?;
     trial.expect(&ask!["SET", sooner, "v", "NEX", "PX", px], OK).await?;
+    // An expiry goes with what it is of.
+    let anew = trial.key("anew");
+    Passing::set(trial, &anew).await?;
+    trial.ask(&ask!["DEL", anew]).await?;
+    trial.set(&anew, "v").await?;
     sleep(trial.soon() * 2).await;
     trial.has(&later, Some("v")).await?;
+    trial.has(&anew, Some("v")).await?;
     trial.has(&sooner, None).await.map(drop)
 }
 

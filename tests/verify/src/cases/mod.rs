@@ -7,6 +7,7 @@ mod expiry;
 mod fences;
 mod grammar;
 mod order;
+pub(crate) mod pages;
 mod replies;
 mod requests;
 mod scan;

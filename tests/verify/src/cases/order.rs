@@ -6,7 +6,13 @@ pub(super) async fn grammar_timestamp(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     trial.chosen_refusal(&ask!["SET", key, "v", "XX"].untimed(), "syntax error").await?;
     trial.chosen_refusal(&ask!["SET", key].untimed(), "wrong number of arguments").await?;
-    trial.chosen_refusal(&ask!["SET", "", "v"].at("x"), "the key length is zero").await?;
+    // Where there is an empty key, its value stays.
+    let value = trial.key("no such value");
+    let empty = ask!["SET", "", value, "NX"].at("x");
+    let told = trial.chosen_refusal(&empty, "the key length is zero").await?;
+    if told.0.payload == OK {
+        trial.ask(&ask!["VDEL", "", value]).await?;
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use crate::ask::Part;
 use crate::ask::{REQUEST, RESERVED, ask};
-use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial};
+use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial, in_time};
 
 pub(super) async fn qos_0(trial: &mut Trial) -> Done {
     let key = trial.key("k");
@@ -19,9 +21,7 @@ pub(super) async fn qos_2(trial: &mut Trial) -> Done {
     if matches!(&told, Ok(reply) if reply.0.payload == OK) {
         trial.may(
             false,
-            format_args!(
-                "expected -ERR {text}, which a store that is no part of its broker cannot know"
-            ),
+            format_args!("expected -ERR {text}, which its broker may not tell a store"),
         );
         return Ok(());
     }
@@ -77,17 +77,14 @@ async fn forbidden(trial: &mut Trial, topic: &str, name: &str) -> Done {
     let key = trial.key("k");
     let (place, id) = trial.stranger(name);
     let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
-    let mut offender = place.connect(&id).await?;
+    let mut offender = in_time(trial.timeout, place.connect(&id)).await?;
     // The broker may be quicker to disconnect than to acknowledge.
-    let acknowledged = tokio::time::timeout(DISCONNECTED_MAX, offender.publish(&message)).await;
+    let acknowledged = timeout(DISCONNECTED_MAX, offender.publish(&message)).await;
     let mut gone = matches!(acknowledged, Ok(Err(_)));
     trial.has(&key, None).await?;
-    while !gone {
-        match tokio::time::timeout(DISCONNECTED_MAX, offender.next()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => gone = true,
-            Err(_) => break,
-        }
+    if !gone {
+        let ended = async { while offender.next().await.is_ok() {} };
+        gone = timeout(DISCONNECTED_MAX, ended).await.is_ok();
     }
     trial.may(gone, "expected that the client is disconnected, which a store that is no part of its broker cannot do");
     Ok(())
@@ -99,8 +96,8 @@ pub(super) async fn levels_of_response(trial: &mut Trial) -> Done {
         let key = trial.key(name);
         let (place, id) = trial.stranger(name);
         let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
-        let mut connection = place.connect(&id).await?;
-        let _ = tokio::time::timeout(DISCONNECTED_MAX, connection.publish(&message)).await;
+        let mut connection = in_time(trial.timeout, place.connect(&id)).await?;
+        let _ = timeout(DISCONNECTED_MAX, connection.publish(&message)).await;
         let told = trial.ask(&ask!["GET", key]).await?;
         trial.may(told.0.payload == ABSENT, "expected that nothing was set");
     }

@@ -78,13 +78,13 @@ pub(super) async fn del(trial: &mut Trial) -> Done {
 pub(super) async fn vdel(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     trial.expect(&ask!["VDEL", key, "v"], ZERO).await?;
-    trial.set(&key, "v").await?;
-    for other in ["w", "V", "v ", ""] {
+    trial.set(&key, "Client1").await?;
+    for other in ["Client2", "client1", "Client", "Client10", ""] {
         trial.not_applied(&ask!["VDEL", key, other]).await?;
     }
-    trial.has(&key, Some("v")).await?;
-    trial.expect(&ask!["VDEL", key, "v"], ONE).await?;
-    trial.expect(&ask!["VDEL", key, "v"], ZERO).await?;
+    trial.has(&key, Some("Client1")).await?;
+    trial.expect(&ask!["VDEL", key, "Client1"], ONE).await?;
+    trial.expect(&ask!["VDEL", key, "Client1"], ZERO).await?;
     trial.has(&key, None).await?;
     Ok(())
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::ask::By::{self, A, B};
 use crate::ask::{Dialect, ask, notification_topic, notify_set, response_topic};
-use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO};
+use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO, in_time};
 
 /// Registers.
 async fn watch(trial: &mut Trial, by: By, key: &[u8]) -> Done {
@@ -17,7 +17,8 @@ async fn unwatch(trial: &mut Trial, by: By, key: &[u8]) -> Done {
 pub(super) async fn set(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     watch(trial, B, &key).await?;
-    for value in ["v", "v", "", "\r\n$-1\r\n"] {
+    let long = "value".repeat(200);
+    for value in ["v", "v", "", "\r\n$-1\r\n", &long] {
         let version = trial.set(&key, value).await?;
         trial.told_set(B, &key, value, &version).await?;
     }
@@ -43,6 +44,7 @@ pub(super) async fn expired(trial: &mut Trial) -> Done {
     trial.notification(B).await?;
     let told = trial.notification(B).await?;
     trial.is_deletion(&told, Dialect::Deployed);
+    trial.quiet(B).await?;
     unwatch(trial, B, &key).await
 }
 
@@ -95,14 +97,23 @@ pub(super) async fn each(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     watch(trial, B, &key).await?;
     let mut versions = Vec::new();
-    for number in 0..8 {
-        versions.push(trial.set(&key, &number.to_string()).await?);
+    for (number, condition) in ["NX", "", "", "", "", "", "", ""].into_iter().enumerate() {
+        let value = number.to_string();
+        let ask = match condition {
+            "" => ask!["SET", key, value],
+            condition => ask!["SET", key, value, condition],
+        };
+        let reply = trial.expect(&ask, OK).await?;
+        versions.push(reply.timestamp().unwrap_or_default().to_owned());
     }
+    let same = trial.expect(&ask!["SET", key, "7", "NEX"], OK).await?;
+    let same = same.timestamp().unwrap_or_default().to_owned();
     trial.expect(&ask!["DEL", key], ONE).await?;
     for (number, version) in versions.iter().enumerate() {
         trial.told_set(B, &key, &number.to_string(), version).await?;
     }
-    trial.told_deleted(B, &key, &versions[7], Dialect::Deployed).await?;
+    trial.told_set(B, &key, "7", &same).await?;
+    trial.told_deleted(B, &key, &same, Dialect::Deployed).await?;
     trial.quiet(B).await?;
     unwatch(trial, B, &key).await
 }
@@ -120,6 +131,13 @@ pub(super) async fn no_change(trial: &mut Trial) -> Done {
     trial.not_applied(&ask!["SET", key, "w", "NEX"]).await?;
     trial.not_applied(&ask!["VDEL", key, "w"]).await?;
     trial.has(&key, Some("v")).await?;
+    let fenced = ask!["SET", key, "v"].token("10:0:verify");
+    let reply = trial.expect(&fenced, OK).await?;
+    trial.told_set(B, &key, "v", reply.timestamp().unwrap_or_default()).await?;
+    for refused in [ask!["SET", key, "w"], ask!["DEL", key].token("9:0:verify")] {
+        let told = trial.ask(&refused).await?;
+        trial.must(told.error().is_some(), "expected that the fence refuses it");
+    }
     trial.set(&other, "v").await?;
     trial.quiet(B).await?;
     unwatch(trial, B, &key).await
@@ -152,9 +170,9 @@ pub(super) async fn stop(trial: &mut Trial) -> Done {
 pub(super) async fn before_stop(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     watch(trial, B, &key).await?;
-    let sets = [ask!["SET", key, "1"].by(B), ask!["SET", key, "2"].by(B)];
-    for set in &sets {
-        trial.send(set).await?;
+    let mut sent = Vec::new();
+    for value in ["1", "2"] {
+        sent.push(trial.send(&ask!["SET", key, value].by(B)).await?);
     }
     trial.expect(&ask!["KEYNOTIFY", key, "STOP"].by(B), OK).await?;
     // Both are here already.
@@ -166,6 +184,9 @@ pub(super) async fn before_stop(trial: &mut Trial) -> Done {
             told.as_deref() == Some(&*expected),
             format_args!("expected the notification of {value} before the reply to the STOP"),
         );
+    }
+    for set in &sent {
+        trial.reply_to(B, set).await?;
     }
     trial.quiet(B).await
 }
@@ -226,11 +247,12 @@ const DIRECT_MAX: Duration = Duration::from_millis(500);
 pub(super) async fn direct(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let (place, id) = trial.stranger("direct");
-    let mut connection = place.connect(&id).await?;
-    connection.subscribe(&response_topic(&id)).await?;
+    let within = trial.timeout;
+    let mut connection = in_time(within, place.connect(&id)).await?;
+    in_time(within, connection.subscribe(&response_topic(&id))).await?;
     let message = trial.message_of(&ask!["KEYNOTIFY", key], &id);
-    connection.publish(&message).await?;
-    let reply = tokio::time::timeout(DIRECT_MAX * 4, connection.next()).await;
+    in_time(within, connection.publish(&message)).await?;
+    let reply = tokio::time::timeout(within, connection.next()).await;
     let registered = matches!(&reply, Ok(Ok(reply)) if reply.payload == OK);
     if !registered {
         return Err(Stop::Missing(
@@ -243,7 +265,6 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
     let told = matches!(&told, Ok(Ok(message)) if message.topic == expected);
     trial.may(told, "expected the notification without a subscription, which only a store that is part of its broker can do");
     let end = trial.message_of(&ask!["KEYNOTIFY", key, "STOP"], &id);
-    connection.publish(&end).await?;
-    connection.disconnect().await?;
-    Ok(())
+    in_time(within, connection.publish(&end)).await?;
+    in_time(within, connection.disconnect()).await
 }

@@ -1,0 +1,63 @@
+//! Pages of keys, read from the wire.
+
+/// Keys of a page, and the token that asks for the next one.
+pub(crate) struct Page {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) token: Option<Vec<u8>>,
+}
+
+/// Reads a page; `None` when it is not as deployed clients read it.
+pub(crate) fn page(payload: &[u8]) -> Option<Page> {
+    let mut rest = payload;
+    let outer = header(&mut rest, b'*')?;
+    let count = header(&mut rest, b'*')?;
+    let mut keys = Vec::new();
+    for _ in 0..count {
+        keys.push(blob(&mut rest)?);
+    }
+    let token = match outer {
+        1 => None,
+        2 => Some(blob(&mut rest)?),
+        _ => return None,
+    };
+    rest.is_empty().then_some(Page { keys, token })
+}
+
+fn header(rest: &mut &[u8], kind: u8) -> Option<usize> {
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    let (line, tail) = (rest.get(..end)?, rest.get(end + 2..)?);
+    let (first, digits) = line.split_first()?;
+    *rest = tail;
+    (*first == kind && digits.iter().all(u8::is_ascii_digit))
+        .then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
+}
+
+fn blob(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let len = header(rest, b'$')?;
+    let (text, tail) = (rest.get(..len)?, rest.get(len..)?);
+    *rest = tail.strip_prefix(b"\r\n")?;
+    Some(text.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+    use crate::vectors::Vectors;
+
+    #[test]
+    fn pages_are_read_as_the_vectors_say() {
+        let read = |file: &str| Vectors::read(file).expect("a file");
+        read("pages.txt").run(5, |row| {
+            let page = page(&row.bytes("payload")?).ok_or("not read")?;
+            let keys = row.optional_bytes("keys")?.unwrap_or_default();
+            let keys: Vec<&[u8]> =
+                keys.split(|byte| *byte == b' ').filter(|key| !key.is_empty()).collect();
+            let token = row.optional_bytes("token")?;
+            (page.keys == keys && page.token == token).then_some(()).ok_or_else(|| "differs".into())
+        });
+        read("pages-refused.txt").run(5, |row| match page(&row.bytes("payload")?) {
+            Some(_) => Err("read".into()),
+            None => Ok(()),
+        });
+    }
+}
