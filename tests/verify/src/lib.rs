@@ -32,7 +32,8 @@
 //!
 //! # What it cannot try
 //!
-//! That a request which has expired in the queue of a store is dropped; what survives a restart; quotas; who may do what.
+//! That a request which has expired in the queue of a store is dropped; what survives a restart; quotas; who may do what;
+//! and whatever takes longer than a second or two, such as long leases, or how long answers to duplicates are kept.
 #![forbid(unsafe_code)]
 
 mod ask;
