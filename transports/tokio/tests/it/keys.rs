@@ -52,7 +52,9 @@ async fn a_listing_goes_on_after_an_error_that_passes() {
     assert_eq!(keys.next().await.expect("a page").expect("a key"), "k0");
     broker.stop();
     assert_eq!(keys.next().await.expect("it is here").expect("a key"), "k1");
-    assert_eq!(keys.next().await, Err(Error::NotSent));
+    // Whether it went out before the end of the connection was noticed is chance.
+    let failed = keys.next().await;
+    assert!(matches!(failed, Err(Error::NotSent | Error::Unknown)), "{failed:?}");
     broker.restart();
     service.connected().await.expect("again");
     store.connected().await.expect("again");
