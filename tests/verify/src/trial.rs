@@ -32,6 +32,9 @@ const UNANSWERED_MAX: u32 = 3;
 /// The shortest time for which a value is set that is to expire.
 const SOON_MIN: Duration = Duration::from_millis(250);
 
+/// The shortest wait for what a store may do or not.
+const PATIENCE_MIN: Duration = Duration::from_millis(500);
+
 /// Messages that have come late and are read away, at most.
 const LATE_MAX: usize = 10_000;
 
@@ -338,8 +341,16 @@ impl Trial {
 
     /// How long a value is set that is to expire: some round trips, so that it can be read before.
     pub(crate) fn soon(&self) -> Duration {
-        let recent = self.times.iter().rev().take(20).max().copied().unwrap_or_default();
-        SOON_MIN.max(recent * 4)
+        SOON_MIN.max(self.longest_of_late() * 4)
+    }
+
+    /// How long to wait for what a store may do or not: many round trips.
+    pub(crate) fn patience(&self) -> Duration {
+        PATIENCE_MIN.max(self.longest_of_late() * 20).min(self.timeout)
+    }
+
+    fn longest_of_late(&self) -> Duration {
+        self.times.iter().rev().take(20).max().copied().unwrap_or_default()
     }
 
     /// Connections are made anew when they are needed.

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use tokio::time::timeout;
 
 use crate::ask::Part;
@@ -70,21 +68,18 @@ pub(super) async fn reserved_response(trial: &mut Trial) -> Done {
     forbidden(trial, &format!("{RESERVED}/00/command/notify/00"), "offender-2").await
 }
 
-/// How long a store may take to have a client disconnected.
-const DISCONNECTED_MAX: Duration = Duration::from_millis(500);
-
 async fn forbidden(trial: &mut Trial, topic: &str, name: &str) -> Done {
     let key = trial.key("k");
     let (place, id) = trial.stranger(name);
     let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
     let mut offender = in_time(trial.timeout, place.connect(&id)).await?;
     // The broker may be quicker to disconnect than to acknowledge.
-    let acknowledged = timeout(DISCONNECTED_MAX, offender.publish(&message)).await;
+    let acknowledged = timeout(trial.patience(), offender.publish(&message)).await;
     let mut gone = matches!(acknowledged, Ok(Err(_)));
     trial.has(&key, None).await?;
     if !gone {
         let ended = async { while offender.next().await.is_ok() {} };
-        gone = timeout(DISCONNECTED_MAX, ended).await.is_ok();
+        gone = timeout(trial.patience(), ended).await.is_ok();
     }
     trial.may(gone, "expected that the client is disconnected, which a store that is no part of its broker cannot do");
     Ok(())
@@ -97,7 +92,7 @@ pub(super) async fn levels_of_response(trial: &mut Trial) -> Done {
         let (place, id) = trial.stranger(name);
         let message = trial.message_of(&ask!["SET", key, "v"].answered_on(topic), &id);
         let mut connection = in_time(trial.timeout, place.connect(&id)).await?;
-        let _ = timeout(DISCONNECTED_MAX, connection.publish(&message)).await;
+        let _ = timeout(trial.patience(), connection.publish(&message)).await;
         let told = trial.ask(&ask!["GET", key]).await?;
         trial.may(told.0.payload == ABSENT, "expected that nothing was set");
     }

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use crate::ask::By::{self, A, B};
 use crate::ask::{Dialect, ask, notification_topic, notify_set, response_topic};
 use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO, in_time};
@@ -241,9 +239,6 @@ pub(super) async fn ends(trial: &mut Trial) -> Done {
     Ok(())
 }
 
-/// How long a broker may take to deliver what it delivers without a subscription.
-const DIRECT_MAX: Duration = Duration::from_millis(500);
-
 pub(super) async fn direct(trial: &mut Trial) -> Done {
     let key = trial.key("k");
     let (place, id) = trial.stranger("direct");
@@ -260,7 +255,7 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
         ));
     }
     trial.set(&key, "v").await?;
-    let told = tokio::time::timeout(DIRECT_MAX, connection.next()).await;
+    let told = tokio::time::timeout(trial.patience(), connection.next()).await;
     let expected = notification_topic(&id, Some(&key));
     let told = matches!(&told, Ok(Ok(message)) if message.topic == expected);
     trial.may(told, "expected the notification without a subscription, which only a store that is part of its broker can do");
