@@ -187,6 +187,16 @@ pub(crate) fn blob(word: &[u8]) -> Vec<u8> {
     payload
 }
 
+/// A line that begins with `kind`: its digits, their value, and what follows it.
+pub(crate) fn header(bytes: &[u8], kind: u8) -> Option<(&[u8], usize, &[u8])> {
+    let rest = bytes.strip_prefix(&[kind])?;
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    let (digits, line_end) = rest.split_at_checked(end)?;
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    let value = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
+    Some((digits, value, line_end.get(2..)?))
+}
+
 /// A notification of a SET.
 pub(crate) fn notify_set(value: &[u8]) -> Vec<u8> {
     array(&[b"NOTIFY", b"SET", b"VALUE", value])

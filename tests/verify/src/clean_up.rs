@@ -7,6 +7,9 @@ use crate::trial::{ONE, Trial, Written, ZERO};
 /// Pages of what is left that are asked for at most.
 const PAGES_MAX: usize = 64;
 
+/// Keys that a run has at most, and more: whoever lists more below the prefix makes them up, to be asked about each.
+const KEYS_MAX: usize = 2_000;
+
 impl Trial {
     /// Removes what was written; how many keys were. What is left stands in `written`, also when this is dropped halfway.
     pub(crate) async fn clean_up(&mut self, removed: &mut usize) {
@@ -18,8 +21,8 @@ impl Trial {
             if self.is_given_up() {
                 break;
             }
-            // Where the store lists what is there, a refusal is known to be one.
-            if state == Written::Refused && listed {
+            // Where the store lists what is there, a refusal is known to be one; what is no text it never lists.
+            if state == Written::Refused && listed && std::str::from_utf8(&key).is_ok() {
                 self.written.remove(&key);
                 continue;
             }
@@ -60,6 +63,9 @@ impl Trial {
             // Whatever it says, other keys are not ours.
             let own = self.own_prefix();
             for key in page.keys.into_iter().filter(|key| key.starts_with(own.as_bytes())) {
+                if self.written.len() >= KEYS_MAX {
+                    return false;
+                }
                 self.written.insert(key, Written::Answered);
             }
             token = page.token;

@@ -72,7 +72,17 @@ impl Hub {
     }
 
     /// Connects a client that sends whatever it likes, without a machine or a drive loop: for tests of what a store must
-    /// bear.
+    /// bear. What it is sent waits in memory, without a bound, until it [takes](HubClient::next) it.
+    ///
+    /// ```
+    /// use statestore_loopback::{Hub, Message};
+    ///
+    /// async fn overhear(hub: &Hub) -> Result<Message, statestore_tokio::LinkError> {
+    ///     let client = hub.client("observer")?;
+    ///     client.subscribe("statestore/#");
+    ///     client.next().await
+    /// }
+    /// ```
     ///
     /// # Errors
     /// When the broker is [stopped](Self::stop).

@@ -1,5 +1,5 @@
 use super::rows;
-use crate::ask::{Ask, ask};
+use crate::ask::{Ask, ask, header};
 use crate::trial::{ABSENT, Done, OK, Trial, ZERO};
 use crate::vectors;
 
@@ -55,14 +55,6 @@ fn with_prefix(payload: &[u8], prefix: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let key = [prefix, key].concat();
     let line = format!("${}{}\r\n", "0".repeat(zeros), key.len());
     Some(([before, line.as_bytes(), &key, rest].concat(), key))
-}
-
-/// A line that begins with `kind`: its digits, their value, and what follows it.
-fn header(bytes: &[u8], kind: u8) -> Option<(&[u8], usize, &[u8])> {
-    let rest = bytes.strip_prefix(&[kind])?;
-    let end = rest.windows(2).position(|two| two == b"\r\n")?;
-    let (digits, line_end) = rest.split_at_checked(end)?;
-    Some((digits, std::str::from_utf8(digits).ok()?.parse().ok()?, line_end.get(2..)?))
 }
 
 pub(super) async fn requests(trial: &mut Trial) -> Done {

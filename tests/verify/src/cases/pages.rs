@@ -1,5 +1,7 @@
 //! Pages of keys, read from the wire.
 
+use crate::ask::header;
+
 /// Keys of a page, and the token that asks for the next one.
 pub(crate) struct Page {
     pub(crate) keys: Vec<Vec<u8>>,
@@ -9,8 +11,8 @@ pub(crate) struct Page {
 /// Reads a page; `None` when it is not as deployed clients read it.
 pub(crate) fn page(payload: &[u8]) -> Option<Page> {
     let mut rest = payload;
-    let outer = header(&mut rest, b'*')?;
-    let count = header(&mut rest, b'*')?;
+    let outer = number(&mut rest, b'*')?;
+    let count = number(&mut rest, b'*')?;
     let mut keys = Vec::new();
     for _ in 0..count {
         keys.push(blob(&mut rest)?);
@@ -23,17 +25,14 @@ pub(crate) fn page(payload: &[u8]) -> Option<Page> {
     rest.is_empty().then_some(Page { keys, token })
 }
 
-fn header(rest: &mut &[u8], kind: u8) -> Option<usize> {
-    let end = rest.windows(2).position(|two| two == b"\r\n")?;
-    let (line, tail) = (rest.get(..end)?, rest.get(end + 2..)?);
-    let (first, digits) = line.split_first()?;
+fn number(rest: &mut &[u8], kind: u8) -> Option<usize> {
+    let (_, number, tail) = header(rest, kind)?;
     *rest = tail;
-    (*first == kind && digits.iter().all(u8::is_ascii_digit))
-        .then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
+    Some(number)
 }
 
 fn blob(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let len = header(rest, b'$')?;
+    let len = number(rest, b'$')?;
     let (text, tail) = (rest.get(..len)?, rest.get(len..)?);
     *rest = tail.strip_prefix(b"\r\n")?;
     Some(text.to_vec())
