@@ -109,3 +109,21 @@ async fn a_store_that_ends_halfway_fails_and_is_not_waited_for_for_ever() {
     let report = run.finish().await;
     assert!(!report.left.is_empty(), "what was written could not be removed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_a_store_makes_up_are_not_asked_about_for_ever() {
+    let mut pages = 0;
+    let tamper: Tamper = Box::new(move |message| {
+        if message.payload.starts_with(b"*1\r\n*") && message.correlation_data.is_some() {
+            pages += 1;
+            let keys = (0..3_000).map(|number| format!("$12\r\nverify/{pages:01}{number:04}\r\n"));
+            let page = format!("*2\r\n*3000\r\n{}$1\r\nt\r\n", keys.collect::<String>());
+            message.payload = page.into();
+        }
+    });
+    let (place, _service) = served(Some(tamper)).await;
+    let case = CASES.iter().find(|case| case.name == "value/set-get").expect("a case");
+    let report = some_cases(place, &[case]).await;
+    assert!((1_000..5_000).contains(&report.requests), "{} requests", report.requests);
+    assert!(report.left.is_empty(), "{:?}", report.left);
+}
