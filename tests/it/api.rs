@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Package and folder.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 8] = [
     ("statestore-proto", "core"),
+    ("statestore-mqtt", "transports/mqtt"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),

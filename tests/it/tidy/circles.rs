@@ -6,7 +6,8 @@ use super::layers::heads;
 use super::source::code_without_strings;
 use super::{File, file, rust_files};
 
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
+    "transports/mqtt/src",
     "transports/tokio/src",
     "transports/rumqttc/src",
     "transports/paho/src",
