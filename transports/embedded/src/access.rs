@@ -1,113 +1,118 @@
-//! Who may connect and publish, and who comes and goes: what the broker asks and tells.
+//! Who may do what: the rules that hold before any policy, and passwords.
 
-use std::future::ready;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use mqtt5::broker::{
-    AuthProvider, AuthResult, BrokerEventHandler, ClientConnectEvent, ClientDisconnectEvent,
-};
-use mqtt5::packet::connect::ConnectPacket;
-use mqtt5::protocol::v5::reason_codes::ReasonCode;
-use statestore_proto::topic;
+use statestore_mqtt::Reason;
+use statestore_mqtt::broker::Rules;
+use statestore_proto::topic::{REQUEST, RESERVED};
 use tokio::sync::Semaphore;
 
-use crate::store_route::StoreRoute;
 use crate::users::Users;
 
 /// The client id of the store itself.
 pub(crate) const STORE: &str = "$statestore";
 
+/// Below it, and below the id of a client, is what is that client's alone.
+const CLIENTS: &str = "clients/";
+
 /// Below it publishes nobody but the store.
-const RESERVED: &str = "clients/statestore/";
+const OWN: &str = "clients/statestore/";
 
 /// Passwords looked at at a time: each takes 19 MB and a thread for a while.
 const CHECKS_MAX: usize = 2;
 
-type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// What holds for everybody, whatever else is allowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedRules;
 
-/// Whether a client may publish there.
-pub(crate) fn may_publish(topic: &str) -> bool {
-    !topic.starts_with(RESERVED)
+impl Rules for FixedRules {
+    fn may_publish(
+        &self,
+        client_id: &str,
+        topic: &str,
+        response_topic: Option<&str>,
+    ) -> Result<(), Reason> {
+        // Nobody has answers sent to others: a small request for a large value would hit them.
+        let names_another = response_topic.is_some_and(|topic| !is_own(client_id, topic));
+        if topic.starts_with(OWN) || names_another {
+            return Err(Reason::NOT_AUTHORIZED);
+        }
+        Ok(())
+    }
+
+    fn may_subscribe(&self, _: &str, filter: &str) -> Result<(), Reason> {
+        if filter == REQUEST { Err(Reason::NOT_AUTHORIZED) } else { Ok(()) }
+    }
+
+    fn may_receive(&self, client_id: &str, topic: &str) -> bool {
+        topic != REQUEST && is_own(client_id, topic)
+    }
 }
 
-/// The rules of the broker.
-pub(crate) struct Access {
-    users: Option<Arc<Users>>,
+/// Whether a topic is no other client's. Those of the store are for the store to judge.
+fn is_own(client_id: &str, topic: &str) -> bool {
+    let Some(below) = topic.strip_prefix(CLIENTS) else { return true };
+    topic.starts_with(RESERVED)
+        || below
+            .strip_prefix(client_id)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Passwords, a few at a time.
+pub(crate) struct Logins {
+    users: Arc<Users>,
     checks: Semaphore,
-    store_route: Arc<StoreRoute>,
 }
 
-impl Access {
-    pub(crate) const fn new(users: Option<Arc<Users>>, store_route: Arc<StoreRoute>) -> Self {
-        Self { users, checks: Semaphore::const_new(CHECKS_MAX), store_route }
+impl Logins {
+    pub(crate) const fn new(users: Arc<Users>) -> Self {
+        Self { users, checks: Semaphore::const_new(CHECKS_MAX) }
     }
 
-    async fn login(&self, connect: &ConnectPacket) -> AuthResult {
-        if connect.client_id == STORE {
-            return AuthResult::fail(ReasonCode::ClientIdentifierNotValid);
-        }
-        let Some(users) = self.users.clone() else { return AuthResult::success() };
-        let refused = AuthResult::fail(ReasonCode::BadUsernameOrPassword);
-        let Some((name, password)) = connect.username.clone().zip(connect.password.clone()) else {
-            return refused;
-        };
+    pub(crate) async fn check(
+        &self,
+        user_name: Option<String>,
+        password: Option<Vec<u8>>,
+    ) -> Result<(), Reason> {
+        let refused = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
+        let Some((name, password)) = user_name.zip(password) else { return refused };
         let Ok(_permit) = self.checks.acquire().await else { return refused };
-        let user = name.clone();
+        let users = Arc::clone(&self.users);
         // Slow on purpose, so not here, where everything else would wait.
-        let check = tokio::task::spawn_blocking(move || users.verify(&user, &password));
-        if check.await.unwrap_or(false) { AuthResult::success_with_user(name) } else { refused }
+        let check = tokio::task::spawn_blocking(move || users.verify(&name, &password));
+        if check.await.unwrap_or(false) { Ok(()) } else { refused }
     }
 }
 
-impl AuthProvider for Access {
-    fn authenticate<'a>(
-        &'a self,
-        connect: &'a ConnectPacket,
-        _: SocketAddr,
-    ) -> Answer<'a, mqtt5::Result<AuthResult>> {
-        Box::pin(async { Ok(self.login(connect).await) })
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn authorize_publish<'a>(
-        &'a self,
-        _: &str,
-        _: Option<&'a str>,
-        topic: &'a str,
-    ) -> Answer<'a, bool> {
-        if topic == topic::REQUEST {
-            return Box::pin(self.store_route.admit());
+    #[test]
+    fn what_is_below_a_client_is_its_own() {
+        for (client_id, topic, expected) in [
+            ("a", "clients/a/response", true),
+            ("a", "clients/a", true),
+            ("a", "clients/ab/response", false),
+            ("a", "clients/b/response", false),
+            ("a/b", "clients/a/b/response", true),
+            ("a", "elsewhere/b", true),
+            ("a", "clients", true),
+        ] {
+            assert_eq!(is_own(client_id, topic), expected, "{client_id} {topic}");
         }
-        Box::pin(ready(may_publish(topic)))
     }
 
-    fn authorize_subscribe<'a>(
-        &'a self,
-        _: &str,
-        _: Option<&'a str>,
-        _: &'a str,
-    ) -> Answer<'a, bool> {
-        Box::pin(ready(true))
-    }
-}
-
-/// Tells the store who has gone.
-pub(crate) struct Presence(pub(crate) Arc<StoreRoute>);
-
-impl BrokerEventHandler for Presence {
-    fn on_client_connect<'a>(&'a self, event: ClientConnectEvent) -> Answer<'a, ()> {
-        // The registrations of the one that was taken over end before anything of this one is read.
-        if self.0.enter(&event.client_id) {
-            return Box::pin(async move { self.0.tell_gone(&event.client_id).await });
-        }
-        Box::pin(ready(()))
-    }
-
-    fn on_client_disconnect<'a>(&'a self, event: ClientDisconnectEvent) -> Answer<'a, ()> {
-        if self.0.leave(&event.client_id) {
-            return Box::pin(async move { self.0.tell_gone(&event.client_id).await });
-        }
-        Box::pin(ready(()))
+    #[test]
+    fn nobody_hears_requests_or_has_answers_sent_to_others() {
+        let rules = FixedRules;
+        assert!(!rules.may_receive("a", REQUEST));
+        assert_eq!(rules.may_subscribe("a", REQUEST), Err(Reason::NOT_AUTHORIZED));
+        assert_eq!(rules.may_subscribe("a", "#"), Ok(()));
+        let refused = Err(Reason::NOT_AUTHORIZED);
+        assert_eq!(rules.may_publish("a", REQUEST, Some("clients/a/r")), Ok(()));
+        assert_eq!(rules.may_publish("a", REQUEST, Some("clients/b/r")), refused);
+        assert_eq!(rules.may_publish("a", "clients/b/x", None), Ok(()), "other services answer");
+        assert_eq!(rules.may_publish("a", &format!("{RESERVED}/x"), None), refused);
     }
 }

@@ -5,38 +5,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mqtt5::broker::client_handler::ClientHandler;
-use mqtt5::broker::router::MessageRouter;
-use mqtt5::broker::storage::{QueueLimits, StorageBackend};
-use mqtt5::broker::sys_topics::BrokerStats;
-use mqtt5::broker::tls_acceptor::TlsStreamWrapper;
-use mqtt5::broker::transport::BrokerTransport;
-use mqtt5::broker::{
-    AuthProvider, BrokerConfig, BrokerEventHandler, DynamicStorage, MemoryBackend, ResourceLimits,
-    ResourceMonitor,
-};
+use statestore_mqtt::broker::{ConnectionId, Stats};
 use statestore_tokio::LinkError;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, broadcast, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use crate::access::{Access, Presence};
+use crate::connection::serve;
 use crate::options::Options;
-use crate::store_route::StoreRoute;
-
-/// Messages and bytes that wait for one client that does not read, beyond its lane; then the oldest are dropped.
-const UNREAD_MAX: QueueLimits = QueueLimits { max_messages: 10_000, max_bytes: 16 << 20 };
-
-/// Messages on their way to the writer of one client. What exceeds it counts against the limits above.
-const LANE_MAX: usize = 256;
-
-/// Sessions of clients that are away are kept no longer.
-const SESSION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// How often what has expired is thrown away.
-const SWEEP: Duration = Duration::from_secs(60);
+use crate::running::Running;
 
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -72,35 +51,26 @@ pub enum BindError {
 /// What the broker and its links share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Outlives a stop, so that a store hears of the clients that have gone with it.
-    pub(crate) store_route: Arc<StoreRoute>,
     options: Mutex<Options>,
+    /// Clients that went with a stop, of whose end the store has not heard.
+    gone: Mutex<Vec<Arc<str>>>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 enum State {
-    Running(Arc<Running>),
+    Listening(Listening),
     Stopped,
     /// Dropped: it will never run again.
     Gone,
 }
 
-/// The broker from a start to the next stop.
-pub(crate) struct Running {
-    pub(crate) router: Arc<MessageRouter>,
-    pub(crate) store_route: Arc<StoreRoute>,
-    pub(crate) queue: usize,
-    pub(crate) stopped: watch::Sender<bool>,
-    config: Arc<BrokerConfig>,
-    access: Arc<dyn AuthProvider>,
-    storage: Arc<DynamicStorage>,
-    stats: Arc<BrokerStats>,
-    monitor: Arc<ResourceMonitor>,
-    shutdown: broadcast::Sender<()>,
-    tls: Option<TlsAcceptor>,
-    slots: Arc<Semaphore>,
-    accepting: Mutex<Vec<JoinHandle<()>>>,
+/// The broker from a start to the next stop, and what listens for it.
+#[derive(Debug)]
+struct Listening {
+    running: Arc<Running>,
+    stopped: watch::Sender<bool>,
+    accepting: Vec<JoinHandle<()>>,
 }
 
 impl Broker {
@@ -110,8 +80,8 @@ impl Broker {
     /// [`BindError`] when it cannot; nothing listens then.
     pub async fn bind(options: Options) -> Result<Self, BindError> {
         let shared = Shared {
-            store_route: Arc::default(),
             options: Mutex::new(options),
+            gone: Mutex::default(),
             state: Mutex::new(State::Stopped),
         };
         let broker = Self { shared: Arc::new(shared) };
@@ -126,18 +96,25 @@ impl Broker {
         addresses.first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
     }
 
+    /// What it holds, and what has happened since it was started; nothing while it is stopped.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let running = self.shared.running();
+        running.map(|running| running.with(|machine, _| machine.stats())).unwrap_or_default()
+    }
+
     /// Ends all connections, and listens no more until it is [started](Self::start) again. Retained messages and
     /// sessions are forgotten. Returns when the connections have ended, or after two seconds.
     pub async fn stop(&self) {
         let state = std::mem::replace(&mut *lock(&self.shared.state), State::Stopped);
-        let State::Running(running) = state else { return };
-        running.stop();
-        let accepting = std::mem::take(&mut *lock(&running.accepting));
-        for task in accepting {
-            let _ = task.await;
-        }
-        let all = running.slots.acquire_many(lock(&self.shared.options).connections_max);
-        let _ = tokio::time::timeout(GOODBYE_MAX, all).await;
+        let State::Listening(listening) = state else { return };
+        *lock(&self.shared.gone) = listening.stop();
+        let ended = async {
+            for task in listening.accepting {
+                let _ = task.await;
+            }
+        };
+        let _ = tokio::time::timeout(GOODBYE_MAX, ended).await;
     }
 
     /// Listens again where it did before. Links that were connected connect again by themselves.
@@ -153,12 +130,16 @@ impl Broker {
             *address = bound;
             listeners.push(listener);
         }
-        let running = Arc::new(Running::new(&options, Arc::clone(&self.shared.store_route)));
-        let accept = |listener| tokio::spawn(Arc::clone(&running).accept(listener));
-        *lock(&running.accepting) = listeners.into_iter().map(accept).collect();
-        tokio::spawn(Arc::clone(&running).sweep());
+        let running = Arc::new(Running::new(&options));
+        let (stopped, stop) = watch::channel(false);
+        let accept = |listener| {
+            let tls = options.tls.clone().map(TlsAcceptor::from);
+            tokio::spawn(accept(Arc::clone(&running), listener, tls, stop.clone()))
+        };
+        let accepting = listeners.into_iter().map(accept).collect();
+        tokio::spawn(Arc::clone(&running).keep_time());
         *lock(&self.shared.options) = options;
-        *lock(&self.shared.state) = State::Running(running);
+        *lock(&self.shared.state) = State::Listening(Listening { running, stopped, accepting });
         Ok(())
     }
 }
@@ -166,139 +147,85 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         let state = std::mem::replace(&mut *lock(&self.shared.state), State::Gone);
-        if let State::Running(running) = state {
-            running.stop();
+        if let State::Listening(listening) = state {
+            listening.stop();
         }
     }
 }
 
 impl Shared {
+    pub(crate) fn take_gone(&self) -> Vec<Arc<str>> {
+        std::mem::take(&mut lock(&self.gone))
+    }
+
     pub(crate) fn running(&self) -> Result<Arc<Running>, LinkError> {
         match &*lock(&self.state) {
-            State::Running(running) => Ok(Arc::clone(running)),
+            State::Listening(listening) => Ok(Arc::clone(&listening.running)),
             State::Stopped => Err(LinkError::transient("the broker has stopped")),
             State::Gone => Err(LinkError::fatal("the broker is gone")),
         }
     }
 }
 
-impl Running {
-    fn new(options: &Options, store_route: Arc<StoreRoute>) -> Self {
-        let storage = MemoryBackend::with_queue_limits(UNREAD_MAX);
-        let storage = Arc::new(DynamicStorage::Memory(storage));
-        let presence: Arc<dyn BrokerEventHandler> = Arc::new(Presence(Arc::clone(&store_route)));
-        let router = MessageRouter::with_storage(Arc::clone(&storage));
-        let limits = ResourceLimits {
-            // Counted here, those included that have not said who they are.
-            max_connections: usize::MAX,
-            max_connections_per_ip: usize::MAX,
-            max_message_rate_per_client: options.rate_max,
-            max_bandwidth_per_client: 0,
-            max_connection_rate: u32::MAX,
-            rate_limit_window: Duration::from_secs(1),
-        };
-        let config = BrokerConfig {
-            max_packet_size: options.packet_bytes_max,
-            max_outbound_inflight: options.in_flight,
-            client_channel_capacity: LANE_MAX,
-            session_expiry_interval: SESSION_MAX,
-            event_handler: Some(presence),
-            ..BrokerConfig::default()
-        };
-        Self {
-            router: Arc::new(router),
-            queue: options.queue,
-            stopped: watch::Sender::new(false),
-            config: Arc::new(config),
-            access: Arc::new(Access::new(options.users.clone(), Arc::clone(&store_route))),
-            store_route,
-            storage,
-            stats: Arc::new(BrokerStats::new()),
-            monitor: Arc::new(ResourceMonitor::new(limits)),
-            shutdown: broadcast::Sender::new(1),
-            tls: options.tls.clone().map(TlsAcceptor::from),
-            slots: Arc::new(Semaphore::new(options.slots())),
-            accepting: Mutex::default(),
-        }
-    }
-
-    fn stop(&self) {
-        self.store_route.close();
+impl Listening {
+    fn stop(&self) -> Vec<Arc<str>> {
         self.stopped.send_replace(true);
-        let _ = self.shutdown.send(());
-    }
-
-    async fn accept(self: Arc<Self>, listener: TcpListener) {
-        let mut stopped = self.stopped.subscribe();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stopped.wait_for(|stopped| *stopped) => return,
-            };
-            match accepted {
-                Ok((stream, peer)) => match Arc::clone(&self.slots).try_acquire_owned() {
-                    Ok(slot) => {
-                        let running = Arc::clone(&self);
-                        tokio::spawn(async move {
-                            running.serve(stream, peer).await;
-                            drop(slot);
-                        });
-                    }
-                    Err(_) => warn!(%peer, "closed at once: as many connections as are allowed"),
-                },
-                Err(error) => {
-                    warn!(%error, "no connection could be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// One connection from its first byte to its last.
-    async fn serve(&self, stream: TcpStream, peer: SocketAddr) {
-        let shutdown = self.shutdown.subscribe();
-        if *self.stopped.borrow() {
-            return;
-        }
-        // Or every answer takes 40 ms.
-        let _ = stream.set_nodelay(true);
-        let transport = match &self.tls {
-            None => BrokerTransport::tcp(stream),
-            Some(tls) => match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-                Ok(Ok(stream)) => BrokerTransport::tls(TlsStreamWrapper::new(stream)),
-                Ok(Err(error)) => return warn!(%peer, %error, "no TLS"),
-                Err(_) => return warn!(%peer, "no TLS handshake in time"),
-            },
-        };
-        let handler = ClientHandler::new(
-            transport,
-            peer,
-            Arc::clone(&self.config),
-            Arc::clone(&self.router),
-            Arc::clone(&self.access),
-            Some(Arc::clone(&self.storage)),
-            Arc::clone(&self.stats),
-            Arc::clone(&self.monitor),
-            shutdown,
-        );
-        if let Err(error) = handler.run().await {
-            debug!(%peer, %error, "a connection ended");
-        }
-    }
-
-    async fn sweep(self: Arc<Self>) {
-        let mut stopped = self.stopped.subscribe();
-        while tokio::time::timeout(SWEEP, stopped.wait_for(|stopped| *stopped)).await.is_err() {
-            let _ = self.storage.cleanup_expired().await;
-            self.router.sweep_sessions().await;
-        }
+        self.running.stop()
     }
 }
 
-impl std::fmt::Debug for Running {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Running").finish_non_exhaustive()
+/// Accepts connections until it is stopped, and then waits until they have ended.
+async fn accept(
+    running: Arc<Running>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let ip = Some(peer.ip());
+                match running.with(|machine, now| machine.handle_accept(now, ip)) {
+                    Ok(id) => {
+                        let running = Arc::clone(&running);
+                        connections.spawn(connect(running, id, stream, peer, tls.clone()));
+                    }
+                    Err(refused) => warn!(%peer, "closed at once: {refused}"),
+                }
+            }
+            Err(error) => {
+                warn!(%error, "no connection could be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// One connection that was accepted.
+async fn connect(
+    running: Arc<Running>,
+    id: ConnectionId,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+) {
+    // Or every answer takes 40 ms.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return serve(&running, id, stream).await };
+    match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
+        Ok(Ok(stream)) => return serve(&running, id, stream).await,
+        Ok(Err(error)) => warn!(%peer, %error, "no TLS"),
+        Err(_) => warn!(%peer, "no TLS handshake in time"),
+    }
+    running.closed(id);
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {

@@ -1,87 +1,97 @@
-//! Packets of the broker's router from and to those of the protocol. Pure.
+//! Messages of the broker from and to those of the protocol. Pure.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use mqtt5::packet::publish::PublishPacket as Packet;
-use mqtt5::{PropertyId, PropertyValue, QoS};
-use statestore_proto::mqtt::{Incoming, Publish, Qos};
+use statestore_mqtt::broker;
+use statestore_mqtt::packet::{Publish as Packet, Subscription, SubscriptionOptions};
+use statestore_mqtt::property::{Encode, Property, id};
+use statestore_mqtt::wire::{Sink, put_text};
+use statestore_mqtt::{Qos, Unwritable};
+use statestore_proto::mqtt::{self, Correlation, Incoming, Publish};
 use statestore_tokio::AsIncoming;
 
-/// What the broker adds to whatever a client publishes, after removing what the client itself has put there.
-const SENDER: &str = "x-mqtt-client-id";
-
-/// A PUBLISH as the router takes it.
-pub(crate) fn packet(publish: &Publish) -> Packet {
-    let mut packet = Packet::new(&*publish.topic, publish.payload.clone(), QoS::AtLeastOnce);
-    let properties = &mut packet.properties;
-    if let Some(topic) = &publish.response_topic {
-        properties.set_response_topic(topic.to_string());
-    }
-    if let Some(data) = &publish.correlation_data {
-        properties.set_correlation_data(Bytes::copy_from_slice(data.as_bytes()));
-    }
-    if let Some(content_type) = publish.content_type {
-        properties.set_content_type(content_type.to_owned());
-    }
-    if let Some(seconds) = publish.message_expiry {
-        properties.set_message_expiry_interval(seconds);
-    }
-    for (name, value) in publish.user_properties() {
-        properties.add_user_property(name.to_owned(), value.to_string());
-    }
-    packet
+/// At QoS 1, as all of this protocol is.
+pub(crate) fn subscription(filter: &str) -> Subscription<'_> {
+    let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
+    Subscription { filter, options }
 }
 
-/// Says who sends this, as the broker says of what comes over the network.
-pub(crate) fn stamp(packet: &mut Packet, client_id: &str) {
-    packet.properties.inject_client_id(Some(client_id));
+/// A PUBLISH as the broker takes it.
+pub(crate) fn packet(publish: &Publish) -> Packet<'_, Properties<'_>> {
+    Packet {
+        dup: false,
+        qos: Qos::AtLeastOnce,
+        retain: false,
+        topic: &publish.topic,
+        id: None,
+        properties: Properties(publish),
+        payload: &publish.payload,
+    }
 }
 
-/// A message that the router delivered.
+/// The properties of what a machine publishes.
+pub(crate) struct Properties<'a>(&'a Publish);
+
+impl Encode for Properties<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        let Publish { response_topic, correlation_data, .. } = self.0;
+        let correlation_data = correlation_data.as_ref().map(Correlation::as_bytes);
+        let known = [
+            self.0.message_expiry.map(Property::MessageExpiry),
+            self.0.content_type.map(Property::ContentType),
+            response_topic.as_deref().map(Property::ResponseTopic),
+            correlation_data.map(Property::CorrelationData),
+        ];
+        known.put(sink)?;
+        self.0.user_properties().try_for_each(|(name, value)| {
+            sink.put(&[id::USER]);
+            put_text(sink, &name)?;
+            put_text(sink, &value)
+        })
+    }
+}
+
+/// A message that the broker delivered.
 #[derive(Clone)]
 pub struct Message {
-    packet: Packet,
+    message: Arc<broker::Message>,
+    payload: Bytes,
+    /// Seconds of its expiry interval that were left when it was taken.
+    expiry: Option<u32>,
 }
 
 impl Message {
-    pub(crate) const fn new(packet: Packet) -> Self {
-        Self { packet }
+    pub(crate) fn new(now: Duration, message: Arc<broker::Message>) -> Self {
+        let (payload, expiry) = (message.payload(), message.expiry(now));
+        Self { message, payload, expiry }
     }
 
     /// The client id of the sender, for which the broker vouches; `None` when no client sent it.
     #[must_use]
     pub fn sender(&self) -> Option<&str> {
-        self.packet.properties.get_user_property_value(SENDER)
-    }
-
-    fn text(&self, id: PropertyId) -> Option<&str> {
-        match self.packet.properties.get(id) {
-            Some(PropertyValue::Utf8String(text)) => Some(text),
-            _ => None,
-        }
+        self.message.sender().map(|sender| &**sender)
     }
 }
 
 impl AsIncoming for Message {
     fn as_incoming(&self) -> Option<Incoming<'_>> {
-        let Packet { topic_name, payload, properties, .. } = &self.packet;
-        let mut incoming = Incoming::new(topic_name, payload);
-        incoming.qos = match self.packet.qos {
-            QoS::AtMostOnce => Qos::AtMostOnce,
-            QoS::AtLeastOnce => Qos::AtLeastOnce,
-            QoS::ExactlyOnce => Qos::ExactlyOnce,
+        let mut incoming = Incoming::new(self.message.topic(), &self.payload);
+        incoming.qos = match self.message.qos() {
+            Qos::AtMostOnce => mqtt::Qos::AtMostOnce,
+            Qos::AtLeastOnce => mqtt::Qos::AtLeastOnce,
+            Qos::ExactlyOnce => mqtt::Qos::ExactlyOnce,
         };
-        incoming.retain = self.packet.retain;
-        incoming.response_topic = self.text(PropertyId::ResponseTopic);
-        if let Some(PropertyValue::BinaryData(data)) = properties.get(PropertyId::CorrelationData) {
-            incoming.correlation_data = Some(data);
-        }
-        incoming.message_expiry = properties.get_message_expiry_interval();
+        incoming.message_expiry = self.expiry;
         incoming.verified_sender = self.sender();
-        for value in properties.get_all(PropertyId::UserProperty).unwrap_or_default() {
-            if let PropertyValue::Utf8StringPair(name, value) = value {
-                incoming.user_property(name, value);
+        for property in &self.message.properties() {
+            match property {
+                Property::ResponseTopic(topic) => incoming.response_topic = Some(topic),
+                Property::CorrelationData(data) => incoming.correlation_data = Some(data),
+                Property::User(name, value) => incoming.user_property(name, value),
+                _ => {}
             }
         }
         Some(incoming)

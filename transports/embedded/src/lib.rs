@@ -16,15 +16,15 @@
 //! [`local`] is for tests and for a first look: a free port, on this machine only. [`serve`] takes [`Options`], and a
 //! [`Broker`] with links of its own everything else.
 //!
-//! The command `statestore serve` is this with a command line. The broker is that of the crate `mqtt5`, with retained
-//! messages, sessions, wills and shared subscriptions as on any broker, all in memory; WebSocket, QUIC, bridges and `$SYS`
-//! topics are off. The store is a session of its router, reached by a [`Link`], so that
-//! [`StoreService`] hosts it as it does beside another broker.
+//! The command `statestore serve` is this with a command line. The broker is the machine of
+//! [`statestore_mqtt::broker`], driven with tokio over TCP and TLS: retained messages, sessions, wills and shared
+//! subscriptions as on any broker, all in memory. The store is its host, reached by a [`Link`], so that [`StoreService`]
+//! hosts it as it does beside another broker.
 //!
 //! # What only a store in the broker can do
 //!
-//! * It knows who asks. The broker removes what a client says of itself in `x-mqtt-client-id` and adds the client id that
-//!   it has connected with. A request that claims another one in `__srcId` is answered with `not authorized`.
+//! * It knows who asks. The broker says who sent a request, and nothing of that is on the wire. A request that claims another
+//!   client in `__srcId` is answered with `not authorized`.
 //! * A notification goes to the client that sent the KEYNOTIFY, exactly once, whether or not it subscribes to its topic
 //!   and by how many filters. Nobody else hears it, not even with a subscription to `#`. It comes at QoS 1 and without
 //!   subscription identifiers. Replies are ordinary messages to the response topic, and reach who subscribes to it.
@@ -32,47 +32,50 @@
 //! * A client that disconnects, drops, falls silent or is taken over loses its registrations at once, even when its
 //!   session lives on.
 //! * A client that breaks the rules for response topics is disconnected.
-//! * Nobody but the store publishes below `clients/statestore/`: others get reason 0x87.
+//!
+//! # What holds for every client
+//!
+//! * Requests reach the store and nobody else: a subscription to their topic is refused, and a wildcard does not bring them.
+//! * What is published below `clients/ID/` is delivered to the client `ID` only, whoever else subscribes to it.
+//! * Nobody but the store publishes below `clients/statestore/`, and nobody asks for answers below `clients/ID/` of another
+//!   client: reason 0x87.
+//! * Properties are forwarded as they came, and in order; nothing is added.
+//! * PUBACK is 0x10 when nobody subscribes, and a client that is disconnected is told why.
 //!
 //! # Who may connect
 //!
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
-//! for a certificate. Neither ties a client id to a user: whoever may connect at all may connect with any client id that
-//! is legal here (below), throw out the client that has it, act in its name, and subscribe to the replies of others. One
-//! that needs more than that needs a broker with access rules.
+//! for a certificate. Neither ties a client id to a user: whoever may connect at all may connect with any client id,
+//! throw out the client that has it, act in its name, and hear its replies. One that needs more than that needs a broker
+//! with access rules. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`.
 //!
 //! # What is bounded by what
 //!
+//! [`Limits`] has all numbers. In bytes are counted packets that have not come to their end, messages that wait or are not
+//! acknowledged, subscriptions, wills, retained messages, sessions and connections, all together
+//! ([`Options::memory`], 64 MiB by default) and for each client (8 MiB).
+//!
+//! * Who holds more than its share is disconnected, and its session ends; when all memory is taken it is the one who holds
+//!   most. Both are told so: reason 0x97. A message at QoS 1 or 2 is never dropped behind the back of a client, but for one that
+//!   is out of date or larger than the client takes; where that is a notification the client is disconnected, so that
+//!   it knows: it registers anew and reads the key again.
+//! * Requests wait for the store in a queue for each client, and clients have their turns. Who has 256 KiB waiting is not
+//!   read from until some of them are taken, and nobody else waits for that. While there is no store, requests wait for
+//!   one.
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
-//!   for TLS and ten more to connect.
-//! * Requests: [`Options::queue`] of them wait for the store, then their publishers wait. A store that takes nothing for
-//!   four seconds makes the broker refuse requests with reason 0x87; so it does when no store has been there for two.
-//!   None is dropped, unless more than 16 MiB of them come in the seconds before that.
-//! * Messages to a client: [`Options::in_flight`] without an acknowledgement, 256 on their way, and 10,000 or 16 MiB behind
-//!   that. Then the oldest is dropped, as on most brokers; but where that is for a notification the client is
-//!   disconnected, so that it knows: it registers anew and reads the key again. Whoever does not read holds up nobody.
+//!   to encrypt and connect, and 4 KiB.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
 //! * Sessions of clients that are away: a day.
-//!
-//! # Limits of the broker's crate
-//!
-//! * A client id of more than 128 bytes, or with `/`, `\`, `..` or a control character, is refused with reason 0x85.
-//! * PUBACK is 0x00 when nobody subscribes, where mosquitto says 0x10.
-//! * A subscription with a wildcard is compared with each message, so thousands of them slow all down.
-//! * A client with overlapping subscriptions gets a message once for each, notifications apart.
-//! * A client is disconnected without a DISCONNECT packet, and one that is stuck in the middle of a write only when its
-//!   keep-alive time is over; its registrations end at once.
 #![forbid(unsafe_code)]
 
 mod access;
 mod broker;
+mod connection;
 mod convert;
 mod link;
 mod options;
-mod outgoing;
-mod session;
-mod store_route;
+mod running;
 mod tls;
 mod users;
 
@@ -82,6 +85,7 @@ pub use broker::{BindError, Broker};
 pub use convert::Message;
 pub use link::EmbeddedLink;
 pub use options::Options;
+pub use statestore_mqtt::broker::{Limits, Stats};
 pub use statestore_tokio::*;
 pub use tls::{TlsError, tls_config};
 pub use tokio_rustls::rustls;

@@ -1,44 +1,38 @@
-//! The link: sessions of the router, one after the other.
+//! The link: attachments to the broker, one after the other.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use statestore_proto::mqtt::Transmit;
+use statestore_mqtt::Reason;
+use statestore_mqtt::broker::{LocalEvent, LocalId};
+use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
-use tracing::debug;
+use tokio::sync::Notify;
+use tracing::warn;
 
 use crate::access::STORE;
-use crate::broker::{Broker, Running, Shared};
-use crate::convert::Message;
-use crate::outgoing::dispatch;
-use crate::session::Session;
-use crate::store_route;
-
-/// How long a goodbye may take.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+use crate::broker::{Broker, Shared};
+use crate::convert::{self, Message};
+use crate::running::Running;
 
 /// Results that may wait to be taken.
 const RESULTS_MAX: usize = 256;
-
-/// What is being done, with what there is to report.
-type Sending = Pin<Box<dyn Future<Output = Option<LinkEvent<Message>>> + Send>>;
 
 /// A [`Link`] to a [`Broker`](crate::Broker) in this process, without a network in between.
 pub struct EmbeddedLink {
     shared: Arc<Shared>,
     client_id: Arc<str>,
-    connection: Option<Connection>,
+    attached: Option<Attached>,
 }
 
-struct Connection {
+struct Attached {
     running: Arc<Running>,
-    session: Session,
+    id: LocalId,
+    told: Arc<Notify>,
     results: VecDeque<LinkEvent<Message>>,
-    sending: Option<Sending>,
+    /// Whether something was given back for lack of room.
+    was_full: bool,
 }
 
 impl Broker {
@@ -54,8 +48,98 @@ impl Broker {
         EmbeddedLink {
             shared: Arc::clone(&self.shared),
             client_id: client_id.into(),
-            connection: None,
+            attached: None,
         }
+    }
+}
+
+impl Attached {
+    fn new(running: Arc<Running>, client_id: &str) -> Result<Self, Reason> {
+        let id = running.with(|machine, now| match client_id == STORE {
+            true => Ok(machine.attach_host(now, client_id)),
+            false => machine.attach(now, client_id),
+        })?;
+        let told = running.attached(id);
+        Ok(Self { running, id, told, results: VecDeque::new(), was_full: false })
+    }
+
+    fn has_room(&self) -> bool {
+        self.results.len() < RESULTS_MAX
+            && self.running.with(|machine, _| machine.wants_local(self.id))
+    }
+
+    /// Does what a machine wants done; gives it back when there is no room.
+    #[expect(clippy::result_large_err, reason = "the packet comes back to be offered again")]
+    fn send(&mut self, transmit: Transmit, is_store: bool) -> Result<(), Transmit> {
+        if self.results.len() >= RESULTS_MAX {
+            return Err(transmit);
+        }
+        let (running, id) = (&self.running, self.id);
+        let result = match &transmit {
+            Transmit::Publish(publish) => {
+                let packet = convert::packet(publish);
+                let recipient = publish.recipient().filter(|_| is_store);
+                let reason = running.with(|machine, now| match recipient {
+                    Some(recipient) => Ok(machine.deliver(now, recipient, &packet)),
+                    None => machine.publish_local(now, id, &packet),
+                });
+                let Ok(reason) = reason else { return Err(transmit) };
+                publish.token.map(|token| LinkEvent::Published(token, ReasonCode(reason.0)))
+            }
+            Transmit::Subscribe { filter, token } => {
+                let reason = running
+                    .with(|machine, _| machine.subscribe_local(id, &convert::subscription(filter)));
+                Some(LinkEvent::Subscribed(*token, ReasonCode(reason.0)))
+            }
+            Transmit::Disconnect { client_id } => {
+                warn!(client_id = &**client_id, "an offender is disconnected");
+                let reason = Reason::ADMINISTRATIVE_ACTION;
+                running.with(|machine, now| machine.disconnect(now, client_id, reason));
+                None
+            }
+            // Nothing is kept until it is acknowledged: a store that dies takes the broker with it.
+            Transmit::Acknowledge(_) => None,
+        };
+        self.results.extend(result);
+        Ok(())
+    }
+
+    /// What there is already.
+    fn poll(&mut self, messages: bool) -> Result<Option<LinkEvent<Message>>, LinkError> {
+        if let Some(result) = self.results.pop_front() {
+            return Ok(Some(result));
+        }
+        if self.running.is_stopped() {
+            return Err(LinkError::transient("the broker has stopped"));
+        }
+        if self.was_full && self.has_room() {
+            self.was_full = false;
+            return Ok(Some(LinkEvent::Writable));
+        }
+        let id = self.id;
+        let (now, next) = self.running.with(|machine, now| {
+            let looks = messages || !machine.is_attached(id);
+            (now, looks.then(|| machine.poll_local(now, id)).flatten())
+        });
+        match next {
+            None => Ok(None),
+            Some(LocalEvent::Message(message)) => {
+                Ok(Some(LinkEvent::Message(Message::new(now, message))))
+            }
+            Some(LocalEvent::Gone(client_id)) => Ok(Some(LinkEvent::ClientGone(client_id))),
+            Some(LocalEvent::Detached(Reason::SESSION_TAKEN_OVER)) => {
+                Err(LinkError::fatal("another client has connected with this client id"))
+            }
+            Some(LocalEvent::Detached(reason)) => {
+                Err(LinkError::transient(format_args!("disconnected by the broker: {reason}")))
+            }
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.running.detach(self.id);
     }
 }
 
@@ -67,67 +151,42 @@ impl Link for EmbeddedLink {
     }
 
     async fn connect(&mut self) -> Result<Connected, LinkError> {
-        if let Some(Connection { session, .. }) = self.connection.take() {
-            let missed = session.close().await;
-            missed.into_iter().for_each(|client_id| self.shared.store_route.missed(client_id));
-        }
+        self.attached = None;
         let running = self.shared.running()?;
-        let (session, gone) = Session::open(&running, &self.client_id).await;
-        let results = gone.into_iter().map(LinkEvent::ClientGone).collect();
-        self.connection = Some(Connection { running, session, results, sending: None });
+        let attached = Attached::new(running, &self.client_id).map_err(|reason| match reason {
+            Reason::QUOTA_EXCEEDED => LinkError::transient("as many sessions as are allowed"),
+            reason => LinkError::fatal(format_args!("the broker refuses this client: {reason}")),
+        })?;
+        let attached = self.attached.insert(attached);
+        if &*self.client_id == STORE {
+            let gone = self.shared.take_gone();
+            attached.results.extend(gone.into_iter().map(LinkEvent::ClientGone));
+        }
         Ok(Connected { session_present: false })
     }
 
     fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
-        let Some(connection) = &mut self.connection else { return Ok(()) };
-        if connection.sending.is_some() || connection.results.len() > RESULTS_MAX {
-            return Err(transmit);
-        }
-        let running = Arc::clone(&connection.running);
-        let mut sending: Sending =
-            Box::pin(dispatch(running, Arc::clone(&self.client_id), transmit));
-        // It hardly ever has to wait. When it does, `next` goes on with it.
-        match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(result) => connection.results.extend(result),
-            Poll::Pending => connection.sending = Some(sending),
-        }
-        Ok(())
+        let Some(attached) = &mut self.attached else { return Ok(()) };
+        attached.send(transmit, &*self.client_id == STORE).inspect_err(|_| {
+            attached.was_full = true;
+        })
     }
 
     async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
-        let is_store = &*self.client_id == STORE;
-        let Some(connection) = &mut self.connection else {
+        let Some(attached) = &mut self.attached else {
             return Err(LinkError::transient("not connected"));
         };
-        if let Some(sending) = &mut connection.sending {
-            let result = sending.await;
-            connection.sending = None;
-            connection.results.extend(result);
-            return Ok(connection.results.pop_front().unwrap_or(LinkEvent::Writable));
-        }
-        if let Some(result) = connection.results.pop_front() {
-            return Ok(result);
-        }
         loop {
-            let arrived = connection.session.next(messages).await?;
-            if let Some(client_id) = store_route::gone(&arrived) {
-                return Ok(LinkEvent::ClientGone(client_id));
+            if let Some(event) = attached.poll(messages)? {
+                return Ok(event);
             }
-            let message = Message::new(arrived.publish);
-            // Only what a client sent is a request; the broker says whose it is.
-            if !is_store || message.sender().is_some() {
-                return Ok(LinkEvent::Message(message));
-            }
-            debug!("a message that no client sent was dropped");
+            attached.told.notified().await;
         }
     }
 
     async fn disconnect(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        if let Some(sending) = connection.sending {
-            let _ = tokio::time::timeout(GOODBYE_MAX, sending).await;
-        }
+        self.attached = None;
     }
 }
 

@@ -4,22 +4,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use statestore_mqtt::broker::Limits;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::users::Users;
-
-/// Keys and values are a megabyte at most on deployed stores; the rest is for topics and properties. Clients exist that
-/// refuse a broker which announces more than 268,435,455.
-const PACKET_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-
-/// Far more than a person tries out, and few enough that what waits for all of them fits into memory.
-const CONNECTIONS_MAX: u32 = 1_000;
-
-/// Publishes without an acknowledgement to one client.
-const IN_FLIGHT_MAX: u16 = 1_024;
-
-/// Requests that wait for the store.
-const QUEUE_MAX: usize = 1_024;
 
 /// Where to listen, for whom, and how much.
 ///
@@ -39,11 +27,7 @@ pub struct Options {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<Arc<Users>>,
-    pub(crate) connections_max: u32,
-    pub(crate) rate_max: u32,
-    pub(crate) packet_bytes_max: usize,
-    pub(crate) in_flight: u16,
-    pub(crate) queue: usize,
+    pub(crate) limits: Limits,
 }
 
 impl Default for Options {
@@ -57,16 +41,7 @@ impl Options {
     /// Listens there; port 0 takes a free one.
     #[must_use]
     pub fn new(address: impl Into<SocketAddr>) -> Self {
-        Self {
-            addresses: vec![address.into()],
-            tls: None,
-            users: None,
-            connections_max: CONNECTIONS_MAX,
-            rate_max: 0,
-            packet_bytes_max: PACKET_BYTES_MAX,
-            in_flight: IN_FLIGHT_MAX,
-            queue: QUEUE_MAX,
-        }
+        Self { addresses: vec![address.into()], tls: None, users: None, limits: Limits::default() }
     }
 
     /// Listens there too.
@@ -90,22 +65,33 @@ impl Options {
         self
     }
 
-    /// Connections at a time, those not yet accepted included; 1,000 by default. What is beyond is closed at once.
+    /// What it never goes beyond, whoever sends what: bytes of memory for everything that is no key or value, and shares of
+    /// them. The setters below change single ones of these.
     #[must_use]
-    pub const fn max_connections(mut self, connections: u32) -> Self {
-        self.connections_max = connections;
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
-    pub(crate) fn slots(&self) -> usize {
-        usize::try_from(self.connections_max).unwrap_or(usize::MAX)
+    /// Bytes for everything that is no key or value; 64 MiB by default.
+    #[must_use]
+    pub const fn memory(mut self, bytes: usize) -> Self {
+        self.limits.memory = bytes;
+        self
+    }
+
+    /// Connections at a time, those not yet accepted included; 1,000 by default. What is beyond is closed at once.
+    #[must_use]
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.limits.connections = usize::try_from(connections).unwrap_or(usize::MAX);
+        self
     }
 
     /// Messages that each client may publish in a second; as many as it likes by default. What is beyond is refused
     /// with reason 0x97, quota exceeded.
     #[must_use]
     pub const fn rate_limit(mut self, messages: u32) -> Self {
-        self.rate_max = messages;
+        self.limits.messages_per_second = Some(messages);
         self
     }
 
@@ -113,22 +99,14 @@ impl Options {
     /// client that sends a larger one is disconnected.
     #[must_use]
     pub fn max_packet_size(mut self, bytes: u32) -> Self {
-        self.packet_bytes_max = usize::try_from(bytes.max(1_024)).unwrap_or(usize::MAX);
+        self.limits.packet_bytes = usize::try_from(bytes.max(1_024)).unwrap_or(usize::MAX);
         self
     }
 
     /// Messages sent to one client without an acknowledgement, at most; 1,024 by default. The client may allow less.
     #[must_use]
     pub fn in_flight(mut self, messages: u16) -> Self {
-        self.in_flight = messages.max(1);
-        self
-    }
-
-    /// Requests that wait for the store, and messages that wait for a client in this process, at most; 1,024 by
-    /// default. When it is full, who publishes has to wait.
-    #[must_use]
-    pub fn queue(mut self, messages: usize) -> Self {
-        self.queue = messages.max(1);
+        self.limits.in_flight = messages.max(1);
         self
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use mqtt5::broker::PasswordAuthProvider;
+use argon2::Argon2;
+use argon2::password_hash::rand_core::OsRng;
+use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
 
 /// Users and the Argon2 hashes of their passwords, as lines `NAME:HASH`.
 ///
@@ -57,8 +59,10 @@ impl Users {
         if !is_name(name) {
             return Err(UsersError::Name(name.to_owned()));
         }
-        let hash = PasswordAuthProvider::hash_password(password).map_err(|_| UsersError::Hash)?;
-        self.hashes.insert(name.to_owned(), hash);
+        let salt = SaltString::generate(&mut OsRng);
+        let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
+        let hash = hash.map_err(|_| UsersError::Hash)?;
+        self.hashes.insert(name.to_owned(), hash.to_string());
         Ok(())
     }
 
@@ -81,10 +85,8 @@ impl Users {
             Some(hash) => (true, Some(hash)),
             None => (false, self.hashes.values().next()),
         };
-        let (Ok(password), Some(hash)) = (std::str::from_utf8(password), hash) else {
-            return false;
-        };
-        PasswordAuthProvider::verify_password(password, hash) && is_known
+        let Some(Ok(hash)) = hash.map(|hash| PasswordHash::new(hash)) else { return false };
+        Argon2::default().verify_password(password, &hash).is_ok() && is_known
     }
 }
 

@@ -1,4 +1,5 @@
-//! MQTT 5 without I/O: the packets, read and written without copies, without an allocator, and without trust.
+//! MQTT 5 without I/O: the packets, read and written without copies, without an allocator, and without trust; and a broker
+//! as a state machine.
 //!
 //! | Module | What it knows |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | [`topic`] | topic names, filters and shares |
 //! | [`reason`](Reason) | reason codes and in which packets they are |
 //! | [`wire`] | integers, texts and lengths |
+//! | [`broker`] | a whole broker as a state machine, with the feature `alloc` |
 //!
 //! Reading borrows from the received bytes. [`Header::read`](packet::Header::read) looks at the first bytes of a packet and
 //! refuses it there if its type, its flags or its length are not in order, so that nothing of it needs to be kept;
@@ -20,10 +22,15 @@
 //! packet identifiers are in use, and how many messages may be on their way.
 //!
 //! No feature is needed for any of this. With `alloc`, which is on by default, packets are written to a
-//! `bytes::BytesMut` too.
+//! `bytes::BytesMut` too, and there is the broker.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
+#[cfg(feature = "alloc")]
+pub mod broker;
 mod error;
 mod kind;
 pub mod packet;

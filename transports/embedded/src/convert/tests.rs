@@ -5,6 +5,8 @@ use statestore_proto::mqtt::{Correlation, ReasonCode, Transmit};
 use statestore_proto::store::{Principal, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
+use statestore_mqtt::Reason;
+
 use super::*;
 
 fn now() -> Now {
@@ -30,67 +32,75 @@ fn request() -> Publish {
     publish
 }
 
+/// A message as the broker passes it on to somebody in this process.
+fn passed_on<P: Encode>(publish: &Packet<'_, P>) -> Message {
+    let mut machine = broker::Broker::new(broker::Config::default());
+    let (from, to) = ("c2", "receiver");
+    let to = machine.attach(Duration::ZERO, to).expect("room");
+    let subscription = subscription("#");
+    assert!(!machine.subscribe_local(to, &subscription).is_error());
+    let from = machine.attach(Duration::ZERO, from).expect("room");
+    assert_eq!(machine.publish_local(Duration::ZERO, from, publish), Ok(Reason::SUCCESS));
+    match machine.poll_local(Duration::ZERO, to) {
+        Some(broker::LocalEvent::Message(message)) => Message::new(Duration::ZERO, message),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_packet_keeps_everything() {
     let publish = request();
-    let message = Message::new(packet(&publish));
-    let Packet { qos, retain, dup, .. } = message.packet;
-    assert_eq!((qos, retain, dup), (QoS::AtLeastOnce, false, false));
+    let message = passed_on(&packet(&publish));
     let incoming = message.as_incoming().expect("a message");
     assert_eq!((incoming.topic, incoming.payload), (&*publish.topic, &publish.payload));
-    assert_eq!(incoming.qos, Qos::AtLeastOnce);
+    assert_eq!(incoming.qos, mqtt::Qos::AtLeastOnce);
     assert_eq!(incoming.response_topic, publish.response_topic.as_deref());
     let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
     assert_eq!(incoming.correlation_data, correlation);
     assert_eq!(incoming.message_expiry, publish.message_expiry);
     assert!(incoming.message_expiry.is_some() && incoming.response_topic.is_some());
-    let sent: Vec<_> = publish
-        .user_properties()
-        .map(|(name, value)| PropertyValue::Utf8StringPair(name.into(), value.to_string()))
-        .collect();
-    let kept = message.packet.properties.get_all(PropertyId::UserProperty);
-    assert_eq!(kept, Some(&sent[..]), "in order");
+    let sent = publish.user_properties().map(|(name, value)| (name, value.to_string()));
+    let kept = message.message.properties();
+    assert!(kept.user().eq(sent.collect::<Vec<_>>().iter().map(|(name, value)| (*name, &**value))));
     assert_eq!(incoming.claimed_source(), Some("c1"));
+    assert_eq!(incoming.verified_sender, Some("c2"), "whom the broker names");
+    assert_eq!(message.sender(), Some("c2"));
 }
 
 #[test]
 fn flags_and_absences_are_kept_apart() {
-    let mut packet = Packet::new("t", Bytes::new(), QoS::AtMostOnce);
-    packet.retain = true;
-    let message = Message::new(packet.clone());
+    let mut packet = Packet {
+        dup: false,
+        qos: Qos::AtMostOnce,
+        retain: false,
+        topic: "t",
+        id: None,
+        properties: None,
+        payload: b"",
+    };
+    let message = passed_on(&packet);
     let incoming = message.as_incoming().expect("a message");
-    assert_eq!((incoming.qos, incoming.retain), (Qos::AtMostOnce, true));
+    assert_eq!((incoming.qos, incoming.retain), (mqtt::Qos::AtMostOnce, false));
     assert_eq!(incoming.correlation_data, None);
-    assert_eq!(incoming.response_topic, None);
-    assert_eq!((incoming.message_expiry, incoming.verified_sender), (None, None));
+    assert_eq!((incoming.response_topic, incoming.message_expiry), (None, None));
 
-    packet.properties.set_correlation_data(Bytes::new());
-    packet.qos = QoS::ExactlyOnce;
-    let message = Message::new(packet);
+    packet.properties = Some(Property::CorrelationData(b""));
+    packet.qos = Qos::ExactlyOnce;
+    let message = passed_on(&packet);
     let incoming = message.as_incoming().expect("a message");
     assert_eq!(incoming.correlation_data, Some(&b""[..]), "empty is not absent");
-    assert_eq!(incoming.qos, Qos::ExactlyOnce);
-}
-
-#[test]
-fn the_sender_is_whom_the_broker_names() {
-    let mut packet = packet(&request());
-    packet.properties.add_user_property(SENDER.to_owned(), "forged".to_owned());
-    stamp(&mut packet, "c2");
-    let message = Message::new(packet);
-    assert_eq!(message.sender(), Some("c2"));
-    assert_eq!(message.as_incoming().expect("a message").verified_sender, Some("c2"));
+    assert_eq!(incoming.qos, mqtt::Qos::ExactlyOnce);
 }
 
 #[test]
 fn values_stay_out_of_logs() {
-    let message = Message::new(packet(&request()));
+    let message = passed_on(&packet(&request()));
     assert!(!format!("{message:?}").contains("value\\xff"), "{message:?}");
 }
 
 #[test]
 fn a_reply_carries_what_the_store_says() {
-    let asked = Message::new(packet(&request()));
+    let asked = passed_on(&packet(&request()));
     let mut store = Store::new(StoreConfig::new(1));
     store.handle_connected();
     let incoming = asked.as_incoming().expect("a message");
@@ -100,9 +110,11 @@ fn a_reply_carries_what_the_store_says() {
             break reply;
         }
     };
-    let packet = packet(&reply);
-    assert_eq!(packet.payload, &b"+OK\r\n"[..]);
-    assert_eq!(packet.properties.get_user_property_value("__stat"), Some("200"));
-    let version = packet.properties.get_user_property_value("__ts");
-    assert_eq!(version, Some("1696374425000:2:StateStore"), "after its token");
+    let sent = passed_on(&packet(&reply));
+    let properties = sent.message.properties();
+    let value =
+        |wanted| properties.user().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+    assert_eq!(sent.payload, &b"+OK\r\n"[..]);
+    assert_eq!(value("__stat"), Some("200"));
+    assert_eq!(value("__ts"), Some("1696374425000:2:StateStore"), "after its token");
 }

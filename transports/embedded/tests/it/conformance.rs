@@ -79,8 +79,7 @@ async fn the_store_in_the_broker_passes_every_case_of_the_kit() {
     let service = StoreService::builder().spawn(broker.store_link());
     service.connected().await.expect("the store connects");
     let place = over_rumqttc::Rumqttc(at(&broker, ""));
-    // The broker has made QoS 1 of it before the store sees it.
-    assert_ours(&every_case(Arc::new(place)).await, &["request/qos-2"]);
+    assert_ours(&every_case(Arc::new(place)).await, &[]);
     assert_eq!(service.stats().keys, 0);
 }
 

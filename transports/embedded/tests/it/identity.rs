@@ -1,13 +1,13 @@
 //! Who asked is what the broker says, not what a request says.
 
 use statestore_proto::topic::REQUEST;
-use statestore_tests::mqttbytes::v5::PubAckReason;
+use statestore_tests::mqttbytes::v5::{ConnectReturnCode, PubAckReason};
 use statestore_tests::raw::{Ask, Hello, Raw, response_topic, words};
 use statestore_tests::timely::timely;
 use statestore_tokio::LinkEvent;
 use statestore_tokio::{AsIncoming, Link};
 
-use crate::{client, open, options, raw, start};
+use crate::{client, options, raw, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_the_broker_contradicts_is_refused() {
@@ -81,7 +81,9 @@ async fn nobody_but_the_store_publishes_below_its_topics() {
     timely(async {
         let (broker, _service) = start(options()).await;
         let will = Some(("clients/statestore/v1/x", "a forged notification"));
-        let dying = open(&broker, "dying", Hello { will, ..Hello::default() });
+        let dying = Hello { will, ..Hello::default() };
+        let refused = Raw::try_open(broker.local_addr().port(), "dying", dying);
+        assert_eq!(refused.err(), Some(Some(ConnectReturnCode::NotAuthorized)));
         let mut raw = raw(&broker, "raw");
         raw.subscribe("clients/statestore/#");
         for topic in ["clients/statestore/", "clients/statestore/v1/x"] {
@@ -90,8 +92,8 @@ async fn nobody_but_the_store_publishes_below_its_topics() {
                 assert_eq!(reason, PubAckReason::NotAuthorized, "{topic}");
             }
         }
-        drop(dying);
-        assert_eq!(raw.publish("clients/statestores", false, "x"), PubAckReason::Success);
+        let reason = raw.publish("clients/statestores", false, "x");
+        assert_eq!(reason, PubAckReason::NoMatchingSubscribers, "another prefix");
         raw.subscribe("clients/statestore/v1/x");
         assert_eq!(raw.command(&["GET", "k"]), b"$-1\r\n");
         assert!(raw.heard().is_empty(), "nothing was delivered or retained");

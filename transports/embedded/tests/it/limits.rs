@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use statestore_embedded::{BindError, Broker, EmbeddedLink};
-use statestore_proto::mqtt::{Incoming, ReasonCode};
+use statestore_embedded::{BindError, Broker, EmbeddedLink, Limits};
+use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_tests::mqttbytes::v5::PubAckReason;
 use statestore_tests::raw::{Hello, Raw};
 use statestore_tests::timely::timely;
-use statestore_tokio::{AsIncoming, Error, Link, LinkEvent, StateStore};
+use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
+use tokio::task::JoinHandle;
 
 use crate::{client, open, options, raw, start};
 
@@ -68,10 +69,11 @@ async fn messages_beyond_the_rate_are_refused() {
         let (broker, _service) = start(options().rate_limit(5)).await;
         let mut one = raw(&broker, "one");
         let reasons: Vec<_> = (0..8).map(|_| one.publish("t", false, "x")).collect();
-        assert_eq!(reasons[..5], [PubAckReason::Success; 5]);
+        assert_eq!(reasons[..5], [PubAckReason::NoMatchingSubscribers; 5]);
         assert!(reasons.contains(&PubAckReason::QuotaExceeded), "{reasons:?}");
         let mut other = raw(&broker, "other");
-        assert_eq!(other.publish("t", false, "x"), PubAckReason::Success, "each has its own");
+        let reason = other.publish("t", false, "x");
+        assert_eq!(reason, PubAckReason::NoMatchingSubscribers, "each has its own");
     })
     .await;
 }
@@ -87,7 +89,8 @@ async fn the_largest_packet_is_announced_and_held() {
         let (broker, _service) = start(options().max_packet_size(10_000)).await;
         let mut raw = open(&broker, "raw", Hello::default());
         assert_eq!(packet_size_max(&raw), Some(10_000));
-        assert_eq!(raw.publish("t", false, vec![0; 9_000]), PubAckReason::Success);
+        let reason = raw.publish("t", false, vec![0; 9_000]);
+        assert_eq!(reason, PubAckReason::NoMatchingSubscribers);
     })
     .await;
     // By default no more than what the most timid of clients accepts, and enough for a megabyte.
@@ -115,7 +118,7 @@ async fn a_client_that_does_not_read_hurts_nobody_else() {
             reader.notification();
             written += 1;
         }
-        assert!(written > 100, "it had some time");
+        assert!(written > 50, "it had some time");
         assert!(reader.hears_nothing_more(), "the other one has heard all");
         slow.ended();
         let mut back = raw(&broker, "slow");
@@ -150,36 +153,37 @@ async fn request(link: &mut EmbeddedLink) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_wait_for_a_busy_store_or_are_refused_and_none_is_lost() {
-    let broker = Broker::bind(options().queue(4)).await.expect("it listens");
+async fn requests_wait_for_a_busy_store_and_clients_have_their_turns() {
+    let mut limits = Limits::default();
+    limits.waiting = 2_000;
+    let broker = Broker::bind(options().limits(limits)).await.expect("it listens");
     let mut link = subscribed(&broker).await;
     let a_while = Duration::from_secs(3_600);
-    let asker = StateStore::builder().timeout(a_while).spawn(broker.link("a")).expect("an id");
-    let ask = |number: usize| {
-        let asker = asker.clone();
-        tokio::spawn(async move { asker.set(format!("key {number:04}"), "v").await })
+    let spawn = |client_id| {
+        StateStore::builder().timeout(a_while).spawn(broker.link(client_id)).expect("an id")
     };
-    let mut calls: Vec<_> = (0..20).map(ask).collect();
-    // The store takes nothing for so long that publishers are told.
+    let (asker, other) = (spawn("a"), spawn("b"));
+    let ask = |store: &StateStore, number: usize| {
+        let store = store.clone();
+        tokio::spawn(async move { store.set(format!("key {number:04}"), "v").await })
+    };
+    let calls: Vec<_> = (0..20).map(|number| ask(&asker, number)).collect();
     let nothing = tokio::time::timeout(Duration::from_secs(120), link.next(false)).await;
     assert!(nothing.is_err(), "no message is taken while none is wanted");
-    let refused = calls.extract_if(.., |call| call.is_finished()).collect::<Vec<_>>();
-    let told = refused.len();
-    for call in refused {
-        let outcome = call.await.expect("no panic");
-        assert_eq!(outcome, Err(Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS)));
-    }
-    assert!(told > 0 && calls.len() >= 4, "{told} refused, {} wait", calls.len());
-    // Those that were not refused are there, in order.
+    assert!(!calls.iter().any(JoinHandle::is_finished), "all of them wait");
+    assert!(broker.stats().bytes < 20_000, "what waits for long waits in its client: {broker:?}");
+    let late = ask(&other, 9_999);
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let mut keys = Vec::new();
-    for _ in 0..calls.len() {
+    for _ in 0..=calls.len() {
         keys.push(request(&mut link).await);
     }
+    let is_late = |key: &Vec<u8>| key.windows(8).any(|part| part == b"key 9999");
+    let at = keys.iter().position(is_late);
+    assert!(at.is_some_and(|at| at <= 1), "after one of the others at most: {at:?}");
+    keys.retain(|key| !is_late(key));
     assert!(keys.is_sorted(), "{keys:?}");
     keys.dedup();
     assert_eq!(keys.len(), calls.len());
-    // And it goes on as before.
-    let _next = ask(9_999);
-    let last = request(&mut link).await;
-    assert!(last.windows(8).any(|part| part == b"key 9999"));
+    assert!(!late.is_finished(), "nobody has answered it");
 }

@@ -1,0 +1,188 @@
+//! The broker's machine, its clock, and those who wait for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use statestore_mqtt::Reason;
+use statestore_mqtt::broker::{self, ConnectionId, Event, LocalEvent, LocalId, Wake};
+use statestore_proto::topic;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::access::{FixedRules, Logins, STORE};
+use crate::convert;
+use crate::options::Options;
+
+/// The broker from a start to the next stop.
+pub(crate) struct Running {
+    begun: Instant,
+    logins: Option<Arc<Logins>>,
+    /// Told when its next deadline is an earlier one.
+    sooner: Notify,
+    state: Mutex<State>,
+}
+
+struct State {
+    machine: broker::Broker,
+    connections: BTreeMap<ConnectionId, Arc<Notify>>,
+    locals: BTreeMap<LocalId, Arc<Notify>>,
+    /// When the clock task wakes up.
+    alarm: Option<Duration>,
+    is_stopped: bool,
+}
+
+impl Running {
+    pub(crate) fn new(options: &Options) -> Self {
+        let config = broker::Config {
+            limits: options.limits.clone(),
+            rules: Box::new(FixedRules),
+            asks_who: options.users.is_some(),
+            assigned_prefix: format!("assigned-{:08x}-", fastrand::u32(..)),
+        };
+        let mut machine = broker::Broker::new(config);
+        // What comes before the store does waits for it.
+        let host = machine.attach_host(Duration::ZERO, STORE);
+        machine.subscribe_local(host, &convert::subscription(topic::REQUEST));
+        machine.detach(Duration::ZERO, host);
+        let state = State {
+            machine,
+            connections: BTreeMap::new(),
+            locals: BTreeMap::new(),
+            alarm: None,
+            is_stopped: false,
+        };
+        Self {
+            begun: Instant::now(),
+            logins: options.users.clone().map(Logins::new).map(Arc::new),
+            sooner: Notify::new(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Does something with the machine, at this time, and sees to what comes of it.
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut broker::Broker, Duration) -> T,
+    ) -> T {
+        let now = self.begun.elapsed();
+        let mut state = self.state();
+        let result = act(&mut state.machine, now);
+        state.settle();
+        while let Some(event) = state.machine.poll_event() {
+            self.ask(event);
+        }
+        let due = state.machine.poll_timeout();
+        if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
+            state.alarm = due;
+            self.sooner.notify_one();
+        }
+        result
+    }
+
+    /// Finds out who somebody is.
+    fn ask(self: &Arc<Self>, event: Event) {
+        let Event::Login { connection, user_name, password, .. } = event;
+        let Some(logins) = self.logins.clone() else { return };
+        let running = Arc::clone(self);
+        tokio::spawn(async move {
+            let answer = logins.check(user_name, password).await;
+            running.with(|machine, now| machine.handle_login(now, connection, answer));
+        });
+    }
+
+    /// Who is told when there is something to do for this connection; nobody once everything has stopped.
+    pub(crate) fn connected(&self, id: ConnectionId) -> Option<Arc<Notify>> {
+        let mut state = self.state();
+        let told = Arc::new(Notify::new());
+        state.connections.insert(id, Arc::clone(&told));
+        (!state.is_stopped).then_some(told)
+    }
+
+    pub(crate) fn closed(self: &Arc<Self>, id: ConnectionId) {
+        self.with(|machine, now| machine.handle_closed(now, id));
+        self.state().connections.remove(&id);
+    }
+
+    /// Who is told when there is something to do for this attachment.
+    pub(crate) fn attached(&self, id: LocalId) -> Arc<Notify> {
+        let told = Arc::new(Notify::new());
+        self.state().locals.insert(id, Arc::clone(&told));
+        told
+    }
+
+    pub(crate) fn detach(self: &Arc<Self>, id: LocalId) {
+        self.with(|machine, now| machine.detach(now, id));
+        self.state().locals.remove(&id);
+    }
+
+    /// Ends all connections and attachments, and gives the clients of whose end the store has not heard.
+    pub(crate) fn stop(self: &Arc<Self>) -> Vec<Arc<str>> {
+        // First, so that no link takes what follows for another store.
+        self.state().is_stopped = true;
+        let gone = self.with(|machine, now| {
+            machine.disconnect_all(now, Reason::SERVER_SHUTTING_DOWN);
+            let mut gone = Vec::new();
+            let host = machine.attach_host(now, STORE);
+            while let Some(event) = machine.poll_local(now, host) {
+                if let LocalEvent::Gone(client_id) = event {
+                    gone.push(client_id);
+                }
+            }
+            gone
+        });
+        let state = self.state();
+        state.connections.values().chain(state.locals.values()).for_each(|told| told.notify_one());
+        drop(state);
+        self.sooner.notify_one();
+        gone
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state().is_stopped
+    }
+
+    /// Rings when something is due, until everything has stopped.
+    pub(crate) async fn keep_time(self: Arc<Self>) {
+        while !self.is_stopped() {
+            let due = self.with(|machine, now| {
+                machine.handle_timeout(now);
+                machine.poll_timeout()
+            });
+            self.state().alarm = due;
+            match due {
+                // There is a slice of something long to do; others have their turn first.
+                Some(Duration::ZERO) => tokio::task::yield_now().await,
+                Some(due) => {
+                    let _ = tokio::time::timeout_at(self.begun + due, self.sooner.notified()).await;
+                }
+                None => self.sooner.notified().await,
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells those for whom there is something to do.
+    fn settle(&mut self) {
+        while let Some(wake) = self.machine.poll_wake() {
+            let told = match wake {
+                Wake::Connection(id) => self.connections.get(&id),
+                Wake::Local(id) => self.locals.get(&id),
+            };
+            if let Some(told) = told {
+                told.notify_one();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! From a CONNECT to a session.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::connection::State;
+use super::message::Message;
+use super::session::{Route, Session, Will, Window};
+use super::{Broker, ConnectionId, Event, SessionId};
+use crate::packet::{self, ConnAck, Connect, Packet, Publish};
+use crate::property::{Properties, Property};
+use crate::reason::Reason;
+
+/// What a CONNECT says in its properties, and what counts where it says nothing.
+struct Wishes {
+    session_expiry: u32,
+    receive_maximum: u16,
+    packet_bytes: Option<u32>,
+    authenticates: bool,
+}
+
+impl Wishes {
+    fn of(properties: Properties<'_>) -> Self {
+        let mut wishes = Self {
+            session_expiry: 0,
+            receive_maximum: u16::MAX,
+            packet_bytes: None,
+            authenticates: false,
+        };
+        for property in &properties {
+            match property {
+                Property::SessionExpiry(seconds) => wishes.session_expiry = seconds,
+                Property::ReceiveMaximum(messages) => wishes.receive_maximum = messages,
+                Property::MaximumPacketSize(bytes) => wishes.packet_bytes = Some(bytes),
+                Property::AuthenticationMethod(_) => wishes.authenticates = true,
+                _ => {}
+            }
+        }
+        wishes
+    }
+}
+
+impl Broker {
+    /// The first packet of a connection.
+    pub(super) fn handle_connect(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        bytes: &[u8],
+        connect: &Connect<'_>,
+    ) {
+        if !self.config.asks_who {
+            return self.accept(now, id, connect);
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.held.add(&mut self.memory, bytes.len());
+        connection.state = State::Asking(bytes.to_vec());
+        self.events.push_back(Event::Login {
+            connection: id,
+            client_id: connect.client_id.to_owned(),
+            user_name: connect.user_name.map(ToOwned::to_owned),
+            password: connect.password.map(<[u8]>::to_vec),
+        });
+    }
+
+    /// The answer to [`Event::Login`]: whether the client may connect, and the reason if not. For a connection that is gone
+    /// by now it changes nothing.
+    pub fn handle_login(
+        &mut self,
+        now: Duration,
+        connection: ConnectionId,
+        answer: Result<(), Reason>,
+    ) {
+        let Some(asking) = self.connections.get_mut(&connection) else { return };
+        if !matches!(asking.state, State::Asking(_)) {
+            return;
+        }
+        let State::Asking(bytes) = core::mem::replace(&mut asking.state, State::New) else {
+            return;
+        };
+        asking.held.remove(&mut self.memory, bytes.len());
+        match (answer, Packet::decode(&bytes)) {
+            (Ok(()), Ok(Packet::Connect(connect))) => self.accept(now, connection, &connect),
+            (Err(reason), _) => self.refuse(now, connection, reason),
+            // It was one when it came.
+            (Ok(()), _) => self.refuse(now, connection, Reason::UNSPECIFIED_ERROR),
+        }
+        self.go_on(now, connection);
+    }
+
+    /// A CONNACK that says no.
+    pub(super) fn refuse(&mut self, now: Duration, id: ConnectionId, reason: Reason) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let connack = ConnAck { session_present: false, reason, properties: () };
+        connection.answer(&mut self.memory, &Packet::ConnAck(connack));
+        self.end_connection(now, id, None);
+    }
+
+    fn accept(&mut self, now: Duration, id: ConnectionId, connect: &Connect<'_>) {
+        let wishes = Wishes::of(connect.properties);
+        if wishes.authenticates {
+            return self.refuse(now, id, Reason::BAD_AUTHENTICATION_METHOD);
+        }
+        let assigned = connect.client_id.is_empty();
+        let client_id: Arc<str> = match assigned {
+            true => {
+                let number = self.number();
+                format!("{}{number}", self.config.assigned_prefix).into()
+            }
+            false => connect.client_id.into(),
+        };
+        let is_host = |host: &SessionId| {
+            self.sessions.get(host).is_some_and(|host| host.client_id == client_id)
+        };
+        if self.host.as_ref().is_some_and(is_host) {
+            return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+        }
+        if let Err(reason) = self.config.rules.may_connect(&client_id) {
+            return self.refuse(now, id, reason);
+        }
+        let will = match connect.will.as_ref().map(|will| self.will(now, &client_id, will)) {
+            None => None,
+            Some(Ok(will)) => Some(will),
+            Some(Err(reason)) => return self.refuse(now, id, reason),
+        };
+        let taken_over = self.by_client.get(&client_id).copied();
+        if taken_over.is_none() && self.sessions.len() >= self.config.limits.sessions {
+            return self.refuse(now, id, Reason::QUOTA_EXCEEDED);
+        }
+        let (session, session_present) = self.open(now, &client_id, connect.clean_start);
+        self.stop_timers(session);
+        let limits = &self.config.limits;
+        let expiry = Duration::from_secs(wishes.session_expiry.into()).min(limits.session_expiry);
+        let Some(kept) = self.sessions.get_mut(&session) else { return };
+        kept.route = Route::Connection(id);
+        kept.expiry = expiry;
+        kept.set_will(&mut self.memory, will);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.state = State::Open(session);
+        connection.heard = now;
+        connection.window = Window {
+            in_flight: wishes.receive_maximum.min(limits.in_flight).into(),
+            packet_bytes: match wishes.packet_bytes {
+                Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+                None => usize::MAX,
+            },
+        };
+        // One and a half times, as the standard wants.
+        let keep_alive = Duration::from_secs(connect.keep_alive.into());
+        connection.silence_max = (!keep_alive.is_zero()).then(|| keep_alive * 3 / 2);
+        let deadline = connection.silent_at();
+        let mut properties: Vec<Property<'_>> = Vec::new();
+        let expiry = u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX);
+        if expiry != wishes.session_expiry {
+            properties.push(Property::SessionExpiry(expiry));
+        }
+        properties.push(Property::ReceiveMaximum(limits.receive_maximum.max(1)));
+        let packet_bytes = u32::try_from(limits.packet_bytes).unwrap_or(u32::MAX);
+        properties.push(Property::MaximumPacketSize(packet_bytes));
+        if assigned {
+            properties.push(Property::AssignedClientId(&client_id));
+        }
+        if limits.topic_aliases > 0 {
+            properties.push(Property::TopicAliasMaximum(limits.topic_aliases));
+        }
+        let (reason, properties) = (Reason::SUCCESS, &properties[..]);
+        let connack = ConnAck { session_present, reason, properties };
+        connection.answer(&mut self.memory, &Packet::ConnAck(connack));
+        self.set_deadline(id, deadline);
+        self.wants_replay(session);
+        self.wake(id);
+    }
+
+    /// The session of a client, which is connected no more; and whether there was one.
+    pub(super) fn open(
+        &mut self,
+        now: Duration,
+        client_id: &Arc<str>,
+        clean_start: bool,
+    ) -> (SessionId, bool) {
+        if let Some(before) = self.by_client.get(client_id).copied() {
+            match self.sessions.get(&before).map(|before| before.route) {
+                Some(Route::Connection(connection)) => {
+                    self.end_connection(now, connection, Some(Reason::SESSION_TAKEN_OVER));
+                }
+                Some(Route::Local(_)) => {
+                    self.end_session(now, before, Some(Reason::SESSION_TAKEN_OVER));
+                }
+                Some(Route::Away) | None => {}
+            }
+            if clean_start {
+                self.end_session(now, before, None);
+            }
+        }
+        if let Some(before) = self.by_client.get(client_id).copied() {
+            return (before, true);
+        }
+        let id = SessionId(self.number());
+        let session = Session::new(Arc::clone(client_id), Route::Away, &mut self.memory);
+        self.sessions.insert(id, session);
+        self.by_client.insert(Arc::clone(client_id), id);
+        (id, false)
+    }
+
+    fn will(
+        &self,
+        now: Duration,
+        client_id: &Arc<str>,
+        will: &packet::Will<'_>,
+    ) -> Result<Will, Reason> {
+        self.may_publish(client_id, will.topic, will.properties)?;
+        let mut delay = Duration::ZERO;
+        // Everything but the delay is the message's.
+        let kept = will.properties.iter().filter(|property| match property {
+            Property::WillDelay(seconds) => {
+                delay = Duration::from_secs((*seconds).into());
+                false
+            }
+            _ => true,
+        });
+        let kept: Vec<Property<'_>> = kept.collect();
+        let publish = Publish {
+            dup: false,
+            qos: will.qos,
+            retain: will.retain,
+            topic: will.topic,
+            id: None,
+            properties: &kept[..],
+            payload: will.payload,
+        };
+        let message = Message::new(now, Some(Arc::clone(client_id)), will.topic, &publish);
+        let message = message.map_err(|_| Reason::MALFORMED_PACKET)?;
+        Ok(Will { message: Arc::new(message), delay })
+    }
+}

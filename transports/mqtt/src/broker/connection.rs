@@ -1,0 +1,165 @@
+//! One connection: what was read and is no whole packet yet, and what waits to be written.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::time::Duration;
+
+use bytes::BytesMut;
+
+use super::memory::{Held, Memory};
+use super::session::Window;
+use super::{CONNECTION_BYTES, SessionId};
+use crate::packet::{Notice, Packet};
+use crate::property::Encode;
+use crate::reason::Reason;
+
+/// Bytes of answers that may wait to be written before nothing more is read.
+const OUTPUT_MAX: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// No CONNECT has come.
+    New,
+    /// Its CONNECT, while somebody finds out who it is.
+    Asking(Vec<u8>),
+    /// It has a session.
+    Open(SessionId),
+    /// What is left is to write what waits, and to close it.
+    Closing,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) peer: Option<IpAddr>,
+    pub(super) state: State,
+    /// What was read and is no whole packet yet, or waits until more may be read.
+    pub(super) input: BytesMut,
+    /// Bytes of the packet that `input` begins with, if that is known.
+    pub(super) needed: usize,
+    /// Answers that wait to be written.
+    pub(super) output: BytesMut,
+    /// Bytes that were given out and may not be written yet.
+    pub(super) unwritten: usize,
+    /// When something was read last.
+    pub(super) heard: Duration,
+    /// When its timer rings.
+    pub(super) deadline: Option<Duration>,
+    /// How long nothing may come; `None` for ever.
+    pub(super) silence_max: Option<Duration>,
+    pub(super) window: Window,
+    pub(super) aliases: BTreeMap<u16, Arc<str>>,
+    /// Whether there is a wake for it.
+    pub(super) is_woken: bool,
+    /// Whether it waits until the host has taken what it sent.
+    pub(super) is_held_up: bool,
+    pub(super) held: Held,
+}
+
+impl Connection {
+    pub(super) fn new(now: Duration, peer: Option<IpAddr>, memory: &mut Memory) -> Self {
+        let mut held = Held::default();
+        held.add(memory, CONNECTION_BYTES);
+        Self {
+            peer,
+            state: State::New,
+            input: BytesMut::new(),
+            needed: 0,
+            output: BytesMut::new(),
+            unwritten: 0,
+            heard: now,
+            deadline: None,
+            silence_max: None,
+            window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
+            aliases: BTreeMap::new(),
+            is_woken: false,
+            is_held_up: false,
+            held,
+        }
+    }
+
+    pub(super) const fn session(&self) -> Option<SessionId> {
+        match self.state {
+            State::Open(session) => Some(session),
+            State::New | State::Asking(_) | State::Closing => None,
+        }
+    }
+
+    pub(super) const fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing)
+    }
+
+    /// Whether more is to be read from it.
+    pub(super) fn wants_input(&self) -> bool {
+        let reads = matches!(self.state, State::New | State::Open(_));
+        reads && !self.is_held_up && self.output.len() < OUTPUT_MAX
+    }
+
+    /// Writes a packet behind what waits already.
+    pub(super) fn answer<P: Encode>(&mut self, memory: &mut Memory, packet: &Packet<'_, P>) {
+        // None of the broker's own is as large as what MQTT allows, but a client may allow hardly anything.
+        if packet.encoded_len().is_ok_and(|len| len <= self.window.packet_bytes) {
+            let before = self.output.len();
+            let _ = packet.encode(&mut self.output);
+            self.held.add(memory, self.output.len() - before);
+        }
+    }
+
+    /// Says why, and reads nothing more.
+    pub(super) fn close(&mut self, memory: &mut Memory, reason: Option<Reason>) {
+        if self.is_closing() {
+            return;
+        }
+        if let (Some(reason), State::Open(_)) = (reason, &self.state) {
+            self.answer(memory, &Packet::Disconnect(Notice { reason, properties: () }));
+        }
+        self.set_input(memory, BytesMut::new());
+        self.forget_aliases(memory);
+        if let State::Asking(connect) = core::mem::replace(&mut self.state, State::Closing) {
+            self.held.remove(memory, connect.len());
+        }
+    }
+
+    pub(super) fn set_input(&mut self, memory: &mut Memory, input: BytesMut) {
+        self.held.change(memory, self.input.capacity(), input.capacity());
+        self.input = input;
+    }
+
+    pub(super) fn take_input(&mut self, memory: &mut Memory) -> BytesMut {
+        self.held.remove(memory, self.input.capacity());
+        core::mem::take(&mut self.input)
+    }
+
+    pub(super) fn take_output(&mut self, memory: &mut Memory, out: &mut BytesMut) {
+        self.held.remove(memory, self.output.len());
+        match out.is_empty() {
+            true => core::mem::swap(out, &mut self.output),
+            false => out.extend_from_slice(&self.output),
+        }
+        self.output.clear();
+        // Few connections have much to be told at a time.
+        if self.output.capacity() > OUTPUT_MAX {
+            self.output = BytesMut::new();
+        }
+    }
+
+    pub(super) fn set_alias(&mut self, memory: &mut Memory, alias: u16, topic: &str) {
+        self.held.add(memory, topic.len() + size_of::<(u16, Arc<str>)>());
+        if let Some(old) = self.aliases.insert(alias, topic.into()) {
+            self.held.remove(memory, old.len() + size_of::<(u16, Arc<str>)>());
+        }
+    }
+
+    fn forget_aliases(&mut self, memory: &mut Memory) {
+        for old in core::mem::take(&mut self.aliases).into_values() {
+            self.held.remove(memory, old.len() + size_of::<(u16, Arc<str>)>());
+        }
+    }
+
+    /// Gives back all the memory that it has.
+    pub(super) fn clear(&mut self, memory: &mut Memory) {
+        let rest = self.held.bytes();
+        self.held.remove(memory, rest);
+    }
+}

@@ -1,0 +1,452 @@
+//! What comes from a client.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::num::NonZeroU16;
+use core::time::Duration;
+
+use bytes::{Buf, BytesMut};
+
+use super::connection::{Connection, State};
+use super::message::Message;
+use super::retained::Replay;
+use super::tree::{Match, Subscribed, Tree};
+use super::{Broker, ConnectionId, SessionId};
+use crate::error::Malformed;
+use crate::kind::Kind;
+use crate::packet::{
+    Ack, Acks, Header, Notice, Packet, Publish, RetainHandling, Subscribe, Subscription,
+    Unsubscribe,
+};
+use crate::property::{Encode, Properties, Property};
+use crate::qos::Qos;
+use crate::reason::Reason;
+use crate::topic::Filter;
+
+impl Broker {
+    /// Whether more is to be read from a connection. While it is not, what it sends stays in the network.
+    #[must_use]
+    pub fn wants_input(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(Connection::wants_input)
+    }
+
+    /// Accepts bytes that were read from a connection: as many as there were, in pieces of any size.
+    pub fn handle_bytes(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.is_closing() {
+            return;
+        }
+        connection.heard = now;
+        if connection.input.is_empty() && connection.wants_input() {
+            let used = self.handle_packets(now, id, bytes);
+            self.keep_input(id, bytes.get(used..).unwrap_or_default());
+        } else {
+            self.keep_input(id, bytes);
+            self.go_on(now, id);
+        }
+        self.relieve(now);
+    }
+
+    /// Goes on with what was read before.
+    pub(super) fn go_on(&mut self, now: Duration, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let is_whole = connection.input.len() >= connection.needed.max(2);
+        if connection.is_closing() || !is_whole || !connection.wants_input() {
+            return;
+        }
+        let mut input = connection.take_input(&mut self.memory);
+        let used = self.handle_packets(now, id, &input);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.is_closing() {
+            return;
+        }
+        input.advance(used);
+        match input.is_empty() {
+            true => connection.set_input(&mut self.memory, BytesMut::new()),
+            false => connection.set_input(&mut self.memory, input),
+        }
+    }
+
+    /// Keeps what is no whole packet yet, or cannot be looked at now.
+    fn keep_input(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if bytes.is_empty() || connection.is_closing() {
+            return;
+        }
+        let mut input = connection.take_input(&mut self.memory);
+        input.extend_from_slice(bytes);
+        connection.set_input(&mut self.memory, input);
+    }
+
+    /// Handles the whole packets that these bytes begin with, and gives their length.
+    fn handle_packets(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let Some(connection) = self.connections.get_mut(&id) else { return bytes.len() };
+            if !connection.wants_input() {
+                return used;
+            }
+            let limits = &self.config.limits;
+            let max = match connection.state {
+                State::New => limits.connect_bytes,
+                _ => limits.packet_bytes,
+            };
+            let rest = bytes.get(used..).unwrap_or_default();
+            let packet = match Header::read(rest, max) {
+                Ok(None) => {
+                    connection.needed = 0;
+                    return used;
+                }
+                // Nobody who begins with something else waits for more.
+                Ok(Some(header))
+                    if matches!(connection.state, State::New) && header.kind != Kind::Connect =>
+                {
+                    self.offend(now, id, None);
+                    return bytes.len();
+                }
+                Ok(Some(header)) => {
+                    connection.needed = header.len;
+                    match rest.get(..header.len) {
+                        None => return used,
+                        Some(packet) => packet,
+                    }
+                }
+                Err(error) => {
+                    self.malformed(now, id, rest, error);
+                    return bytes.len();
+                }
+            };
+            used += packet.len();
+            connection.needed = 0;
+            match Packet::decode(packet) {
+                Ok(decoded) => self.handle_packet(now, id, packet, &decoded),
+                Err(error) => self.malformed(now, id, packet, error),
+            }
+        }
+    }
+
+    /// What came is no packet.
+    fn malformed(&mut self, now: Duration, id: ConnectionId, bytes: &[u8], error: Malformed) {
+        let is_new = self.connections.get(&id).is_some_and(|one| matches!(one.state, State::New));
+        if !is_new {
+            return self.offend(now, id, Some(error.reason()));
+        }
+        match Kind::of(bytes.first().copied().unwrap_or_default()) {
+            // Of older versions all understand this, and it is the same in 3.1 and 3.1.1.
+            Ok(Kind::Connect) if matches!(error, Malformed::Version(0..=4)) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    let connack = [0x20, 0x02, 0x00, 0x01];
+                    connection.held.add(&mut self.memory, connack.len());
+                    connection.output.extend_from_slice(&connack);
+                }
+                self.offend(now, id, None);
+            }
+            Ok(Kind::Connect) => {
+                self.stats.offenders += 1;
+                self.refuse(now, id, error.reason());
+            }
+            _ => self.offend(now, id, None),
+        }
+    }
+
+    /// Ends a connection because of what came from it.
+    pub(super) fn offend(&mut self, now: Duration, id: ConnectionId, reason: Option<Reason>) {
+        self.stats.offenders += 1;
+        self.end_connection(now, id, reason);
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        bytes: &[u8],
+        packet: &Packet<'_>,
+    ) {
+        let session = match self.connections.get(&id).map(|connection| &connection.state) {
+            Some(State::Open(session)) => *session,
+            Some(State::New) => match packet {
+                Packet::Connect(connect) => return self.handle_connect(now, id, bytes, connect),
+                _ => return self.offend(now, id, None),
+            },
+            _ => return,
+        };
+        match packet {
+            Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
+            Packet::PubAck(ack) => {
+                self.finish(id, session, ack.id, |stage| stage == Some(Qos::AtLeastOnce));
+            }
+            Packet::PubRec(ack) if ack.reason.is_error() => {
+                self.finish(id, session, ack.id, |stage| stage == Some(Qos::ExactlyOnce));
+            }
+            Packet::PubRec(ack) => {
+                let Some(kept) = self.sessions.get_mut(&session) else { return };
+                let reason = match kept.release(&mut self.memory, ack.id) {
+                    true => Reason::SUCCESS,
+                    false => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+                };
+                self.answer(id, &Packet::PubRel(Ack { id: ack.id, reason, properties: () }));
+            }
+            Packet::PubRel(ack) => {
+                let Some(kept) = self.sessions.get_mut(&session) else { return };
+                let reason = match kept.received.remove(&ack.id) {
+                    true => Reason::SUCCESS,
+                    false => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+                };
+                self.answer(id, &Packet::PubComp(Ack { id: ack.id, reason, properties: () }));
+            }
+            Packet::PubComp(ack) => self.finish(id, session, ack.id, |stage| stage.is_none()),
+            Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, unsubscribe),
+            Packet::PingReq => self.answer(id, &Packet::<()>::PingResp),
+            Packet::Disconnect(notice) => self.handle_disconnect(now, id, session, notice),
+            // None of these has a place here, and AUTH none without a method in the CONNECT.
+            Packet::Connect(_)
+            | Packet::ConnAck(_)
+            | Packet::SubAck(_)
+            | Packet::UnsubAck(_)
+            | Packet::PingResp
+            | Packet::Auth(_) => self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: ConnectionId, packet: &Packet<'_, ()>) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.answer(&mut self.memory, packet);
+            self.wake(id);
+        }
+    }
+
+    /// Room for another message on its way.
+    fn finish(
+        &mut self,
+        connection: ConnectionId,
+        session: SessionId,
+        id: NonZeroU16,
+        is_final: impl Fn(Option<Qos>) -> bool,
+    ) {
+        let Some(kept) = self.sessions.get_mut(&session) else { return };
+        if kept.finish(&mut self.memory, id, is_final) {
+            self.wake(connection);
+        }
+    }
+
+    fn handle_publish(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        session: SessionId,
+        publish: &Publish<'_>,
+    ) {
+        self.stats.published += 1;
+        let mut alias = None;
+        for property in &publish.properties {
+            match property {
+                Property::TopicAlias(number) => alias = Some(number),
+                // These are for the broker to say.
+                Property::SubscriptionId(_) => {
+                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+                }
+                _ => {}
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let known: Arc<str>;
+        let topic = match alias {
+            None => publish.topic,
+            Some(alias) if alias > self.config.limits.topic_aliases => {
+                return self.offend(now, id, Some(Reason::TOPIC_ALIAS_INVALID));
+            }
+            Some(alias) if publish.topic.is_empty() => match connection.aliases.get(&alias) {
+                Some(topic) => {
+                    known = Arc::clone(topic);
+                    &*known
+                }
+                None => return self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
+            },
+            Some(alias) => {
+                connection.set_alias(&mut self.memory, alias, publish.topic);
+                publish.topic
+            }
+        };
+        let Some(kept) = self.sessions.get_mut(&session) else { return };
+        let client_id = Arc::clone(&kept.client_id);
+        if let Some(packet_id) = publish.id.filter(|_| publish.qos == Qos::ExactlyOnce) {
+            if kept.received.contains(&packet_id) {
+                let ack = Ack { id: packet_id, reason: Reason::SUCCESS, properties: () };
+                return self.answer(id, &Packet::PubRec(ack));
+            }
+            if kept.received.len() >= usize::from(self.config.limits.receive_maximum.max(1)) {
+                return self.offend(now, id, Some(Reason::RECEIVE_MAXIMUM_EXCEEDED));
+            }
+        }
+        let reason = match kept.is_within_rate(now, self.config.limits.messages_per_second) {
+            true => self.publish(now, &client_id, topic, publish),
+            false => Reason::QUOTA_EXCEEDED,
+        };
+        let Some(packet_id) = publish.id else { return };
+        let ack = Ack { id: packet_id, reason, properties: () };
+        if publish.qos == Qos::AtLeastOnce {
+            return self.answer(id, &Packet::PubAck(ack));
+        }
+        if let Some(kept) = self.sessions.get_mut(&session).filter(|_| !reason.is_error()) {
+            kept.received.insert(packet_id);
+        }
+        self.answer(id, &Packet::PubRec(ack));
+    }
+
+    /// Publishes for a client, by the rules.
+    pub(super) fn publish<P: Encode>(
+        &mut self,
+        now: Duration,
+        client_id: &Arc<str>,
+        topic: &str,
+        publish: &Publish<'_, P>,
+    ) -> Reason {
+        let Ok(message) = Message::new(now, Some(Arc::clone(client_id)), topic, publish) else {
+            return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
+        };
+        match self.may_publish(client_id, topic, message.properties()) {
+            Ok(()) => self.route(now, &Arc::new(message)),
+            Err(reason) => reason,
+        }
+    }
+
+    pub(super) fn may_publish(
+        &self,
+        client_id: &str,
+        topic: &str,
+        properties: Properties<'_>,
+    ) -> Result<(), Reason> {
+        if topic.split('/').count() > self.config.limits.levels {
+            return Err(Reason::TOPIC_NAME_INVALID);
+        }
+        let response_topic = properties.find(|property| match property {
+            Property::ResponseTopic(topic) => Some(topic),
+            _ => None,
+        });
+        self.config.rules.may_publish(client_id, topic, response_topic)
+    }
+
+    fn handle_subscribe(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        session: SessionId,
+        subscribe: &Subscribe<'_>,
+    ) {
+        let identifier = subscribe.properties.find(|property| match property {
+            Property::SubscriptionId(number) => Some(number),
+            _ => None,
+        });
+        let reasons: Vec<u8> = subscribe
+            .subscriptions
+            .map(|subscription| self.subscribe(session, &subscription, identifier).0)
+            .collect();
+        let acks = Acks { id: subscribe.id, properties: (), reasons: &reasons };
+        self.answer(id, &Packet::SubAck(acks));
+        self.wants_replay(session);
+        self.check_share(now, session);
+    }
+
+    /// One subscription of a session.
+    pub(super) fn subscribe(
+        &mut self,
+        session: SessionId,
+        subscription: &Subscription<'_>,
+        id: Option<u32>,
+    ) -> Reason {
+        let Subscription { filter: text, options } = *subscription;
+        let limits = &self.config.limits;
+        let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
+        if filter.filter.split('/').count() > limits.levels {
+            return Reason::TOPIC_FILTER_INVALID;
+        }
+        let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
+        if Some(session) != self.host {
+            let is_new = !kept.subscriptions.contains(text);
+            let held = kept.held.bytes() + Tree::cost(text);
+            if is_new && (kept.subscriptions.len() >= limits.subscriptions || held > limits.share) {
+                return Reason::QUOTA_EXCEEDED;
+            }
+            if let Err(reason) = self.config.rules.may_subscribe(&kept.client_id, filter.filter) {
+                return reason;
+            }
+        }
+        let subscribed = Subscribed {
+            qos: options.qos,
+            no_local: options.no_local,
+            retain_as_published: options.retain_as_published,
+            id,
+        };
+        let is_new = self.tree.insert(&filter, Match { session, subscribed });
+        kept.subscribe(&mut self.memory, text);
+        let replays = match options.retain_handling {
+            RetainHandling::Always => filter.share.is_none(),
+            RetainHandling::IfNew => is_new && filter.share.is_none(),
+            RetainHandling::Never => false,
+        };
+        if replays && Some(session) != self.host && self.retained.len() > 0 {
+            let replay = Replay::new(text, options.qos, id);
+            // One that is on its way already begins again.
+            let replaced = kept.replays.iter().position(|other| other.filter == replay.filter);
+            if let Some(old) = replaced.and_then(|at| kept.replays.remove(at)) {
+                kept.held.remove(&mut self.memory, old.bytes());
+            }
+            kept.held.add(&mut self.memory, replay.bytes());
+            kept.replays.push_back(replay);
+        }
+        Reason(options.qos as u8)
+    }
+
+    fn handle_unsubscribe(
+        &mut self,
+        id: ConnectionId,
+        session: SessionId,
+        unsubscribe: &Unsubscribe<'_>,
+    ) {
+        let reasons: Vec<u8> =
+            unsubscribe.filters.map(|filter| self.unsubscribe(session, filter).0).collect();
+        let acks = Acks { id: unsubscribe.id, properties: (), reasons: &reasons };
+        self.answer(id, &Packet::UnsubAck(acks));
+    }
+
+    fn unsubscribe(&mut self, session: SessionId, text: &str) -> Reason {
+        let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
+        let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
+        kept.unsubscribe(&mut self.memory, text);
+        match self.tree.remove(&filter, session) {
+            true => Reason::SUCCESS,
+            false => Reason::NO_SUBSCRIPTION_EXISTED,
+        }
+    }
+
+    fn handle_disconnect(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        session: SessionId,
+        notice: &Notice<Properties<'_>>,
+    ) {
+        let Some(kept) = self.sessions.get_mut(&session) else { return };
+        for property in &notice.properties {
+            match property {
+                // A session that was to end with its connection does.
+                Property::SessionExpiry(seconds) if kept.expiry.is_zero() && seconds > 0 => {
+                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+                }
+                Property::SessionExpiry(seconds) => {
+                    let seconds = Duration::from_secs(seconds.into());
+                    kept.expiry = seconds.min(self.config.limits.session_expiry);
+                }
+                Property::ServerReference(_) => {
+                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+                }
+                _ => {}
+            }
+        }
+        if notice.reason == Reason::SUCCESS {
+            kept.take_will(&mut self.memory);
+        }
+        self.end_connection(now, id, None);
+    }
+}

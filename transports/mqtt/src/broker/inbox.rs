@@ -1,0 +1,107 @@
+//! What waits for the host: a queue for each sender, and turns.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+
+use super::memory::{Held, Memory};
+use super::message::Message;
+
+/// Bytes of a queue, its name apart, and of what stands in it beside the message.
+const QUEUE_BYTES: usize = 256;
+
+/// Notices about clients that wait while there is no host. Beyond them they are dropped: a host that is away for so many
+/// should not trust what it knew.
+const GONE_MAX: usize = 10_000;
+
+/// Something for the host.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Message(Arc<Message>),
+    /// A client has gone: behind everything that it sent.
+    Gone,
+}
+
+/// What waits for the host.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    queues: BTreeMap<Arc<str>, Queue>,
+    /// Who has something waiting, by turns.
+    turns: VecDeque<Arc<str>>,
+    gone: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    held: Held,
+}
+
+impl Inbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// Bytes of one sender that wait.
+    pub(super) fn bytes(&self, sender: &str) -> usize {
+        self.queues.get(sender).map_or(0, |queue| queue.held.bytes())
+    }
+
+    pub(super) fn push(&mut self, memory: &mut Memory, sender: &Arc<str>, item: Item) {
+        if matches!(item, Item::Gone) {
+            if self.gone >= GONE_MAX {
+                return;
+            }
+            self.gone += 1;
+        }
+        let queue = match self.queues.get_mut(sender) {
+            Some(queue) => queue,
+            None => {
+                self.turns.push_back(Arc::clone(sender));
+                let queue = self.queues.entry(Arc::clone(sender)).or_default();
+                queue.held.add(memory, QUEUE_BYTES);
+                queue
+            }
+        };
+        match &item {
+            Item::Message(message) => queue.held.hold(memory, message, size_of::<Item>()),
+            Item::Gone => queue.held.add(memory, size_of::<Item>()),
+        }
+        queue.items.push_back(item);
+    }
+
+    /// The first of whose turn it is.
+    pub(super) fn pop(&mut self, memory: &mut Memory) -> Option<(Arc<str>, Item)> {
+        let sender = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&sender)?;
+        let item = queue.items.pop_front()?;
+        match &item {
+            Item::Message(message) => queue.held.release(memory, message, size_of::<Item>()),
+            Item::Gone => {
+                self.gone -= 1;
+                queue.held.remove(memory, size_of::<Item>());
+            }
+        }
+        if queue.items.is_empty() {
+            let rest = queue.held.bytes();
+            queue.held.remove(memory, rest);
+            self.queues.remove(&sender);
+        } else {
+            self.turns.push_back(Arc::clone(&sender));
+        }
+        Some((sender, item))
+    }
+
+    /// Forgets what a sender has asked for and was not taken.
+    pub(super) fn forget(&mut self, memory: &mut Memory, sender: &str) {
+        let Some(mut queue) = self.queues.remove(sender) else { return };
+        self.turns.retain(|turn| &**turn != sender);
+        for item in core::mem::take(&mut queue.items) {
+            match &item {
+                Item::Message(message) => queue.held.release(memory, message, size_of::<Item>()),
+                Item::Gone => self.gone -= 1,
+            }
+        }
+        let rest = queue.held.bytes();
+        queue.held.remove(memory, rest);
+    }
+}

@@ -1,0 +1,214 @@
+//! A PUBLISH at rest.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::Unwritable;
+use crate::packet::Publish;
+use crate::property::{Encode, Properties, Property, id};
+use crate::qos::Qos;
+use crate::wire::{Length, Sink, put_varint};
+
+/// A PUBLISH at rest: its topic, properties and payload as they came, in one allocation of that size.
+pub struct Message {
+    /// Topic, properties and payload, one behind the other.
+    bytes: Bytes,
+    topic: usize,
+    properties: usize,
+    qos: Qos,
+    retain: bool,
+    expiry: Option<Expiry>,
+    sender: Option<Arc<str>>,
+    arrived: Duration,
+    /// In how many places the broker keeps it.
+    pub(super) holds: AtomicU32,
+}
+
+#[derive(Clone, Copy)]
+struct Expiry {
+    /// Where the interval stands among the properties.
+    at: usize,
+    seconds: u32,
+    /// From then on the message is delivered no more.
+    deadline: Duration,
+}
+
+impl Message {
+    /// Copies a PUBLISH to `topic`, without what belongs to its connection: topic alias and subscription identifiers.
+    pub(super) fn new<P: Encode>(
+        now: Duration,
+        sender: Option<Arc<str>>,
+        topic: &str,
+        publish: &Publish<'_, P>,
+    ) -> Result<Self, Unwritable> {
+        let mut length = Length::default();
+        publish.properties.put(&mut length)?;
+        let mut properties = BytesMut::with_capacity(length.0);
+        publish.properties.put(&mut properties)?;
+        let mut bytes = BytesMut::with_capacity(topic.len() + length.0 + publish.payload.len());
+        bytes.extend_from_slice(topic.as_bytes());
+        let mut expiry = None;
+        let mut rest = Properties::trusted(&properties).iter();
+        loop {
+            let before = rest.as_bytes();
+            let Some(property) = rest.next() else { break };
+            let len = before.len() - rest.as_bytes().len();
+            let own = before.get(..len).unwrap_or_default();
+            match property {
+                Property::TopicAlias(_) | Property::SubscriptionId(_) => continue,
+                Property::MessageExpiry(seconds) => {
+                    let at = bytes.len() - topic.len() + 1;
+                    let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
+                    expiry = Some(Expiry { at, seconds, deadline });
+                }
+                _ => {}
+            }
+            bytes.extend_from_slice(own);
+        }
+        let properties = bytes.len() - topic.len();
+        bytes.extend_from_slice(publish.payload);
+        Ok(Self {
+            bytes: bytes.freeze(),
+            topic: topic.len(),
+            properties,
+            qos: publish.qos,
+            retain: publish.retain,
+            expiry,
+            sender,
+            arrived: now,
+            holds: AtomicU32::new(0),
+        })
+    }
+
+    /// The same, published now.
+    pub(super) fn published(&self, now: Duration) -> Self {
+        Self {
+            bytes: self.bytes.clone(),
+            expiry: self.expiry.map(|expiry| {
+                let interval = Duration::from_secs(expiry.seconds.into());
+                Expiry { deadline: now.saturating_add(interval), ..expiry }
+            }),
+            sender: self.sender.clone(),
+            arrived: now,
+            holds: AtomicU32::new(0),
+            ..*self
+        }
+    }
+
+    /// Topic name.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        let topic = self.bytes.get(..self.topic).unwrap_or_default();
+        core::str::from_utf8(topic).unwrap_or_default()
+    }
+
+    /// Properties, without topic alias and subscription identifiers. The expiry interval is the one that it came with.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'_> {
+        let all = self.topic..self.topic + self.properties;
+        Properties::trusted(self.bytes.get(all).unwrap_or_default())
+    }
+
+    /// Payload. It keeps the whole message in memory.
+    #[must_use]
+    pub fn payload(&self) -> Bytes {
+        self.bytes.slice(self.topic + self.properties..)
+    }
+
+    /// The QoS it was published with.
+    #[must_use]
+    pub const fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// Whether it was published to be retained.
+    #[must_use]
+    pub const fn retain(&self) -> bool {
+        self.retain
+    }
+
+    /// Client id of whoever published it; the broker vouches for it. `None` for the host.
+    #[must_use]
+    pub const fn sender(&self) -> Option<&Arc<str>> {
+        self.sender.as_ref()
+    }
+
+    /// When it was published.
+    #[must_use]
+    pub const fn arrived(&self) -> Duration {
+        self.arrived
+    }
+
+    /// Seconds left of its expiry interval, part of a second counted as one; `None` without one.
+    #[must_use]
+    pub fn expiry(&self, now: Duration) -> Option<u32> {
+        let left = self.expiry?.deadline.saturating_sub(now);
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+
+    /// Whether its time is over.
+    #[must_use]
+    pub fn has_expired(&self, now: Duration) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.deadline <= now)
+    }
+
+    pub(super) fn payload_bytes(&self) -> &[u8] {
+        self.bytes.get(self.topic + self.properties..).unwrap_or_default()
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + size_of::<Self>() + 2 * size_of::<usize>()
+    }
+
+    pub(super) fn hold(&self) -> bool {
+        self.holds.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn release(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+}
+
+/// Without its payload, which may hold a value.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("topic", &self.topic())
+            .field("sender", &self.sender)
+            .field("payload", &format_args!("<{} bytes>", self.payload_bytes().len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The properties of a message as they go out to one client: as they came, with what is left of the expiry interval, and
+/// the identifiers of the subscriptions behind them.
+pub(super) struct Forwarded<'a> {
+    pub(super) message: &'a Message,
+    pub(super) now: Duration,
+    pub(super) subscription_ids: &'a [u32],
+}
+
+impl Encode for Forwarded<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        let all = self.message.properties().as_bytes();
+        match self.message.expiry.zip(self.message.expiry(self.now)) {
+            None => sink.put(all),
+            Some((Expiry { at, .. }, seconds)) => {
+                sink.put(all.get(..at).unwrap_or_default());
+                sink.put(&seconds.to_be_bytes());
+                sink.put(all.get(at + 4..).unwrap_or_default());
+            }
+        }
+        for id in self.subscription_ids {
+            sink.put(&[id::SUBSCRIPTION]);
+            put_varint(sink, usize::try_from(*id).unwrap_or(usize::MAX))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,478 @@
+//! An MQTT 5 broker as a state machine: bytes in, bytes out, and the time as an argument.
+//!
+//! It knows sessions, QoS 0 to 2, flow control, retained messages, wills, shared subscriptions, subscription options and
+//! identifiers, topic aliases of clients, keep alive, expiry of messages and sessions, and takeover. It forwards properties
+//! as they came and in their order, and adds nothing.
+//!
+//! # Driving it
+//!
+//! For each connection [`handle_accept`](Broker::handle_accept), then
+//! [`handle_bytes`](Broker::handle_bytes) for what was read while [`wants_input`](Broker::wants_input) says so, and
+//! [`poll_output`](Broker::poll_output) for what is to be written; at its end
+//! [`handle_closed`](Broker::handle_closed). [`poll_wake`](Broker::poll_wake) says for whom there is something to do,
+//! [`poll_timeout`](Broker::poll_timeout) when to call [`handle_timeout`](Broker::handle_timeout) next.
+//!
+//! Calls may come in any order. None of them waits for anybody, and each does a bounded amount of work: of what many
+//! retained messages mean for a subscription, for instance, one slice for each call of `handle_timeout`.
+//!
+//! Times are since whatever moment the embedder chooses, and do not go back.
+//!
+//! # The host, and other clients in the same process
+//!
+//! A service that lives in the broker is its host: [`attach_host`](Broker::attach_host). It knows who sent a message and
+//! hears which clients have gone, behind everything that these have sent; it
+//! [delivers](Broker::deliver) to a client that does not subscribe. What clients send to it waits in a queue for each of them,
+//! and these have their turns, so that nobody waits for another's burst. Other clients in the process
+//! [attach](Broker::attach) as well.
+//!
+//! # What is bounded by what
+//!
+//! Everything that somebody can make it keep is counted in bytes ([`Limits`]). Who goes beyond a share, or holds most when
+//! all is taken, loses the session, and is told so: *quota exceeded*. A message at QoS 1 or 2 is never dropped behind the back
+//! of a living session, apart from one that is out of date or larger than the client takes.
+//!
+//! # Its own choices
+//!
+//! * A client whose subscriptions overlap gets a message once, with the greatest QoS and all identifiers.
+//! * PUBACK and PUBREC say *no matching subscribers* when there are none.
+//! * A session ends with its connection if that was ended for taking too much.
+//! * Enhanced authentication is refused with *bad authentication method*.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::time::Duration;
+
+mod config;
+mod connect;
+mod connection;
+mod inbound;
+mod inbox;
+mod local;
+mod memory;
+mod message;
+mod output;
+mod retained;
+mod route;
+mod session;
+mod timers;
+mod tree;
+
+pub use config::{AllowAll, Config, Limits, Rules};
+pub use local::{Busy, LocalEvent, LocalId};
+pub use message::Message;
+pub use output::Output;
+
+use connection::Connection;
+use inbox::Inbox;
+use memory::Memory;
+use retained::Retained;
+use session::{Route, Session};
+use timers::Timer;
+use tree::{Match, Tree};
+
+use crate::reason::Reason;
+
+/// Bytes that a session takes by itself, in all tables together.
+const SESSION_BYTES: usize = 1_024;
+
+/// Bytes that a connection takes by itself, in all tables together.
+const CONNECTION_BYTES: usize = 1_024;
+
+/// One connection, never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u64);
+
+/// One session, never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SessionId(u64);
+
+/// Somebody for whom there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Call [`Broker::poll_output`].
+    Connection(ConnectionId),
+    /// Call [`Broker::poll_local`], or publish again what was [`Busy`].
+    Local(LocalId),
+}
+
+/// A question to the embedder.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Whether a client may connect; to be answered with [`Broker::handle_login`]. There is one for each connection at most.
+    Login {
+        /// The connection.
+        connection: ConnectionId,
+        /// Client id, perhaps empty.
+        client_id: String,
+        /// User name.
+        user_name: Option<String>,
+        /// Password.
+        password: Option<Vec<u8>>,
+    },
+}
+
+/// Without the password.
+impl core::fmt::Debug for Event {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self::Login { connection, client_id, user_name, .. } = self;
+        f.debug_struct("Login")
+            .field("connection", connection)
+            .field("client_id", client_id)
+            .field("user_name", user_name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a connection was not accepted; to be closed without a word, since it has not said anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As many [connections](Limits::connections) as are allowed.
+    Connections,
+    /// As many [from this address](Limits::connections_per_address) as are allowed.
+    Address,
+    /// The [memory](Limits::memory) is taken.
+    Memory,
+}
+
+impl core::fmt::Display for Refused {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "as many connections as are allowed",
+            Self::Address => "as many connections from this address as are allowed",
+            Self::Memory => "the memory for connections is taken",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// What a broker holds, and what has happened to it so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Connections, those without a CONNECT included.
+    pub connections: usize,
+    /// Sessions, those of clients that are away and of clients in the process included.
+    pub sessions: usize,
+    /// Retained messages.
+    pub retained: usize,
+    /// Bytes of everything that [`Limits::memory`] counts.
+    pub bytes: usize,
+    /// Messages that were published so far.
+    pub published: u64,
+    /// Messages that were dropped: at QoS 0 for lack of room, out of date, or larger than the client takes.
+    pub dropped: u64,
+    /// Sessions that were ended for taking too much.
+    pub evicted: u64,
+    /// Connections that were ended because of what came from them.
+    pub offenders: u64,
+}
+
+/// An MQTT 5 broker. See the [module documentation](self).
+pub struct Broker {
+    config: Config,
+    memory: Memory,
+    connections: BTreeMap<ConnectionId, Connection>,
+    addresses: BTreeMap<IpAddr, usize>,
+    sessions: BTreeMap<SessionId, Session>,
+    by_client: BTreeMap<Arc<str>, SessionId>,
+    tree: Tree,
+    retained: Retained,
+    /// Sessions with retained messages still to come.
+    replaying: VecDeque<SessionId>,
+    host: Option<SessionId>,
+    inbox: Inbox,
+    /// Whose session an attachment is, or why it is over.
+    locals: BTreeMap<LocalId, Result<SessionId, Reason>>,
+    /// Attachments for which there is a wake.
+    woken: BTreeSet<LocalId>,
+    timers: BTreeSet<(Duration, Timer)>,
+    wakes: VecDeque<Wake>,
+    events: VecDeque<Event>,
+    last_number: u64,
+    stats: Stats,
+    /// For the subscribers of one message; kept for its room.
+    matches: Vec<Match>,
+}
+
+impl core::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Broker").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Broker {
+    /// A broker without clients.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            memory: Memory::default(),
+            connections: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            by_client: BTreeMap::new(),
+            tree: Tree::default(),
+            retained: Retained::default(),
+            replaying: VecDeque::new(),
+            host: None,
+            inbox: Inbox::default(),
+            locals: BTreeMap::new(),
+            woken: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            wakes: VecDeque::new(),
+            events: VecDeque::new(),
+            last_number: 0,
+            stats: Stats::default(),
+            matches: Vec::new(),
+        }
+    }
+
+    /// What it holds, and what has happened so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            connections: self.connections.len(),
+            sessions: self.sessions.len(),
+            retained: self.retained.len(),
+            bytes: self.memory.total(),
+            ..self.stats
+        }
+    }
+
+    /// A new connection, from `peer` if that is known.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn handle_accept(
+        &mut self,
+        now: Duration,
+        peer: Option<IpAddr>,
+    ) -> Result<ConnectionId, Refused> {
+        let limits = &self.config.limits;
+        if self.connections.len() >= limits.connections {
+            return Err(Refused::Connections);
+        }
+        let counted = peer.filter(|peer| !peer.is_loopback());
+        let from_there = counted.and_then(|peer| self.addresses.get(&peer)).copied();
+        if from_there.unwrap_or_default() >= limits.connections_per_address {
+            return Err(Refused::Address);
+        }
+        if self.memory.total() + CONNECTION_BYTES > limits.memory {
+            return Err(Refused::Memory);
+        }
+        let deadline = now.saturating_add(limits.connect_time);
+        let id = ConnectionId(self.number());
+        self.connections.insert(id, Connection::new(now, counted, &mut self.memory));
+        self.set_deadline(id, Some(deadline));
+        if let Some(peer) = counted {
+            *self.addresses.entry(peer).or_default() += 1;
+        }
+        Ok(id)
+    }
+
+    /// A connection is gone, by whoever's will. Everything that it had is given back; unless its client said goodbye its will
+    /// counts.
+    pub fn handle_closed(&mut self, now: Duration, id: ConnectionId) {
+        self.end_connection(now, id, None);
+        self.set_deadline(id, None);
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        connection.clear(&mut self.memory);
+        if let Some(peer) = connection.peer {
+            let count = self.addresses.get_mut(&peer);
+            let is_last = count.is_none_or(|count| {
+                *count -= 1;
+                *count == 0
+            });
+            if is_last {
+                self.addresses.remove(&peer);
+            }
+        }
+    }
+
+    /// Ends the connection or attachment of a client, and says why; whether there was one. Its session goes on.
+    pub fn disconnect(&mut self, now: Duration, client_id: &str, reason: Reason) -> bool {
+        let Some(session) = self.by_client.get(client_id).copied() else { return false };
+        match self.sessions.get(&session).map(|session| session.route) {
+            Some(Route::Connection(id)) => self.end_connection(now, id, Some(reason)),
+            Some(Route::Local(_)) => self.end_session(now, session, Some(reason)),
+            Some(Route::Away) | None => return false,
+        }
+        true
+    }
+
+    /// Ends every connection, and says why.
+    pub fn disconnect_all(&mut self, now: Duration, reason: Reason) {
+        let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in all {
+            self.end_connection(now, id, Some(reason));
+        }
+    }
+
+    /// Whether a client is connected or attached.
+    #[must_use]
+    pub fn is_connected(&self, client_id: &str) -> bool {
+        let session = self.by_client.get(client_id).and_then(|id| self.sessions.get(id));
+        session.is_some_and(Session::is_connected)
+    }
+
+    /// Whether a connection is to be closed when what [`poll_output`](Self::poll_output) gave is written.
+    #[must_use]
+    pub fn is_closing(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_none_or(Connection::is_closing)
+    }
+
+    /// Somebody for whom there is something to do.
+    #[must_use]
+    pub fn poll_wake(&mut self) -> Option<Wake> {
+        let wake = self.wakes.pop_front()?;
+        match wake {
+            Wake::Connection(id) => {
+                self.connections.entry(id).and_modify(|connection| connection.is_woken = false);
+            }
+            Wake::Local(id) => {
+                self.woken.remove(&id);
+            }
+        }
+        Some(wake)
+    }
+
+    /// A question to be answered.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    const fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Says that there is something to do for a connection.
+    fn wake(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id).filter(|one| !one.is_woken) {
+            connection.is_woken = true;
+            self.wakes.push_back(Wake::Connection(id));
+        }
+    }
+
+    /// Whoever holds most loses it, until what is held is what may be.
+    fn relieve(&mut self, now: Duration) {
+        while self.memory.total() > self.config.limits.memory {
+            let held = |connection: &Connection| {
+                let session = connection.session().and_then(|id| self.sessions.get(&id));
+                let of_session = session.map_or(0, |session| {
+                    session.held.bytes() + self.inbox.bytes(&session.client_id)
+                });
+                connection.held.bytes() + of_session
+            };
+            let connection = self.connections.iter().filter(|(_, one)| !one.is_closing());
+            let connection = connection.map(|(id, one)| (held(one), *id)).max();
+            let away =
+                self.sessions.iter().filter(|(_, one)| !matches!(one.route, Route::Connection(_)));
+            let away = away.filter(|(id, _)| Some(**id) != self.host);
+            let away = away.map(|(id, one)| (one.held.bytes(), *id)).max();
+            match (connection, away) {
+                (Some((bytes, id)), away) if away.is_none_or(|away| bytes >= away.0) => {
+                    self.evict_connection(now, id);
+                }
+                (_, Some((_, id))) => {
+                    self.stats.evicted += 1;
+                    self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
+                }
+                // What is left is retained, waits for the host, or to be written; all of that has its own bounds.
+                (_, None) => return,
+            }
+        }
+    }
+
+    /// Ends a connection and its session for what they hold.
+    fn evict_connection(&mut self, now: Duration, id: ConnectionId) {
+        self.stats.evicted += 1;
+        let session = self.connections.get(&id).and_then(Connection::session);
+        if let Some(client_id) =
+            session.and_then(|id| self.sessions.get(&id)).map(|one| Arc::clone(&one.client_id))
+        {
+            self.inbox.forget(&mut self.memory, &client_id);
+        }
+        match session {
+            Some(session) => self.end_session(now, session, Some(Reason::QUOTA_EXCEEDED)),
+            None => self.end_connection(now, id, None),
+        }
+    }
+
+    /// Ends a session that holds more than its share.
+    fn check_share(&mut self, now: Duration, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.held.bytes() > self.config.limits.share {
+            self.stats.evicted += 1;
+            self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
+        }
+    }
+
+    /// The connection says nothing more: its session goes its own way.
+    fn end_connection(&mut self, now: Duration, id: ConnectionId, reason: Option<Reason>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let session = connection.session();
+        connection.close(&mut self.memory, reason);
+        self.wake(id);
+        if let Some(session) = session {
+            self.leave(now, session);
+        }
+    }
+
+    /// The client of a session has gone.
+    fn leave(&mut self, now: Duration, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let client_id = Arc::clone(&session.client_id);
+        session.go_away();
+        let ends_at = now.saturating_add(session.expiry);
+        session.ends_at = Some(ends_at);
+        let will_at = session.will.as_ref().map(|will| now.saturating_add(will.delay));
+        session.will_at = will_at;
+        let is_over = session.expiry.is_zero();
+        self.tell_host(&client_id);
+        if is_over {
+            return self.end_session(now, id, None);
+        }
+        self.timers.insert((ends_at, Timer::Session(id)));
+        match will_at {
+            Some(at) if at <= now => self.publish_will(now, id),
+            Some(at) => {
+                self.timers.insert((at, Timer::Will(id)));
+            }
+            None => {}
+        }
+    }
+
+    /// Ends a session, with its connection if it has one, and publishes the will that it may have left.
+    fn end_session(&mut self, now: Duration, id: SessionId, reason: Option<Reason>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        match session.route {
+            Route::Connection(connection) => {
+                // Comes back here when the client has gone.
+                session.expiry = Duration::ZERO;
+                return self.end_connection(now, connection, reason);
+            }
+            Route::Local(_) => {
+                session.expiry = Duration::ZERO;
+                self.detached(id, reason);
+                return self.leave(now, id);
+            }
+            Route::Away => {}
+        }
+        self.publish_will(now, id);
+        self.stop_timers(id);
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        session.clear(&mut self.memory);
+        for filter in &session.subscriptions {
+            if let Some(filter) = crate::topic::Filter::parse(filter) {
+                self.tree.remove(&filter, id);
+            }
+        }
+        self.by_client.remove(&session.client_id);
+    }
+}

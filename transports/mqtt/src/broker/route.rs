@@ -1,0 +1,153 @@
+//! From a publisher to those who subscribe.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::inbox::Item;
+use super::message::Message;
+use super::session::{Queued, Route};
+use super::tree::Match;
+use super::{Broker, SessionId};
+use crate::qos::Qos;
+use crate::reason::Reason;
+
+impl Broker {
+    /// Retains a message if it wants that, and passes it on to everybody who subscribes.
+    pub(super) fn route(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
+        // What is handed on at once is held here meanwhile, so that it counts once.
+        self.memory.hold(message);
+        let reason = self.retain_and_forward(now, message);
+        self.memory.release(message);
+        reason
+    }
+
+    fn retain_and_forward(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
+        let max = self.config.limits.retained;
+        if message.retain() && !self.retained.set(&mut self.memory, message, max) {
+            return Reason::QUOTA_EXCEEDED;
+        }
+        let mut matches = core::mem::take(&mut self.matches);
+        matches.clear();
+        let sessions = &self.sessions;
+        let is_there = |id| sessions.get(&id).is_some_and(|session| session.is_connected());
+        self.tree.find(message.topic(), &is_there, &mut matches);
+        matches.sort_unstable_by_key(|one| one.session);
+        let mut is_received = false;
+        for own in matches.chunk_by(|one, other| one.session == other.session) {
+            is_received |= self.forward(now, message, own);
+        }
+        matches.clear();
+        // Room for a few stays; one message to very many is rare.
+        matches.shrink_to(1_024);
+        self.matches = matches;
+        if is_received { Reason::SUCCESS } else { Reason::NO_MATCHING_SUBSCRIBERS }
+    }
+
+    /// Passes a message on to one session, for all of its subscriptions that match. Whether it is for that session at all.
+    fn forward(&mut self, now: Duration, message: &Arc<Message>, matches: &[Match]) -> bool {
+        let Some(first) = matches.first() else { return false };
+        let id = first.session;
+        if Some(id) == self.host {
+            self.forward_to_host(message);
+            return true;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let client_id = &session.client_id;
+        if !self.config.rules.may_receive(client_id, message.topic()) {
+            return false;
+        }
+        let is_own = message.sender().is_some_and(|sender| sender == client_id);
+        let wanted = || matches.iter().filter(|one| !(is_own && one.subscribed.no_local));
+        let Some(qos) = wanted().map(|one| one.subscribed.qos).max() else { return false };
+        let qos = qos.min(message.qos());
+        let has_room = session.held.bytes() < self.config.limits.share / 2;
+        // What needs no acknowledgement is not kept for a client that is away.
+        if qos == Qos::AtMostOnce && (!session.is_connected() || !has_room) {
+            self.stats.dropped += u64::from(session.is_connected());
+            return true;
+        }
+        let subscription_ids: Vec<u32> = wanted().filter_map(|one| one.subscribed.id).collect();
+        let queued = Queued {
+            message: Arc::clone(message),
+            qos,
+            retain: message.retain() && wanted().any(|one| one.subscribed.retain_as_published),
+            subscription_ids: subscription_ids.into_boxed_slice(),
+            must_arrive: false,
+        };
+        session.push(&mut self.memory, queued);
+        self.wake_session(id);
+        self.check_share(now, id);
+        true
+    }
+
+    fn forward_to_host(&mut self, message: &Arc<Message>) {
+        let Some(sender) = message.sender() else { return };
+        self.inbox.push(&mut self.memory, sender, Item::Message(Arc::clone(message)));
+        self.wake_host();
+        self.hold_up(&Arc::clone(sender));
+    }
+
+    /// Reads nothing more from a client that has too much waiting for the host.
+    fn hold_up(&mut self, sender: &str) {
+        if self.inbox.bytes(sender) < self.config.limits.waiting {
+            return;
+        }
+        let session = self.by_client.get(sender).and_then(|id| self.sessions.get(id));
+        let Some(Route::Connection(id)) = session.map(|session| session.route) else { return };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_held_up = true;
+        }
+    }
+
+    /// Goes on with a client of which the host has taken something.
+    pub(super) fn let_go(&mut self, sender: &str) {
+        let session = self.by_client.get(sender).copied();
+        let route = session.and_then(|id| self.sessions.get(&id)).map(|session| session.route);
+        if self.inbox.bytes(sender) >= self.config.limits.waiting {
+            return;
+        }
+        match route {
+            Some(Route::Connection(id)) => {
+                if self.connections.get(&id).is_some_and(|connection| connection.is_held_up) {
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.is_held_up = false;
+                    }
+                    self.wake(id);
+                }
+            }
+            Some(Route::Local(id)) => self.wake_local(id),
+            Some(Route::Away) | None => {}
+        }
+    }
+
+    /// Tells the host that a client has gone.
+    pub(super) fn tell_host(&mut self, client_id: &Arc<str>) {
+        let own = self.host.and_then(|host| self.sessions.get(&host));
+        if own.is_some_and(|own| own.client_id != *client_id) {
+            self.inbox.push(&mut self.memory, client_id, Item::Gone);
+            self.wake_host();
+        }
+    }
+
+    /// Publishes what a client has left for the case that it goes without a word.
+    pub(super) fn publish_will(&mut self, now: Duration, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let will_at = session.will_at;
+        if let Some(will) = session.take_will(&mut self.memory) {
+            if let Some(at) = will_at {
+                self.timers.remove(&(at, super::Timer::Will(id)));
+            }
+            self.route(now, &Arc::new(will.message.published(now)));
+        }
+    }
+
+    /// Says that there may be something to do for a session.
+    pub(super) fn wake_session(&mut self, id: SessionId) {
+        match self.sessions.get(&id).map(|session| session.route) {
+            Some(Route::Connection(connection)) => self.wake(connection),
+            Some(Route::Local(id)) => self.wake_local(id),
+            Some(Route::Away) | None => {}
+        }
+    }
+}

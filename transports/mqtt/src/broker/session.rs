@@ -1,0 +1,330 @@
+//! What is kept for one client id: while it is connected, and for as long after that as it asked for.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use core::num::NonZeroU16;
+use core::time::Duration;
+
+use bytes::BytesMut;
+
+use super::memory::{Held, Memory};
+use super::message::{Forwarded, Message};
+use super::retained::Replay;
+use super::tree::Tree;
+use super::{ConnectionId, LocalId, SESSION_BYTES};
+use crate::packet::{Ack, Packet, Publish};
+use crate::qos::Qos;
+use crate::reason::Reason;
+
+/// How a session is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Its client is away.
+    Away,
+    Connection(ConnectionId),
+    /// Its client is in this process.
+    Local(LocalId),
+}
+
+/// A message that waits for one client, or for its acknowledgement.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) message: Arc<Message>,
+    pub(super) qos: Qos,
+    pub(super) retain: bool,
+    pub(super) subscription_ids: Box<[u32]>,
+    /// Whether a client that it cannot be sent to is disconnected, so that it knows.
+    pub(super) must_arrive: bool,
+}
+
+impl Queued {
+    fn beside(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.subscription_ids)
+    }
+}
+
+#[derive(Debug)]
+struct InFlight {
+    id: NonZeroU16,
+    /// Whether it was sent on this connection.
+    is_sent: bool,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Waits for PUBACK or PUBREC.
+    Published(Queued),
+    /// Waits for PUBCOMP.
+    Released,
+}
+
+/// What to publish for a client that goes without a word.
+#[derive(Debug)]
+pub(super) struct Will {
+    pub(super) message: Arc<Message>,
+    pub(super) delay: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client_id: Arc<str>,
+    pub(super) route: Route,
+    /// How long it outlives its connection.
+    pub(super) expiry: Duration,
+    /// When it ends, while its client is away.
+    pub(super) ends_at: Option<Duration>,
+    pub(super) will: Option<Will>,
+    /// When the will of a client that has gone is published.
+    pub(super) will_at: Option<Duration>,
+    /// Filters with their shares; how is in the tree.
+    pub(super) subscriptions: BTreeSet<Box<str>>,
+    queue: VecDeque<Queued>,
+    in_flight: VecDeque<InFlight>,
+    last_id: u16,
+    /// Messages at QoS 2 that the client has not released.
+    pub(super) received: BTreeSet<NonZeroU16>,
+    pub(super) replays: VecDeque<Replay>,
+    /// Messages that it has published in the second that began then.
+    rate: (Duration, u32),
+    pub(super) held: Held,
+}
+
+/// What goes with a window of messages on their way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// Messages without an acknowledgement.
+    pub(super) in_flight: usize,
+    /// Bytes of the largest packet.
+    pub(super) packet_bytes: usize,
+}
+
+/// What came of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// There is nothing to send, or nothing may be sent.
+    Nothing,
+    /// A packet was written.
+    Packet,
+    /// A message was dropped, since it is out of date or larger than the client takes.
+    Dropped,
+    /// A message was dropped that must not be.
+    Missed,
+}
+
+impl Session {
+    pub(super) fn new(client_id: Arc<str>, route: Route, memory: &mut Memory) -> Self {
+        let mut held = Held::default();
+        held.add(memory, SESSION_BYTES + client_id.len());
+        Self {
+            client_id,
+            route,
+            expiry: Duration::ZERO,
+            ends_at: None,
+            will: None,
+            will_at: None,
+            subscriptions: BTreeSet::new(),
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            last_id: 0,
+            received: BTreeSet::new(),
+            replays: VecDeque::new(),
+            rate: (Duration::ZERO, 0),
+            held,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.route != Route::Away
+    }
+
+    /// Counts a message that it publishes; whether it may.
+    pub(super) fn is_within_rate(&mut self, now: Duration, max: Option<u32>) -> bool {
+        let Some(max) = max else { return true };
+        let (since, count) = &mut self.rate;
+        if now.saturating_sub(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= max
+    }
+
+    /// Messages that were not sent yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn push(&mut self, memory: &mut Memory, queued: Queued) {
+        self.held.hold(memory, &queued.message, queued.beside());
+        self.queue.push_back(queued);
+    }
+
+    /// Takes the next message for a client in this process.
+    pub(super) fn pop(&mut self, memory: &mut Memory) -> Option<Queued> {
+        let queued = self.queue.pop_front()?;
+        self.held.release(memory, &queued.message, queued.beside());
+        Some(queued)
+    }
+
+    /// Writes the next packet for the client, if there is one and it may be sent.
+    pub(super) fn send(
+        &mut self,
+        now: Duration,
+        memory: &mut Memory,
+        window: Window,
+        out: &mut BytesMut,
+    ) -> Sent {
+        if let Some(again) = self.in_flight.iter_mut().find(|one| !one.is_sent) {
+            again.is_sent = true;
+            let _ = match &again.stage {
+                Stage::Published(queued) => {
+                    // It went out before, so it is not too large for this client, unless that has changed its mind.
+                    encode(now, queued, Some(again.id), true, window.packet_bytes, out)
+                }
+                Stage::Released => {
+                    let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
+                    Packet::PubRel(ack).encode(out).is_ok()
+                }
+            };
+            return Sent::Packet;
+        }
+        let Some(first) = self.queue.front() else { return Sent::Nothing };
+        let is_late = first.message.has_expired(now);
+        if first.qos > Qos::AtMostOnce && !is_late && self.in_flight.len() >= window.in_flight {
+            return Sent::Nothing;
+        }
+        let Some(queued) = self.queue.pop_front() else { return Sent::Nothing };
+        let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
+        if is_late || !encode(now, &queued, id, false, window.packet_bytes, out) {
+            self.held.release(memory, &queued.message, queued.beside());
+            return if queued.must_arrive { Sent::Missed } else { Sent::Dropped };
+        }
+        match id {
+            None => self.held.release(memory, &queued.message, queued.beside()),
+            Some(id) => {
+                let stage = Stage::Published(queued);
+                self.in_flight.push_back(InFlight { id, is_sent: true, stage });
+            }
+        }
+        Sent::Packet
+    }
+
+    fn next_id(&mut self) -> NonZeroU16 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            let Some(id) = NonZeroU16::new(self.last_id) else { continue };
+            // There are more of them than may be on their way.
+            if self.in_flight.iter().all(|one| one.id != id) {
+                return id;
+            }
+        }
+    }
+
+    /// A PUBACK, a PUBREC with an error, or a PUBCOMP: whether it was waited for.
+    pub(super) fn finish(
+        &mut self,
+        memory: &mut Memory,
+        id: NonZeroU16,
+        is_final: impl Fn(Option<Qos>) -> bool,
+    ) -> bool {
+        let Some(at) = self.in_flight.iter().position(|one| one.id == id) else { return false };
+        let stage = self.in_flight.get(at).map(|one| match &one.stage {
+            Stage::Published(queued) => Some(queued.qos),
+            Stage::Released => None,
+        });
+        if !stage.is_some_and(is_final) {
+            return false;
+        }
+        if let Some(InFlight { stage: Stage::Published(queued), .. }) = self.in_flight.remove(at) {
+            self.held.release(memory, &queued.message, queued.beside());
+        }
+        true
+    }
+
+    /// A PUBREC without an error: whether it was waited for.
+    pub(super) fn release(&mut self, memory: &mut Memory, id: NonZeroU16) -> bool {
+        let Some(one) = self.in_flight.iter_mut().find(|one| one.id == id) else { return false };
+        if let Stage::Published(queued) = &one.stage {
+            if queued.qos != Qos::ExactlyOnce {
+                return false;
+            }
+            self.held.release(memory, &queued.message, queued.beside());
+            one.stage = Stage::Released;
+        }
+        true
+    }
+
+    /// The connection is gone: what it had not acknowledged is sent again on the next one, and the rest as it would be.
+    pub(super) fn go_away(&mut self) {
+        self.route = Route::Away;
+        self.in_flight.iter_mut().for_each(|one| one.is_sent = false);
+    }
+
+    pub(super) fn subscribe(&mut self, memory: &mut Memory, filter: &str) {
+        if self.subscriptions.insert(filter.into()) {
+            self.held.add(memory, Tree::cost(filter));
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, memory: &mut Memory, filter: &str) {
+        if self.subscriptions.remove(filter) {
+            self.held.remove(memory, Tree::cost(filter));
+        }
+        let kept = |replay: &Replay| &*replay.filter != filter;
+        let gone: usize =
+            self.replays.iter().filter(|replay| !kept(replay)).map(Replay::bytes).sum();
+        self.replays.retain(kept);
+        self.held.remove(memory, gone);
+    }
+
+    pub(super) fn set_will(&mut self, memory: &mut Memory, will: Option<Will>) {
+        self.take_will(memory);
+        if let Some(will) = will {
+            self.held.hold(memory, &will.message, 0);
+            self.will = Some(will);
+        }
+    }
+
+    pub(super) fn take_will(&mut self, memory: &mut Memory) -> Option<Will> {
+        self.will_at = None;
+        let will = self.will.take()?;
+        self.held.release(memory, &will.message, 0);
+        Some(will)
+    }
+
+    /// Gives back all the memory that it has.
+    pub(super) fn clear(&mut self, memory: &mut Memory) {
+        self.take_will(memory);
+        while self.pop(memory).is_some() {}
+        for one in core::mem::take(&mut self.in_flight) {
+            if let Stage::Published(queued) = one.stage {
+                self.held.release(memory, &queued.message, queued.beside());
+            }
+        }
+        let rest = self.held.bytes();
+        self.held.remove(memory, rest);
+    }
+}
+
+/// Writes a PUBLISH; not if that makes a larger packet than the client takes.
+fn encode(
+    now: Duration,
+    queued: &Queued,
+    id: Option<NonZeroU16>,
+    dup: bool,
+    packet_bytes: usize,
+    out: &mut BytesMut,
+) -> bool {
+    let message = &*queued.message;
+    let packet = Packet::Publish(Publish {
+        dup,
+        qos: queued.qos,
+        retain: queued.retain,
+        topic: message.topic(),
+        id,
+        properties: Forwarded { message, now, subscription_ids: &queued.subscription_ids },
+        payload: message.payload_bytes(),
+    });
+    packet.encoded_len().is_ok_and(|len| len <= packet_bytes) && packet.encode(out).is_ok()
+}

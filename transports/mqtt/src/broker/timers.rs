@@ -1,0 +1,156 @@
+//! What happens by itself.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::connection::{Connection, State};
+use super::session::{Queued, Session};
+use super::{Broker, ConnectionId, SessionId};
+use crate::reason::Reason;
+
+/// Topics looked at in one slice of the way through the retained messages.
+const SLICE: usize = 256;
+
+/// Retained messages that wait for a client before no more of them are looked for.
+const REPLAYED_MAX: usize = 32;
+
+/// What is due at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A connection has not said anything for as long as it may.
+    Connection(ConnectionId),
+    /// A will is published.
+    Will(SessionId),
+    /// A session ends.
+    Session(SessionId),
+}
+
+impl Broker {
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called next; zero for at once.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        if !self.replaying.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Does what is due, and one slice of what takes long. Early or twice, it does no harm.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            match timer {
+                Timer::Connection(id) => self.check_silence(now, id),
+                Timer::Will(id) => self.publish_will(now, id),
+                Timer::Session(id) => self.end_session(now, id, None),
+            }
+        }
+        self.replay(now);
+        self.relieve(now);
+    }
+
+    /// Sets the one timer of a connection.
+    pub(super) fn set_deadline(&mut self, id: ConnectionId, deadline: Option<Duration>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(before) = core::mem::replace(&mut connection.deadline, deadline) {
+            self.timers.remove(&(before, Timer::Connection(id)));
+        }
+        if let Some(deadline) = deadline {
+            self.timers.insert((deadline, Timer::Connection(id)));
+        }
+    }
+
+    /// Stops the timers of a session whose client is back, or that is over.
+    pub(super) fn stop_timers(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if let Some(at) = session.ends_at.take() {
+            self.timers.remove(&(at, Timer::Session(id)));
+        }
+        if let Some(at) = session.will_at.take() {
+            self.timers.remove(&(at, Timer::Will(id)));
+        }
+    }
+
+    fn check_silence(&mut self, now: Duration, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.deadline = None;
+        match connection.state {
+            State::New | State::Asking(_) => {
+                self.stats.offenders += 1;
+                self.end_connection(now, id, None);
+            }
+            State::Open(_) => {
+                let Some(silence_max) = connection.silence_max else { return };
+                // Nobody is silent who is not listened to.
+                if !connection.wants_input() {
+                    connection.heard = now;
+                }
+                let silent_at = connection.heard.saturating_add(silence_max);
+                if silent_at <= now {
+                    self.end_connection(now, id, Some(Reason::KEEP_ALIVE_TIMEOUT));
+                } else {
+                    self.set_deadline(id, Some(silent_at));
+                }
+            }
+            State::Closing => {}
+        }
+    }
+
+    /// Goes on with one subscription that has retained messages to come.
+    fn replay(&mut self, now: Duration) {
+        let Some(id) = self.replaying.pop_front() else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let mut steps = SLICE;
+        let mut replays = core::mem::take(&mut session.replays);
+        while let Some(replay) = replays.front_mut() {
+            if steps == 0 || session.waiting() >= REPLAYED_MAX {
+                break;
+            }
+            let (found, goes_on) = self.retained.step(now, &mut self.memory, replay, &mut steps);
+            if let Some(message) = found.filter(|message| {
+                self.config.rules.may_receive(&session.client_id, message.topic())
+            }) {
+                let queued = Queued {
+                    qos: replay.qos.min(message.qos()),
+                    message,
+                    retain: true,
+                    subscription_ids: replay.id.into_iter().collect(),
+                    must_arrive: false,
+                };
+                session.push(&mut self.memory, queued);
+            }
+            if !goes_on {
+                session.held.remove(&mut self.memory, replay.bytes());
+                replays.pop_front();
+            }
+        }
+        self.sessions.entry(id).and_modify(|session| session.replays = replays);
+        self.wants_replay(id);
+        self.wake_session(id);
+        self.check_share(now, id);
+    }
+
+    /// Gives a session with retained messages to come its turn, if there is room for them.
+    pub(super) fn wants_replay(&mut self, id: SessionId) {
+        let wants = |session: &Session| {
+            !session.replays.is_empty()
+                && session.is_connected()
+                && session.waiting() < REPLAYED_MAX
+        };
+        if self.sessions.get(&id).is_some_and(wants) && !is_in(&self.replaying, id) {
+            self.replaying.push_back(id);
+        }
+    }
+}
+
+/// Few have their turns at a time.
+fn is_in(replaying: &VecDeque<SessionId>, id: SessionId) -> bool {
+    replaying.contains(&id)
+}
+
+impl Connection {
+    /// When it has been silent for too long.
+    pub(super) fn silent_at(&self) -> Option<Duration> {
+        self.silence_max.map(|silence_max| self.heard.saturating_add(silence_max))
+    }
+}

@@ -1,0 +1,210 @@
+//! Who subscribes to what: a tree of levels.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::str::Split;
+
+use super::SessionId;
+use crate::qos::Qos;
+use crate::topic::Filter;
+
+/// Bytes that one level of a filter takes in the tree at most, beside its text.
+const NODE_BYTES: usize = 256;
+
+/// How somebody subscribes to one filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Subscribed {
+    pub(super) qos: Qos,
+    pub(super) no_local: bool,
+    pub(super) retain_as_published: bool,
+    pub(super) id: Option<u32>,
+}
+
+/// One who gets a message, by one of its subscriptions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Match {
+    pub(super) session: SessionId,
+    pub(super) subscribed: Subscribed,
+}
+
+type Subscribers = BTreeMap<SessionId, Subscribed>;
+
+/// Those that share a filter under one name.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    members: Vec<Match>,
+    /// Who is next.
+    turn: usize,
+}
+
+impl Group {
+    /// The member whose turn it is, of those that `can`; and else of all.
+    pub(super) fn choose(&mut self, can: impl Fn(SessionId) -> bool) -> Option<Match> {
+        let len = self.members.len();
+        let order = || (0..len).map(|step| (self.turn + step) % len);
+        let chosen = order()
+            .find(|at| self.members.get(*at).is_some_and(|member| can(member.session)))
+            .or_else(|| order().next())?;
+        self.turn = chosen + 1;
+        self.members.get(chosen).copied()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    levels: BTreeMap<Box<str>, Self>,
+    any: Option<Box<Self>>,
+    /// Those whose filter ends here.
+    here: Ends,
+    /// Those whose filter goes on with `#`.
+    below: Ends,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    each: Subscribers,
+    shared: BTreeMap<Box<str>, Group>,
+}
+
+impl Ends {
+    fn is_empty(&self) -> bool {
+        self.each.is_empty() && self.shared.is_empty()
+    }
+
+    fn insert(&mut self, share: Option<&str>, new: Match) -> bool {
+        let Some(share) = share else {
+            return self.each.insert(new.session, new.subscribed).is_none();
+        };
+        let group = match self.shared.get_mut(share) {
+            Some(group) => group,
+            None => self.shared.entry(share.into()).or_default(),
+        };
+        match group.members.iter_mut().find(|member| member.session == new.session) {
+            Some(member) => *member = new,
+            None => {
+                group.members.push(new);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn remove(&mut self, share: Option<&str>, session: SessionId) -> bool {
+        let Some(share) = share else { return self.each.remove(&session).is_some() };
+        let Some(group) = self.shared.get_mut(share) else { return false };
+        let before = group.members.len();
+        group.members.retain(|member| member.session != session);
+        let removed = group.members.len() < before;
+        if group.members.is_empty() {
+            self.shared.remove(share);
+        }
+        removed
+    }
+
+    fn collect(&mut self, can: &dyn Fn(SessionId) -> bool, found: &mut Vec<Match>) {
+        let each = self.each.iter();
+        found.extend(each.map(|(&session, &subscribed)| Match { session, subscribed }));
+        found.extend(self.shared.values_mut().filter_map(|group| group.choose(can)));
+    }
+}
+
+/// All subscriptions. A filter has no more levels than the broker allows, and that is how deep calls nest.
+#[derive(Debug, Default)]
+pub(super) struct Tree(Node);
+
+impl Tree {
+    /// Bytes that a subscription to this filter takes at most.
+    pub(super) fn cost(filter: &str) -> usize {
+        filter.len() + filter.split('/').count() * NODE_BYTES
+    }
+
+    /// Adds a subscription, or changes it; whether there was none.
+    pub(super) fn insert(&mut self, filter: &Filter<'_>, new: Match) -> bool {
+        let mut node = &mut self.0;
+        for level in filter.filter.split('/') {
+            node = match level {
+                "#" => return node.below.insert(filter.share, new),
+                "+" => node.any.get_or_insert_default(),
+                _ if node.levels.contains_key(level) => {
+                    let Some(next) = node.levels.get_mut(level) else { return false };
+                    next
+                }
+                _ => node.levels.entry(level.into()).or_default(),
+            };
+        }
+        node.here.insert(filter.share, new)
+    }
+
+    /// Ends a subscription; whether there was one.
+    pub(super) fn remove(&mut self, filter: &Filter<'_>, session: SessionId) -> bool {
+        self.0.remove(filter.filter.split('/'), filter.share, session)
+    }
+
+    /// Everybody who subscribes to a topic, each as often as its filters match; of each share one, of those that `can` if
+    /// there are any.
+    pub(super) fn find(
+        &mut self,
+        topic: &str,
+        can: &dyn Fn(SessionId) -> bool,
+        found: &mut Vec<Match>,
+    ) {
+        self.0.find(topic.split('/'), topic.starts_with('$'), can, found);
+    }
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+            && self.any.is_none()
+            && self.here.is_empty()
+            && self.below.is_empty()
+    }
+
+    fn remove(
+        &mut self,
+        mut levels: Split<'_, char>,
+        share: Option<&str>,
+        session: SessionId,
+    ) -> bool {
+        match levels.next() {
+            None => self.here.remove(share, session),
+            Some("#") => self.below.remove(share, session),
+            Some("+") => {
+                let Some(any) = &mut self.any else { return false };
+                let removed = any.remove(levels, share, session);
+                if any.is_empty() {
+                    self.any = None;
+                }
+                removed
+            }
+            Some(level) => {
+                let Some(next) = self.levels.get_mut(level) else { return false };
+                let removed = next.remove(levels, share, session);
+                if next.is_empty() {
+                    self.levels.remove(level);
+                }
+                removed
+            }
+        }
+    }
+
+    fn find(
+        &mut self,
+        mut levels: Split<'_, char>,
+        is_special: bool,
+        can: &dyn Fn(SessionId) -> bool,
+        found: &mut Vec<Match>,
+    ) {
+        if !is_special {
+            self.below.collect(can, found);
+        }
+        let Some(level) = levels.next() else { return self.here.collect(can, found) };
+        if let Some(any) = self.any.as_deref_mut().filter(|_| !is_special) {
+            any.find(levels.clone(), false, can, found);
+        }
+        if let Some(next) = self.levels.get_mut(level) {
+            next.find(levels, false, can, found);
+        }
+    }
+}
