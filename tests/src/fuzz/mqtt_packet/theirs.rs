@@ -67,6 +67,20 @@ pub(super) fn show(packet: &v5::Packet) -> String {
     }
 }
 
+/// Whether they have met a subscription identifier, and may have lost count.
+pub(super) fn may_be_lost(packet: &v5::Packet) -> bool {
+    match packet {
+        v5::Packet::Publish(publish) => publish
+            .properties
+            .as_ref()
+            .is_some_and(|properties| !properties.subscription_identifiers.is_empty()),
+        v5::Packet::Subscribe(subscribe) => {
+            subscribe.properties.as_ref().is_some_and(|properties| properties.id.is_some())
+        }
+        _ => false,
+    }
+}
+
 /// Properties as they are found.
 #[derive(Default)]
 struct List<'a>(Vec<P<'a>>);

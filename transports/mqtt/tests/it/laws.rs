@@ -7,6 +7,7 @@ use statestore_mqtt::packet::{Header, Packet, Publish, Subscribe, Subscriptions}
 use statestore_mqtt::property::Property;
 use statestore_mqtt::wire::{Length, Reader, VARINT_MAX, put_text, put_varint};
 use statestore_mqtt::{Malformed, Qos, Unwritable};
+use statestore_tests::fuzz::mqtt_packet;
 use statestore_tests::mqtt_text::show;
 
 use crate::generators::{Any, packet};
@@ -32,6 +33,8 @@ proptest! {
         let mut again = BytesMut::new();
         read.encode(&mut again).unwrap();
         prop_assert_eq!(&again[..], &bytes, "and written as it was");
+        // Somebody else reads the same.
+        mqtt_packet(&bytes);
     }
 
     #[test]
@@ -77,6 +80,7 @@ proptest! {
         for at in [at.index(bytes.len()), near.min(bytes.len() - 1)] {
             let mut changed = bytes.clone();
             changed[at] = value;
+            mqtt_packet(&changed);
             let header = Header::read(&changed, usize::MAX);
             let Ok(read) = Packet::decode(&changed) else { continue };
             let known = Header { kind: read.kind(), len: changed.len() };
