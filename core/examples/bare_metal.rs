@@ -2,32 +2,29 @@
 //!
 //! `cargo run -p statestore-proto --no-default-features --example bare_metal [HOST:PORT]`, with a store there.
 //!
-//! The whole program is `no_std`, so the compiler sees to it that [`device`], and of `mqtt5` what it uses, need `core`
-//! only. The one exception is [`host`], which stands for the board: a network and a clock.
+//! The whole program is `no_std`, so the compiler sees to it that [`device`] needs `core` only. The one exception is
+//! [`host`], which stands for the board: a network and a clock. The MQTT packets are those of `statestore-mqtt`, which
+//! needs no memory but what it is given either.
 #![no_std]
-
-/// The part of the codec that needs no memory but what it is given.
-#[allow(dead_code, reason = "each example uses a part of it")]
-pub mod mqtt5 {
-    pub mod packet;
-    pub mod wire;
-}
 
 /// What would run on the device.
 pub mod device {
     use core::fmt::{self, Display, Write as _};
+    use core::num::NonZeroU16;
     use core::time::Duration;
 
+    use statestore_mqtt::packet::{
+        Ack, Connect, Header, Packet, Publish, Subscribe, Subscription, SubscriptionOptions,
+        Subscriptions,
+    };
+    use statestore_mqtt::property::{Encode, Property, id};
+    use statestore_mqtt::wire::{Sink, put_binary, put_text};
+    use statestore_mqtt::{Malformed, Qos, Reason, Unwritable};
     use statestore_proto::hlc::{HlcRef, HybridClock, NodeIdRef, VersionRef};
     use statestore_proto::message::property::{self, RequestProperties};
     use statestore_proto::message::{Command, Refusal, Reply};
     use statestore_proto::time::UnixTime;
     use statestore_proto::topic::{self, ResponseTopic};
-
-    use super::mqtt5::packet::{
-        Connect, Packet, PubAck, Publish, Subscribe, UserProperties, frame_len,
-    };
-    use super::mqtt5::wire::{Malformed, Unwritable};
 
     /// Bytes of the largest packet that is sent or taken.
     const PACKET_MAX: usize = 1_024;
@@ -57,7 +54,7 @@ pub mod device {
         /// A packet cannot be written.
         Unwritable(Unwritable),
         /// The broker refused something, with this reason code.
-        Broker(u8),
+        Broker(Reason),
         /// The store refused the request.
         Store(Option<Refusal>),
         /// An answer cannot be read.
@@ -74,7 +71,7 @@ pub mod device {
                 Self::Network => f.write_str("the connection is lost, or nothing came in time"),
                 Self::Malformed(error) => write!(f, "a packet cannot be read: {error}"),
                 Self::Unwritable(error) => write!(f, "a packet cannot be written: {error}"),
-                Self::Broker(reason) => write!(f, "the broker refused: reason 0x{reason:02x}"),
+                Self::Broker(reason) => write!(f, "the broker refused: {reason}"),
                 Self::Store(Some(refusal)) => write!(f, "the store refused: {refusal}"),
                 Self::Store(None) => f.write_str("the store refused"),
                 Self::Answer => f.write_str("an answer cannot be read"),
@@ -114,7 +111,7 @@ pub mod device {
         /// Random for each run, so that an answer to an earlier run is not taken for one to this.
         nonce: [u8; 8],
         asked: u64,
-        packet_id: u16,
+        packet_id: NonZeroU16,
         received: [u8; PACKET_MAX],
         /// Bytes in `received`, and how many of them are the packet that was read last.
         len: usize,
@@ -135,33 +132,43 @@ pub mod device {
                 clock: HybridClock::new(node),
                 nonce,
                 asked: 0,
-                packet_id: 0,
+                packet_id: NonZeroU16::MAX,
                 received: [0; PACKET_MAX],
                 len: 0,
                 read: 0,
             };
-            let connect: Packet<'_> = Packet::Connect(Connect {
-                client_id,
+            let properties = [
+                Property::ReceiveMaximum(1),
+                Property::MaximumPacketSize(u32::try_from(PACKET_MAX).unwrap_or(u32::MAX)),
+            ];
+            let connect = Connect {
                 clean_start: true,
                 // No pings: this program is done before they would be due.
                 keep_alive: 0,
-                session_expiry: 0,
-                receive_maximum: 1,
-                packet_max: u32::try_from(PACKET_MAX).unwrap_or(u32::MAX),
-            });
-            send(&mut device.board, &connect)?;
+                properties: &properties[..],
+                client_id,
+                will: None,
+                user_name: None,
+                password: None,
+            };
+            send(&mut device.board, &Packet::Connect(connect))?;
             match device.next()? {
-                Packet::ConnAck(connack) if connack.reason == 0 => {}
+                Packet::ConnAck(connack) if connack.reason == Reason::SUCCESS => {}
                 Packet::ConnAck(connack) => return Err(Error::Broker(connack.reason)),
                 _ => return Err(Error::Answer),
             }
             let id = device.next_packet_id();
-            let subscribe: Packet<'_> =
-                Packet::Subscribe(Subscribe { id, filter: device.response_topic.as_str() });
-            send(&mut device.board, &subscribe)?;
+            let qos = Qos::AtLeastOnce;
+            let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
+            let list = [Subscription { filter: device.response_topic.as_str(), options }];
+            let subscriptions = Subscriptions::new(&list);
+            let subscribe = Subscribe { id, properties: (), subscriptions };
+            send(&mut device.board, &Packet::Subscribe(subscribe))?;
             match device.next()? {
-                Packet::SubAck(suback) if suback.reason < 0x80 => Ok(device),
-                Packet::SubAck(suback) => Err(Error::Broker(suback.reason)),
+                Packet::SubAck(suback) => match suback.reasons.first().copied().map(Reason) {
+                    Some(reason) if reason.is_error() => Err(Error::Broker(reason)),
+                    _ => Ok(device),
+                },
                 _ => Err(Error::Answer),
             }
         }
@@ -200,11 +207,21 @@ pub mod device {
 
             let id = self.next_packet_id();
             let payload = payload.get(..len).unwrap_or_default();
-            let mut publish = Publish::new(topic::REQUEST, id, payload, properties);
-            publish.content_type = Some(property::CONTENT_TYPE);
-            publish.response_topic = Some(self.response_topic.as_str());
-            publish.correlation_data = Some(&correlation);
-            publish.message_expiry = Some(10);
+            let about = [
+                Property::MessageExpiry(10),
+                Property::ContentType(property::CONTENT_TYPE),
+                Property::ResponseTopic(self.response_topic.as_str()),
+                Property::CorrelationData(&correlation),
+            ];
+            let publish = Publish {
+                dup: false,
+                qos: Qos::AtLeastOnce,
+                retain: false,
+                topic: topic::REQUEST,
+                id: Some(id),
+                properties: (&about[..], User(properties)),
+                payload,
+            };
             send(&mut self.board, &Packet::Publish(publish))?;
 
             // The acknowledgement of the broker and the answer of the store come in any order, and others in between.
@@ -214,11 +231,15 @@ pub mod device {
                     return Err(Error::Network);
                 }
                 match self.next()? {
-                    Packet::Disconnect(reason) => return Err(Error::Broker(reason)),
-                    Packet::PubAck(PubAck { reason, .. }) if reason >= 0x80 || reason == 0x10 => {
+                    Packet::Disconnect(disconnect) => {
+                        return Err(Error::Broker(disconnect.reason));
+                    }
+                    Packet::PubAck(Ack { reason, .. })
+                        if reason.is_error() || reason == Reason::NO_MATCHING_SUBSCRIBERS =>
+                    {
                         return Err(Error::Broker(reason));
                     }
-                    Packet::Publish(answer) if answer.correlation_data == Some(&correlation) => {
+                    Packet::Publish(answer) if correlation_of(&answer) == Some(&correlation) => {
                         break;
                     }
                     _ => {}
@@ -230,7 +251,7 @@ pub mod device {
             else {
                 return Err(Error::Answer);
             };
-            let version = { answer.user_properties }
+            let version = { answer.properties.user() }
                 .find(|(name, _)| *name == property::TIMESTAMP)
                 .and_then(|(_, text)| HlcRef::parse(text).ok());
             if let Some(version) = version {
@@ -248,8 +269,8 @@ pub mod device {
             self.read = 0;
             let whole = loop {
                 let there = self.received.get(..self.len).unwrap_or_default();
-                match frame_len(there, PACKET_MAX)? {
-                    Some(whole) if whole <= self.len => break whole,
+                match Header::read(there, PACKET_MAX)? {
+                    Some(Header { len, .. }) if len <= self.len => break len,
                     _ => {}
                 }
                 let room = self.received.get_mut(self.len..).unwrap_or_default();
@@ -261,14 +282,14 @@ pub mod device {
             self.read = whole;
             let packet = Packet::decode(self.received.get(..whole).unwrap_or_default())?;
             if let Packet::Publish(Publish { id: Some(id), .. }) = packet {
-                let puback: Packet<'_> = Packet::PubAck(PubAck { id, reason: 0 });
-                send(&mut self.board, &puback)?;
+                let puback = Ack { id, reason: Reason::SUCCESS, properties: () };
+                send(&mut self.board, &Packet::PubAck(puback))?;
             }
             Ok(packet)
         }
 
-        const fn next_packet_id(&mut self) -> u16 {
-            self.packet_id = if self.packet_id == u16::MAX { 1 } else { self.packet_id + 1 };
+        fn next_packet_id(&mut self) -> NonZeroU16 {
+            self.packet_id = self.packet_id.checked_add(1).unwrap_or(NonZeroU16::MIN);
             self.packet_id
         }
     }
@@ -283,21 +304,29 @@ pub mod device {
         }
     }
 
-    fn send<U: UserProperties>(
-        board: &mut impl Board,
-        packet: &Packet<'_, U>,
-    ) -> Result<(), Error> {
+    fn send<P: Encode>(board: &mut impl Board, packet: &Packet<'_, P>) -> Result<(), Error> {
         let mut buffer = [0; PACKET_MAX];
         let len = packet.encode_into(&mut buffer)?;
         board.send(buffer.get(..len).unwrap_or_default())
     }
 
-    impl UserProperties for RequestProperties<'_> {
-        fn each(
-            &self,
-            visit: &mut dyn FnMut(&str, &dyn Display) -> Result<(), Unwritable>,
-        ) -> Result<(), Unwritable> {
-            self.into_iter().try_for_each(|(name, value)| visit(name, &value))
+    fn correlation_of<'a>(answer: &Publish<'a>) -> Option<&'a [u8]> {
+        answer.properties.find(|property| match property {
+            Property::CorrelationData(data) => Some(data),
+            _ => None,
+        })
+    }
+
+    /// The properties of a request as the user properties of a packet.
+    struct User<'a>(RequestProperties<'a>);
+
+    impl Encode for User<'_> {
+        fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+            self.0.into_iter().try_for_each(|(name, value)| {
+                sink.put(&[id::USER]);
+                put_binary(sink, name.as_bytes())?;
+                put_text(sink, &value)
+            })
         }
     }
 

@@ -45,7 +45,7 @@
 //! # Where to begin
 //!
 //! The folder `examples` of this package holds whole programs: `blocking_client` and `blocking_store` drive the machines
-//! over a plain TCP socket, with a small MQTT 5 codec in `examples/mqtt5`; `bare_metal` is a client without an allocator;
+//! over a plain TCP socket, with a small MQTT 5 session in `examples/mqtt5`; `bare_metal` is a client without an allocator;
 //! `compare_and_swap` is a store over somebody else's database, made of the [`rules`] alone.
 //!
 //! # The poll contract

@@ -6,7 +6,7 @@
 //! # The loop that a driver owes
 //!
 //! The examples `blocking_client` and `blocking_store` of this package run this loop as it stands here, over a plain TCP
-//! socket: `examples/mqtt5/drive.rs`, with a small MQTT 5 codec beside it.
+//! socket: `examples/mqtt5/drive.rs`, with a small MQTT 5 session beside it.
 //!
 //! ```
 //! use std::ops::ControlFlow;

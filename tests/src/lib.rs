@@ -14,6 +14,7 @@ pub mod log;
 pub mod machine_ops;
 pub mod model;
 pub mod mosquitto;
+pub mod mqtt_text;
 pub mod oracle;
 #[cfg(feature = "mqtt")]
 mod packets;

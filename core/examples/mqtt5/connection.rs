@@ -5,10 +5,11 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use statestore_mqtt::Reason;
+use statestore_mqtt::packet::{Notice, Packet};
 use statestore_proto::mqtt::Transmit;
 use statestore_proto::time::{Instant, Now, UnixTime};
 
-use super::packet::Packet;
 use super::session::{Error, News, Options, Session};
 
 /// Reads the clocks. One of these serves all connections of a machine, or its deadlines mean nothing.
@@ -151,15 +152,16 @@ impl Connection {
     /// [`Error::Io`].
     pub fn close(mut self) -> Result<(), Error> {
         self.flush()?;
-        self.say_goodbye(0);
+        self.say_goodbye(Reason::SUCCESS);
         Ok(())
     }
 
     /// Tells the broker why the connection ends, if it still listens.
-    fn say_goodbye(&mut self, reason: u8) {
-        let mut packet = [0; 8];
-        let len = <Packet<'_>>::Disconnect(reason).encode_into(&mut packet).unwrap_or_default();
-        let _ = self.stream.write_all(packet.get(..len).unwrap_or_default());
+    fn say_goodbye(&mut self, reason: Reason) {
+        let mut bytes = [0; 8];
+        let packet = Packet::Disconnect(Notice { reason, properties: () });
+        let len = packet.encode_into(&mut bytes).unwrap_or_default();
+        let _ = self.stream.write_all(bytes.get(..len).unwrap_or_default());
     }
 }
 

@@ -1,9 +1,8 @@
 //! MQTT 5 as far as the state store protocol needs it, over plain TCP and without a runtime: what the examples stand on.
+//! The packets are those of the package `statestore-mqtt`.
 //!
 //! | Module | What it knows | Needs |
 //! |---|---|---|
-//! | [`wire`] | integers, texts and lengths | `core` |
-//! | [`packet`] | packets, read and written | `core` |
 //! | [`session`] | packet ids, flow control, keep alive, acknowledgements | memory |
 //! | [`connection`] | a socket and the clocks | `std` |
 //! | [`drive`](mod@drive) | the loop between a machine of `statestore_proto` and a connection | the rest |
@@ -12,9 +11,7 @@
 
 pub mod connection;
 pub mod drive;
-pub mod packet;
 pub mod session;
-pub mod wire;
 
 pub use connection::{Clock, Connection};
 pub use drive::drive;

@@ -5,18 +5,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Display};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use statestore_mqtt::packet::{
+    Ack, Acks, ConnAck, Connect, Header, Notice, Packet, Publish, Subscribe, Subscription,
+    SubscriptionOptions, Subscriptions,
+};
+use statestore_mqtt::property::{Encode, Properties, Property, id};
+use statestore_mqtt::wire::{Sink, put_binary, put_text};
+use statestore_mqtt::{Malformed, Qos as PacketQos, Reason, Unwritable};
 use statestore_proto::mqtt::{
     self, Correlation, Delivery, Incoming, PublishToken, Qos, ReasonCode, SubscribeToken, Transmit,
 };
 use statestore_proto::time::Instant;
-
-use super::packet::{
-    ConnAck, Connect, Packet, PubAck, Publish, Subscribe, UserProperties, frame_len,
-};
-use super::wire::{Malformed, Unwritable};
 
 /// Bytes that may wait to be written before there is no room for another packet. One packet may go beyond it.
 const OUTPUT_MAX: usize = 64 * 1024;
@@ -97,13 +100,16 @@ impl Message {
         let mut incoming = Incoming::new(publish.topic, &payload);
         incoming.qos = if publish.id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
         incoming.retain = publish.retain;
-        incoming.response_topic = publish.response_topic;
-        incoming.correlation_data = publish.correlation_data;
-        incoming.message_expiry = publish.message_expiry;
         incoming.arrived = Some(self.arrived);
         incoming.delivery = self.delivery;
-        for (name, value) in publish.user_properties {
-            incoming.user_property(name, value);
+        for property in &publish.properties {
+            match property {
+                Property::ResponseTopic(topic) => incoming.response_topic = Some(topic),
+                Property::CorrelationData(data) => incoming.correlation_data = Some(data),
+                Property::MessageExpiry(seconds) => incoming.message_expiry = Some(seconds),
+                Property::User(name, value) => incoming.user_property(name, value),
+                _ => {}
+            }
         }
         Some(to(&incoming))
     }
@@ -135,12 +141,11 @@ pub enum Error {
 impl Error {
     /// What to tell the broker in a DISCONNECT, when it is to blame.
     #[must_use]
-    pub const fn reason(&self) -> Option<u8> {
+    pub const fn reason(&self) -> Option<Reason> {
         match self {
-            Self::Malformed(Malformed::TooLarge { .. }) => Some(0x95),
-            Self::Malformed(_) => Some(0x81),
-            Self::Protocol(_) => Some(0x82),
-            Self::TooMany => Some(0x93),
+            Self::Malformed(error) => Some(error.reason()),
+            Self::Protocol(_) => Some(Reason::PROTOCOL_ERROR),
+            Self::TooMany => Some(Reason::RECEIVE_MAXIMUM_EXCEEDED),
             Self::Io(_)
             | Self::Closed
             | Self::Silent
@@ -188,18 +193,29 @@ enum InUse {
     Publish(Option<PublishToken>),
 }
 
+/// What the broker said at the start.
+#[derive(Clone, Copy, Debug)]
+struct Broker {
+    /// How many QoS 1 messages it takes ahead.
+    receive_maximum: u16,
+    /// Bytes of the largest packet that it takes.
+    packet_max: u32,
+    /// Keep Alive in seconds, if it wants another than was asked for.
+    keep_alive: Option<u16>,
+}
+
 /// One connection, as far as MQTT goes. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Session {
     options: Options,
     /// Distinguishes deliveries of this connection from those of others.
     number: u64,
-    /// What the broker said at the start; `None` before.
-    broker: Option<ConnAck>,
+    /// `None` before the broker has said it.
+    broker: Option<Broker>,
     input: BytesMut,
     output: BytesMut,
-    in_use: BTreeMap<u16, InUse>,
-    last_id: u16,
+    in_use: BTreeMap<NonZeroU16, InUse>,
+    last_id: NonZeroU16,
     /// PUBLISH packets without a PUBACK.
     in_flight: u16,
     /// Whether the last packet took the last room, and nothing was told since.
@@ -228,7 +244,7 @@ impl Session {
             input: BytesMut::new(),
             output: BytesMut::new(),
             in_use: BTreeMap::new(),
-            last_id: 0,
+            last_id: NonZeroU16::MAX,
             in_flight: 0,
             starved: false,
             news: VecDeque::new(),
@@ -237,15 +253,21 @@ impl Session {
             answer_by,
         };
         let options = session.options.clone();
-        let connect: Packet<'_> = Packet::Connect(Connect {
-            client_id: &options.client_id,
+        let properties = [
+            Property::SessionExpiry(options.session_expiry),
+            Property::ReceiveMaximum(options.receive_maximum),
+            Property::MaximumPacketSize(options.packet_max),
+        ];
+        let connect = Connect {
             clean_start: options.clean_start,
             keep_alive: options.keep_alive,
-            session_expiry: options.session_expiry,
-            receive_maximum: options.receive_maximum,
-            packet_max: options.packet_max,
-        });
-        session.write(&connect).map_err(Error::Options)?;
+            properties: &properties[..],
+            client_id: &options.client_id,
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        session.write(&Packet::Connect(connect)).map_err(Error::Options)?;
         Ok(session)
     }
 
@@ -265,7 +287,11 @@ impl Session {
         match transmit {
             Transmit::Subscribe { filter, token } => {
                 let id = self.free_id();
-                let packet: Packet<'_> = Packet::Subscribe(Subscribe { id, filter });
+                let qos = PacketQos::AtLeastOnce;
+                let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
+                let list = [Subscription { filter, options }];
+                let subscriptions = Subscriptions::new(&list);
+                let packet = Packet::Subscribe(Subscribe { id, properties: (), subscriptions });
                 if self.write_if_taken(&packet) {
                     self.in_use.insert(id, InUse::Subscribe(*token));
                 } else {
@@ -307,7 +333,7 @@ impl Session {
     pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Error> {
         self.input.extend_from_slice(bytes);
         let max = usize::try_from(self.options.packet_max).unwrap_or(usize::MAX);
-        while let Some(len) = frame_len(&self.input, max)? {
+        while let Some(Header { len, .. }) = Header::read(&self.input, max)? {
             if self.input.len() < len {
                 break;
             }
@@ -327,42 +353,52 @@ impl Session {
         }
         match packet {
             Packet::Publish(publish) => self.take(now, frame, &publish)?,
-            Packet::PubAck(PubAck { id, reason }) => match self.in_use.remove(&id) {
+            Packet::PubAck(Ack { id, reason, .. }) => match self.in_use.remove(&id) {
                 Some(InUse::Publish(token)) => {
                     self.in_flight = self.in_flight.saturating_sub(1);
-                    let told = token.map(|token| News::Published(token, ReasonCode(reason)));
+                    let told = token.map(|token| News::Published(token, ReasonCode(reason.0)));
                     self.news.extend(told);
                 }
                 _ => return Err(Error::Protocol("a PUBACK for nothing")),
             },
-            Packet::SubAck(suback) => match self.in_use.remove(&suback.id) {
-                Some(InUse::Subscribe(token)) => {
-                    self.news.push_back(News::Subscribed(token, ReasonCode(suback.reason)));
+            Packet::SubAck(Acks { id, reasons, .. }) => match (self.in_use.remove(&id), reasons) {
+                (Some(InUse::Subscribe(token)), [reason]) => {
+                    self.news.push_back(News::Subscribed(token, ReasonCode(*reason)));
                 }
                 _ => return Err(Error::Protocol("a SUBACK for nothing")),
             },
             Packet::PingResp => self.answer_by = None,
-            Packet::Disconnect(reason) => return Err(Error::Disconnected(ReasonCode(reason))),
-            Packet::Connect(_) | Packet::ConnAck(_) | Packet::Subscribe(_) | Packet::PingReq => {
-                return Err(Error::Protocol("a packet that only clients send, or only once"));
+            Packet::Disconnect(Notice { reason, .. }) => {
+                return Err(Error::Disconnected(ReasonCode(reason.0)));
             }
+            _ => return Err(Error::Protocol("a packet that nobody asked for")),
         }
         Ok(())
     }
 
-    fn connected(&mut self, connack: ConnAck) -> Result<(), Error> {
-        let reason = ReasonCode(connack.reason);
+    fn connected(&mut self, connack: ConnAck<Properties<'_>>) -> Result<(), Error> {
+        let ConnAck { session_present, reason, properties } = connack;
         if reason.is_error() {
-            return Err(Error::Refused(reason));
+            return Err(Error::Refused(ReasonCode(reason.0)));
         }
-        if connack.qos_max == 0 {
-            return Err(Error::Protocol("a CONNACK without QoS 1"));
+        // What counts where a CONNACK says nothing.
+        let mut broker =
+            Broker { receive_maximum: u16::MAX, packet_max: u32::MAX, keep_alive: None };
+        for property in &properties {
+            match property {
+                Property::ReceiveMaximum(number) => broker.receive_maximum = number,
+                Property::MaximumPacketSize(bytes) => broker.packet_max = bytes,
+                Property::ServerKeepAlive(seconds) => broker.keep_alive = Some(seconds),
+                Property::MaximumQos(PacketQos::AtMostOnce) => {
+                    return Err(Error::Protocol("a CONNACK without QoS 1"));
+                }
+                _ => {}
+            }
         }
-        let session_present = connack.session_present;
         if session_present && self.options.clean_start {
             return Err(Error::Protocol("a session that was not to be kept"));
         }
-        self.broker = Some(connack);
+        self.broker = Some(broker);
         self.answer_by = None;
         self.news.push_back(News::Connected { session_present });
         Ok(())
@@ -370,12 +406,16 @@ impl Session {
 
     /// Keeps a message until there is room for it.
     fn take(&mut self, now: Instant, frame: &Bytes, publish: &Publish<'_>) -> Result<(), Error> {
+        let is_alias = |property| matches!(property, Property::TopicAlias(_)).then_some(());
+        if publish.qos == PacketQos::ExactlyOnce || publish.properties.find(is_alias).is_some() {
+            return Err(Error::Protocol("a message at QoS 2 or with a topic alias"));
+        }
         let most = usize::from(self.options.receive_maximum) * HELD_FACTOR;
         if self.held.len() >= most {
             // Nobody counts on a message at QoS 0.
             return if publish.id.is_none() { Ok(()) } else { Err(Error::TooMany) };
         }
-        let delivery = publish.id.map(|id| Delivery((self.number << 16) | u64::from(id)));
+        let delivery = publish.id.map(|id| Delivery((self.number << 16) | u64::from(id.get())));
         self.held.push_back(Message { frame: frame.clone(), arrived: now, delivery });
         Ok(())
     }
@@ -419,7 +459,7 @@ impl Session {
             return Err(Error::Silent);
         }
         self.answer_by = Some(now + self.options.patience);
-        self.write(&<Packet<'_>>::PingReq).map_err(Error::Options)
+        self.write(&Packet::<()>::PingReq).map_err(Error::Options)
     }
 
     /// How long after a packet the next one is due: well before the broker, at one and a half times Keep Alive, gives up.
@@ -430,15 +470,16 @@ impl Session {
 
     fn acknowledge(&mut self, delivery: Delivery) {
         // The broker of another connection has forgotten its packet ids, or uses them for something else.
-        let Ok(id) = u16::try_from(delivery.0 ^ (self.number << 16)) else { return };
+        let id = u16::try_from(delivery.0 ^ (self.number << 16)).ok().and_then(NonZeroU16::new);
+        let Some(id) = id else { return };
         // A packet of four bytes always fits.
-        let _ = self.write(&<Packet<'_>>::PubAck(PubAck { id, reason: 0 }));
+        let _ = self.write(&Packet::PubAck(Ack { id, reason: Reason::SUCCESS, properties: () }));
     }
 
     /// A packet id that is not in use: there is one while there is [room](Self::has_room).
-    fn free_id(&mut self) -> u16 {
+    fn free_id(&mut self) -> NonZeroU16 {
         for _ in 0..=self.in_use.len() {
-            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            self.last_id = self.last_id.checked_add(1).unwrap_or(NonZeroU16::MIN);
             if !self.in_use.contains_key(&self.last_id) {
                 break;
             }
@@ -447,13 +488,13 @@ impl Session {
     }
 
     /// Writes a packet if the broker takes one of its size; whether it does.
-    fn write_if_taken<U: UserProperties>(&mut self, packet: &Packet<'_, U>) -> bool {
-        let max = self.broker.and_then(|broker| broker.packet_max).unwrap_or(u32::MAX);
+    fn write_if_taken<P: Encode>(&mut self, packet: &Packet<'_, P>) -> bool {
+        let max = self.broker.map_or(u32::MAX, |broker| broker.packet_max);
         let len = packet.encoded_len().ok().and_then(|len| u32::try_from(len).ok());
         len.is_some_and(|len| len <= max) && self.write(packet).is_ok()
     }
 
-    fn write<U: UserProperties>(&mut self, packet: &Packet<'_, U>) -> Result<(), Unwritable> {
+    fn write<P: Encode>(&mut self, packet: &Packet<'_, P>) -> Result<(), Unwritable> {
         let start = self.output.len();
         self.output.resize(start + packet.encoded_len()?, 0);
         packet.encode_into(self.output.get_mut(start..).unwrap_or_default()).map(|_| ())
@@ -461,20 +502,33 @@ impl Session {
 }
 
 /// A PUBLISH of a machine as a packet.
-fn to_packet(publish: &mqtt::Publish, id: u16) -> Publish<'_, &mqtt::Publish> {
-    let mut packet = Publish::new(&publish.topic, id, &publish.payload, publish);
-    packet.message_expiry = publish.message_expiry;
-    packet.content_type = publish.content_type;
-    packet.response_topic = publish.response_topic.as_deref();
-    packet.correlation_data = publish.correlation_data.as_ref().map(Correlation::as_bytes);
-    packet
+fn to_packet(publish: &mqtt::Publish, id: NonZeroU16) -> Publish<'_, Told<'_>> {
+    Publish {
+        dup: false,
+        qos: PacketQos::AtLeastOnce,
+        retain: false,
+        topic: &publish.topic,
+        id: Some(id),
+        properties: Told(publish),
+        payload: &publish.payload,
+    }
 }
 
-impl UserProperties for mqtt::Publish {
-    fn each(
-        &self,
-        visit: &mut dyn FnMut(&str, &dyn Display) -> Result<(), Unwritable>,
-    ) -> Result<(), Unwritable> {
-        self.user_properties().try_for_each(|(name, value)| visit(name, &value))
+/// What a PUBLISH of a machine says in properties.
+struct Told<'a>(&'a mqtt::Publish);
+
+impl Encode for Told<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        let Self(publish) = self;
+        let correlation = publish.correlation_data.as_ref().map(Correlation::as_bytes);
+        publish.message_expiry.map(Property::MessageExpiry).put(sink)?;
+        publish.content_type.map(Property::ContentType).put(sink)?;
+        publish.response_topic.as_deref().map(Property::ResponseTopic).put(sink)?;
+        correlation.map(Property::CorrelationData).put(sink)?;
+        publish.user_properties().try_for_each(|(name, value)| {
+            sink.put(&[id::USER]);
+            put_binary(sink, name.as_bytes())?;
+            put_text(sink, &value)
+        })
     }
 }

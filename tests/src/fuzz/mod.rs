@@ -8,6 +8,7 @@ mod glob;
 mod hlc_clock;
 mod hlc_text;
 mod message;
+mod mqtt_packet;
 mod naive;
 mod scan;
 mod topics;
@@ -19,6 +20,7 @@ pub use glob::{glob, match_in_pieces};
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
+pub use mqtt_packet::mqtt_packet;
 pub use scan::scan;
 pub use topics::topics;
 
@@ -28,7 +30,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 12] = [
+pub const TARGETS: [(&str, Body); 13] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -41,6 +43,7 @@ pub const TARGETS: [(&str, Body); 12] = [
     ("store_ops", store_ops),
     ("client_events", client_events),
     ("world", world),
+    ("mqtt_packet", mqtt_packet),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.

@@ -20,6 +20,8 @@ pub enum Malformed {
     First(u8),
     /// Flags of a CONNECT or CONNACK, or options of a subscription, that are reserved or contradict each other.
     Flags(u8),
+    /// Options of a subscription with a QoS or a retain handling of 3.
+    Options(u8),
     /// A packet identifier of zero, or none where there must be one.
     PacketId,
     /// A CONNECT that is of another protocol, or of a version of MQTT that is not 5.
@@ -34,9 +36,9 @@ pub enum Malformed {
     Twice(u8),
     /// A property whose value is none that is allowed.
     Value(u8),
-    /// A property without another that it needs.
+    /// There is no property that something else needs.
     Missing(u8),
-    /// A topic name that is empty where it must not be, or holds a wildcard.
+    /// A topic name that is empty where no alias can stand for it, or holds a wildcard.
     TopicName,
     /// A topic filter that is empty, or whose wildcards or share name stand where they cannot.
     TopicFilter,
@@ -60,7 +62,7 @@ impl Malformed {
             Self::TooLarge { .. } => Reason::PACKET_TOO_LARGE,
             Self::TopicName => Reason::TOPIC_NAME_INVALID,
             Self::TopicFilter => Reason::TOPIC_FILTER_INVALID,
-            Self::Misplaced(_)
+            Self::Options(_)
             | Self::Twice(_)
             | Self::Value(_)
             | Self::Missing(_)
@@ -74,7 +76,8 @@ impl Malformed {
             | Self::First(_)
             | Self::Flags(_)
             | Self::ReasonCode(_)
-            | Self::Property(_) => Reason::MALFORMED_PACKET,
+            | Self::Property(_)
+            | Self::Misplaced(_) => Reason::MALFORMED_PACKET,
         }
     }
 }
@@ -88,6 +91,7 @@ impl fmt::Display for Malformed {
             Self::Text => f.write_str("a text is not UTF-8, or holds NUL"),
             Self::First(first) => write!(f, "no packet begins with 0x{first:02x}"),
             Self::Flags(flags) => write!(f, "flags 0x{flags:02x} are not allowed there"),
+            Self::Options(options) => write!(f, "no subscription has the options 0x{options:02x}"),
             Self::PacketId => f.write_str("its packet identifier is zero or missing"),
             Self::Version(level) => write!(f, "it is not of MQTT 5 but of protocol level {level}"),
             Self::ReasonCode(code) => write!(f, "it cannot have the reason code 0x{code:02x}"),
@@ -112,7 +116,7 @@ impl core::error::Error for Malformed {}
 pub enum Unwritable {
     /// A text or binary field of more than 65,535 bytes, or a packet of more than 256 MiB: MQTT has no such thing.
     TooLong,
-    /// A packet at QoS 1 or 2 without an identifier, or one at QoS 0 with it.
+    /// A packet at QoS 1 or 2 without an identifier, or one at QoS 0 with it or with DUP.
     PacketId,
     /// The buffer is too short.
     NoRoom {

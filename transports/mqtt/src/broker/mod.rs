@@ -42,6 +42,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::net::IpAddr;
 use core::time::Duration;
 
@@ -133,8 +134,6 @@ pub enum Refused {
     Connections,
     /// As many [from this address](Limits::connections_per_address) as are allowed.
     Address,
-    /// The [memory](Limits::memory) is taken.
-    Memory,
 }
 
 impl core::fmt::Display for Refused {
@@ -142,7 +141,6 @@ impl core::fmt::Display for Refused {
         f.write_str(match self {
             Self::Connections => "as many connections as are allowed",
             Self::Address => "as many connections from this address as are allowed",
-            Self::Memory => "the memory for connections is taken",
         })
     }
 }
@@ -261,9 +259,6 @@ impl Broker {
         if from_there.unwrap_or_default() >= limits.connections_per_address {
             return Err(Refused::Address);
         }
-        if self.memory.total() + CONNECTION_BYTES > limits.memory {
-            return Err(Refused::Memory);
-        }
         let deadline = now.saturating_add(limits.connect_time);
         let id = ConnectionId(self.number());
         self.connections.insert(id, Connection::new(now, counted, &mut self.memory));
@@ -271,6 +266,7 @@ impl Broker {
         if let Some(peer) = counted {
             *self.addresses.entry(peer).or_default() += 1;
         }
+        self.relieve(now);
         Ok(id)
     }
 
@@ -359,7 +355,8 @@ impl Broker {
         }
     }
 
-    /// Whoever holds most loses it, until what is held is what may be.
+    /// Whoever holds most loses it, until what is held is what may be. Of two that hold about as much it is the one that is
+    /// away, and then the older one.
     fn relieve(&mut self, now: Duration) {
         while self.memory.total() > self.config.limits.memory {
             let held = |connection: &Connection| {
@@ -370,16 +367,19 @@ impl Broker {
                 connection.held.bytes() + of_session
             };
             let connection = self.connections.iter().filter(|(_, one)| !one.is_closing());
-            let connection = connection.map(|(id, one)| (held(one), *id)).max();
-            let away =
-                self.sessions.iter().filter(|(_, one)| !matches!(one.route, Route::Connection(_)));
-            let away = away.filter(|(id, _)| Some(**id) != self.host);
-            let away = away.map(|(id, one)| (one.held.bytes(), *id)).max();
+            let connection = connection.map(|(id, one)| (held(one), Reverse(*id))).max();
+            let is_away = |id: &SessionId, session: &Session| {
+                Some(*id) != self.host && !matches!(session.route, Route::Connection(_))
+            };
+            let away = self.sessions.iter().filter(|(id, one)| is_away(id, one));
+            let away = away.map(|(id, one)| (one.held.bytes(), Reverse(*id))).max();
             match (connection, away) {
-                (Some((bytes, id)), away) if away.is_none_or(|away| bytes >= away.0) => {
+                (Some((bytes, Reverse(id))), away)
+                    if away.is_none_or(|away| bytes / 2 > away.0) =>
+                {
                     self.evict_connection(now, id);
                 }
-                (_, Some((_, id))) => {
+                (_, Some((_, Reverse(id)))) => {
                     self.stats.evicted += 1;
                     self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
                 }

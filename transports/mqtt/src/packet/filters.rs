@@ -32,14 +32,18 @@ pub struct SubscriptionOptions {
 
 impl SubscriptionOptions {
     fn read(byte: u8) -> Result<Self, Malformed> {
+        if byte & 0xc0 != 0 {
+            return Err(Malformed::Flags(byte));
+        }
         let retain_handling = match byte >> 4 {
             0 => RetainHandling::Always,
             1 => RetainHandling::IfNew,
             2 => RetainHandling::Never,
-            _ => return Err(Malformed::Flags(byte)),
+            _ => return Err(Malformed::Options(byte)),
         };
         Ok(Self {
-            qos: Qos::from_bits(byte, byte)?,
+            // Not malformed, but against the protocol: section 3.8.3.1 tells the two apart.
+            qos: Qos::from_bits(byte, byte).map_err(|_| Malformed::Options(byte))?,
             no_local: byte & 0x04 != 0,
             retain_as_published: byte & 0x08 != 0,
             retain_handling,

@@ -6,6 +6,7 @@ use super::{
     Will, topic,
 };
 use crate::packet::ConnAck;
+use crate::property::id;
 
 impl<'a> Packet<'a> {
     /// Reads one whole packet, of exactly the length that its [`Header`](super::Header) says. Borrows from it, and allocates
@@ -44,7 +45,7 @@ impl<'a> Packet<'a> {
             Kind::PingReq => Self::PingReq,
             Kind::PingResp => Self::PingResp,
             Kind::Disconnect => Self::Disconnect(notice(kind, &mut body)?),
-            Kind::Auth => Self::Auth(notice(kind, &mut body)?),
+            Kind::Auth => Self::Auth(auth(&mut body)?),
         };
         body.end()?;
         Ok(decoded)
@@ -106,21 +107,19 @@ fn connack<'a>(body: &mut Reader<'a>) -> Result<ConnAck<Properties<'a>>, Malform
 fn publish<'a>(first: u8, body: &mut Reader<'a>) -> Result<Publish<'a>, Malformed> {
     let qos = Qos::from_bits(first >> 1, first)?;
     let topic = body.text()?;
-    let id = match qos {
+    let packet_id = match qos {
         Qos::AtMostOnce => None,
         Qos::AtLeastOnce | Qos::ExactlyOnce => Some(packet_id(body)?),
     };
     let properties = Properties::read(body, Place::Packet(Kind::Publish))?;
-    let is_alias = |property| matches!(property, Property::TopicAlias(_)).then_some(());
-    let is_legal = match topic.is_empty() {
-        true => properties.find(is_alias).is_some(),
-        false => topic::is_name(topic),
-    };
-    if !is_legal {
+    if topic.is_empty() {
+        let is_alias = |property| matches!(property, Property::TopicAlias(_)).then_some(());
+        properties.find(is_alias).ok_or(Malformed::Missing(id::TOPIC_ALIAS))?;
+    } else if !topic::is_name(topic) {
         return Err(Malformed::TopicName);
     }
     let (dup, retain) = (first & 0x08 != 0, first & 0x01 != 0);
-    Ok(Publish { dup, qos, retain, topic, id, properties, payload: body.rest() })
+    Ok(Publish { dup, qos, retain, topic, id: packet_id, properties, payload: body.rest() })
 }
 
 fn ack<'a>(kind: Kind, body: &mut Reader<'a>) -> Result<Ack<Properties<'a>>, Malformed> {
@@ -139,6 +138,17 @@ fn notice<'a>(kind: Kind, body: &mut Reader<'a>) -> Result<Notice<Properties<'a>
         notice.properties = Properties::read(body, Place::Packet(kind))?;
     }
     Ok(notice)
+}
+
+/// One that is not empty says by what method (section 3.15.2.2.2).
+fn auth<'a>(body: &mut Reader<'a>) -> Result<Notice<Properties<'a>>, Malformed> {
+    let is_empty = body.is_empty();
+    let notice = notice(Kind::Auth, body)?;
+    let is_method = |property| matches!(property, Property::AuthenticationMethod(_)).then_some(());
+    match is_empty || notice.properties.find(is_method).is_some() {
+        true => Ok(notice),
+        false => Err(Malformed::Missing(id::AUTHENTICATION_METHOD)),
+    }
 }
 
 fn acks<'a>(kind: Kind, body: &mut Reader<'a>) -> Result<Acks<'a>, Malformed> {

@@ -1,0 +1,30 @@
+//! Neither reading nor writing allocates, whatever comes.
+
+use std::hint::black_box;
+
+use statestore_mqtt::packet::{Header, Packet};
+use statestore_mqtt::wire::Length;
+use statestore_tests::counting::allocations_of;
+
+use crate::statements::{packet, vectors};
+
+#[test]
+fn neither_reading_nor_writing_allocates() {
+    let mut buffer = [0; 1024];
+    for case in vectors().cases() {
+        let bytes = packet(case);
+        let work = || {
+            let _ = black_box(Header::read(&bytes, 1 << 20));
+            let Ok(packet) = Packet::decode(black_box(&bytes)) else { return };
+            match packet {
+                Packet::Publish(publish) => drop(black_box(publish.properties.iter().count())),
+                Packet::Subscribe(subscribe) => drop(black_box(subscribe.subscriptions.count())),
+                Packet::Unsubscribe(unsubscribe) => drop(black_box(unsubscribe.filters.count())),
+                _ => {}
+            }
+            packet.encode(&mut Length::default()).unwrap();
+            packet.encode_into(&mut buffer).unwrap();
+        };
+        assert_eq!(allocations_of(work), 0, "{}", case.place());
+    }
+}

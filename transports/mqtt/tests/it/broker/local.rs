@@ -1,0 +1,158 @@
+//! The host, and clients in the same process.
+
+use statestore_mqtt::broker::{Busy, LocalEvent, LocalId, Rules, Wake};
+
+use super::*;
+
+struct OnlyHost;
+
+impl Rules for OnlyHost {
+    fn may_receive(&self, _: &str, topic: &str) -> bool {
+        topic != "requests"
+    }
+}
+
+fn hosted() -> (Net, LocalId) {
+    let mut config = Config { rules: Box::new(OnlyHost), ..Config::default() };
+    config.limits.waiting = 2_000;
+    let mut net = Net::new(config);
+    let host = net.broker.attach_host(net.now, "$host");
+    let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
+    let subscription = Subscription { filter: "requests", options };
+    assert_eq!(net.broker.subscribe_local(host, &subscription), Reason::GRANTED_QOS_1);
+    (net, host)
+}
+
+/// Who sent what, and who has gone, as the host hears it.
+fn taken(net: &mut Net, host: LocalId) -> Vec<String> {
+    let mut taken = Vec::new();
+    while let Some(event) = net.broker.poll_local(net.now, host) {
+        taken.push(match event {
+            LocalEvent::Message(message) => {
+                let payload = message.payload();
+                let text = std::str::from_utf8(&payload).unwrap();
+                format!("{}: {text}", message.sender().unwrap())
+            }
+            LocalEvent::Gone(client_id) => format!("{client_id} has gone"),
+            LocalEvent::Detached(reason) => return vec![reason.to_string()],
+        });
+    }
+    taken
+}
+
+#[test]
+fn the_host_alone_hears_requests_and_who_has_gone_behind_what_they_sent() {
+    let (mut net, host) = hosted();
+    let [a, b, spy] = ["a", "b", "spy"].map(|name| net.connect(name, KEPT));
+    net.subscribe(spy, "#", Qos::AtLeastOnce);
+    for at in 1..=3 {
+        net.publish(a, "requests", &at.to_string(), Qos::AtLeastOnce, at);
+    }
+    net.publish(b, "requests", "1", Qos::AtLeastOnce, 1);
+    net.close(a);
+    assert_eq!(taken(&mut net, host), ["a: 1", "b: 1", "a: 2", "a: 3", "a has gone"], "by turns");
+    assert_eq!(net.heard(spy), []);
+    let again = net.connect("b", KEPT);
+    assert_eq!(taken(&mut net, host), ["b has gone"], "a takeover is an end too");
+    net.publish(again, "requests", "2", Qos::ExactlyOnce, 1);
+    assert_eq!(taken(&mut net, host), ["b: 2"]);
+}
+
+#[test]
+fn what_comes_while_there_is_no_host_waits_for_the_next() {
+    let (mut net, host) = hosted();
+    let a = net.connect("a", HELLO);
+    net.broker.detach(net.now, host);
+    let expires = [Property::MessageExpiry(5)];
+    let short =
+        Publish { properties: &expires[..], ..publish("requests", "short", Qos::AtMostOnce, 0) };
+    net.send(a, Packet::Publish(short));
+    net.publish(a, "requests", "long", Qos::AtLeastOnce, 1);
+    net.close(a);
+    net.pass(seconds(10));
+    let host = net.broker.attach_host(net.now, "$host");
+    assert_eq!(taken(&mut net, host), ["a: long", "a has gone"]);
+    let other = net.broker.attach_host(net.now, "$host");
+    assert_eq!(taken(&mut net, host), ["session taken over"]);
+    assert_eq!(taken(&mut net, other), [""; 0]);
+    let refused = net.try_connect("$host", HELLO);
+    let told = Seen::ConnAck(false, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+    assert_eq!(net.seen(refused), [told]);
+}
+
+#[test]
+fn who_has_too_much_waiting_is_not_read_from_and_nothing_is_lost() {
+    let (mut net, host) = hosted();
+    let [greedy, other] = ["greedy", "other"].map(|name| net.connect(name, HELLO));
+    for at in 1..=50 {
+        net.publish(greedy, "requests", &format!("{at:0>100}"), Qos::AtLeastOnce, at);
+    }
+    assert!(!net.broker.wants_input(greedy) && net.broker.wants_input(other));
+    let acknowledged = net.seen(greedy).len();
+    assert!((5..15).contains(&acknowledged), "{acknowledged}");
+    net.publish(other, "requests", "mine", Qos::AtLeastOnce, 1);
+    while net.broker.poll_wake().is_some() {}
+    let mut requests = Vec::new();
+    while let Some(LocalEvent::Message(message)) = net.broker.poll_local(net.now, host) {
+        requests.push((message.sender().unwrap().to_string(), message.payload()));
+        // As a driver does, whenever it is told.
+        while let Some(wake) = net.broker.poll_wake() {
+            if let Wake::Connection(id) = wake {
+                net.seen(id);
+            }
+        }
+    }
+    assert_eq!(requests[1], ("other".to_owned(), "mine".into()), "after one of the other's");
+    requests.remove(1);
+    let expected = (1..=50).map(|at| format!("{at:0>100}"));
+    assert!(
+        requests
+            .iter()
+            .map(|(_, payload)| &payload[..])
+            .eq(expected.collect::<Vec<_>>().iter().map(|text| text.as_bytes()))
+    );
+    assert!(net.broker.wants_input(greedy));
+}
+
+#[test]
+fn a_client_in_the_process_is_held_up_as_others_are() {
+    let (mut net, host) = hosted();
+    let local = net.broker.attach(net.now, "local").unwrap();
+    let request = publish("requests", "0123456789", Qos::AtLeastOnce, 0);
+    let mut sent = 0;
+    while net.broker.publish_local(net.now, local, &request) == Ok(Reason::SUCCESS) {
+        sent += 1;
+    }
+    assert!((5..20).contains(&sent));
+    assert_eq!(net.broker.publish_local(net.now, local, &request), Err(Busy));
+    while net.broker.poll_wake().is_some() {}
+    assert_eq!(taken(&mut net, host).len(), sent);
+    assert!(std::iter::from_fn(|| net.broker.poll_wake()).any(|wake| wake == Wake::Local(local)));
+    assert_eq!(net.broker.publish_local(net.now, local, &request), Ok(Reason::SUCCESS));
+    net.connect("local", HELLO);
+    let over = net.broker.poll_local(net.now, local);
+    assert!(matches!(over, Some(LocalEvent::Detached(Reason::SESSION_TAKEN_OVER))), "{over:?}");
+    net.broker.detach(net.now, local);
+    assert_eq!(net.broker.attach(net.now, "$host"), Err(Reason::CLIENT_IDENTIFIER_NOT_VALID));
+}
+
+#[test]
+fn what_is_delivered_comes_once_in_order_or_ends_the_connection() {
+    let (mut net, host) = hosted();
+    let narrow = Hello { properties: &[Property::MaximumPacketSize(50)], ..HELLO };
+    let a = net.connect("a", narrow);
+    net.subscribe(a, "#", Qos::AtMostOnce);
+    let note = |payload| publish("notes", payload, Qos::AtLeastOnce, 0);
+    let reply = publish("answers", "answer", Qos::AtLeastOnce, 0);
+    assert_eq!(net.broker.deliver(net.now, "a", &note("one")), Reason::SUCCESS);
+    assert_eq!(net.broker.publish_local(net.now, host, &reply), Ok(Reason::SUCCESS));
+    assert_eq!(net.broker.deliver(net.now, "a", &note("two")), Reason::SUCCESS);
+    assert_eq!(net.payloads(a), ["one", "answer", "two"]);
+    let nobody = Reason::NO_MATCHING_SUBSCRIBERS;
+    assert_eq!(net.broker.deliver(net.now, "b", &note("one")), nobody);
+    let large = "x".repeat(100);
+    assert_eq!(net.broker.deliver(net.now, "a", &note(&large)), Reason::SUCCESS);
+    assert_eq!(net.seen(a), [Seen::Disconnect(Reason::PACKET_TOO_LARGE)]);
+    assert_eq!(taken(&mut net, host), ["a has gone"]);
+    assert_eq!(net.broker.deliver(net.now, "a", &note("late")), nobody);
+}
