@@ -313,12 +313,12 @@ pub(crate) struct Watch {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The command finds the fencing token in STATESTORE_FENCING_TOKEN: `statestore set KEY VALUE --fencing-token` with it is
-refused once a newer holder has written KEY. When the lock is lost the command gets SIGTERM, and SIGKILL a tenth of the
-lease later, but not within a second; what it has started itself is not signalled, so let a script `exec` its last command;
-with a lease below ten seconds another may hold the lock before that. When this
-command itself is killed the other runs on, and only its writes with the token are refused once the lease is over and
-another holder has written. The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when
-the lock was lost, and 1 when it was not free in time.")]
+refused once a newer holder has written KEY. When the lock is lost, the command and whatever it has started in its process
+group get SIGTERM, and SIGKILL a tenth of the lease later, but not within a second; with a lease below ten seconds another
+may hold the lock before that. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to them. When this command itself is killed
+the other runs on, and only its writes with the token are refused once the lease is over and another holder has written.
+The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when the lock was lost, and 1
+when it was not free in time.")]
 pub(crate) struct Lock {
     /// The lock: a key of the store
     pub(crate) name: String,

@@ -8,6 +8,7 @@ mod bench;
 mod connection;
 mod elect;
 mod failure;
+mod job;
 mod keys;
 mod lock;
 mod output;
