@@ -7,6 +7,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::requests::VALUE_BYTES_MAX;
+
 /// A state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 #[derive(Debug, Parser)]
 #[command(
@@ -355,16 +357,19 @@ pub(crate) struct Elect {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Its keys begin with statestore-bench- and eight digits, and are removed at the end, also after SIGINT, SIGTERM and SIGHUP;
+told so once more it leaves them, and names them.")]
 pub(crate) struct Bench {
     /// Requests to send
-    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) requests: u64,
     /// Requests outstanding at a time
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) in_flight: u64,
     /// Bytes of each value
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
-    pub(crate) value_size: usize,
+    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=i64::from(VALUE_BYTES_MAX)))]
+    pub(crate) value_size: u32,
     #[command(flatten)]
     pub(crate) common: Common,
 }

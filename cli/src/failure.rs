@@ -35,9 +35,22 @@ impl Failure {
         Self::Unprinted(format!("cannot print it: {error}"))
     }
 
+    /// What cannot be printed of a request that was done, said so that it does not sound like one that failed.
+    pub(crate) fn after(self, done: impl fmt::Display) -> Self {
+        match self {
+            Self::Unprinted(text) => Self::Unprinted(format!("{done}; {text}")),
+            other => other,
+        }
+    }
+
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
         Self::Unreachable(format!("{reason}; check --broker, --user and --ca"))
+    }
+
+    /// The end of what was to go on until it is told to stop; `reason` is what the link says.
+    pub(crate) fn stopped(reason: Option<&str>) -> Self {
+        Self::closed(&StoreClosed { reason: reason.map(ToOwned::to_owned) })
     }
 
     /// The end of a store that has served, so what it was given at the start is not to blame.

@@ -28,7 +28,9 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
         let Some(event) = signals.unless_received(watch.next()).await else { break };
         match event {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
-            Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => break,
+            Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => {
+                return Err(Failure::stopped(store.status().current().reason()));
+            }
             Some(event) => {
                 let printed = async {
                     if event == WatchEvent::Live && !is_known {

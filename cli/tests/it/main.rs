@@ -2,6 +2,7 @@
 //!
 //! Each test runs in every form of serving there is; [`place`] has the list.
 
+mod bad_days;
 mod commands;
 mod crowds;
 mod dialects;
