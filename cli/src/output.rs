@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use statestore_proto::hlc::Version;
 
 use crate::failure::Failure;
+use crate::log;
 
 /// A value as JSON: text where it is text, Base64 where it is not.
 pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
@@ -76,9 +77,19 @@ fn is_unprintable(char: char) -> bool {
         || u32::from(char) & 0xfffe == 0xfffe
 }
 
+/// Text as one line, whatever others have put into it.
+pub(crate) fn on_one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\u000a")
+}
+
 /// Says something to whoever runs this, if anybody still listens.
 pub(crate) fn say(what: impl Display) {
-    let _ = writeln!(std::io::stderr(), "statestore: {what}");
+    log::put(on_one_line(&format!("statestore: {what}")));
+}
+
+/// Says something of several lines, which must be known to be [`printable`].
+pub(crate) fn say_lines(what: impl Display) {
+    log::put(format!("statestore: {what}"));
 }
 
 /// A name or a value in a line: as it is when that is text of one line without a backslash, escaped otherwise. So no two

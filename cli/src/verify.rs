@@ -15,7 +15,7 @@ use statestore_verify::{
 use crate::args::{ReportForm, Verify};
 use crate::connection::{options, unique_id};
 use crate::failure::Failure;
-use crate::output::{printable, raw, say};
+use crate::output::{printable, raw, say, say_lines};
 use crate::signals::{Asked, Signals};
 
 /// The exit code when a rule fails, or a key is left.
@@ -146,7 +146,7 @@ fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
         // The document comes at the end.
         ReportForm::Junit => {
             if matches!(report.verdict, Verdict::Fail | Verdict::Differs) {
-                say(lines(report).trim_end());
+                say_lines(lines(report).trim_end());
             }
             Ok(())
         }
