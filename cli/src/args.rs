@@ -7,7 +7,9 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::requests::VALUE_BYTES_MAX;
+/// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
+/// longest key. A larger one may be dropped on its way without a word.
+pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 
 /// A state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 #[derive(Debug, Parser)]

@@ -9,9 +9,10 @@ use tokio::sync::watch;
 
 use crate::args::{Elect, Output};
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::lock::{given_up, not_acquired, say_left};
-use crate::output::{json_text, line, one_line, say};
+use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use statestore_proto::mqtt::ReasonCode;
+use statestore_rumqttc::REFUSED;
 use statestore_tokio::{Error, StoreClosed};
 
 /// Why a command failed.
@@ -45,7 +46,15 @@ impl Failure {
 
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
-        Self::Unreachable(format!("{reason}; check --broker, --user and --ca"))
+        match reason.strip_prefix(REFUSED) {
+            Some(code) if code.contains("ClientId") => Self::Refused(format!(
+                "{reason}; give another --client-id, or leave it out for a new one"
+            )),
+            Some(_) => Self::Refused(format!(
+                "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"
+            )),
+            None => Self::Unreachable(format!("{reason}; check --broker, --user and --ca")),
+        }
     }
 
     /// The end of what was to go on until it is told to stop; `reason` is what the link says.

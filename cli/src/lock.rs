@@ -11,9 +11,10 @@ use tokio::process::Command;
 
 use crate::args::Lock;
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::job::Job;
-use crate::output::{one_line, say};
+use crate::output::say;
 use crate::signals::{Asked, Signals};
 
 /// The lock was not free in time.

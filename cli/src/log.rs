@@ -21,8 +21,8 @@ use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt as log_fmt};
 
+use crate::escape::on_one_line;
 use crate::failure::Failure;
-use crate::output::on_one_line;
 
 /// Lines that wait to be written; what comes beyond that is counted.
 const WAITING_MAX: usize = 1_024;

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod connection;
 mod elect;
+mod escape;
 mod failure;
 mod job;
 mod keys;

@@ -4,18 +4,45 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::fs::{FlockOperation, flock};
-use statestore_embedded::{Broker, Options, Users, tls_config};
+use statestore_embedded::{Broker, Options, SharedUsers, Users, tls_config};
 
 use crate::args::{Listen, Passwd};
 use crate::connection::read;
 use crate::failure::Failure;
+use crate::output::say;
+
+/// The users that a broker asks for, and the file that has them.
+pub(crate) struct PasswordFile {
+    path: PathBuf,
+    users: SharedUsers,
+}
+
+impl PasswordFile {
+    /// Reads the file again. One that is of no use changes nothing.
+    pub(crate) fn reload(&self) {
+        let path = self.path.display();
+        match users(&self.path) {
+            // More likely half written than meant.
+            Ok(users) if users.is_empty() => {
+                say(format_args!("{path}: there is no user in it; nothing has changed"));
+            }
+            Ok(users) => {
+                say(format_args!("{path}: read again: {} users from now on", users.len()));
+                self.users.replace(users);
+            }
+            Err(failure) => say(format_args!("{failure}; nothing has changed")),
+        }
+    }
+}
 
 /// Listens, and gives the line to print when it is ready.
-pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> {
+pub(crate) async fn start(
+    listen: &Listen,
+) -> Result<(Broker, Option<PasswordFile>, String), Failure> {
     let mut options =
         Options::new(address(&listen.listen)?).max_connections(listen.max_connections);
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
@@ -26,8 +53,11 @@ pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> 
             Failure::bad_input(format_args!("--tls-cert {cert}, --tls-key {key}: {error}"))
         })?);
     }
+    let mut password_file = None;
     if let Some(path) = &listen.password_file {
-        options = options.users(users(path)?);
+        let users = SharedUsers::from(users(path)?);
+        options = options.users(users.clone());
+        password_file = Some(PasswordFile { path: path.clone(), users });
     }
     if let Some(messages) = listen.rate_limit {
         options = options.rate_limit(messages);
@@ -36,7 +66,7 @@ pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> 
         .await
         .map_err(|error| Failure::bad_input(format_args!("--listen {}: {error}", listen.listen)))?;
     let line = line(broker.local_addr(), listen);
-    Ok((broker, line))
+    Ok((broker, password_file, line))
 }
 
 fn line(address: SocketAddr, listen: &Listen) -> String {

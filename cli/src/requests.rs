@@ -9,14 +9,10 @@ use bytes::Bytes;
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_tokio::{Error, Removal, StateStore};
 
-use crate::args::{Del, Get, Output, Set, Vdel};
+use crate::args::{Del, Get, Output, Set, VALUE_BYTES_MAX, Vdel};
 use crate::connection;
 use crate::failure::Failure;
 use crate::output::{json_line, raw};
-
-/// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
-/// longest key. A larger one may be dropped on its way without a word.
-pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 
 /// What was asked for is not there, or was not done.
 pub(crate) const NOT_DONE: u8 = 1;

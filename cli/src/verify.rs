@@ -14,8 +14,9 @@ use statestore_verify::{
 
 use crate::args::{ReportForm, Verify};
 use crate::connection::{options, unique_id};
+use crate::escape::printable;
 use crate::failure::Failure;
-use crate::output::{printable, raw, say, say_lines};
+use crate::output::{raw, say, say_lines};
 use crate::signals::{Asked, Signals};
 
 /// The exit code when a rule fails, or a key is left.

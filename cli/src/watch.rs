@@ -8,8 +8,9 @@ use statestore_proto::message::ServiceError;
 
 use crate::args::{Output, Watch};
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{json_text, line, one_line};
+use crate::output::{json_text, line};
 use crate::signals::Signals;
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {

@@ -14,7 +14,7 @@ use statestore_proto::topic;
 use tokio::sync::Semaphore;
 
 use crate::store_route::StoreRoute;
-use crate::users::Users;
+use crate::users::SharedUsers;
 
 /// The client id of the store itself.
 pub(crate) const STORE: &str = "$statestore";
@@ -34,13 +34,13 @@ pub(crate) fn may_publish(topic: &str) -> bool {
 
 /// The rules of the broker.
 pub(crate) struct Access {
-    users: Option<Arc<Users>>,
+    users: Option<SharedUsers>,
     checks: Semaphore,
     store_route: Arc<StoreRoute>,
 }
 
 impl Access {
-    pub(crate) const fn new(users: Option<Arc<Users>>, store_route: Arc<StoreRoute>) -> Self {
+    pub(crate) const fn new(users: Option<SharedUsers>, store_route: Arc<StoreRoute>) -> Self {
         Self { users, checks: Semaphore::const_new(CHECKS_MAX), store_route }
     }
 
@@ -48,7 +48,9 @@ impl Access {
         if connect.client_id == STORE {
             return AuthResult::fail(ReasonCode::ClientIdentifierNotValid);
         }
-        let Some(users) = self.users.clone() else { return AuthResult::success() };
+        let Some(users) = self.users.as_ref().map(SharedUsers::current) else {
+            return AuthResult::success();
+        };
         let refused = AuthResult::fail(ReasonCode::BadUsernameOrPassword);
         let Some((name, password)) = connect.username.clone().zip(connect.password.clone()) else {
             return refused;

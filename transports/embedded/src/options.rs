@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::users::Users;
+use crate::users::SharedUsers;
 
 /// Keys and values are a megabyte at most on deployed stores; the rest is for topics and properties. Clients exist that
 /// refuse a broker which announces more than 268,435,455.
@@ -38,7 +38,7 @@ const QUEUE_MAX: usize = 1_024;
 pub struct Options {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) users: Option<Arc<Users>>,
+    pub(crate) users: Option<SharedUsers>,
     pub(crate) connections_max: u32,
     pub(crate) rate_max: u32,
     pub(crate) packet_bytes_max: usize,
@@ -83,10 +83,11 @@ impl Options {
         self
     }
 
-    /// Allows only these users to connect, with their passwords. By default every client that reaches the port may.
+    /// Allows only these users to connect, with their passwords: [`Users`](crate::Users), or [`SharedUsers`] that are to be
+    /// replaced meanwhile. By default every client that reaches the port may.
     #[must_use]
-    pub fn users(mut self, users: Users) -> Self {
-        self.users = Some(Arc::new(users));
+    pub fn users(mut self, users: impl Into<SharedUsers>) -> Self {
+        self.users = Some(users.into());
         self
     }
 

@@ -82,7 +82,7 @@ mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use convert::{Message, publish_reason, subscribe_reason};
+pub use convert::{Message, REFUSED, publish_reason, subscribe_reason};
 pub use link::RumqttcLink;
 pub use options::mqtt_options;
 pub use rumqttc;
