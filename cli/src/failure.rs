@@ -53,6 +53,8 @@ impl Failure {
             Some(_) => Self::Refused(format!(
                 "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"
             )),
+            // With advice of its own.
+            None if reason.starts_with("the broker") => Self::Unreachable(reason.to_owned()),
             None => Self::Unreachable(format!("{reason}; check --broker, --user and --ca")),
         }
     }

@@ -34,7 +34,8 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
          rules decide who may send requests",
         options.client_id
     );
-    let service = service.spawn(RumqttcLink::for_store(options));
+    let link = RumqttcLink::for_store(options).fail_fast(connection::advice);
+    let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
     host(service, stop, line, None).await
 }

@@ -26,6 +26,7 @@ mod sizes;
 mod slow;
 mod standby;
 mod stray;
+mod tls;
 mod vectors;
 mod verifying;
 mod watching;
