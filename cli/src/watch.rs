@@ -86,8 +86,10 @@ async fn absent(args: &Watch) -> Result<(), Failure> {
     }
 }
 
+/// Says what is no value, in its order between those; who does not want to know it watches on.
 async fn note(text: &str) -> Result<(), Failure> {
     let text = format!("{text}\n");
-    let written = tokio::task::spawn_blocking(move || std::io::stderr().write_all(text.as_bytes()));
-    written.await.map_err(Failure::output)?.map_err(Failure::output)
+    let written =
+        tokio::task::spawn_blocking(move || _ = std::io::stderr().write_all(text.as_bytes()));
+    written.await.map_err(Failure::system)
 }

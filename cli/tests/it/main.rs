@@ -14,6 +14,7 @@ mod failures;
 mod fencing;
 mod hostile;
 mod locking;
+mod logging;
 mod options;
 mod outages;
 mod overheard;

@@ -1,7 +1,8 @@
 //! What only `serve` without a broker apart has: who may connect to it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -133,6 +134,31 @@ fn users_that_are_added_at_once_are_all_there() {
     for name in &names {
         assert!(text.contains(&format!("{name}:")), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_password_file_stays_whose_it_was() {
+    let (file, link) = (Scratch::new("kept"), Scratch::new("link"));
+    let passwd =
+        |path: &str| run_with_input(statestore().args(["passwd", path, "alice"]), b"one\n");
+    passwd(file.path()).is(0, "");
+    let seen = || {
+        let told = fs::metadata(&file.0).expect("it is there");
+        (told.uid(), told.gid(), told.mode() & 0o777)
+    };
+    let (uid, gid, mode) = seen();
+    assert_eq!(mode, 0o600, "for its owner only");
+    fs::set_permissions(&file.0, Permissions::from_mode(0o640)).expect("it is ours");
+    // Only root can give it away.
+    let given =
+        chown(&file.0, Some(uid + 1), Some(gid + 1)).map_or((uid, gid), |()| (uid + 1, gid + 1));
+    passwd(file.path()).is(0, "");
+    assert_eq!(seen(), (given.0, given.1, 0o640));
+    let text = fs::read_to_string(&file.0).expect("the file");
+    symlink(&file.0, &link.0).expect("a link");
+    passwd(link.path()).fails(2, &[link.path(), "name the file itself"]);
+    assert_eq!(fs::read_to_string(&file.0).expect("the file"), text);
+    assert!(fs::symlink_metadata(&link.0).expect("it is there").is_symlink());
 }
 
 #[test]
