@@ -31,7 +31,7 @@ Examples:
   statestore verify --broker mqtt://HOST:1883 # whether a store keeps the rules
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
-printed cannot be: whatever was asked for was done.
+printed cannot be: what was asked for was done, or said not to be.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -136,6 +136,13 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file again: who is connected stays, and a file that is of no
+use, or has nobody in it, changes nothing. A certificate that has expired or is not valid yet is refused at the start.
+
+Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
+descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) listen: Listen,
