@@ -16,7 +16,8 @@ use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    // A leader resigns whatever ends it.
+    let mut signals = Signals::new()?.with_hangup()?;
     let store = connection::store(&args.common)?;
     let mut election = store.election(args.name.clone()).lease(args.lease);
     if let Some(candidate) = &args.candidate {

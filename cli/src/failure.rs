@@ -53,6 +53,9 @@ impl Failure {
             Some(_) => Self::Refused(format!(
                 "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"
             )),
+            None if reason.contains("SessionTakenOver") => Self::Unreachable(format!(
+                "{reason}; another client has connected with this --client-id: give each its own"
+            )),
             // With advice of its own.
             None if reason.starts_with("the broker") => Self::Unreachable(reason.to_owned()),
             None => Self::Unreachable(format!("{reason}; check --broker, --user and --ca")),
@@ -112,5 +115,27 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Refused(text) | Self::Unreachable(text) | Self::Unprinted(text)) = self;
         f.write_str(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_connection_names_the_option_that_mends_it() {
+        for (reason, is_refused, option) in [
+            ("the broker refused the connection: BadUserNamePassword", true, "--user"),
+            ("the broker refused the connection: NotAuthorized", true, "--client-id"),
+            ("the broker refused the connection: ClientIdentifierNotValid", true, "--client-id"),
+            ("disconnected by the broker: SessionTakenOver (0x8e)", false, "--client-id"),
+            ("the broker speaks TLS on this port; mqtts://", false, "mqtts://"),
+            ("something else", false, "--broker"),
+        ] {
+            let failure = Failure::stopped(Some(reason));
+            let text = failure.to_string();
+            assert!(text.starts_with(reason) && text.contains(option), "{text}");
+            assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{text}");
+        }
     }
 }

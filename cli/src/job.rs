@@ -95,7 +95,9 @@ impl Job {
         while self.is_left() && Instant::now() < deadline {
             sleep(LOOK).await;
         }
-        self.tell(Signal::KILL);
+        if self.is_left() {
+            self.tell(Signal::KILL);
+        }
         let ended = self.child.wait().await;
         self.leave_foreground();
         ended.map(drop)
