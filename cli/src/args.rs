@@ -7,6 +7,10 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+/// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
+/// longest key. A larger one may be dropped on its way without a word.
+pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
+
 /// A state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
 #[derive(Debug, Parser)]
 #[command(
@@ -27,7 +31,7 @@ Examples:
   statestore verify --broker mqtt://HOST:1883 # whether a store keeps the rules
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
-printed cannot be: whatever was asked for was done.
+printed cannot be: what was asked for was done, or said not to be.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -132,6 +136,13 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file again: who is connected stays, and a file that is of no
+use, or has nobody in it, changes nothing. A certificate that has expired or is not valid yet is refused at the start.
+
+Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
+descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) listen: Listen,
@@ -313,12 +324,12 @@ pub(crate) struct Watch {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The command finds the fencing token in STATESTORE_FENCING_TOKEN: `statestore set KEY VALUE --fencing-token` with it is
-refused once a newer holder has written KEY. When the lock is lost the command gets SIGTERM, and SIGKILL a tenth of the
-lease later, but not within a second; what it has started itself is not signalled, so let a script `exec` its last command;
-with a lease below ten seconds another may hold the lock before that. When this
-command itself is killed the other runs on, and only its writes with the token are refused once the lease is over and
-another holder has written. The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when
-the lock was lost, and 1 when it was not free in time.")]
+refused once a newer holder has written KEY. When the lock is lost, the command and whatever it has started in its process
+group get SIGTERM, and SIGKILL a tenth of the lease later, but not within a second; with a lease below ten seconds another
+may hold the lock before that. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to them. When this command itself is killed
+the other runs on, and only its writes with the token are refused once the lease is over and another holder has written.
+The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when the lock was lost, and 1
+when it was not free in time.")]
 pub(crate) struct Lock {
     /// The lock: a key of the store
     pub(crate) name: String,
@@ -355,16 +366,19 @@ pub(crate) struct Elect {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Its keys begin with statestore-bench- and eight digits, and are removed at the end, also after SIGINT, SIGTERM and SIGHUP;
+told so once more it leaves them, and names them.")]
 pub(crate) struct Bench {
     /// Requests to send
-    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) requests: u64,
     /// Requests outstanding at a time
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) in_flight: u64,
     /// Bytes of each value
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
-    pub(crate) value_size: usize,
+    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=i64::from(VALUE_BYTES_MAX)))]
+    pub(crate) value_size: u32,
     #[command(flatten)]
     pub(crate) common: Common,
 }

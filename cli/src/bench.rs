@@ -1,31 +1,72 @@
 //! Requests a second and how long they take: half SET, half GET, on keys of this run's own.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use statestore_tokio::diagnostics::nagle;
-use statestore_tokio::{Error, StateStore};
+use statestore_tokio::{Error, StateStore, Status};
 use tokio::task::JoinSet;
 
 use crate::args::{Bench, Output};
 use crate::connection::{self, unique_id};
 use crate::failure::Failure;
-use crate::output::raw;
+use crate::output::{raw, say};
+use crate::signals::Signals;
 
 /// Keys that take turns.
 const KEYS: u64 = 100;
 
 pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?.with_hangup()?;
     let store = connection::store(&args.common)?;
     let prefix = unique_id("bench");
-    let value = Bytes::from(vec![b'v'; args.value_size]);
-    let failed = |error: Error| Failure::request(error, store.status().current().reason());
-    // The first one waits for the connection, and tells early when there is no store.
-    request(store.clone(), format!("{prefix}-0"), Some(value.clone())).await.map_err(failed)?;
+    let mut seen = Seen::default();
+    let (asked, measured) = tokio::select! {
+        measured = measure(&args, &store, &prefix, &mut seen) => (None, measured),
+        asked = signals.received() => (Some(asked), Ok(())),
+    };
+    if asked.is_some() && seen.is_begun {
+        say("stopping; its keys are removed first, unless it is told so once more");
+    }
+    // Whatever has happened, keys are not left behind; but who has not answered is not asked a hundred times more.
+    let is_silent = measured.as_ref().is_err_and(Error::may_be_applied);
+    let is_free = !is_silent
+        && store.status().current() == Status::Online
+        && matches!(signals.unless_received(free(&store, &prefix)).await, Some(Ok(())));
+    if seen.is_begun && !is_free {
+        say(format_args!("keys that begin with {prefix}- may be left"));
+    }
+    measured.map_err(|error| Failure::request(error, store.status().current().reason()))?;
+    store.shutdown().await;
+    if let Some(asked) = asked {
+        return Ok(asked.code());
+    }
+    raw(table(&mut seen.times, seen.spent, args.common.output).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
 
-    let (mut tasks, mut times, mut shown) = (JoinSet::new(), Vec::new(), now());
+/// What was measured so far.
+#[derive(Default)]
+struct Seen {
+    /// Whether a key was set.
+    is_begun: bool,
+    times: Vec<Duration>,
+    spent: Duration,
+}
+
+async fn measure(
+    args: &Bench,
+    store: &StateStore,
+    prefix: &str,
+    seen: &mut Seen,
+) -> Result<(), Error> {
+    let value = Bytes::from(vec![b'v'; usize::try_from(args.value_size).unwrap_or(usize::MAX)]);
+    // The first one waits for the connection, and tells early when there is no store.
+    request(store.clone(), format!("{prefix}-0"), Some(value.clone())).await?;
+    seen.is_begun = true;
+
+    let (mut tasks, mut shown) = (JoinSet::new(), now());
     let start = now();
     for number in 0..args.requests {
         // Each key is set, then read.
@@ -33,23 +74,26 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
         let value = number.is_multiple_of(2).then(|| value.clone());
         tasks.spawn(request(store, key, value));
         while tasks.len() as u64 >= args.in_flight {
-            times.extend(next(&mut tasks).await.transpose().map_err(failed)?);
+            seen.times.extend(next(&mut tasks).await.transpose()?);
         }
         if shown.elapsed_since() > Duration::from_secs(1) {
             shown = now();
-            let _ = writeln!(std::io::stderr(), "{} of {} requests", times.len(), args.requests);
+            say(format_args!("{} of {} requests", seen.times.len(), args.requests));
         }
     }
     while let Some(time) = next(&mut tasks).await {
-        times.push(time.map_err(failed)?);
+        seen.times.push(time?);
     }
-    let spent = start.elapsed_since();
+    seen.spent = start.elapsed_since();
+    Ok(())
+}
+
+/// Deletes the keys, those included that are still on their way: requests are answered in their order.
+async fn free(store: &StateStore, prefix: &str) -> Result<(), Error> {
     for number in 0..KEYS {
-        store.del(format!("{prefix}-{number}")).await.map_err(failed)?;
+        store.del(format!("{prefix}-{number}")).await?;
     }
-    store.shutdown().await;
-    raw(table(&mut times, spent, args.common.output).as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// One SET or GET, and how long it took.

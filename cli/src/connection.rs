@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use statestore_rumqttc::{
-    Backoff, Options, StateStore, Status, StatusWatch, Tls, connect_with, tls_config,
+    Backoff, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, Trouble, tls_config,
 };
 
 use crate::args::{Common, Connection, Login};
@@ -63,10 +63,28 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &unique_id("cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let store = connect_with(options, |builder| builder.timeout(common.timeout).backoff(pauses))
+    let link = RumqttcLink::for_client(options).fail_fast(advice);
+    let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
+    let store = builder
+        .spawn(link)
         .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))?;
     tokio::spawn(say_if_slow(store.status(), broker.clone()));
     Ok(store)
+}
+
+/// What is the matter with a connection, and which option mends it.
+pub(crate) fn advice(trouble: &Trouble) -> String {
+    let remedy = match trouble {
+        Trouble::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
+        Trouble::IsTls => "write the --broker as mqtts://",
+        Trouble::UnknownAuthority => "name the certificate of its authority with --ca",
+        Trouble::OtherName(_) => "write the --broker with the name in its certificate",
+        Trouble::NotValidNow(_) => "it needs a new one, unless the clock of this machine is wrong",
+        Trouble::CertificateWanted => "give one with --cert and --key-file",
+        Trouble::CertificateRefused(_) => "give another one with --cert and --key-file",
+        _ => "check --broker, --ca, --cert and --key-file",
+    };
+    format!("{trouble}; {remedy}")
 }
 
 /// Says once what it waits for, when there is no connection after a while.

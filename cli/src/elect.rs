@@ -2,19 +2,22 @@
 
 use std::process::ExitCode;
 
+use statestore_proto::client::WatchEnd;
 use statestore_proto::lock::HolderStatus;
-use statestore_tokio::{Election, LockError, LockLost};
+use statestore_tokio::{Election, HolderWatch, LockError, LockLost, StateStore};
 use tokio::sync::watch;
 
 use crate::args::{Elect, Output};
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::lock::{given_up, say_left};
-use crate::output::{json_text, line, one_line, say};
+use crate::lock::{given_up, not_acquired, say_left};
+use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    // A leader resigns whatever ends it.
+    let mut signals = Signals::new()?.with_hangup()?;
     let store = connection::store(&args.common)?;
     let mut election = store.election(args.name.clone()).lease(args.lease);
     if let Some(candidate) = &args.candidate {
@@ -39,11 +42,11 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
                     printed = print(&args, &seen) => printed?,
                     _ = signals.received() => break,
                 },
-                None => break,
+                None => return Err(over(&changes, &store)),
             },
             ended = &mut campaign, if standing => {
                 standing = false;
-                ended.map_err(Failure::bad_input)?;
+                ended.map_err(|error| not_acquired(error, &store))?;
             }
             _ = signals.received() => break,
         }
@@ -52,13 +55,23 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     if standing {
         stop.send_replace(true);
         tokio::select! {
-            ended = campaign => ended.map_err(Failure::bad_input)?,
+            ended = campaign => ended.map_err(|error| not_acquired(error, &store))?,
             () = given_up(&mut signals) => say_left(&args.name, args.lease),
         }
     }
     drop(changes);
     store.shutdown().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is nothing more to tell.
+fn over(changes: &HolderWatch, store: &StateStore) -> Failure {
+    match changes.end() {
+        Some(WatchEnd::Refused(error)) => {
+            Failure::bad_input(format_args!("the store refused: {error}"))
+        }
+        _ => Failure::stopped(store.status().current().reason()),
+    }
 }
 
 /// Leads whenever it can, until it is told to stop or that is impossible.

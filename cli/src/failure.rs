@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use statestore_proto::mqtt::ReasonCode;
+use statestore_rumqttc::REFUSED;
 use statestore_tokio::{Error, StoreClosed};
 
 /// Why a command failed.
@@ -35,9 +36,35 @@ impl Failure {
         Self::Unprinted(format!("cannot print it: {error}"))
     }
 
+    /// What cannot be printed of a request that was done, said so that it does not sound like one that failed.
+    pub(crate) fn after(self, done: impl fmt::Display) -> Self {
+        match self {
+            Self::Unprinted(text) => Self::Unprinted(format!("{done}; {text}")),
+            other => other,
+        }
+    }
+
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
-        Self::Unreachable(format!("{reason}; check --broker, --user and --ca"))
+        match reason.strip_prefix(REFUSED) {
+            Some(code) if code.contains("ClientId") => Self::Refused(format!(
+                "{reason}; give another --client-id, or leave it out for a new one"
+            )),
+            Some(_) => Self::Refused(format!(
+                "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"
+            )),
+            None if reason.contains("SessionTakenOver") => Self::Unreachable(format!(
+                "{reason}; another client has connected with this --client-id: give each its own"
+            )),
+            // With advice of its own.
+            None if reason.starts_with("the broker") => Self::Unreachable(reason.to_owned()),
+            None => Self::Unreachable(format!("{reason}; check --broker, --user and --ca")),
+        }
+    }
+
+    /// The end of what was to go on until it is told to stop; `reason` is what the link says.
+    pub(crate) fn stopped(reason: Option<&str>) -> Self {
+        Self::closed(&StoreClosed { reason: reason.map(ToOwned::to_owned) })
     }
 
     /// The end of a store that has served, so what it was given at the start is not to blame.
@@ -88,5 +115,27 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Refused(text) | Self::Unreachable(text) | Self::Unprinted(text)) = self;
         f.write_str(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_connection_names_the_option_that_mends_it() {
+        for (reason, is_refused, option) in [
+            ("the broker refused the connection: BadUserNamePassword", true, "--user"),
+            ("the broker refused the connection: NotAuthorized", true, "--client-id"),
+            ("the broker refused the connection: ClientIdentifierNotValid", true, "--client-id"),
+            ("disconnected by the broker: SessionTakenOver (0x8e)", false, "--client-id"),
+            ("the broker speaks TLS on this port; mqtts://", false, "mqtts://"),
+            ("something else", false, "--broker"),
+        ] {
+            let failure = Failure::stopped(Some(reason));
+            let text = failure.to_string();
+            assert!(text.starts_with(reason) && text.contains(option), "{text}");
+            assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{text}");
+        }
     }
 }

@@ -14,8 +14,9 @@ use tokio::task::JoinHandle;
 
 use crate::args::{Keys, Output};
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{json_text, line, one_line};
+use crate::output::{json_text, line};
 use crate::requests::NOT_DONE;
 
 /// Values that are asked for at a time.

@@ -1,19 +1,20 @@
 //! A command that runs while a lock is held.
 
-use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_current_process_group};
 use statestore_proto::lock::NotAcquired;
 use statestore_tokio::{LockError, LockGuard, StateStore};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use crate::args::Lock;
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{one_line, say};
+use crate::job::Job;
+use crate::output::say;
 use crate::signals::{Asked, Signals};
 
 /// The lock was not free in time.
@@ -34,7 +35,8 @@ const GRACE_MIN: Duration = Duration::from_secs(1);
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    // The command is in a group of its own, so that nobody else tells it.
+    let mut signals = Signals::new()?.with_hangup()?.with_quit()?;
     let store = connection::store(&args.common)?;
     let margin = args.lease / MARGIN;
     let mut lock = store.lock(args.name.clone()).lease(args.lease).margin(margin);
@@ -63,13 +65,18 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(not_acquired(error, &store)),
     };
-    let ended = guarded(&args.command, &guard, &mut signals, margin.max(GRACE_MIN)).await;
+    let mut typed = None;
+    let grace = margin.max(GRACE_MIN);
+    let ended = guarded(&args.command, &guard, &mut signals, grace, &mut typed).await;
     tokio::select! {
         // When it is lost there is nothing to give back.
         _ = guard.release() => {}
         () = given_up(&mut signals) => say_left(&args.name, args.lease),
     }
     store.shutdown().await;
+    if let Some(signal) = typed {
+        let _ = kill_current_process_group(signal);
+    }
     ended
 }
 
@@ -83,7 +90,7 @@ pub(crate) fn say_left(name: &str, lease: Duration) {
     say(format_args!("the store did not say that {name} is free; it may stay taken for {lease:?}"));
 }
 
-fn not_acquired(error: LockError, store: &StateStore) -> Failure {
+pub(crate) fn not_acquired(error: LockError, store: &StateStore) -> Failure {
     match error {
         LockError::NotAcquired(reason) => {
             Failure::bad_input(format_args!("the lock was not acquired: {reason}"))
@@ -93,57 +100,40 @@ fn not_acquired(error: LockError, store: &StateStore) -> Failure {
     }
 }
 
-/// Runs a command until it ends, or has to.
+/// Runs a command until it ends, or has to; `typed` is the signal by which somebody at its terminal ended it.
 async fn guarded(
     command: &[String],
     guard: &LockGuard,
     signals: &mut Signals,
     grace: Duration,
+    typed: &mut Option<Signal>,
 ) -> Result<ExitCode, Failure> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::bad_input("no command to run"));
     };
     let token = guard.token().map(|token| token.to_string()).unwrap_or_default();
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env("STATESTORE_FENCING_TOKEN", token)
-        .kill_on_drop(true)
-        .spawn()
+    let mut command = Command::new(program);
+    command.args(arguments).env("STATESTORE_FENCING_TOKEN", token);
+    let mut job = Job::start(&mut command)
         .map_err(|error| Failure::bad_input(format_args!("{program}: {error}")))?;
     loop {
         tokio::select! {
-            status = child.wait() => return status.map(exit_code).map_err(Failure::system),
+            status = job.ended() => {
+                *typed = job.typed();
+                return status.map(exit_code).map_err(Failure::system);
+            }
             lost = guard.lost() => {
                 say(format_args!("{lost}; ending {program}"));
-                end(&mut child, grace).await?;
+                job.end(grace).await.map_err(Failure::system)?;
                 return Ok(ExitCode::from(LOST));
             }
             asked = signals.received() => match asked {
-                Asked::Terminate | Asked::Hangup => tell(&child, Signal::TERM),
-                // A terminal tells the command too.
-                Asked::Interrupt if std::io::stdin().is_terminal() => {}
-                Asked::Interrupt => tell(&child, Signal::INT),
+                Asked::Terminate => job.tell(Signal::TERM),
+                Asked::Interrupt => job.tell(Signal::INT),
+                Asked::Hangup => job.tell(Signal::HUP),
+                Asked::Quit => job.tell(Signal::QUIT),
             },
         }
-    }
-}
-
-/// Asks a command to end, and ends it when it does not.
-async fn end(child: &mut Child, grace: Duration) -> Result<(), Failure> {
-    tell(child, Signal::TERM);
-    let ended = tokio::time::timeout(grace, child.wait()).await;
-    match ended {
-        Ok(status) => status.map(drop),
-        Err(_) => child.kill().await,
-    }
-    .map_err(Failure::system)
-}
-
-fn tell(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // One that has just ended needs no telling.
-        let _ = kill_process(pid, signal);
     }
 }
 

@@ -7,9 +7,12 @@ mod args;
 mod bench;
 mod connection;
 mod elect;
+mod escape;
 mod failure;
+mod job;
 mod keys;
 mod lock;
+mod log;
 mod output;
 mod own_broker;
 mod requests;
@@ -21,19 +24,19 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use tracing::level_filters::LevelFilter;
 
 use args::{Args, Verb};
 use failure::Failure;
 
 fn main() -> ExitCode {
     let args = args::parse();
-    match run(args) {
-        Ok(code) => code,
-        Err(failure) => {
-            output::say(&failure);
-            failure.code()
-        }
-    }
+    let code = run(args).unwrap_or_else(|failure| {
+        output::say(&failure);
+        failure.code()
+    });
+    log::flush();
+    code
 }
 
 fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -55,12 +58,11 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
         _ => {}
     }
-    tracing_subscriber::fmt()
-        // Whoever reads the log may go, and this process must not go with them.
-        .log_internal_errors(false)
-        .with_writer(std::io::stderr)
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("STATESTORE_LOG"))
-        .init();
+    log::start(match verb {
+        // Nobody asks it anything, so it has to speak up.
+        Verb::Serve(_) => LevelFilter::WARN,
+        _ => LevelFilter::ERROR,
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

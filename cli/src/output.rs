@@ -1,14 +1,15 @@
 //! What is printed.
 
-use std::borrow::Cow;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::Write;
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
 use statestore_proto::hlc::Version;
 
+use crate::escape::{on_one_line, printable};
 use crate::failure::Failure;
+use crate::log;
 
 /// A value as JSON: text where it is text, Base64 where it is not.
 pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
@@ -50,44 +51,14 @@ pub(crate) fn json_text(
     line
 }
 
-/// JSON, or text that is known to be of lines, with what a terminal should not be told escaped as JSON does. Outside of its
-/// strings JSON has none of it.
-pub(crate) fn printable(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for char in text.chars() {
-        if is_unprintable(char) && char != '\n' {
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                let _ = write!(line, "\\u{unit:04x}");
-            }
-        } else {
-            line.push(char);
-        }
-    }
-    line
-}
-
-/// What moves a terminal's cursor, or turns text around, or cannot be seen, or is no character.
-fn is_unprintable(char: char) -> bool {
-    char.is_control()
-        || matches!(char,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fdd0}'..='\u{fdef}'
-            | '\u{e0000}'..='\u{e007f}')
-        || u32::from(char) & 0xfffe == 0xfffe
-}
-
 /// Says something to whoever runs this, if anybody still listens.
 pub(crate) fn say(what: impl Display) {
-    let _ = writeln!(std::io::stderr(), "statestore: {what}");
+    log::put(on_one_line(&format!("statestore: {what}")));
 }
 
-/// A name or a value in a line: as it is when that is text of one line without a backslash, escaped otherwise. So no two
-/// of them look the same.
-pub(crate) fn one_line(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(|char| char == '\\' || is_unprintable(char)) => text.into(),
-        _ => bytes.escape_ascii().to_string().into(),
-    }
+/// Says something of several lines, which must be known to be [`printable`].
+pub(crate) fn say_lines(what: impl Display) {
+    log::put(format!("statestore: {what}"));
 }
 
 /// A line of a command that goes on, which can be stopped while nobody takes it. Dropped, it may be written or not.
@@ -107,12 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_it_is_stays_one_line() {
-        assert_eq!(one_line("21 °C".as_bytes()), "21 °C");
-        assert_eq!(one_line(b"two\nlines"), "two\\nlines");
-        assert_eq!(one_line(&[0xff]), "\\xff");
-        assert_eq!(one_line(b"a\\nb"), "a\\\\nb", "no line feed");
-        assert_eq!(one_line("\u{202e}\u{2028}".as_bytes()), r"\xe2\x80\xae\xe2\x80\xa8");
+    fn json_stays_one_line() {
         let line = json_text("found", "\u{9b}\u{7f}\u{202e}\u{1f980}", None, None);
         assert_eq!(line, "{\"key\":\"\\u009b\\u007f\\u202e\u{1f980}\",\"result\":\"found\"}\n");
     }

@@ -1,21 +1,48 @@
 //! The broker of `serve` itself, and its password file.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::fs::{FlockOperation, flock};
-use statestore_embedded::{Broker, Options, Users, tls_config};
+use statestore_embedded::{Broker, Options, SharedUsers, Users, tls_config};
 
 use crate::args::{Listen, Passwd};
 use crate::connection::read;
 use crate::failure::Failure;
+use crate::output::say;
+
+/// The users that a broker asks for, and the file that has them.
+pub(crate) struct PasswordFile {
+    path: PathBuf,
+    users: SharedUsers,
+}
+
+impl PasswordFile {
+    /// Reads the file again. One that is of no use changes nothing.
+    pub(crate) fn reload(&self) {
+        let path = self.path.display();
+        match users(&self.path) {
+            // More likely half written than meant.
+            Ok(users) if users.is_empty() => {
+                say(format_args!("{path}: there is no user in it; nothing has changed"));
+            }
+            Ok(users) => {
+                say(format_args!("{path}: read again: {} users from now on", users.len()));
+                self.users.replace(users);
+            }
+            Err(failure) => say(format_args!("{failure}; nothing has changed")),
+        }
+    }
+}
 
 /// Listens, and gives the line to print when it is ready.
-pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> {
+pub(crate) async fn start(
+    listen: &Listen,
+) -> Result<(Broker, Option<PasswordFile>, String), Failure> {
     let mut options =
         Options::new(address(&listen.listen)?).max_connections(listen.max_connections);
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
@@ -26,8 +53,11 @@ pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> 
             Failure::bad_input(format_args!("--tls-cert {cert}, --tls-key {key}: {error}"))
         })?);
     }
+    let mut password_file = None;
     if let Some(path) = &listen.password_file {
-        options = options.users(users(path)?);
+        let users = SharedUsers::from(users(path)?);
+        options = options.users(users.clone());
+        password_file = Some(PasswordFile { path: path.clone(), users });
     }
     if let Some(messages) = listen.rate_limit {
         options = options.rate_limit(messages);
@@ -36,7 +66,7 @@ pub(crate) async fn start(listen: &Listen) -> Result<(Broker, String), Failure> 
         .await
         .map_err(|error| Failure::bad_input(format_args!("--listen {}: {error}", listen.listen)))?;
     let line = line(broker.local_addr(), listen);
-    Ok((broker, line))
+    Ok((broker, password_file, line))
 }
 
 fn line(address: SocketAddr, listen: &Listen) -> String {
@@ -86,27 +116,46 @@ pub(crate) fn passwd(args: &Passwd) -> Result<ExitCode, Failure> {
     // Of two that change the file at once, the second begins with what the first has written.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder =
-        fs::File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| say(&error))?;
+        File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| say(&error))?;
     flock(&folder, FlockOperation::LockExclusive).map_err(|error| say(&error))?;
-    let mut users = match fs::exists(path).map_err(|error| say(&error))? {
-        true => users(path)?,
-        false => Users::default(),
+    let old = match fs::symlink_metadata(path) {
+        Ok(old) if old.is_file() => Some(old),
+        Ok(_) => return Err(say(&"this is no file, or a link to one: name the file itself")),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(say(&error)),
     };
+    let mut users = if old.is_some() { users(path)? } else { Users::default() };
     users.set(&args.user, password).map_err(Failure::bad_input)?;
-    replace(path, &users.to_string()).map_err(|error| say(&error))?;
+    replace(path, &users.to_string(), old.as_ref()).map_err(|error| say(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that only its owner can read, all of it or nothing.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file, all of it or nothing: with the owner and the mode of the old one, or else for its owner only.
+fn replace(path: &Path, text: &str, old: Option<&Metadata>) -> io::Result<()> {
     let mut name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let new = path.with_file_name(name);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let dressed = old.map_or(Ok(()), |old| dress(&file, old));
+    let written = dressed.and_then(|()| file.write_all(text.as_bytes()));
+    let written = written.and_then(|()| file.sync_all());
     written.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
         let _ = fs::remove_file(&new);
     })
+}
+
+/// Gives a new file the owner and the mode of an old one, so that whoever could read that can read this.
+fn dress(file: &File, old: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        fchown(file, Some(old.uid()), Some(old.gid())).map_err(|error| {
+            let (user, group) = (old.uid(), old.gid());
+            io::Error::other(format!(
+                "it belongs to user {user} and group {group}: {error}; become that user"
+            ))
+        })?;
+    }
+    file.set_permissions(old.permissions())
 }
 
 #[cfg(test)]

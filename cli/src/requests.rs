@@ -1,6 +1,7 @@
 //! GET, SET, DEL and VDEL.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_tokio::{Error, Removal, StateStore};
 
-use crate::args::{Del, Get, Output, Set, Vdel};
+use crate::args::{Del, Get, Output, Set, VALUE_BYTES_MAX, Vdel};
 use crate::connection;
 use crate::failure::Failure;
 use crate::output::{json_line, raw};
@@ -56,12 +57,20 @@ pub(crate) async fn set(args: Set) -> Result<ExitCode, Failure> {
     };
     let version = answer(&store, version)?;
     store.shutdown().await;
-    let what = if version.is_some() { "done" } else { "not applied" };
-    if args.common.output == Output::Json {
-        json_line(what, &args.key, None, version.as_ref())?;
-    } else if let Some(version) = &version {
-        raw(format!("{version}\n").as_bytes())?;
-    }
+    let (what, came_of_it) = match &version {
+        Some(version) => ("done", format!("the value was set, with the version {version}")),
+        None => {
+            ("not applied", "the value was not set, since the condition does not hold".to_owned())
+        }
+    };
+    let printed = match &version {
+        _ if args.common.output == Output::Json => {
+            json_line(what, &args.key, None, version.as_ref())
+        }
+        Some(version) => raw(format!("{version}\n").as_bytes()),
+        None => Ok(()),
+    };
+    printed.map_err(|failure| failure.after(came_of_it))?;
     Ok(if version.is_some() { ExitCode::SUCCESS } else { ExitCode::from(NOT_DONE) })
 }
 
@@ -93,12 +102,12 @@ pub(crate) async fn vdel(args: Vdel) -> Result<ExitCode, Failure> {
 
 fn told(removal: Removal, key: &str, output: Output) -> Result<ExitCode, Failure> {
     if output == Output::Json {
-        let what = match removal {
-            Removal::Removed => "removed",
-            Removal::Absent => "absent",
-            Removal::Different => "not applied",
+        let (what, came_of_it) = match removal {
+            Removal::Removed => ("removed", "the key was deleted"),
+            Removal::Absent => ("absent", "the key has no value"),
+            Removal::Different => ("not applied", "the key has another value and was not deleted"),
         };
-        json_line(what, key, None, None)?;
+        json_line(what, key, None, None).map_err(|failure| failure.after(came_of_it))?;
     }
     Ok(if removal == Removal::Removed { ExitCode::SUCCESS } else { ExitCode::from(NOT_DONE) })
 }
@@ -108,15 +117,30 @@ fn answer<T>(store: &StateStore, answer: Result<T, Error>) -> Result<T, Failure>
 }
 
 fn value(argument: Option<String>, file: Option<&Path>) -> Result<Bytes, Failure> {
-    let Some(path) = file else { return Ok(argument.unwrap_or_default().into()) };
-    let read = if path == Path::new("-") {
-        let mut value = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut value).map(|_| value)
-    } else {
-        std::fs::read(path)
+    let value = match file {
+        None => argument.unwrap_or_default().into_bytes(),
+        Some(path) => beginning(path)
+            .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))?,
     };
-    read.map(Bytes::from)
-        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
+    if value.len() as u64 > VALUE_BYTES_MAX.into() {
+        return Err(Failure::bad_input(format_args!(
+            "the value is too large: a store takes {VALUE_BYTES_MAX} bytes at most; keep it elsewhere, and store where \
+             that is"
+        )));
+    }
+    Ok(value.into())
+}
+
+/// As much of a file as a value can have, and a byte more: it may have no end.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    let mut value = Vec::new();
+    source.take(u64::from(VALUE_BYTES_MAX) + 1).read_to_end(&mut value)?;
+    Ok(value)
 }
 
 fn token(text: Option<&str>) -> Result<Option<FencingToken>, Failure> {

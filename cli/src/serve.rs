@@ -1,6 +1,5 @@
 //! A store, in a broker of its own or beside another one.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use statestore_proto::hlc::NodeId;
@@ -13,17 +12,19 @@ use statestore_tokio::StoreService;
 use crate::args::{Dialect, Serve};
 use crate::connection;
 use crate::failure::Failure;
-use crate::own_broker;
-use crate::signals::Signals;
+use crate::output::{self, say};
+use crate::own_broker::{self, PasswordFile};
+use crate::signals::{Asked, Signals};
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
-    let stop = Signals::new()?;
+    let stop = Signals::new()?.with_hangup()?;
     let service = StoreService::builder();
     let service = service.config(config(&args)?).map_err(Failure::bad_input)?;
     let Some(url) = &args.broker else {
-        let (broker, line) = own_broker::start(&args.listen).await?;
-        let ended = host(service.spawn(broker.store_link()), stop, &line).await;
+        let (broker, password_file, line) = own_broker::start(&args.listen).await?;
+        let service = service.spawn(broker.store_link());
+        let ended = host(service, stop, line, password_file).await;
         broker.stop().await;
         return ended;
     };
@@ -33,9 +34,10 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
          rules decide who may send requests",
         options.client_id
     );
-    let service = service.spawn(RumqttcLink::for_store(options));
+    let link = RumqttcLink::for_store(options).fail_fast(connection::advice);
+    let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, &line).await
+    host(service, stop, line, None).await
 }
 
 fn config(args: &Serve) -> Result<StoreConfig, Failure> {
@@ -56,22 +58,35 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
 async fn host(
     mut service: StoreService,
     mut stop: Signals,
-    line: &str,
+    line: String,
+    password_file: Option<PasswordFile>,
 ) -> Result<ExitCode, Failure> {
+    let is_stopped = told_to_stop(&mut stop, password_file.as_ref());
+    tokio::pin!(is_stopped);
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
-        _ = stop.received() => {
+        () = &mut is_stopped => {
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
     }
     // Requests come from the broker: a store serves whether somebody reads this or not.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    drop(tokio::spawn(output::line(line + "\n")));
     tokio::select! {
         closed = service.stopped() => Err(Failure::ended(&closed)),
-        _ = stop.received() => {
+        () = is_stopped => {
             service.shutdown().await;
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// SIGHUP, which others send to whatever has files to read again, never is the end.
+async fn told_to_stop(stop: &mut Signals, password_file: Option<&PasswordFile>) {
+    while stop.received().await == Asked::Hangup {
+        match password_file {
+            Some(file) => file.reload(),
+            None => say("SIGHUP: there is no --password-file to read again"),
         }
     }
 }

@@ -1,14 +1,18 @@
 //! The signals that ask this process to stop.
 
+use std::process::ExitCode;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// SIGTERM and SIGINT, and SIGHUP where that is asked for. From its making on they do nothing else, so it is made once, before there is anything to stop.
+/// SIGTERM and SIGINT, and others where that is asked for. From its making on they do nothing else, so it is made once,
+/// before there is anything to stop.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Option<Signal>,
+    quit: Option<Signal>,
 }
 
 impl Signals {
@@ -16,12 +20,18 @@ impl Signals {
         let listen = |kind| signal(kind).map_err(Failure::system);
         let (terminate, interrupt) =
             (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup: None })
+        Ok(Self { terminate, interrupt, hangup: None, quit: None })
     }
 
     /// And SIGHUP, for what must not just end when its terminal does.
     pub(crate) fn with_hangup(mut self) -> Result<Self, Failure> {
         self.hangup = Some(signal(SignalKind::hangup()).map_err(Failure::system)?);
+        Ok(self)
+    }
+
+    /// And SIGQUIT, for what passes on what a terminal tells.
+    pub(crate) fn with_quit(mut self) -> Result<Self, Failure> {
+        self.quit = Some(signal(SignalKind::quit()).map_err(Failure::system)?);
         Ok(self)
     }
 
@@ -38,12 +48,13 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Asked::Terminate,
             _ = self.interrupt.recv() => Asked::Interrupt,
-            () = hung_up(&mut self.hangup) => Asked::Hangup,
+            () = optional(&mut self.hangup) => Asked::Hangup,
+            () = optional(&mut self.quit) => Asked::Quit,
         }
     }
 }
 
-async fn hung_up(signal: &mut Option<Signal>) {
+async fn optional(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => _ = signal.recv().await,
         None => std::future::pending().await,
@@ -56,4 +67,17 @@ pub(crate) enum Asked {
     Terminate,
     Interrupt,
     Hangup,
+    Quit,
+}
+
+impl Asked {
+    /// The exit code of a command that was stopped so, as a shell tells of it.
+    pub(crate) fn code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+            Self::Hangup => 129,
+            Self::Quit => 131,
+        })
+    }
 }

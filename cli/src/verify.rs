@@ -14,8 +14,9 @@ use statestore_verify::{
 
 use crate::args::{ReportForm, Verify};
 use crate::connection::{options, unique_id};
+use crate::escape::printable;
 use crate::failure::Failure;
-use crate::output::{printable, raw, say};
+use crate::output::{raw, say, say_lines};
 use crate::signals::{Asked, Signals};
 
 /// The exit code when a rule fails, or a key is left.
@@ -40,7 +41,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
     let started = tokio::select! {
         started = Run::start(Arc::new(Rumqttc(options)), settings) => started,
-        asked = signals.received() => return Ok(interrupted(asked)),
+        asked = signals.received() => return Ok(asked.code()),
     };
     let mut run = started.map_err(|reason| unreachable(&reason, &connection.broker))?;
     let (mut asked, mut printed) = (None, Ok(()));
@@ -72,7 +73,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     printed?;
     raw(summary(&report, &name, args.output)?.as_bytes())?;
     Ok(match asked {
-        Some(asked) => interrupted(asked),
+        Some(asked) => asked.code(),
         None if has_lost_its_store => {
             return Err(Failure::unreachable(
                 "the store has stopped answering; the rules after that were not tried",
@@ -95,15 +96,6 @@ fn tell_of_left(report: &Report, name: &str) {
         let shown = key.get(..100).unwrap_or(key).escape_ascii();
         say(format_args!("  {shown}{}", if key.len() > 100 { "..." } else { "" }));
     }
-}
-
-/// As a shell tells of it.
-fn interrupted(asked: Asked) -> ExitCode {
-    ExitCode::from(match asked {
-        Asked::Interrupt => 130,
-        Asked::Terminate => 143,
-        Asked::Hangup => 129,
-    })
 }
 
 fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
@@ -155,7 +147,7 @@ fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
         // The document comes at the end.
         ReportForm::Junit => {
             if matches!(report.verdict, Verdict::Fail | Verdict::Differs) {
-                say(lines(report).trim_end());
+                say_lines(lines(report).trim_end());
             }
             Ok(())
         }

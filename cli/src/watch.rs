@@ -8,8 +8,9 @@ use statestore_proto::message::ServiceError;
 
 use crate::args::{Output, Watch};
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{json_text, line, one_line};
+use crate::output::{json_text, line};
 use crate::signals::Signals;
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
@@ -28,7 +29,9 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
         let Some(event) = signals.unless_received(watch.next()).await else { break };
         match event {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
-            Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => break,
+            Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => {
+                return Err(Failure::stopped(store.status().current().reason()));
+            }
             Some(event) => {
                 let printed = async {
                     if event == WatchEvent::Live && !is_known {
@@ -83,8 +86,10 @@ async fn absent(args: &Watch) -> Result<(), Failure> {
     }
 }
 
+/// Says what is no value, in its order between those; who does not want to know it watches on.
 async fn note(text: &str) -> Result<(), Failure> {
     let text = format!("{text}\n");
-    let written = tokio::task::spawn_blocking(move || std::io::stderr().write_all(text.as_bytes()));
-    written.await.map_err(Failure::output)?.map_err(Failure::output)
+    let written =
+        tokio::task::spawn_blocking(move || _ = std::io::stderr().write_all(text.as_bytes()));
+    written.await.map_err(Failure::system)
 }

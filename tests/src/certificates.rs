@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
+const NEW: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+
 /// An authority, a broker and a client, as PEM files; gone with the test.
 #[derive(Debug)]
 pub struct Certificates(PathBuf);
@@ -22,14 +24,12 @@ impl Certificates {
         let made = Self(env::temp_dir().join(name));
         fs::create_dir_all(&made.0).expect("a directory of our own");
         fs::write(made.0.join("names"), "subjectAltName=DNS:localhost\n").expect("a file");
-        let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-        let authority = format!("req -x509 {new} -keyout ca.key -out ca.pem -subj /CN=ca -days 2");
-        if !openssl(&made.0, &authority) {
+        if !made.authority("ca") {
             println!("{test}: skipped, there is no openssl here");
             return None;
         }
         for name in ["broker", "client"] {
-            let asks = format!("req {new} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+            let asks = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
             let gets = format!(
                 "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
                  -extfile names -out {name}.pem"
@@ -37,6 +37,36 @@ impl Certificates {
             assert!(openssl(&made.0, &asks) && openssl(&made.0, &gets), "a certificate");
         }
         Some(made)
+    }
+
+    /// Makes another authority that signs itself, `{name}.pem` and `{name}.key`.
+    ///
+    /// # Panics
+    /// When openssl makes none.
+    pub fn make_authority(&self, name: &str) {
+        assert!(self.authority(name), "an authority");
+    }
+
+    fn authority(&self, name: &str) -> bool {
+        let made =
+            format!("req -x509 {NEW} -keyout {name}.key -out {name}.pem -subj /CN={name} -days 2");
+        openssl(&self.0, &made)
+    }
+
+    /// Makes `{name}.pem` for the broker's key, valid between these times, as in `20200101000000Z`.
+    ///
+    /// # Panics
+    /// When openssl makes none.
+    pub fn make_dated(&self, name: &str, from: &str, to: &str) {
+        let config = "[ca]\ndefault_ca=here\n[here]\ndir=.\ndatabase=index\nnew_certs_dir=.\nrand_serial=yes\n\
+                      default_md=sha256\nunique_subject=no\npolicy=any\n[any]\ncommonName=supplied\n";
+        fs::write(self.0.join("ca.cnf"), config).expect("a file");
+        fs::write(self.0.join("index"), "").expect("a file");
+        let gets = format!(
+            "ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key -in broker.csr -extfile names \
+             -startdate {from} -enddate {to} -out {name}.pem"
+        );
+        assert!(openssl(&self.0, &gets), "a certificate");
     }
 
     /// The path of a file: `ca.pem`, or `.pem` and `.key` of `broker` and `client`.

@@ -259,6 +259,24 @@ impl Raw {
         self.until(|raw| raw.acknowledged.remove(&id), "PUBACK")
     }
 
+    /// Answers a request, as a store does.
+    ///
+    /// # Panics
+    /// When the request does not say where to.
+    pub fn reply_to(&mut self, request: &Publish, payload: &[u8]) {
+        let asked = request.properties.clone().unwrap_or_default();
+        let properties = PublishProperties {
+            correlation_data: asked.correlation_data,
+            user_properties: vec![("__ts".into(), LONG_AGO.into())],
+            ..PublishProperties::default()
+        };
+        let topic = asked.response_topic.expect("a response topic");
+        let payload = payload.to_vec();
+        let mut packet = Publish::new(topic, QoS::AtLeastOnce, payload, Some(properties));
+        packet.pkid = self.next_id();
+        self.write(&Packet::Publish(packet));
+    }
+
     /// Sends a request and does not wait.
     pub fn send(&mut self, ask: &Ask) -> u16 {
         let mut packet = ask.packet();

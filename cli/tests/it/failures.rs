@@ -82,7 +82,8 @@ fn a_broker_that_wants_a_password_is_named_as_the_reason() {
         for login in [&[][..], &["--user", "u", "--password", "wrong"]] {
             let mut command = statestore();
             command.args(line.split(' ')).args(["--broker", &url]).args(login);
-            run(&mut command).fails(3, &["refused the connection", "--user"]);
+            run(&mut command)
+                .fails(2, &["refused the connection", "--user", "STATESTORE_PASSWORD"]);
         }
     }
 }

@@ -9,6 +9,8 @@ everywhere!(
     a_command_runs_under_a_lock,
     a_lock_that_is_not_free_in_time_runs_nothing,
     a_command_ends_when_its_lock_is_lost,
+    what_a_command_has_started_ends_with_it,
+    a_command_has_the_terminal,
     signals_go_to_the_command,
     a_holder_that_is_killed_is_followed,
     a_holder_that_was_stopped_is_fenced,
@@ -72,11 +74,51 @@ fn a_command_ends_when_its_lock_is_lost(form: Form) {
     }
 }
 
+fn what_a_command_has_started_ends_with_it(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    // One that goes when it is asked to, and one that does not and outlives what started it.
+    for trap in ["", "trap '' TERM; "] {
+        let child = format!("{trap}while :; do sleep 0.02; done");
+        let script = format!("sh -c \"{child}\" & trap 'exit 3' TERM; echo held; wait");
+        let command = holder(&here, &["--lease", "600ms"], &script);
+        assert_eq!(command.line(), "held");
+        here.run(&["set", "l", "somebody else"]).version();
+        // Its output ends when nobody is left who could write to it.
+        let ended = command.end();
+        assert_eq!(ended.code, Some(124), "{ended:?}");
+        here.run(&["del", "l"]).is(0, "");
+    }
+}
+
+fn a_command_has_the_terminal(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    if Command::new("script").arg("--version").output().is_err() {
+        return form.skip("there is no command `script` for a terminal");
+    }
+    let script = "trap : INT; $BIN lock l -- sh -c 'echo asks; read line; echo heard $line'; \
+                  $BIN lock l -- sh -c 'echo sleeps; exec sleep 100'; echo ended $?; read line; echo and $line";
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", "bash -c \"$SCRIPT\"", "/dev/null"]).env("SCRIPT", script);
+    terminal.env("BIN", env!("CARGO_BIN_EXE_statestore"));
+    let is_set = here.command(&[]);
+    let is_set = is_set.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let mut terminal = Running::start(terminal.envs(is_set).stdin(Stdio::piped()));
+    let heard = |terminal: &Running, word: &str| while !terminal.line().contains(word) {};
+    heard(&terminal, "asks");
+    terminal.say("me");
+    heard(&terminal, "heard me");
+    heard(&terminal, "sleeps");
+    terminal.say("\x03");
+    heard(&terminal, "ended 130");
+    heard(&terminal, "and");
+    here.run(&["get", "l"]).is(1, "");
+}
+
 fn signals_go_to_the_command(form: Form) {
     let Some(here) = form.start(&[]) else { return };
-    for (signal, code) in [("-TERM", 4), ("-INT", 5)] {
-        let script =
-            "trap 'exit 4' TERM; trap 'exit 5' INT; echo held; while :; do sleep 0.02; done";
+    for (signal, code) in [("-TERM", 4), ("-INT", 5), ("-HUP", 6), ("-QUIT", 7)] {
+        let script = "trap 'exit 4' TERM; trap 'exit 5' INT; trap 'exit 6' HUP; trap 'exit 7' QUIT; \
+                      echo held; while :; do sleep 0.02; done";
         let command = holder(&here, &[], script);
         assert_eq!(command.line(), "held");
         command.signal(signal);
@@ -125,7 +167,8 @@ fn one_leads_and_the_next_follows(form: Form) {
     assert_eq!(seen.line(), "one");
     let two = candidate("two");
     assert_eq!(two.line(), "one");
-    one.signal("-TERM");
+    // As when its terminal goes; the other signals are the same to it.
+    one.signal("-HUP");
     let ended = one.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((seen.line(), seen.line()), ("-".to_owned(), "two".to_owned()));

@@ -2,6 +2,7 @@
 //!
 //! Each test runs in every form of serving there is; [`place`] has the list.
 
+mod bad_days;
 mod commands;
 mod crowds;
 mod dialects;
@@ -13,6 +14,7 @@ mod failures;
 mod fencing;
 mod hostile;
 mod locking;
+mod logging;
 mod options;
 mod outages;
 mod overheard;
@@ -25,6 +27,7 @@ mod sizes;
 mod slow;
 mod standby;
 mod stray;
+mod tls;
 mod vectors;
 mod verifying;
 mod watching;

@@ -1,7 +1,8 @@
 //! What only `serve` without a broker apart has: who may connect to it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -12,7 +13,7 @@ use crate::process::{Running, run, run_with_input, statestore};
 /// A store in a broker of its own, on a free port.
 struct Own {
     port: u16,
-    _store: Running,
+    store: Running,
 }
 
 impl Own {
@@ -22,7 +23,7 @@ impl Own {
         let line = store.line();
         let port = line.split(';').next().and_then(|url| url.rsplit(':').next());
         let port = port.and_then(|port| port.parse().ok());
-        Self { port: port.unwrap_or_else(|| panic!("{line:?}")), _store: store }
+        Self { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
     }
 
     /// The command, told where this is.
@@ -73,13 +74,48 @@ fn users_come_in_with_their_passwords() {
     set(&["--user", "alice", "--password", "one"]).version();
     set(&["--user", "bob", "--password", "two"]).version();
     for login in [&["--user", "alice", "--password", "wrong"][..], &["--user", "carol"], &[]] {
-        set(login).fails(3, &["--user"]);
+        set(login).fails(2, &["refused", "--user", "STATESTORE_PASSWORD"]);
     }
     let broken = Scratch::new("broken");
     fs::write(&broken.0, "no line of a password file\n").expect("a file");
     let serve = |path: &str| run(statestore().args(["serve", "--password-file", path]));
     serve(broken.path()).fails(2, &[broken.path()]);
     serve("/no/such/file").fails(2, &["/no/such/file"]);
+}
+
+#[test]
+fn users_change_while_it_serves() {
+    let file = Scratch::new("changing");
+    let passwd = |user: &str| {
+        run_with_input(statestore().args(["passwd", file.path(), user]), b"secret\n").is(0, "");
+    };
+    passwd("alice");
+    let own = Own::start(&["--password-file", file.path()]);
+    let get = |user: &str| {
+        run(&mut own.command("mqtt", &["get", "k", "--user", user, "--password", "secret"])).code
+    };
+    let again = || {
+        own.store.signal("-HUP");
+        loop {
+            let line = own.store.complaint();
+            if line.contains(file.path()) {
+                return line;
+            }
+        }
+    };
+    passwd("bob");
+    assert_eq!(get("bob"), Some(2), "not before it is told");
+    assert!(again().contains("2 users from now on"));
+    assert_eq!(get("bob"), Some(1));
+    // What cannot be meant changes nothing.
+    for (broken, why) in [("alice:secret\n", "line 1 is not NAME:HASH"), ("", "no user")] {
+        fs::write(&file.0, broken).expect("a file");
+        let said = again();
+        assert!(said.contains(why) && said.contains("nothing has changed"), "{said}");
+    }
+    fs::remove_file(&file.0).expect("it is ours");
+    assert!(again().contains("No such file"));
+    assert_eq!(get("alice"), Some(1));
 }
 
 #[test]
@@ -98,6 +134,31 @@ fn users_that_are_added_at_once_are_all_there() {
     for name in &names {
         assert!(text.contains(&format!("{name}:")), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_password_file_stays_whose_it_was() {
+    let (file, link) = (Scratch::new("kept"), Scratch::new("link"));
+    let passwd =
+        |path: &str| run_with_input(statestore().args(["passwd", path, "alice"]), b"one\n");
+    passwd(file.path()).is(0, "");
+    let seen = || {
+        let told = fs::metadata(&file.0).expect("it is there");
+        (told.uid(), told.gid(), told.mode() & 0o777)
+    };
+    let (uid, gid, mode) = seen();
+    assert_eq!(mode, 0o600, "for its owner only");
+    fs::set_permissions(&file.0, Permissions::from_mode(0o640)).expect("it is ours");
+    // Only root can give it away.
+    let given =
+        chown(&file.0, Some(uid + 1), Some(gid + 1)).map_or((uid, gid), |()| (uid + 1, gid + 1));
+    passwd(file.path()).is(0, "");
+    assert_eq!(seen(), (given.0, given.1, 0o640));
+    let text = fs::read_to_string(&file.0).expect("the file");
+    symlink(&file.0, &link.0).expect("a link");
+    passwd(link.path()).fails(2, &[link.path(), "name the file itself"]);
+    assert_eq!(fs::read_to_string(&file.0).expect("the file"), text);
+    assert!(fs::symlink_metadata(&link.0).expect("it is there").is_symlink());
 }
 
 #[test]

@@ -12,6 +12,7 @@ everywhere!(
     a_store_serves_without_a_reader,
     a_store_serves_without_a_reader_of_its_log,
     a_command_under_a_lock_is_asked_to_end_though_nobody_listens,
+    a_watch_goes_on_though_nobody_hears_its_notes,
 );
 
 /// Starts a command whose standard output nobody reads.
@@ -87,6 +88,20 @@ fn a_command_under_a_lock_is_asked_to_end_though_nobody_listens(form: Form) {
     here.run(&["set", "l", "somebody else"]).version();
     assert_eq!(lines.next().expect("a line").expect("text"), "told");
     assert_eq!(holder.wait().expect("it ends").code(), Some(124));
+}
+
+fn a_watch_goes_on_though_nobody_hears_its_notes(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut watch = here.command(&["watch", "k", "--count", "3"]);
+    let watch = watch.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
+    let mut raw = here.raw("raw");
+    // It ends after three changes, whichever those are.
+    let ended = std::thread::spawn(|| watch.wait_with_output().expect("it ends"));
+    while !ended.is_finished() {
+        raw.command(&["SET", "k", "v"]);
+        raw.command(&["DEL", "k"]);
+    }
+    assert_eq!(ended.join().expect("no panic").status.code(), Some(0));
 }
 
 #[test]

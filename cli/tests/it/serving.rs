@@ -8,6 +8,7 @@ everywhere!(
     it_says_one_line_and_whom_it_trusts,
     it_ends_cleanly_on_both_signals,
     it_ends_cleanly_under_load,
+    a_hangup_ends_nothing,
 );
 
 fn it_says_one_line_and_whom_it_trusts(form: Form) {
@@ -60,4 +61,12 @@ fn it_ends_cleanly_under_load(form: Form) {
         here.start_store();
         here.run(&["set", "k", "v"]).version();
     }
+}
+
+fn a_hangup_ends_nothing(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "k", "v"]).version();
+    here.store().signal("-HUP");
+    assert!(here.store().complaint().contains("no --password-file"));
+    here.run(&["get", "k"]).is(0, "v");
 }

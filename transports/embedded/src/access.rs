@@ -1,13 +1,11 @@
 //! Who may do what: the rules that hold before any policy, and passwords.
 
-use std::sync::Arc;
-
 use statestore_mqtt::Reason;
 use statestore_mqtt::broker::Rules;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use tokio::sync::Semaphore;
 
-use crate::users::Users;
+use crate::users::SharedUsers;
 
 /// The client id of the store itself.
 pub(crate) const STORE: &str = "$statestore";
@@ -60,24 +58,25 @@ fn is_own(client_id: &str, topic: &str) -> bool {
 
 /// Passwords, a few at a time.
 pub(crate) struct Logins {
-    users: Arc<Users>,
+    users: SharedUsers,
     checks: Semaphore,
 }
 
 impl Logins {
-    pub(crate) const fn new(users: Arc<Users>) -> Self {
+    pub(crate) const fn new(users: SharedUsers) -> Self {
         Self { users, checks: Semaphore::const_new(CHECKS_MAX) }
     }
 
     pub(crate) async fn check(
         &self,
-        user_name: Option<String>,
+        user_name: Option<&str>,
         password: Option<Vec<u8>>,
     ) -> Result<(), Reason> {
         let refused = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
         let Some((name, password)) = user_name.zip(password) else { return refused };
         let Ok(_permit) = self.checks.acquire().await else { return refused };
-        let users = Arc::clone(&self.users);
+        let users = self.users.current();
+        let name = name.to_owned();
         // Slow on purpose, so not here, where everything else would wait.
         let check = tokio::task::spawn_blocking(move || users.verify(&name, &password));
         if check.await.unwrap_or(false) { Ok(()) } else { refused }

@@ -89,7 +89,7 @@ pub use statestore_mqtt::broker::{Limits, Stats};
 pub use statestore_tokio::*;
 pub use tls::{TlsError, tls_config};
 pub use tokio_rustls::rustls;
-pub use users::{Users, UsersError};
+pub use users::{SharedUsers, Users, UsersError};
 
 /// A broker with a store in it, with default limits. Both run on this runtime, in the thread of a current-thread runtime
 /// faster than in several.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statestore_mqtt::broker::Limits;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::users::Users;
+use crate::users::SharedUsers;
 
 /// Where to listen, for whom, and how much.
 ///
@@ -26,7 +26,7 @@ use crate::users::Users;
 pub struct Options {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    pub(crate) users: Option<Arc<Users>>,
+    pub(crate) users: Option<SharedUsers>,
     pub(crate) limits: Limits,
 }
 
@@ -58,10 +58,11 @@ impl Options {
         self
     }
 
-    /// Allows only these users to connect, with their passwords. By default every client that reaches the port may.
+    /// Allows only these users to connect, with their passwords: [`Users`](crate::Users), or [`SharedUsers`] that are to be
+    /// replaced meanwhile. By default every client that reaches the port may.
     #[must_use]
-    pub fn users(mut self, users: Users) -> Self {
-        self.users = Some(Arc::new(users));
+    pub fn users(mut self, users: impl Into<SharedUsers>) -> Self {
+        self.users = Some(users.into());
         self
     }
 

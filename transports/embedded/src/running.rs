@@ -9,6 +9,7 @@ use statestore_mqtt::broker::{self, ConnectionId, Event, LocalEvent, LocalId, Wa
 use statestore_proto::topic;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::access::{FixedRules, Logins, STORE};
 use crate::convert;
@@ -82,11 +83,14 @@ impl Running {
 
     /// Finds out who somebody is.
     fn ask(self: &Arc<Self>, event: Event) {
-        let Event::Login { connection, user_name, password, .. } = event;
+        let Event::Login { connection, client_id, user_name, password } = event;
         let Some(logins) = self.logins.clone() else { return };
         let running = Arc::clone(self);
         tokio::spawn(async move {
-            let answer = logins.check(user_name, password).await;
+            let answer = logins.check(user_name.as_deref(), password).await;
+            if answer.is_err() {
+                warn!(client_id, user_name, "a client without the right password was refused");
+            }
             running.with(|machine, now| machine.handle_login(now, connection, answer));
         });
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
@@ -90,6 +91,40 @@ impl Users {
     }
 }
 
+/// Users that can be replaced while a broker asks for them. Clones are the same.
+///
+/// ```
+/// use statestore_embedded::{Options, SharedUsers, Users};
+///
+/// # fn main() -> Result<(), statestore_embedded::UsersError> {
+/// let users = SharedUsers::from(Users::default());
+/// let options = Options::default().users(users.clone());
+/// let mut others = Users::default();
+/// others.set("alice", "secret")?;
+/// users.replace(others);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct SharedUsers(Arc<RwLock<Arc<Users>>>);
+
+impl SharedUsers {
+    /// From now on these connect and no others. Who is connected stays.
+    pub fn replace(&self, users: Users) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
+    }
+
+    pub(crate) fn current(&self) -> Arc<Users> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl From<Users> for SharedUsers {
+    fn from(users: Users) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(users))))
+    }
+}
+
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('#') && name.trim() == name && {
         !name.contains(|c: char| c == ':' || c.is_control())
@@ -148,6 +183,20 @@ mod tests {
         assert!(!read.verify("alice", b"\xff"));
         assert!(!Users::default().verify("alice", b"two"));
         assert!(!format!("{read:?}").contains("argon2"), "hashes stay out of logs");
+    }
+
+    #[test]
+    fn users_that_were_replaced_are_unknown() {
+        let known = |name| {
+            let mut users = Users::default();
+            users.set(name, "secret").unwrap();
+            users
+        };
+        let shared = SharedUsers::from(known("alice"));
+        let broker = shared.clone();
+        shared.replace(known("bob"));
+        let current = broker.current();
+        assert!(current.verify("bob", b"secret") && !current.verify("alice", b"secret"));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos, Reas
 use statestore_tokio::{AsIncoming, LinkError};
 use tokio::time::Instant;
 
+/// How the reason begins when the broker has refused the connection, by a CONNACK with a code that is named after it.
+pub const REFUSED: &str = "the broker refused the connection";
+
 /// The longest packet that MQTT can express.
 pub(crate) const PACKET_BYTES_MAX: usize = 268_435_460;
 
@@ -148,7 +151,7 @@ pub const fn subscribe_reason(reason: SubscribeReasonCode) -> ReasonCode {
 pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> LinkError {
     match error {
         ConnectionError::ConnectionRefused(code) => {
-            let text = format!("the broker refused the connection: {code:?}");
+            let text = format!("{REFUSED}: {code:?}");
             if is_final_refusal(*code) {
                 LinkError::fatal(text)
             } else {

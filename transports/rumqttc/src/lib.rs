@@ -76,13 +76,17 @@ mod link;
 mod mailbox;
 mod offenders;
 mod options;
+#[cfg(feature = "tls")]
+mod probe;
 mod pump;
 mod redelivery;
 mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod trouble;
 
-pub use convert::{Message, publish_reason, subscribe_reason};
+pub use convert::{Message, REFUSED, publish_reason, subscribe_reason};
 pub use link::RumqttcLink;
 pub use options::mqtt_options;
 pub use rumqttc;
@@ -91,6 +95,8 @@ pub use rustls;
 pub use statestore_tokio::*;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, tls_config};
+#[cfg(feature = "tls")]
+pub use trouble::Trouble;
 
 /// A handle for an application, with the client id of `options`. It connects at once.
 ///

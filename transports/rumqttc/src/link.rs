@@ -21,6 +21,8 @@ use crate::options;
 use crate::pump::Pump;
 use crate::redelivery::Redelivery;
 use crate::takeover::Takeover;
+#[cfg(feature = "tls")]
+use crate::trouble::{self, Trouble};
 
 /// How long a goodbye may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
@@ -43,6 +45,9 @@ pub struct RumqttcLink {
     change: Option<Change>,
     #[cfg(feature = "tls")]
     rustls: Option<Arc<rustls::ClientConfig>>,
+    /// Until there is a connection, where it is to give up early.
+    #[cfg(feature = "tls")]
+    fail_fast: Option<Words>,
     /// Counts connections; what belongs to an earlier one is nobody's business any more.
     generation: u64,
     connection: Option<Connection>,
@@ -56,6 +61,9 @@ pub struct RumqttcLink {
 
 type Change = Box<dyn Fn(&mut MqttOptions) + Send>;
 
+#[cfg(feature = "tls")]
+type Words = fn(&Trouble) -> String;
+
 impl RumqttcLink {
     /// A link for an application: a clean session, and messages are acknowledged when they arrive.
     #[must_use]
@@ -66,6 +74,8 @@ impl RumqttcLink {
             change: None,
             #[cfg(feature = "tls")]
             rustls: None,
+            #[cfg(feature = "tls")]
+            fail_fast: None,
             generation: 0,
             connection: None,
             redelivery: Redelivery::default(),
@@ -133,6 +143,18 @@ impl RumqttcLink {
     #[must_use]
     pub fn rustls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.rustls = Some(config);
+        self
+    }
+
+    /// Gives up where another try is in vain until somebody acts, before the first connection: where one side speaks TLS
+    /// and the other does not, or a certificate is not accepted. `words` tells the [`Trouble`] as whoever acts needs it.
+    ///
+    /// By default it tries again, since a certificate may be renewed and a broker be set up meanwhile. To find out what the
+    /// port speaks, it is asked once more, for a second at most and without credentials.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn fail_fast(mut self, words: fn(&Trouble) -> String) -> Self {
+        self.fail_fast = Some(words);
         self
     }
 
@@ -210,10 +232,21 @@ impl Link for RumqttcLink {
                 Ok(Event::Incoming(Packet::ConnAck(told))) => break told,
                 Ok(_) => {}
                 Err(error) => {
-                    return Err(convert::error(&error, self.options.retry_after_takeover));
+                    let told = convert::error(&error, self.options.retry_after_takeover);
+                    #[cfg(feature = "tls")]
+                    if let Some(words) = self.fail_fast.filter(|_| told.is_transient()) {
+                        let is_encrypted = self.rustls.is_some() || self.options.tls.is_some();
+                        let found = trouble::find(&error, &self.options, is_encrypted).await;
+                        return Err(found.map_or(told, |found| LinkError::fatal(words(&found))));
+                    }
+                    return Err(told);
                 }
             }
         };
+        #[cfg(feature = "tls")]
+        {
+            self.fail_fast = None;
+        }
         // A broker that wants no keep-alive says zero, which rumqttc takes for a ping without pause.
         if event_loop.options.keep_alive().is_zero() {
             event_loop.options.set_keep_alive(keep_alive);

@@ -41,11 +41,14 @@ pub(crate) fn encrypt(_: &mut MqttOptions, options: &Options) -> Result<(), Link
     }
 }
 
+/// TLS takes an IPv6 address without the brackets that a URL has, and so does TCP.
+pub(crate) fn host(options: &Options) -> &str {
+    options.host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// For a new event loop, but for acknowledgements and TLS.
 pub(crate) fn mqtt(options: &Options) -> MqttOptions {
-    // TLS takes an IPv6 address without the brackets that a URL has, and so does TCP.
-    let host = options.host.trim_start_matches('[').trim_end_matches(']');
-    let mut mqtt = MqttOptions::new(&options.client_id, host, options.port);
+    let mut mqtt = MqttOptions::new(&options.client_id, host(options), options.port);
     let mut network = mqtt.network_options();
     let connect_timeout = options.connect_timeout.as_secs();
     network.set_tcp_nodelay(true);

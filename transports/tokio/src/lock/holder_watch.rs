@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use statestore_proto::client::WatchEvent;
+use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::lock::{Holder, HolderStatus};
 
 use crate::watch::Watch;
@@ -18,16 +18,24 @@ pub struct HolderWatch {
     holder: Option<Holder>,
     live: bool,
     told: Option<HolderStatus>,
+    end: Option<WatchEnd>,
 }
 
 impl HolderWatch {
     pub(crate) const fn new(watch: Watch) -> Self {
-        Self { watch, holder: None, live: false, told: None }
+        Self { watch, holder: None, live: false, told: None, end: None }
     }
 
     /// What is known next; `None` when it is over. Cancel safe.
     pub async fn next(&mut self) -> Option<HolderStatus> {
         std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// Why it is over, as when the store refused to have the key watched; `None` as long as it goes on, and when the
+    /// handle has ended.
+    #[must_use]
+    pub const fn end(&self) -> Option<&WatchEnd> {
+        self.end.as_ref()
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<HolderStatus>> {
@@ -40,7 +48,11 @@ impl HolderWatch {
                     self.holder = value.map(|value| Holder::new(value, version));
                 }
                 WatchEvent::Live => self.live = true,
-                WatchEvent::Gap | WatchEvent::Ended(_) => self.live = false,
+                WatchEvent::Gap => self.live = false,
+                WatchEvent::Ended(end) => {
+                    self.live = false;
+                    self.end = Some(end);
+                }
             }
             let seen = match &self.holder {
                 // It is not over before it has begun: the first holder is told when it is known to be current.

@@ -1,0 +1,100 @@
+//! Who is refused, stopped, or has nowhere to print: what is left behind, and what is said of it.
+
+use std::fs::File;
+use std::process::Stdio;
+use std::thread;
+
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::Raw;
+
+use crate::place::{Form, everywhere, test_name};
+use crate::process::{run, statestore};
+
+everywhere!(
+    what_was_done_is_said_though_it_cannot_be_printed,
+    values_too_large_are_told_at_once,
+    a_benchmark_that_is_stopped_leaves_nothing,
+);
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").expect("every Linux has it")
+}
+
+/// Runs a command that cannot print, and gives its exit code and what it says instead.
+fn unprinted(command: &mut std::process::Command) -> (Option<i32>, String) {
+    let child = command.stdout(full()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let ended = child.wait_with_output().expect("it ends");
+    (ended.status.code(), String::from_utf8(ended.stderr).expect("text"))
+}
+
+fn what_was_done_is_said_though_it_cannot_be_printed(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    for (line, told) in [
+        ("set k v", "the value was set, with the version "),
+        ("set k v --output json", "the value was set, with the version "),
+        ("set k w --nx --output json", "the value was not set, since the condition does not hold"),
+        ("vdel k w --output json", "the key has another value and was not deleted"),
+        ("del k --output json", "the key was deleted"),
+        ("del k --output json", "the key has no value"),
+    ] {
+        let (code, said) = unprinted(&mut here.command(&line.split(' ').collect::<Vec<_>>()));
+        assert_eq!(code, Some(4), "{line}: {said}");
+        assert!(said.contains(told) && said.contains("cannot print it"), "{line}: {said}");
+        assert!(!said.contains("refused"), "{line}: {said}");
+    }
+}
+
+fn values_too_large_are_told_at_once(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let limit = 1 << 20;
+    let large = vec![b'v'; limit + 1];
+    for line in [["set", "k", "--file", "-"], ["vdel", "k", "--file", "-"]] {
+        here.run_with_input(&line, &large).fails(2, &["too large", "1048576 bytes"]);
+    }
+    here.run(&["set", "k", "--file", "/dev/zero"]).fails(2, &["1048576 bytes"]);
+    here.run_with_input(&["set", "k", "--file", "-"], &large[1..]).version();
+    assert_eq!(here.run(&["get", "k"]).out.len(), limit);
+    // Neither waits for anybody.
+    for (option, value) in [("--value-size", "1048577"), ("--requests", "18446744073709551615")] {
+        here.run(&["bench", option, value, "--timeout", "1h"]).fails(2, &[option]);
+    }
+}
+
+fn a_benchmark_that_is_stopped_leaves_nothing(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        let bench = here.spawn(&["bench", "--requests", "10000000"]);
+        assert!(bench.complaint().contains("of 10000000 requests"));
+        here.run(&["keys", "statestore-bench-*"]);
+        bench.signal(signal);
+        let ended = bench.end();
+        assert_eq!((ended.code, ended.text()), (Some(code), ""), "{ended:?}");
+        assert!(!ended.err.contains("may be left"), "{ended:?}");
+        here.run(&["keys", "*"]).is(1, "");
+    }
+}
+
+/// A store that has no value of any key, and refuses to tell of changes.
+fn refuse(mut store: Raw, requests: usize) -> thread::JoinHandle<()> {
+    store.subscribe("statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke");
+    thread::spawn(move || {
+        for _ in 0..requests {
+            let request = store.message();
+            let is_watch = request.payload.windows(9).any(|word| word == b"KEYNOTIFY");
+            let reply: &[u8] = if is_watch { b"-ERR \x1b[2Jnot for you\r\n" } else { b"$-1\r\n" };
+            store.reply_to(&request, reply);
+        }
+    })
+}
+
+#[test]
+fn a_refused_watch_is_no_success() {
+    let Some(broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    for (line, requests) in [("elect e", 2), ("watch k", 1)] {
+        let store = refuse(Raw::connect(broker.port(), "store"), requests);
+        let ended = run(statestore().args(line.split(' ')).args(["--broker", &url]));
+        store.join().expect("it is asked");
+        ended.fails(2, &["the store refused", "\\u001b[2Jnot for you"]);
+    }
+}

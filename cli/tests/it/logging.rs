@@ -1,0 +1,100 @@
+//! What `serve` says when much goes wrong at once, and that nobody has to read it.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Command, Stdio};
+
+use statestore_tests::raw::Raw;
+
+use crate::place::{Form, everywhere};
+use crate::process::{Running, run, statestore};
+
+everywhere!(a_log_that_is_not_read_stops_nobody);
+
+/// A command line that serves on a free port.
+const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
+
+fn port_of(line: &str) -> u16 {
+    let port = line.split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
+    port.unwrap_or_else(|| panic!("{line:?}"))
+}
+
+fn a_log_that_is_not_read_stops_nobody(form: Form) {
+    let Some(mut here) = form.start(&[]) else { return };
+    here.kill_store();
+    let mut store = here.serve();
+    store.env("STATESTORE_LOG", "trace").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut store = store.spawn().expect("it starts");
+    let mut line = String::new();
+    let mut out = BufReader::new(store.stdout.take().expect("piped"));
+    out.read_line(&mut line).expect("text");
+    // Far more than a pipe holds.
+    let mut raw = here.raw("raw");
+    for _ in 0..500 {
+        assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    }
+    let log = store.stderr.take();
+    let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
+    assert!(status.is_ok_and(|status| status.success()), "kill");
+    assert_eq!(store.wait().expect("it ends").code(), Some(0), "though nobody reads");
+    drop(log);
+}
+
+#[test]
+fn what_happens_often_is_counted() {
+    let store = Running::start(statestore().args(SERVE).args(["--max-connections", "1"]));
+    let port = port_of(&store.line());
+    let mut one = Raw::connect(port, "one");
+    let refused = 300;
+    for _ in 0..refused {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+        // It ends at once.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    }
+    assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
+    store.signal("-TERM");
+    let ended = store.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines = || ended.err.lines().filter(|line| line.contains("as many connections"));
+    let left_out = |line: &str| {
+        let count = line.split("; ").find_map(|part| part.strip_suffix(" more like this in 10 s"));
+        count.map(|count| count.parse::<usize>().expect("a count"))
+    };
+    let said = lines().filter(|line| left_out(line).is_none()).count();
+    let counted: usize = lines().filter_map(left_out).sum();
+    assert_eq!(said + counted, refused, "{}", ended.err);
+    assert!(said.is_multiple_of(10) && said < 100, "ten in a while: {}", ended.err);
+    assert!(lines().next().is_some_and(|line| line.contains("peer=127.0.0.1:")), "{}", ended.err);
+}
+
+#[test]
+fn a_store_without_descriptors_says_so_and_goes_on() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
+    let store = Running::start(limited.args(SERVE));
+    let port = port_of(&store.line());
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    let many: Vec<_> = (0..60).map(|_| connect()).collect();
+    let said = store.complaint();
+    assert!(
+        said.contains("no connection could be accepted") && said.contains("Too many open files"),
+        "{said}"
+    );
+    drop(many);
+    let mut one = Raw::connect(port, "one");
+    assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
+    store.signal("-TERM");
+    let ended = store.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.err.lines().count() < 40, "{}", ended.err);
+}
+
+#[test]
+fn a_wrong_filter_is_bad_input() {
+    let mut get = statestore();
+    get.args(["get", "k"]).env("STATESTORE_LOG", "=x=[");
+    run(&mut get).fails(2, &["STATESTORE_LOG", "write it like info"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
+    let status = get.stderr(full).stdout(Stdio::null()).status().expect("it runs");
+    assert_eq!(status.code(), Some(2), "though nobody reads it");
+}
