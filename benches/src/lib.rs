@@ -4,12 +4,14 @@
 //! * `cargo run --release -p statestore-benches --bin ratios -- codec` compares us with peers. Ours and theirs take
 //!   turns in one run, so that a machine that slows down slows all of them.
 //!
-//! [`stage`] holds a filled store and a connected client; [`cases`] the messages and, written by an independent writer, their bytes; [`peers`] the other
-//! implementations; [`race`] the stopwatch; [`suites`] the comparisons, one module and one table entry each. Nothing is
-//! timed before it was asserted that every side gives the expected result.
+//! [`stage`] holds a filled store and a connected client; [`cases`] the messages and, written by an independent writer,
+//! their bytes; [`packets`] a request as an MQTT packet; [`peers`] the other implementations; [`race`] the stopwatch;
+//! [`suites`] the comparisons, one module and one table entry each. Nothing is timed before it was asserted that every side
+//! gives the expected result.
 
 pub mod bare;
 pub mod cases;
+pub mod packets;
 pub mod peers;
 pub mod race;
 pub mod report;

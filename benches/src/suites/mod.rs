@@ -6,6 +6,7 @@ mod embedded;
 mod footprint;
 mod hlc;
 mod locks;
+mod packets;
 mod sim;
 mod store;
 
@@ -26,6 +27,7 @@ pub struct Suite {
 /// All suites.
 pub const SUITES: &[Suite] = &[
     codec::SUITE,
+    packets::SUITE,
     hlc::SUITE,
     store::SUITE,
     sim::SUITE,

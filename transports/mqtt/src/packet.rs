@@ -378,7 +378,7 @@ fn put_properties<P: Encode, S: Sink>(properties: &P, sink: &mut S) -> Result<()
     let mut length = Length::default();
     properties.put(&mut length)?;
     put_varint(sink, length.0)?;
-    properties.put(sink)
+    if sink.skip(length.0) { Ok(()) } else { properties.put(sink) }
 }
 
 /// The end of a packet that may end early: success without properties is understood where nothing is said.

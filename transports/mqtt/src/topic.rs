@@ -3,7 +3,12 @@
 /// Whether this can be a topic name: not empty, and without wildcards. That it has no NUL is a rule for every text.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
-    !text.is_empty() && !text.contains(['+', '#'])
+    !text.is_empty() && !has_wildcard(text)
+}
+
+/// Looks at all of it whatever it finds, which takes several bytes at a time.
+fn has_wildcard(text: &str) -> bool {
+    text.bytes().fold(false, |found, byte| found | (byte == b'+') | (byte == b'#'))
 }
 
 /// Whether this can be a topic filter that is not shared: `+` is a whole level, and `#` a whole level at the end.

@@ -110,7 +110,9 @@ impl<'a> Reader<'a> {
     /// [`Malformed::Truncated`], [`Malformed::Text`].
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         let text = core::str::from_utf8(self.binary()?).map_err(|_| Malformed::Text)?;
-        if text.contains('\0') { Err(Malformed::Text) } else { Ok(text) }
+        // All of it whatever is found, which takes several bytes at a time.
+        let has_nul = text.bytes().fold(false, |found, byte| found | (byte == 0));
+        if has_nul { Err(Malformed::Text) } else { Ok(text) }
     }
 
     /// What a variable byte integer says the length of.
@@ -135,6 +137,12 @@ impl<'a> Reader<'a> {
 pub trait Sink {
     /// Takes these bytes.
     fn put(&mut self, bytes: &[u8]);
+
+    /// Takes so many bytes without seeing them, and says whether it can: one that only counts does.
+    fn skip(&mut self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
 }
 
 /// Counts.
@@ -144,6 +152,11 @@ pub struct Length(pub usize);
 impl Sink for Length {
     fn put(&mut self, bytes: &[u8]) {
         self.0 = self.0.saturating_add(bytes.len());
+    }
+
+    fn skip(&mut self, len: usize) -> bool {
+        self.0 = self.0.saturating_add(len);
+        true
     }
 }
 
@@ -177,6 +190,10 @@ impl Sink for bytes::BytesMut {
 impl<S: Sink + ?Sized> Sink for &mut S {
     fn put(&mut self, bytes: &[u8]) {
         (**self).put(bytes);
+    }
+
+    fn skip(&mut self, len: usize) -> bool {
+        (**self).skip(len)
     }
 }
 
