@@ -157,6 +157,13 @@ pub(crate) struct Serve {
     /// Keys stored at most
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub(crate) max_keys: usize,
+    /// Bytes of all keys and values at most
+    #[arg(long, default_value_t = 1 << 30, value_name = "N")]
+    pub(crate) max_bytes: usize,
+    /// What one client may hold of all keys, bytes and registrations, in percent; beside a broker, where clients are who
+    /// they claim to be, it means nothing
+    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) client_share: u8,
     /// The wire forms to answer in; auto answers each requester in its own
     #[arg(long, value_enum, default_value_t)]
     pub(crate) dialect: Dialect,

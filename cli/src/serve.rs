@@ -45,7 +45,12 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
         .map_err(|error| Failure::bad_input(format_args!("--node-id {}: {error}", args.node_id)))?;
     Ok(StoreConfig::new(fastrand::u64(..))
         .node_id(node_id)
-        .limits(StoreLimits { keys_max: args.max_keys, ..StoreLimits::default() })
+        .limits(StoreLimits {
+            keys_max: args.max_keys,
+            bytes_max: args.max_bytes,
+            client_percent: args.client_share,
+            ..StoreLimits::default()
+        })
         .dialect(match args.dialect {
             Dialect::Auto => DialectPolicy::Auto,
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),

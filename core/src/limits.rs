@@ -47,20 +47,43 @@ pub const COMMAND_ELEMENTS_MAX: usize = 7;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys stored. A million of 16 bytes with values of 64 take some 160 MB.
+    /// Keys stored. A million of 16 bytes with values of 64 take some 170 MB.
     pub keys_max: usize,
-    /// Bytes of all keys and values together: what a machine at the edge can spare. Each key takes some 80 bytes beside
-    /// them, and a fenced one up to 400 for its token.
+    /// Bytes of all keys and values together: what a machine at the edge can spare. Each key takes some 90 bytes beside
+    /// them, 50 more where each was written by another verified client, and a fenced one up to 400 for its token.
     pub bytes_max: usize,
     /// Bytes of one key. A key must fit, twice as long, into a notification topic beside a client id.
     pub key_bytes_max: usize,
-    /// Registrations for notifications, all clients and keys together: each takes some 300 bytes beside those of
+    /// Registrations for notifications, all clients and keys together: each takes some 400 bytes beside those of
     /// [`watch_bytes_max`](Self::watch_bytes_max).
     pub watches_max: usize,
     /// Bytes of keys and client ids of all registrations: 65,536 of the longest keys would take two gigabytes.
     pub watch_bytes_max: usize,
     /// Registrations for one key, which is the number of notifications that one write causes.
     pub watches_per_key_max: usize,
+    /// For how long a client whose name is only claimed keeps its registrations without a sign of life, once there is no
+    /// room for another's; before that it keeps them. A sign of life is a KEYNOTIFY, or a PUBACK that says that a
+    /// notification reached somebody. Where a table is full, the claimed name with the oldest sign loses all of its
+    /// registrations, if that sign is as old as this.
+    ///
+    /// Beside a broker a store seldom learns that a client is gone, and without an end those of past clients fill the
+    /// table for ever. One day: clients of this project register again every 30 seconds, but deployed ones once for a
+    /// connection, and one that only listens, to keys that seldom change, shows no other sign. So without need nobody
+    /// loses any, and where there is need, only who has heard nothing for a day (our choice).
+    pub claimed_watches_kept: Duration,
+    /// What one verified client may hold of [`keys_max`](Self::keys_max), [`bytes_max`](Self::bytes_max),
+    /// [`watches_max`](Self::watches_max) and [`watch_bytes_max`](Self::watch_bytes_max), in percent, rounded up; 100 and
+    /// more is all. What would take it past that is answered like what would take the store past its own limits.
+    ///
+    /// A key counts, with its value, for the verified client that wrote it last, also where it took it over from another.
+    /// What others wrote, whose names are only claimed, counts for nobody: anybody could use up the share of a name, or
+    /// have as many names as it likes. Nor does what was restored, since records do not say who wrote it; whoever writes
+    /// that anew may pass its share, as long as it takes no more room.
+    ///
+    /// One half, so that a client which never stops writing leaves the other half to everybody else, and one that is the
+    /// only one to write can still use much of the store (our choice). Whoever may connect under several names has as
+    /// many shares.
+    pub client_percent: u8,
     /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that.
     pub outgoing_max: usize,
     /// Bytes of payloads, topics and records waiting to be sent. The answer that passes it is the last: with it, no more
@@ -89,6 +112,8 @@ impl Default for StoreLimits {
             watches_max: 65_536,
             watch_bytes_max: 64 << 20,
             watches_per_key_max: 1_024,
+            claimed_watches_kept: Duration::from_secs(24 * 60 * 60),
+            client_percent: 50,
             outgoing_max: 8_192,
             outgoing_bytes_max: 64 << 20,
             replies_max: 16_384,
@@ -100,6 +125,14 @@ impl Default for StoreLimits {
 }
 
 impl StoreLimits {
+    /// What one verified client may hold of a limit.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn share_of(&self, limit: usize) -> usize {
+        let percent = if self.client_percent > 100 { 100 } else { self.client_percent as usize };
+        // In two parts, since a hundred times the greatest number is none.
+        limit / 100 * percent + (limit % 100 * percent).div_ceil(100)
+    }
+
     /// Packets that one request can cause: its reply, its acknowledgement, a disconnect order, and two notifications to
     /// each watcher when the value that it replaces had expired.
     #[cfg(feature = "alloc")]

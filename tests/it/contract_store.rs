@@ -304,6 +304,8 @@ fn clause_5_no_limit_is_a_limit_too() {
         reply_bytes_max: usize::MAX,
         page_bytes_max: usize::MAX,
         page_work_max: usize::MAX,
+        client_percent: u8::MAX,
+        claimed_watches_kept: core::time::Duration::MAX,
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
     set(1, b"k", 5).hand_to(now(1), &mut store);

@@ -7,6 +7,7 @@ mod exact;
 mod incarnation;
 mod memory;
 mod scan;
+mod shares;
 mod transport;
 mod watches;
 mod writes;

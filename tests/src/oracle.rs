@@ -1,6 +1,7 @@
 //! A naive store, written from the protocol description alone: what it says, [`Store`](statestore_proto::store::Store)
 //! must say too. It knows nothing of the rules of the crate under test; only bytes and clock texts are left to its codec.
 
+mod quota;
 mod texts;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ pub struct Entry {
 
 struct Watch {
     client: String,
+    verified: bool,
     key: Vec<u8>,
     dialect: Dialect,
     number: u64,
@@ -74,6 +76,11 @@ pub struct Oracle {
     pub allows: fn(bool, &[u8]) -> bool,
     /// What is stored.
     pub entries: BTreeMap<Vec<u8>, Entry>,
+    /// The verified client that wrote a value, if one did.
+    owners: BTreeMap<Vec<u8>, String>,
+    /// When each client was heard of last, by a registration or by a notification that reached it.
+    heard: BTreeMap<String, u64>,
+    latest: u64,
     /// What was seen and done.
     pub counters: BTreeMap<Counted, u64>,
     watches: Vec<Watch>,
@@ -114,6 +121,9 @@ impl Oracle {
             word_case: WordCase::Any,
             allows: |_, _| true,
             entries: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            latest: 0,
             counters: BTreeMap::new(),
             watches: Vec::new(),
             answers: Vec::new(),
@@ -126,6 +136,7 @@ impl Oracle {
     /// Section 1: what is a request at all, then its acknowledgement.
     pub fn ask(&mut self, now: Now, ask: &Ask) -> Out {
         let mut out = Vec::new();
+        self.latest = now.instant.as_millis();
         self.read(now, ask, &mut out);
         out.extend(ask.delivery.map(|delivery| (Told::Acknowledge(delivery), 0)));
         out
@@ -337,8 +348,12 @@ impl Oracle {
         let token = token.map(|text| stamp(text, unix, self.clock, Refusal::FencingTokenSkew));
         let token = token.transpose()?;
         self.expire_if(now, out, |other| *other == key);
-        if self.has_no_room(command, client) && is_set {
-            self.expire_if(now, out, |_| true);
+        let asker = (client, ask.verified.is_some());
+        if self.has_no_room(command, asker) {
+            if is_set {
+                self.expire_if(now, out, |_| true);
+            }
+            self.make_room_to_watch(command, asker);
         }
         let entry = self.entries.get(&key).cloned();
         if let Some(fence) =
@@ -363,7 +378,7 @@ impl Oracle {
                 if !applies {
                     return Ok((Reply::NotApplied, stored));
                 }
-                if self.has_no_room(command, client) {
+                if self.has_no_room(command, asker) {
                     return Err(Refusal::QuotaExceeded);
                 }
                 let version = self.issue(unix, timestamp.max(token.clone()).unwrap_or_default());
@@ -371,6 +386,8 @@ impl Oracle {
                 let entry =
                     Entry { value: value.to_vec(), version: version.clone(), fence: token, due };
                 self.entries.insert(key.clone(), entry);
+                self.owners.remove(&key);
+                self.owners.extend(ask.verified.as_ref().map(|owner| (key.clone(), owner.clone())));
                 self.notify(&key, &Notification::Set(*value), &version, out);
                 (Reply::Done, Some(version))
             }
@@ -380,30 +397,38 @@ impl Oracle {
             }
             (Command::Del { .. } | Command::VDel { .. }, Some(entry)) => {
                 self.entries.remove(&key);
+                self.owners.remove(&key);
                 self.notify(&key, &Notification::Deleted, &entry.version, out);
                 (Reply::Removed, stored)
             }
             (Command::Watch { .. }, _) => {
-                self.registrations += 1;
-                let number = self.registrations;
-                let watch = Watch { client: client.into(), key, dialect, number, request };
-                let full = self.has_no_room(command, client);
-                match self
-                    .watches
-                    .iter_mut()
-                    .find(|old| old.client == client && old.key == watch.key)
-                {
-                    Some(old) => *old = watch,
-                    None if full => return Err(Refusal::QuotaExceeded),
-                    None => self.watches.push(watch),
-                }
-                (Reply::Done, None)
+                return self.register(command, asker, dialect, request);
             }
             (Command::Unwatch { .. }, _) => {
                 let gone = self.end(|watch| watch.client == client && watch.key == key) > 0;
                 (if gone { Reply::Done } else { Reply::NotWatched }, None)
             }
         })
+    }
+
+    fn register(
+        &mut self,
+        command: &Command<&[u8]>,
+        (client, verified): (&str, bool),
+        dialect: Dialect,
+        request: u64,
+    ) -> Answer {
+        self.registrations += 1;
+        let (number, key) = (self.registrations, command.key().to_vec());
+        let full = self.has_no_room(command, (client, verified));
+        let watch = Watch { client: client.into(), verified, key, dialect, number, request };
+        match self.watches.iter_mut().find(|old| old.client == client && old.key == watch.key) {
+            Some(old) => *old = watch,
+            None if full => return Err(Refusal::QuotaExceeded),
+            None => self.watches.push(watch),
+        }
+        self.heard.insert(client.into(), self.latest);
+        Ok((Reply::Done, None))
     }
 
     /// How far the clocks of requests were off, in milliseconds; tokens are old by right.
@@ -414,34 +439,6 @@ impl Oracle {
         if wall != unix && (ahead || !is_token) {
             let most = self.counters.entry((name, None, None)).or_default();
             *most = wall.abs_diff(unix).max(*most);
-        }
-    }
-
-    /// Section 5: the quota, as the limits describe it.
-    fn has_no_room(&self, command: &Command<&[u8]>, client: &str) -> bool {
-        let (limits, key) = (&self.limits, *command.key());
-        let taken: usize =
-            self.entries.iter().map(|(key, entry)| key.len() + entry.value.len()).sum();
-        match command {
-            Command::Set { value, .. } => {
-                let old = self.entries.get(key).map(|entry| entry.value.len());
-                let after = taken - old.map_or(0, |old| key.len() + old) + key.len() + value.len();
-                key.len() > limits.key_bytes_max
-                    || (old.is_none() && self.entries.len() >= limits.keys_max)
-                    || (old.is_none_or(|old| value.len() > old) && after > limits.bytes_max)
-            }
-            Command::Watch { .. } => {
-                let bytes =
-                    self.watches.iter().map(|watch| watch.client.len() + watch.key.len()).sum();
-                let here = self.watches.iter().filter(|watch| watch.key == key).count();
-                key.len() > limits.key_bytes_max
-                    || notification_topic(client, key).len() > 65_535
-                    || self.watches.len() >= limits.watches_max
-                    || usize::saturating_add(bytes, client.len() + key.len())
-                        > limits.watch_bytes_max
-                    || here >= limits.watches_per_key_max
-            }
-            _ => false,
         }
     }
 
@@ -459,6 +456,7 @@ impl Oracle {
     /// Section 8, when a timer fires: whatever is due goes, the earliest first.
     pub fn expire(&mut self, now: Now) -> Out {
         let mut out = Vec::new();
+        self.latest = now.instant.as_millis();
         self.expire_if(now, &mut out, |_| true);
         out
     }
@@ -471,6 +469,7 @@ impl Oracle {
         gone.sort();
         for (_, key) in gone {
             let Some(entry) = self.entries.remove(&key) else { continue };
+            self.owners.remove(&key);
             self.count("expired_values", None, None, 1);
             self.notify(&key, &Notification::Deleted, &entry.version, out);
         }
@@ -503,6 +502,13 @@ impl Oracle {
         let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
         let lost = self.end(|watch| watch.client == client && watch.number <= number);
         self.count("watches_lost", None, None, lost);
+    }
+
+    /// A notification of this registration reached somebody.
+    pub fn delivered(&mut self, number: u64) {
+        let owner = self.watches.iter().find(|watch| watch.number == number && !watch.verified);
+        let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
+        self.heard.insert(client, self.latest);
     }
 
     /// How many registrations there are.

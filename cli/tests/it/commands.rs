@@ -148,7 +148,7 @@ fn conditions_hold(form: Form) {
 }
 
 fn bench_measures_and_cleans_up(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "101"]) else { return };
+    let Some(here) = form.start(&["--max-keys", "101", "--client-share", "100"]) else { return };
     here.run(&["set", "mine", "v"]).version();
     let options = ["--requests", "500", "--in-flight", "16", "--value-size", "1000"];
     for _ in 0..2 {

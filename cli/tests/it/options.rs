@@ -8,6 +8,7 @@ use crate::process::{run, statestore};
 everywhere!(
     variables_stand_for_options,
     a_store_has_limits_and_strictness,
+    a_store_has_a_limit_of_bytes_and_a_client_its_share,
     an_expiry_is_any_length_of_time,
 );
 
@@ -61,6 +62,25 @@ fn a_store_has_limits_and_strictness(form: Form) {
     }
 }
 
+fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
+    let Some(here) = form.start(&["--max-bytes", "20", "--client-share", "60"]) else { return };
+    let set = |client: &str, key: &str, value: &str| {
+        here.run(&["set", key, value, "--client-id", client])
+    };
+    set("one", "a", "12345678901").version();
+    // The embedded broker knows who writes; beside another one nobody has a share.
+    let mut left = 8;
+    if !form.has_broker_apart() {
+        set("one", "b", "").fails(2, &["the quota has been exceeded"]);
+    } else {
+        set("one", "b", "").version();
+        left -= 1;
+    }
+    let value = "v".repeat(left);
+    set("two", "c", &value).fails(2, &["the quota has been exceeded"]);
+    set("two", "c", &value[1..]).version();
+}
+
 fn an_expiry_is_any_length_of_time(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     // The shortest is one millisecond, the longest is more than the store's clock can count.
@@ -92,6 +112,9 @@ fn what_cannot_be_meant_is_refused_with_a_hint() {
         ("serve --node-id=", &["--node-id"]),
         ("serve --dialect both", &["auto", "page", "deployed"]),
         ("serve --max-keys=-1", &["--max-keys"]),
+        ("serve --max-bytes 1G", &["--max-bytes"]),
+        ("serve --client-share 0", &["--client-share", "1..=100"]),
+        ("serve --client-share 101", &["--client-share", "1..=100"]),
         ("serve --password p", &["--broker URL"]),
         ("get k --password p", &["--user"]),
         ("completions tcsh", &["bash"]),

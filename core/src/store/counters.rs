@@ -121,7 +121,7 @@ pub struct Counters {
     pub not_requests: u64,
     /// Notifications caused.
     pub notifications: u64,
-    /// Registrations ended because their client was gone.
+    /// Registrations ended because their client was gone, or taken for it where there was no room for another's.
     pub watches_lost: u64,
     /// Values that expired.
     pub expired_values: u64,

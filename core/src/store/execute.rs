@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::counters::{Handled, Verdict};
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
-use super::watches;
+use super::watches::{self, Registration};
 use super::{
     Access, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordChange,
     RecordedExpiry, Store,
@@ -167,8 +167,11 @@ impl Store {
         // 4. to 6. Fence, condition, quota.
         let slot = self.live_slot(now, command.key());
         let mut full = self.is_full(from, slot, command);
-        if full && command.kind() == CommandKind::Set {
-            self.make_room(now);
+        if full {
+            match command.kind() {
+                CommandKind::Set => self.make_room(now),
+                _ => self.make_room_to_watch(now, from, command.key()),
+            }
             full = self.is_full(from, slot, command);
         }
         let client_id = from.client_id().unwrap_or_default();
@@ -279,23 +282,85 @@ impl Store {
         let limits = &self.config.limits;
         match command {
             Command::Set { key, value, .. } => {
-                let old = slot.and_then(|slot| self.table.get(slot)).map(super::Entry::len);
-                let bytes = self.table.bytes() - old.unwrap_or(0) + key.len() + value.len();
-                let grows = old.is_none_or(|old| key.len() + value.len() > old);
+                let entry = slot.and_then(|slot| self.table.get(slot));
+                let len = key.len() + value.len();
+                let old = entry.map(super::Entry::len);
+                let bytes = self.table.bytes() - old.unwrap_or(0) + len;
                 key.len() > limits.key_bytes_max
                     || (old.is_none() && self.table.len() >= limits.keys_max)
-                    || (grows && bytes > limits.bytes_max)
+                    || (old.is_none_or(|old| len > old) && bytes > limits.bytes_max)
+                    || self.has_its_keys(from, entry, len)
             }
             Command::Watch { key } => {
-                let client_id = from.client_id().unwrap_or_default();
-                let bytes = self.watches.bytes() + watches::bytes_of(client_id, key);
-                NotificationTopic::new(client_id, key).is_err()
-                    || key.len() > limits.key_bytes_max
-                    || self.watches.len() >= limits.watches_max
-                    || bytes > limits.watch_bytes_max
-                    || self.watches.of(key).len() >= limits.watches_per_key_max
+                self.is_not_for(from, key) || self.is_crowded(from, key) || self.is_crowded_at(key)
             }
             _ => false,
+        }
+    }
+
+    /// Whether a verified client would hold more than its share with a value of so many bytes, key included, in the
+    /// place of this entry. What counts for nobody it may take over where that takes no more room: it may be its own,
+    /// restored.
+    fn has_its_keys(&self, from: Principal<'_>, entry: Option<&super::Entry>, len: usize) -> bool {
+        let limits = &self.config.limits;
+        let Some(owner) = self.table.owner_of(from) else { return false };
+        let held = self.table.held_by(owner);
+        let own = entry.filter(|entry| entry.owner() == Some(owner)).map_or(0, super::Entry::len);
+        let free = entry.filter(|entry| entry.owner().is_none_or(|other| other == owner));
+        let bytes = held.bytes - own + len;
+        (free.is_none() && held.keys >= limits.share_of(limits.keys_max))
+            || (free.is_none_or(|entry| len > entry.len())
+                && bytes > limits.share_of(limits.bytes_max))
+    }
+
+    /// Whether a registration is refused however much room there is: its key is too long, or the client has its share.
+    fn is_not_for(&self, from: Principal<'_>, key: &[u8]) -> bool {
+        let limits = &self.config.limits;
+        let client_id = from.client_id().unwrap_or_default();
+        let held = self.watches.held_by(client_id);
+        let bytes = held.bytes + watches::bytes_of(client_id, key);
+        NotificationTopic::new(client_id, key).is_err()
+            || key.len() > limits.key_bytes_max
+            || (from.is_verified()
+                && (held.count >= limits.share_of(limits.watches_max)
+                    || bytes > limits.share_of(limits.watch_bytes_max)))
+    }
+
+    /// Whether there is no room for one more registration of all.
+    fn is_crowded(&self, from: Principal<'_>, key: &[u8]) -> bool {
+        let limits = &self.config.limits;
+        let more = watches::bytes_of(from.client_id().unwrap_or_default(), key);
+        self.watches.len() >= limits.watches_max
+            || self.watches.bytes() + more > limits.watch_bytes_max
+    }
+
+    /// Whether there is no room for one more registration for this key.
+    fn is_crowded_at(&self, key: &[u8]) -> bool {
+        self.watches.of(key).len() >= self.config.limits.watches_per_key_max
+    }
+
+    /// Ends registrations of claimed names that have given no sign of life for long, as far as one for this key needs
+    /// their place.
+    fn make_room_to_watch(&mut self, now: Now, from: Principal<'_>, key: &[u8]) {
+        let client_id = from.client_id().unwrap_or_default();
+        if self.watches.contains(client_id, key) || self.is_not_for(from, key) {
+            return;
+        }
+        self.watches.is_there(now.instant, client_id);
+        let kept = self.config.limits.claimed_watches_kept;
+        loop {
+            let at = if self.is_crowded_at(key) {
+                Some(key)
+            } else if self.is_crowded(from, key) {
+                None
+            } else {
+                return;
+            };
+            let lost = self.watches.remove_oldest(now.instant, kept, at);
+            if lost == 0 {
+                return;
+            }
+            self.counters.watches_lost += lost as u64;
         }
     }
 
@@ -320,6 +385,7 @@ impl Store {
             expires: expiry.map(|expiry| now.instant + expiry.as_duration()),
             is_lease,
             fence,
+            owner: self.table.owner_of(request.from),
         };
         let was_persistent =
             slot.and_then(|slot| self.table.get(slot)).is_some_and(super::Entry::is_persistent);
@@ -351,7 +417,16 @@ impl Store {
             }
             Change::Watch => {
                 let Request { dialect, incarnation, number, .. } = *request;
-                self.watches.insert(client_id, key, dialect, incarnation, number);
+                let verified = request.from.is_verified();
+                let registration = Registration {
+                    client_id,
+                    verified,
+                    key,
+                    dialect,
+                    incarnation,
+                    request: number,
+                };
+                self.watches.insert(self.latest, &registration);
             }
             Change::Unwatch => self.watches.remove(client_id, key),
             Change::None | Change::Put => {}

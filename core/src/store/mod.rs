@@ -73,6 +73,7 @@ mod record;
 mod replies;
 mod scan;
 mod seal;
+mod shares;
 mod table;
 mod watches;
 
@@ -83,6 +84,7 @@ use core::time::Duration;
 pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
 pub use counters::{Counters, DropReason, Handled, Verdict, Verdicts};
 pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
+pub use shares::Holding;
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HybridClock, Version};
@@ -115,6 +117,8 @@ pub struct Store {
     outbox: Outbox,
     seal: Seal,
     connections: u64,
+    /// The latest time it was told with a request or a timer, for what is told without.
+    latest: Instant,
     /// Whether requests are subscribed on this connection.
     subscribed: bool,
     counters: Counters,
@@ -203,6 +207,7 @@ impl Store {
             outbox: Outbox::new(),
             seal: Seal::new(config.effective_scan_secret()),
             connections: 0,
+            latest: Instant::default(),
             subscribed: false,
             counters: Counters::default(),
             config,
@@ -212,7 +217,8 @@ impl Store {
     /// Restores one record of an earlier store. Call it for all records, in order, before anything else.
     ///
     /// The clock moves past every version seen, so no version is issued twice. Limits do not apply: what was accepted
-    /// once is kept. [`RecordedExpiry::rest`] says how much time is left to a value that expires; one that has none left
+    /// once is kept. Records do not say who wrote a value, so it counts for no [client's
+    /// share](crate::limits::StoreLimits::client_percent) until a client writes it again. [`RecordedExpiry::rest`] says how much time is left to a value that expires; one that has none left
     /// is absent from now on, and the next [`handle_timeout`](Self::handle_timeout) records its removal, so that no
     /// later store with an earlier wall clock has it again.
     pub fn restore(&mut self, now: Now, record: &Record) {
@@ -229,7 +235,9 @@ impl Store {
         let is_lease = expires.is_some_and(|expires| expires.is_lease);
         let expires = expires.map(|expires| now.instant + expires.rest(now.unix));
         let fence = fencing_token.clone();
-        let meta = Meta { version: version.clone(), persist: *persist, expires, is_lease, fence };
+        let owner = None;
+        let meta =
+            Meta { version: version.clone(), persist: *persist, expires, is_lease, fence, owner };
         self.put(None, &record.key, value, meta);
     }
 
@@ -266,6 +274,7 @@ impl Store {
         incoming: &Incoming<'_>,
     ) -> Handled {
         let handled = if self.has_room() {
+            self.latest = now.instant;
             self.replies.expire(now.instant);
             let handled = self.process(now, from, incoming);
             if let Some(delivery) = incoming.delivery {
@@ -308,10 +317,16 @@ impl Store {
 
     /// Handles the PUBACK of a PUBLISH that carried a token. When it reached nobody
     /// ([`ReasonCode::NO_MATCHING_SUBSCRIBERS`]) the client is gone, and so are its registrations, except those that it
-    /// has renewed since.
+    /// has renewed since. One that reached somebody is a [sign of
+    /// life](crate::limits::StoreLimits::claimed_watches_kept).
     pub fn handle_published(&mut self, token: PublishToken, reason: ReasonCode) {
-        if reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
-            self.counters.watches_lost += self.watches.remove_undeliverable(token) as u64;
+        match reason {
+            ReasonCode::NO_MATCHING_SUBSCRIBERS => {
+                self.counters.watches_lost += self.watches.remove_undeliverable(token) as u64;
+            }
+            // Longer ago than this the notification was not caused.
+            ReasonCode::SUCCESS => self.watches.delivered(self.latest, token),
+            _ => {}
         }
     }
 
@@ -320,6 +335,7 @@ impl Store {
     /// When the queue of outgoing packets is full it stops; [`poll_timeout`](Self::poll_timeout) asks again once there
     /// is room.
     pub fn handle_timeout(&mut self, now: Now) {
+        self.latest = now.instant;
         self.replies.expire(now.instant);
         while self.has_room_to_expire() {
             let Some(slot) = self.expiries.pop_due(now.instant) else {
@@ -416,6 +432,27 @@ impl Store {
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
+    }
+
+    /// What a verified client holds; nothing for a name that nobody vouched for.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Holding, Store, StoreConfig};
+    ///
+    /// let store = Store::new(StoreConfig::new(7));
+    /// assert_eq!(store.held_by("sensor-1"), Holding::default());
+    /// ```
+    #[must_use]
+    pub fn held_by(&self, client_id: &str) -> Holding {
+        let owner = self.table.owner_of(Principal::verified(client_id));
+        let held = owner.map(|owner| self.table.held_by(owner)).unwrap_or_default();
+        let watched = self.watches.held_by(client_id);
+        Holding {
+            keys: held.keys,
+            bytes: held.bytes,
+            watches: watched.count,
+            watch_bytes: watched.bytes,
+        }
     }
 
     /// What the store has seen and done.

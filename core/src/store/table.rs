@@ -9,7 +9,9 @@ use core::num::NonZeroU64;
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 
+use super::Principal;
 use super::order::Order;
+use super::shares::{Held, Owner, Shares};
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
 use crate::time::{Instant, UnixTime};
 
@@ -25,6 +27,8 @@ pub(super) struct Entry {
     wall: u64,
     /// One more than the millisecond, so that zero says never.
     expires: Option<NonZeroU64>,
+    /// The verified client that wrote it.
+    owner: Option<Owner>,
     rare: Option<Box<Rare>>,
 }
 
@@ -49,6 +53,8 @@ pub(super) struct Meta {
     /// Whether it was set on a condition, and expires, as locks do.
     pub(super) is_lease: bool,
     pub(super) fence: Option<FencingToken>,
+    /// The verified client that writes it.
+    pub(super) owner: Option<Owner>,
 }
 
 impl Entry {
@@ -63,6 +69,7 @@ impl Entry {
             counter: 0,
             wall: 0,
             expires: None,
+            owner: None,
             rare: None,
         }
     }
@@ -104,6 +111,10 @@ impl Entry {
         self.expires().is_some_and(|at| at <= now)
     }
 
+    pub(super) const fn owner(&self) -> Option<Owner> {
+        self.owner
+    }
+
     /// Key and value, in bytes.
     pub(super) const fn len(&self) -> usize {
         self.data.len()
@@ -118,7 +129,8 @@ impl Entry {
     }
 
     fn set_meta(&mut self, meta: Meta, node: &NodeId) {
-        let Meta { version, persist, expires, is_lease, fence } = meta;
+        let Meta { version, persist, expires, is_lease, fence, owner } = meta;
+        self.owner = owner;
         let hlc = version.hlc();
         self.wall = hlc.wall().as_millis();
         // The end of time never comes.
@@ -148,6 +160,7 @@ pub(super) struct Table {
     order: Order,
     hash: FixedState,
     bytes: usize,
+    shares: Shares,
 }
 
 impl Table {
@@ -160,6 +173,7 @@ impl Table {
             order: Order::new(),
             hash: FixedState::with_seed(seed),
             bytes: 0,
+            shares: Shares::new(),
         }
     }
 
@@ -171,6 +185,16 @@ impl Table {
     /// Bytes of all keys and values.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whom a value that this client writes counts for.
+    pub(super) fn owner_of(&self, from: Principal<'_>) -> Option<Owner> {
+        Owner::of(from, &self.hash)
+    }
+
+    /// What is counted for an owner.
+    pub(super) fn held_by(&self, owner: Owner) -> Held {
+        self.shares.of(owner)
     }
 
     #[inline]
@@ -187,7 +211,7 @@ impl Table {
     pub(super) fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
         let mut entry = Entry::new(key, value);
         entry.set_meta(meta, &self.node);
-        self.bytes += entry.len();
+        let (owner, len) = (entry.owner, entry.len());
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -200,6 +224,8 @@ impl Table {
         self.index
             .insert_unique(hash.hash_one(key), slot, |slot| hash.hash_one(key_at(slots, *slot)));
         self.order.insert(slot, |slot| key_at(slots, slot));
+        self.bytes += len;
+        self.shares.add(owner, len);
         Some(slot)
     }
 
@@ -207,9 +233,11 @@ impl Table {
     pub(super) fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
         if let Some(Some(entry)) = self.slots.get_mut(slot.0 as usize) {
             self.bytes -= entry.len();
+            self.shares.remove(entry.owner, entry.len());
             entry.replace_value(value);
             entry.set_meta(meta, &self.node);
             self.bytes += entry.len();
+            self.shares.add(entry.owner, entry.len());
         }
     }
 
@@ -221,6 +249,7 @@ impl Table {
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
         self.free.push(slot);
         self.bytes -= entry.len();
+        self.shares.remove(entry.owner, entry.len());
         Some(entry)
     }
 

@@ -1,16 +1,19 @@
-//! Registrations for notifications: by key for the fan-out, by client for its end, by number for late outcomes.
+//! Registrations for notifications: by key for the fan-out, by client for its end, by number for late outcomes, and by
+//! the age of the last sign of life, where nobody says that a client is gone.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use core::time::Duration;
 
 use bytes::Bytes;
 
 use crate::hlc::Hlc;
 use crate::message::{Dialect, Incarnation};
 use crate::mqtt::{Publish, PublishToken, Purpose};
+use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
 /// One client's registration for one key.
@@ -21,6 +24,8 @@ pub(super) struct Watch {
     /// The number of the KEYNOTIFY, which stays the same when that is delivered again.
     request: u64,
     client_id: Arc<str>,
+    /// Whether a broker vouched for the client id.
+    verified: bool,
     key: Arc<[u8]>,
     pub(super) dialect: Dialect,
     /// What its notifications say, if its KEYNOTIFY asked.
@@ -63,14 +68,66 @@ pub(super) const fn bytes_of(client_id: &str, key: &[u8]) -> usize {
     client_id.len() + key.len()
 }
 
+/// Registrations of one client that a broker vouched for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Watched {
+    pub(super) count: usize,
+    /// Of keys and client id.
+    pub(super) bytes: usize,
+}
+
+/// One client, for as long as it has a registration.
+#[derive(Debug, Default)]
+struct Client {
+    /// Its registrations by key.
+    keys: BTreeMap<Arc<[u8]>, u64>,
+    /// Those among them that were made under a verified name.
+    verified: Watched,
+    /// Its last sign of life.
+    seen: Instant,
+}
+
+impl Client {
+    /// Whether it has registrations that somebody may have made in its name.
+    fn is_claimed(&self) -> bool {
+        self.keys.len() > self.verified.count
+    }
+
+    /// Counts one registration in the place of another.
+    fn count(&mut self, old: Option<&Watch>, new: Option<&Watch>) {
+        if let Some(old) = old.filter(|old| old.verified) {
+            self.verified.count -= 1;
+            self.verified.bytes -= old.len();
+        }
+        if let Some(new) = new.filter(|new| new.verified) {
+            self.verified.count += 1;
+            self.verified.bytes += new.len();
+        }
+    }
+}
+
 /// All registrations. A renewal replaces the registration at its place.
 #[derive(Debug)]
 pub(super) struct Watches {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Watch>>>,
-    by_client: BTreeMap<Arc<str>, BTreeMap<Arc<[u8]>, u64>>,
+    by_client: BTreeMap<Arc<str>, Client>,
     by_number: BTreeMap<u64, Arc<Watch>>,
+    /// Clients with registrations under a claimed name, by their last sign of life. So there is no more of it than there
+    /// are registrations.
+    by_age: BTreeSet<(Instant, Arc<str>)>,
     last: u64,
     bytes: usize,
+}
+
+/// Who registers for what.
+pub(super) struct Registration<'a> {
+    pub(super) client_id: &'a str,
+    pub(super) verified: bool,
+    pub(super) key: &'a [u8],
+    pub(super) dialect: Dialect,
+    pub(super) incarnation: Option<Incarnation>,
+    /// The number of the KEYNOTIFY.
+    pub(super) request: u64,
 }
 
 impl Watches {
@@ -79,6 +136,7 @@ impl Watches {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
+            by_age: BTreeSet::new(),
             last: 0,
             bytes: 0,
         }
@@ -94,6 +152,11 @@ impl Watches {
         self.bytes
     }
 
+    /// What a client holds under a verified name.
+    pub(super) fn held_by(&self, client_id: &str) -> Watched {
+        self.by_client.get(client_id).map_or_else(Watched::default, |client| client.verified)
+    }
+
     /// The registrations for `key`, the oldest first.
     #[inline]
     pub(super) fn of(&self, key: &[u8]) -> &[Arc<Watch>] {
@@ -101,63 +164,57 @@ impl Watches {
     }
 
     pub(super) fn contains(&self, client_id: &str, key: &[u8]) -> bool {
-        self.by_client.get(client_id).is_some_and(|keys| keys.contains_key(key))
+        self.by_client.get(client_id).is_some_and(|client| client.keys.contains_key(key))
     }
 
-    /// Registers, or renews under a new number; `request` is the number of the KEYNOTIFY.
-    pub(super) fn insert(
-        &mut self,
-        client_id: &str,
-        key: &[u8],
-        dialect: Dialect,
-        incarnation: Option<Incarnation>,
-        request: u64,
-    ) {
-        let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
-        let client_id: Arc<str> = known.unwrap_or_else(|| client_id.into());
-        let known = self.by_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
-        let key: Arc<[u8]> = known.unwrap_or_else(|| key.into());
+    /// Registers at `now`, or renews under a new number.
+    pub(super) fn insert(&mut self, now: Instant, of: &Registration<'_>) {
+        let known = self.by_client.get_key_value(of.client_id).map(|(id, _)| Arc::clone(id));
+        let client_id: Arc<str> = known.unwrap_or_else(|| of.client_id.into());
+        let known = self.by_key.get_key_value(of.key).map(|(key, _)| Arc::clone(key));
+        let key: Arc<[u8]> = known.unwrap_or_else(|| of.key.into());
         self.last += 1;
         let number = self.last;
         let watch = Arc::new(Watch {
             number,
-            request,
+            request: of.request,
             client_id: Arc::clone(&client_id),
+            verified: of.verified,
             key: Arc::clone(&key),
-            dialect,
-            incarnation,
+            dialect: of.dialect,
+            incarnation: of.incarnation,
         });
         self.by_number.insert(number, Arc::clone(&watch));
-        let watchers = self.by_key.entry(Arc::clone(&key)).or_default();
-        match self.by_client.entry(client_id).or_default().insert(key, number) {
+        let renewed = self.by_client.get(&client_id).and_then(|client| client.keys.get(&key));
+        let renewed = renewed.and_then(|number| self.by_number.remove(number));
+        self.change(&client_id, |client| {
+            client.seen = now;
+            client.keys.insert(Arc::clone(&key), number);
+            client.count(renewed.as_deref(), Some(&watch));
+        });
+        let watchers = self.by_key.entry(key).or_default();
+        match renewed {
             None => {
                 self.bytes += watch.len();
                 watchers.push(watch);
             }
-            Some(renewed) => {
-                self.by_number.remove(&renewed);
-                watchers
-                    .iter_mut()
-                    .filter(|old| old.number == renewed)
-                    .for_each(|old| *old = Arc::clone(&watch));
-            }
+            Some(renewed) => watchers
+                .iter_mut()
+                .filter(|old| old.number == renewed.number)
+                .for_each(|old| *old = Arc::clone(&watch)),
         }
     }
 
     pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) {
-        let Some(keys) = self.by_client.get_mut(client_id) else { return };
-        let number = keys.remove(key);
-        if keys.is_empty() {
-            self.by_client.remove(client_id);
-        }
-        if let Some(number) = number {
-            self.forget(number);
+        let number = self.by_client.get(client_id).and_then(|client| client.keys.get(key));
+        if let Some(number) = number.copied() {
+            self.end(&[number]);
         }
     }
 
     /// Ends a registration if its KEYNOTIFY came before the request with this number.
     pub(super) fn remove_earlier(&mut self, client_id: &str, key: &[u8], request: u64) {
-        let number = self.by_client.get(client_id).and_then(|keys| keys.get(key));
+        let number = self.by_client.get(client_id).and_then(|client| client.keys.get(key));
         let watch = number.and_then(|number| self.by_number.get(number));
         if watch.is_some_and(|watch| watch.request < request) {
             self.remove(client_id, key);
@@ -166,9 +223,7 @@ impl Watches {
 
     /// Ends every registration of a client; how many there were.
     pub(super) fn remove_client(&mut self, client_id: &str) -> usize {
-        let keys = self.by_client.remove(client_id).unwrap_or_default();
-        keys.values().for_each(|number| self.forget(*number));
-        keys.len()
+        self.remove_where(client_id, |_| true)
     }
 
     /// Ends the registrations of the client whose notification reached nobody, as far as they are not younger than the
@@ -176,24 +231,87 @@ impl Watches {
     pub(super) fn remove_undeliverable(&mut self, token: PublishToken) -> usize {
         let Some(watch) = self.by_number.get(&token.0) else { return 0 };
         let client_id = Arc::clone(&watch.client_id);
-        let Some(keys) = self.by_client.get_mut(&client_id) else { return 0 };
-        let dead: Vec<u64> = keys.values().copied().filter(|number| *number <= token.0).collect();
-        keys.retain(|_, number| *number > token.0);
-        if keys.is_empty() {
-            self.by_client.remove(&client_id);
+        self.remove_where(&client_id, |watch| watch.number <= token.0)
+    }
+
+    /// Takes note that a notification has reached somebody.
+    pub(super) fn delivered(&mut self, now: Instant, token: PublishToken) {
+        let claimed = self.by_number.get(&token.0).filter(|watch| !watch.verified);
+        let client_id = claimed.map(|watch| Arc::clone(&watch.client_id));
+        client_id.into_iter().for_each(|client_id| self.is_there(now, &client_id));
+    }
+
+    /// Takes note of a sign of life.
+    pub(super) fn is_there(&mut self, now: Instant, client_id: &str) {
+        let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
+        known.into_iter().for_each(|id| self.change(&id, |client| client.seen = now));
+    }
+
+    /// Ends the registrations of the claimed name whose last sign of life is the oldest, if that is at least as old as
+    /// `kept`; how many there were. With a key, of those only that have registered for it.
+    pub(super) fn remove_oldest(
+        &mut self,
+        now: Instant,
+        kept: Duration,
+        key: Option<&[u8]>,
+    ) -> usize {
+        let oldest = match key {
+            None => self.by_age.first().cloned(),
+            Some(key) => {
+                let claimed = self.of(key).iter().filter(|watch| !watch.verified);
+                let seen = |id: &Arc<str>| Some((self.by_client.get(id)?.seen, Arc::clone(id)));
+                claimed.filter_map(|watch| seen(&watch.client_id)).min()
+            }
+        };
+        match oldest {
+            Some((seen, client_id)) if seen + kept <= now => {
+                self.remove_where(&client_id, |watch| !watch.verified)
+            }
+            _ => 0,
         }
-        dead.iter().for_each(|number| self.forget(*number));
+    }
+
+    fn remove_where(&mut self, client_id: &str, which: impl Fn(&Watch) -> bool) -> usize {
+        let Some(client) = self.by_client.get(client_id) else { return 0 };
+        let is_meant = |number: &u64| self.by_number.get(number).is_some_and(|watch| which(watch));
+        let dead: Vec<u64> = client.keys.values().copied().filter(is_meant).collect();
+        self.end(&dead);
         dead.len()
     }
 
-    /// Removes a registration from the two tables that know it by key and by number.
-    fn forget(&mut self, number: u64) {
-        let Some(watch) = self.by_number.remove(&number) else { return };
-        self.bytes -= watch.len();
-        let Some(watchers) = self.by_key.get_mut(&watch.key) else { return };
-        watchers.retain(|other| other.number != number);
-        if watchers.is_empty() {
-            self.by_key.remove(&watch.key);
+    fn end(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let Some(watch) = self.by_number.remove(number) else { continue };
+            self.bytes -= watch.len();
+            self.change(&watch.client_id, |client| {
+                client.keys.remove(&watch.key);
+                client.count(Some(&watch), None);
+            });
+            let Some(watchers) = self.by_key.get_mut(&watch.key) else { continue };
+            watchers.retain(|other| other.number != *number);
+            if watchers.is_empty() {
+                self.by_key.remove(&watch.key);
+            }
+        }
+    }
+
+    /// Changes a client and its place among the others; one without registrations is gone.
+    fn change(&mut self, client_id: &Arc<str>, change: impl FnOnce(&mut Client)) {
+        let client = self.by_client.entry(Arc::clone(client_id)).or_default();
+        let before = client.is_claimed().then_some(client.seen);
+        change(client);
+        let after = client.is_claimed().then_some(client.seen);
+        if client.keys.is_empty() {
+            self.by_client.remove(client_id);
+        }
+        if before == after {
+            return;
+        }
+        if let Some(seen) = before {
+            self.by_age.remove(&(seen, Arc::clone(client_id)));
+        }
+        if let Some(seen) = after {
+            self.by_age.insert((seen, Arc::clone(client_id)));
         }
     }
 }

@@ -23,7 +23,8 @@ fn a_key_may_be_as_long_as_its_limit() {
 
 #[test]
 fn keys_and_values_may_be_as_many_bytes_as_their_limit() {
-    let limits = StoreLimits { bytes_max: 10, keys_max: 2, ..StoreLimits::default() };
+    let limits =
+        StoreLimits { bytes_max: 10, keys_max: 2, client_percent: 100, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     assert_eq!(rig.store.bytes(), 0);
     assert_eq!(rig.answer("c", &set("key", "123456")), OK);
@@ -137,7 +138,8 @@ fn a_full_store_takes_what_does_not_grow() {
     let ask = rig.ask("c", &set("key", "12345678"));
     rig.hand(&ask);
     let records = rig.store.poll_records().expect("a write").records;
-    let mut rig = Rig::limited(StoreLimits { bytes_max: 5, ..StoreLimits::default() });
+    let mut rig =
+        Rig::limited(StoreLimits { bytes_max: 5, client_percent: 100, ..StoreLimits::default() });
     let now = rig.now();
     records.iter().for_each(|record| rig.store.restore(now, record));
     assert_eq!((rig.store.bytes(), rig.store.is_empty()), (11, false));

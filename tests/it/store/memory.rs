@@ -12,7 +12,8 @@ const QUOTA: &str = "the quota has been exceeded";
 
 #[test]
 fn registrations_are_bounded_in_bytes() {
-    let limits = StoreLimits { watch_bytes_max: 100, ..StoreLimits::default() };
+    let limits =
+        StoreLimits { watch_bytes_max: 100, client_percent: 100, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     let long = "k".repeat(91);
     // Nine bytes of client id beside each key.

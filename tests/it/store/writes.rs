@@ -226,7 +226,8 @@ fn set_without_px_removes_the_expiry_and_set_with_px_renews_it() {
 #[test]
 fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
     let quota = error("the quota has been exceeded").0;
-    let mut rig = Rig::limited(StoreLimits { keys_max: 2, ..StoreLimits::default() });
+    let mut rig =
+        Rig::limited(StoreLimits { keys_max: 2, client_percent: 100, ..StoreLimits::default() });
     for (command, expected) in [
         (set("a", "v"), OK),
         (set("b", "v"), OK),
@@ -237,8 +238,12 @@ fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
     ] {
         assert_eq!(rig.answer("c", &command), expected, "{command:?}");
     }
-    let mut rig =
-        Rig::limited(StoreLimits { bytes_max: 10, key_bytes_max: 4, ..StoreLimits::default() });
+    let mut rig = Rig::limited(StoreLimits {
+        bytes_max: 10,
+        key_bytes_max: 4,
+        client_percent: 100,
+        ..StoreLimits::default()
+    });
     for (command, expected) in [
         (set("long!", ""), quota.as_str()),
         (set("a", "12345678"), OK),

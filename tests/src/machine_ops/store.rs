@@ -4,13 +4,15 @@ mod hold;
 mod requests;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, WordCase};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{
-    Access, DialectPolicy, DropReason, Durability, Store, StoreConfig, StoredEntry, Verdict,
+    Access, DialectPolicy, DropReason, Durability, Holding, Store, StoreConfig, StoredEntry,
+    Verdict,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 
@@ -147,9 +149,10 @@ impl StoreScript {
                     continue;
                 }
                 StoreOp::Leave => StoreInput::Gone(CLIENTS[usize::from(a) % CLIENTS.len()].into()),
-                StoreOp::Puback => {
-                    StoreInput::Published(a.into(), ReasonCode(if b < 128 { 0x10 } else { b }))
-                }
+                StoreOp::Puback => StoreInput::Published(
+                    a.into(),
+                    ReasonCode([0x10, 0, 0x10, b][usize::from(b >> 6)]),
+                ),
                 StoreOp::Hold => StoreInput::Hold(a & 1 != 0),
                 StoreOp::Persist => StoreInput::Persist,
                 StoreOp::Flaw => {
@@ -196,6 +199,9 @@ impl StoreScript {
             outgoing_bytes_max: 1 << 20,
             replies_max: usize::from(self.flags >> 6),
             reply_bytes_max: 400,
+            // The flags that choose how many answers are remembered choose the share too.
+            client_percent: [100, 50, 60, 34][usize::from(self.flags >> 6)],
+            claimed_watches_kept: Duration::from_secs(30),
             ..StoreLimits::default()
         }
     }
@@ -278,8 +284,10 @@ pub fn store_ops(data: &[u8]) {
             StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
                     store.handle_published(*token, *reason);
-                    if *reason == ReasonCode::NO_MATCHING_SUBSCRIBERS {
-                        oracle.undeliverable(*number);
+                    match *reason {
+                        ReasonCode::NO_MATCHING_SUBSCRIBERS => oracle.undeliverable(*number),
+                        ReasonCode::SUCCESS => oracle.delivered(*number),
+                        _ => {}
                     }
                 }
             }
@@ -290,6 +298,10 @@ pub fn store_ops(data: &[u8]) {
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
         assert_eq!(store.watches(), oracle.watches());
+        for client in CLIENTS.into_iter().chain(["mallory", ""]) {
+            let Holding { keys, bytes, watches, watch_bytes, .. } = store.held_by(client);
+            assert_eq!([keys, bytes, watches, watch_bytes], oracle.held_by(client), "{client}");
+        }
         last = *now;
     }
     disk.holds = false;

@@ -257,6 +257,7 @@ fn limits(rng: &mut Rng) -> StoreLimits {
         watches_max: rng.usize(2..=8),
         watches_per_key_max: rng.usize(1..=4),
         outgoing_max: 0,
+        client_percent: rng.u8(40..=100),
         ..StoreLimits::default()
     }
 }

@@ -6,6 +6,7 @@
 mod restart;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use statestore_loopback::Message;
@@ -63,6 +64,8 @@ struct Held {
     expires: Option<u64>,
     /// How long it was given, and whether on a condition, as locks are.
     lease: Option<(u64, bool)>,
+    /// Whom it counts for.
+    owner: Option<Arc<str>>,
 }
 
 /// The naive store.
@@ -199,10 +202,10 @@ impl Truth {
             {
                 (Reply::NotApplied, version)
             }
-            Command::Set { key, value, .. } if !self.has_room(key, value) => {
+            Command::Set { key, value, .. } if !self.has_room(key, value, &message.sender) => {
                 refused(Refusal::QuotaExceeded)
             }
-            Command::Set { .. } => self.set(now, command, stamps, name),
+            Command::Set { .. } => self.set(now, command, stamps, (name, &message.sender)),
             _ if found.is_none() => (Reply::NothingRemoved, None),
             Command::VDel { value, .. } if found.as_ref().is_some_and(|found| found != value) => {
                 (Reply::NotApplied, version)
@@ -219,7 +222,7 @@ impl Truth {
         now: Now,
         command: &Command<&[u8]>,
         stamps: Stamps,
-        name: RequestName,
+        (name, sender): (RequestName, &Arc<str>),
     ) -> (Reply<Bytes>, Option<Hlc>) {
         let Command::Set { key, value, expiry, condition } = command else {
             return refused(Refusal::Syntax);
@@ -239,14 +242,15 @@ impl Truth {
         let px = expiry.map(|expiry| expiry.as_millis());
         let lease = px.map(|px| (px, *condition != Condition::Always));
         let (fence, expires) = (stamps.token, px.map(|px| at + px));
-        let held = Held { value, version: version.clone(), fence, expires, lease };
+        let owner = Some(Arc::clone(sender));
+        let held = Held { value, version: version.clone(), fence, expires, lease, owner };
         self.written.insert(version.clone(), held.clone());
         self.held.insert(key, held);
         (Reply::Done, Some(version))
     }
 
     /// The quota, as the limits describe it.
-    fn has_room(&self, key: &[u8], value: &[u8]) -> bool {
+    fn has_room(&self, key: &[u8], value: &[u8], sender: &str) -> bool {
         let limits = &self.limits;
         let taken: usize = self.held.iter().map(|(key, held)| key.len() + held.value.len()).sum();
         let old = self.held.get(key).map(|held| held.value.len());
@@ -255,6 +259,23 @@ impl Truth {
         key.len() <= limits.key_bytes_max
             && (old.is_some() || self.held.len() < limits.keys_max)
             && (!grows || after <= limits.bytes_max)
+            && self.leaves_room(key, value, sender)
+    }
+
+    /// Whether a client has no more than its share after it has set a key.
+    fn leaves_room(&self, key: &[u8], value: &[u8], sender: &str) -> bool {
+        let limits = &self.limits;
+        let share = |limit: usize| limit.saturating_mul(limits.client_percent.into()).div_ceil(100);
+        let own = |held: &&Held| held.owner.as_deref() == Some(sender);
+        let others = self.held.iter().filter(|(other, held)| *other != key && own(held));
+        let sizes = others.map(|(key, held)| key.len() + held.value.len());
+        let (keys, bytes) = sizes.fold((1, 0), |(keys, bytes), size| (keys + 1, bytes + size));
+        // What is nobody's may be its own, restored.
+        let free = |held: &&Held| held.owner.is_none() || own(held);
+        let old = self.held.get(key).filter(free).map(|held| held.value.len());
+        (old.is_some() || keys <= share(limits.keys_max))
+            && (old.is_some_and(|old| value.len() <= old)
+                || bytes + key.len() + value.len() <= share(limits.bytes_max))
     }
 
     /// The version of a write: past the clock, the request's timestamp and its token.

@@ -140,9 +140,17 @@ impl Connection {
         #[expect(clippy::disallowed_methods, reason = "a claim is a message to other machines")]
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+        if takeover.is_far(unix_ms) {
+            warn!(
+                topic,
+                "passed over a claim years beyond the clock here, which only a store with a wrong clock, or no store, can have \
+                 left; once no store is running, `mosquitto_pub -r -n -t '{topic}'` clears the topic"
+            );
+        }
         let Some(claim) = takeover.claim(unix_ms) else {
             return Err(LinkError::fatal(format_args!(
-                "another store has taken over client id {}; for this one to serve, stop that one and start this again",
+                "another store has taken over client id {}; for this one to serve, stop that one and start this again; if \
+                 there is none, `mosquitto_pub -r -n -t '{topic}'` clears what somebody has retained there",
                 takeover.client_id()
             )));
         };

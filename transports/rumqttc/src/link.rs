@@ -120,7 +120,7 @@ impl RumqttcLink {
     /// do. The claim is a retained message on `clients/{client id}/services/statestore/instance`, which this client must
     /// be allowed to write and to read. Each connection reads it first, and each store takes a number greater than the one
     /// it finds; clocks count only when the broker has lost the claim. A store that ends by itself removes it; one that
-    /// is left behind does no harm.
+    /// is left behind does no harm, nor does one years beyond the clock.
     ///
     /// Without permission, or with a broker that retains nothing, a store serves all the same, half a second later or,
     /// where the broker closes the connection for it, at the third try.

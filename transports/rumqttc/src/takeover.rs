@@ -6,11 +6,21 @@
 //! been replaced.
 //!
 //! The clock only matters where the broker has forgotten the claims: then the later start still has the greater number.
+//! And where a claim is so far beyond it that no later start can have left it: somebody else has, or a store whose clock
+//! was wrong, which may be gone. Nobody ends for that one, but takes a number greater than it. If there is such a store, it
+//! finds that greater number close to its own, and ends.
 
 use std::fmt;
 use std::str;
 
 use rumqttc::v5::mqttbytes::valid_topic;
+
+/// How far beyond the clock, in milliseconds, a claim may be that another store has left: a year. Clocks are wrong by
+/// less, or by decades.
+const LEAD_MAX: u64 = 365 * 24 * 60 * 60 * 1_000;
+
+/// No number is taken past this one, so that there is always a greater one.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What is retained. The greater one serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,12 +97,24 @@ impl Takeover {
 
     /// After the echo: the claim to leave, or `None` when another store has replaced this one.
     pub(crate) fn claim(&mut self, unix_ms: u64) -> Option<String> {
-        let (found, instance) = (self.found, self.instance);
-        let own = *self.own.get_or_insert_with(|| {
-            let next = found.map_or(0, |found| found.number.saturating_add(1));
-            Claim { number: next.max(unix_ms), instance }
-        });
-        (found <= Some(own)).then(|| own.to_string())
+        let is_far = self.is_far(unix_ms);
+        match self.own {
+            Some(own) if !is_far => (self.found <= Some(own)).then(|| own.to_string()),
+            own => {
+                let next = self.found.filter(|found| found.number < NUMBER_MAX);
+                let next = next.map_or(0, |found| found.number + 1);
+                let number = own.map_or(unix_ms, |own| own.number).max(next);
+                let own = Claim { number, instance: self.instance };
+                self.own = Some(own);
+                Some(own.to_string())
+            }
+        }
+    }
+
+    /// After the echo: whether what is retained is too far beyond the clock to be of another store that came later.
+    pub(crate) fn is_far(&self, unix_ms: u64) -> bool {
+        let latest = self.own.map_or(unix_ms, |own| own.number.max(unix_ms));
+        self.found.is_some_and(|found| found.number > latest.saturating_add(LEAD_MAX))
     }
 
     fn echo(&self) -> String {

@@ -50,6 +50,13 @@ pub(super) fn request(
         }
         _ => Ask::new(client, number, &command),
     };
+    let is_claimed = match op {
+        StoreOp::Watch | StoreOp::Unwatch => option & 1 != 0,
+        _ => who & 0xf0 == 0xe0,
+    };
+    if is_claimed {
+        ask.verified = None;
+    }
     ask.deployed = who & 4 == 0;
     ask.persist = who & 8 != 0;
     ask.expiry = (who & 16 != 0).then_some(u32::from(who >> 5));

@@ -52,7 +52,8 @@ impl Run {
                 Some(format!("at {at} ms, key {key:?}: {text}"))
             };
             let wrong = self.keys.iter().find_map(differs);
-            let wrong = wrong.or_else(|| exceeded(store, &self.scenario.limits));
+            let clients = (0..self.actors.len()).map(|actor| format!("c{actor}"));
+            let wrong = wrong.or_else(|| exceeded(store, &self.scenario.limits, clients));
             self.violations.extend(wrong.map(|text| Violation { check: Check::Store, text }));
         }
         for actor in 0..self.actors.len() {
@@ -138,14 +139,29 @@ impl Run {
     }
 }
 
-/// Which limit is exceeded, if one is.
-fn exceeded(store: &Store, limits: &StoreLimits) -> Option<String> {
-    [
+/// Which limit or share of one is exceeded, if one is.
+fn exceeded(
+    store: &Store,
+    limits: &StoreLimits,
+    clients: impl Iterator<Item = String>,
+) -> Option<String> {
+    let share = |limit: usize| limit.saturating_mul(limits.client_percent.into()).div_ceil(100);
+    let of_all = [
         ("keys", store.len(), limits.keys_max),
         ("bytes", store.bytes(), limits.bytes_max),
         ("watches", store.watches(), limits.watches_max),
-    ]
-    .into_iter()
-    .find(|(_, taken, limit)| taken > limit)
-    .map(|(what, taken, limit)| format!("{taken} {what} where {limit} are allowed"))
+    ];
+    let of_each = clients.flat_map(|client| {
+        let held = store.held_by(&client);
+        [
+            ("keys of one client", held.keys, share(limits.keys_max)),
+            ("bytes of one client", held.bytes, share(limits.bytes_max)),
+            ("watches of one client", held.watches, share(limits.watches_max)),
+        ]
+    });
+    of_all
+        .into_iter()
+        .chain(of_each)
+        .find(|(_, taken, limit)| taken > limit)
+        .map(|(what, taken, limit)| format!("{taken} {what} where {limit} are allowed"))
 }

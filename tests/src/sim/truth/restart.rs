@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use statestore_proto::store::{Record, RecordChange};
 
-use super::{Change, Effect, Truth};
+use super::{Change, Effect, Held, Truth};
 
 /// A store that began with what an earlier one had written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,11 @@ impl Truth {
             kept.contains(&(change.key.clone(), change.version.clone(), put))
         };
         self.log.retain(is_kept);
-        let held = |(key, version)| Some((key, self.written.get(version?)?.clone()));
+        // No record says who wrote a value.
+        let held = |(key, version)| {
+            let held = self.written.get(version?)?.clone();
+            Some((key, Held { owner: None, ..held }))
+        };
         self.held = latest.into_iter().filter_map(held).collect();
         self.answers.clear();
         self.replaced.push(at);

@@ -69,6 +69,63 @@ fn a_number_is_kept_for_a_lifetime() {
     assert_eq!(connect(&mut store, Some("41:00000000000000ff"), 99), claim, "or gone back");
 }
 
+/// Years past the clock, and at the end of all numbers.
+const FAR: [&str; 4] = [
+    "9000000000000000:00000000000000ff",
+    "18446744073709551614:00000000000000ff",
+    "18446744073709551615:00000000000000ff",
+    "18446744073709551615:ffffffffffffffff",
+];
+const NOW: u64 = 1_696_374_425_000;
+
+#[test]
+fn what_is_far_beyond_the_clock_ends_no_store() {
+    for far in FAR {
+        let mut new = store(1);
+        assert!(connect(&mut new, Some(far), NOW).is_some(), "{far}");
+        let mut running = store(1);
+        let own = connect(&mut running, None, NOW).expect("nobody else is there");
+        for _ in 0..3 {
+            assert!(connect(&mut running, Some(far), NOW + 1).is_some(), "{far} after {own}");
+        }
+    }
+}
+
+/// Each throws the other out until one of them ends.
+#[test]
+fn of_two_that_find_something_far_beyond_their_clocks_one_is_left() {
+    for far in FAR {
+        for clocks in [[NOW, NOW + 9], [NOW + 9, NOW], [NOW, NOW * 3], [NOW * 3, NOW]] {
+            for first_finds in [None, Some(far)] {
+                let mut stores = [store(1), store(2)];
+                let mut retained = connect(&mut stores[0], first_finds, clocks[0]);
+                retained = connect(&mut stores[1], Some(far), clocks[1]).or(retained);
+                let mut left = vec![0, 1];
+                for turn in 0..20 {
+                    let at = turn % left.len();
+                    let which = left[at];
+                    match connect(&mut stores[which], retained.as_deref(), clocks[which]) {
+                        Some(claim) => retained = Some(claim),
+                        None => _ = left.remove(at),
+                    }
+                }
+                assert_eq!(left.len(), 1, "{far} {clocks:?} {first_finds:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_from_within_a_year_of_the_clock_is_another_store() {
+    let year = 365 * 24 * 60 * 60 * 1_000;
+    for (ahead, is_replaced) in [(1, true), (year, true), (year + 1, false)] {
+        let mut store = store(1);
+        connect(&mut store, None, NOW).expect("nobody else is there");
+        let other = format!("{}:00000000000000ff", NOW + ahead);
+        assert_eq!(connect(&mut store, Some(&other), NOW).is_none(), is_replaced, "{ahead}");
+    }
+}
+
 #[test]
 fn of_those_that_saw_no_claim_one_is_left() {
     for clock in [5, 6, 7] {

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::process;
+use std::time::Duration;
 
 use statestore_proto::topic::REQUEST;
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
@@ -78,6 +79,7 @@ async fn the_store_that_comes_last_serves_and_the_other_ends() {
         let second = service(broker.options("statestore")).await;
         let reason = first.stopped().await.reason.expect("a reason");
         assert!(reason.contains("another store has taken over client id statestore;"), "{reason}");
+        assert!(reason.contains(&format!("mosquitto_pub -r -n -t '{CLAIM}'")), "{reason}");
         for at in 0..100_u32 {
             store.set(format!("key {at}"), "v").await.expect("a version");
         }
@@ -136,6 +138,36 @@ async fn what_others_have_left_behind_does_no_harm() {
             let is_claim = left.contains(':');
             assert_eq!(number(&claim) == 9_000_000_000_000_001, is_claim, "{claim} after {left}");
             client(&broker).set("k", left).await.expect("a version");
+            service.shutdown().await;
+            assert_eq!(retained(&broker), None);
+        }
+    })
+    .await;
+}
+
+/// What no store has left, at the start and while one runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_far_beyond_the_clock_ends_no_store() {
+    let test = "a_claim_far_beyond_the_clock_ends_no_store";
+    let Some(broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        for far in ["9000000000000000:00000000000000ff", "18446744073709551615:ffffffffffffffff"] {
+            let mut listener = listener(&broker);
+            listener.publish(CLAIM, true, far);
+            let service = service(broker.options("statestore")).await;
+            client(&broker).set("k", far).await.expect("a version");
+            assert_ne!(retained(&broker).as_deref(), Some(far), "it has left its own");
+            // And once more while it serves, before it connects again.
+            listener.publish(CLAIM, true, far);
+            drop(Raw::open(
+                broker.port(),
+                "statestore",
+                Hello { session: Some(0), ..Hello::default() },
+            ));
+            while retained(&broker).as_deref() == Some(far) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            client(&broker).set("k", "again").await.expect("a version");
             service.shutdown().await;
             assert_eq!(retained(&broker), None);
         }

@@ -1,0 +1,110 @@
+//! Who may add what, by counting everything anew.
+
+use statestore_proto::message::Command;
+
+use super::Oracle;
+use super::texts::notification_topic;
+
+impl Oracle {
+    /// Section 5: the quota, as the limits describe it.
+    pub(super) fn has_no_room(&self, command: &Command<&[u8]>, asker: (&str, bool)) -> bool {
+        self.takes_too_much(command, asker) || self.is_refused_to_all(command, asker.0)
+    }
+
+    /// What counts for a verified client: keys, their bytes, registrations, their bytes.
+    #[must_use]
+    pub fn held_by(&self, client: &str) -> [usize; 4] {
+        let own = self.owners.iter().filter(|(_, owner)| *owner == client);
+        let sizes = own.map(|(key, _)| key.len() + self.entries[key].value.len());
+        let (keys, bytes) = sizes.fold((0, 0), |(keys, all), size| (keys + 1, all + size));
+        let own = self.watches.iter().filter(|watch| watch.client == client && watch.verified);
+        let sizes = own.map(|watch| watch.client.len() + watch.key.len());
+        let (watches, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
+        [keys, bytes, watches, all]
+    }
+
+    /// Whether a verified client would hold more than its share.
+    fn takes_too_much(&self, command: &Command<&[u8]>, (client, verified): (&str, bool)) -> bool {
+        let limits = &self.limits;
+        let percent = usize::from(limits.client_percent.min(100));
+        let share = |limit: usize| limit.saturating_mul(percent).div_ceil(100);
+        let [keys, bytes, watches, watch_bytes] = self.held_by(client);
+        let key = *command.key();
+        verified
+            && match command {
+                Command::Set { value, .. } => {
+                    let size = key.len() + value.len();
+                    let old = self.entries.get(key).map(|entry| key.len() + entry.value.len());
+                    let owner = self.owners.get(key);
+                    let own = old.filter(|_| owner.is_some_and(|owner| owner == client));
+                    // What is nobody's may be its own, restored.
+                    let old = old.filter(|_| owner.is_none_or(|owner| owner == client));
+                    (old.is_none() && keys >= share(limits.keys_max))
+                        || (old.is_none_or(|old| size > old)
+                            && bytes - own.unwrap_or(0) + size > share(limits.bytes_max))
+                }
+                Command::Watch { .. } => {
+                    watches >= share(limits.watches_max)
+                        || watch_bytes + client.len() + key.len() > share(limits.watch_bytes_max)
+                }
+                _ => false,
+            }
+    }
+
+    /// Claimed names of which nothing was heard for long give way, the one of longest ago first.
+    pub(super) fn make_room_to_watch(&mut self, command: &Command<&[u8]>, asker: (&str, bool)) {
+        let (client, key) = (asker.0, command.key().to_vec());
+        let Command::Watch { .. } = command else { return };
+        let known = self.watches.iter().any(|watch| watch.client == client && watch.key == key);
+        let too_long = key.len() > self.limits.key_bytes_max
+            || notification_topic(client, &key).len() > 65_535;
+        if known || too_long || self.takes_too_much(command, asker) {
+            return;
+        }
+        self.heard.insert(client.into(), self.latest);
+        while self.is_refused_to_all(command, client) {
+            let here = self.watches.iter().filter(|watch| watch.key == key).count();
+            let of_key = here >= self.limits.watches_per_key_max;
+            let claimed = self.watches.iter().filter(|watch| !watch.verified);
+            let claimed = claimed.filter(|watch| !of_key || watch.key == key);
+            let oldest =
+                claimed.map(|watch| (self.heard[&watch.client], watch.client.clone())).min();
+            let kept = self.limits.claimed_watches_kept.as_millis();
+            let Some((_, gone)) =
+                oldest.filter(|(heard, _)| u128::from(self.latest) >= u128::from(*heard) + kept)
+            else {
+                return;
+            };
+            let lost = self.end(|watch| watch.client == gone && !watch.verified);
+            self.count("watches_lost", None, None, lost);
+        }
+    }
+
+    /// The limits of the whole store.
+    fn is_refused_to_all(&self, command: &Command<&[u8]>, client: &str) -> bool {
+        let (limits, key) = (&self.limits, *command.key());
+        let taken: usize =
+            self.entries.iter().map(|(key, entry)| key.len() + entry.value.len()).sum();
+        match command {
+            Command::Set { value, .. } => {
+                let old = self.entries.get(key).map(|entry| entry.value.len());
+                let after = taken - old.map_or(0, |old| key.len() + old) + key.len() + value.len();
+                key.len() > limits.key_bytes_max
+                    || (old.is_none() && self.entries.len() >= limits.keys_max)
+                    || (old.is_none_or(|old| value.len() > old) && after > limits.bytes_max)
+            }
+            Command::Watch { .. } => {
+                let bytes =
+                    self.watches.iter().map(|watch| watch.client.len() + watch.key.len()).sum();
+                let here = self.watches.iter().filter(|watch| watch.key == key).count();
+                key.len() > limits.key_bytes_max
+                    || notification_topic(client, key).len() > 65_535
+                    || self.watches.len() >= limits.watches_max
+                    || usize::saturating_add(bytes, client.len() + key.len())
+                        > limits.watch_bytes_max
+                    || here >= limits.watches_per_key_max
+            }
+            _ => false,
+        }
+    }
+}
