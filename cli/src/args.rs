@@ -201,6 +201,25 @@ pub(crate) struct Listen {
     /// Connections at a time
     #[arg(long, env = "STATESTORE_MAX_CONNECTIONS", default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
+    /// Connections at a time from one other machine
+    #[arg(long, env = "STATESTORE_MAX_ADDRESS_CONNECTIONS", default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_address_connections: u32,
+    /// Sessions at a time, those of clients that are away included
+    #[arg(long, env = "STATESTORE_MAX_SESSIONS", default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_sessions: u32,
+    /// Subscriptions of one client
+    #[arg(long, env = "STATESTORE_MAX_SUBSCRIPTIONS", default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_subscriptions: u32,
+    /// Bytes for everything that is no key or value: connections, sessions, subscriptions, messages that wait; whoever holds
+    /// most is disconnected when it is taken
+    #[arg(long, env = "STATESTORE_MEMORY", default_value_t = 64 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    pub(crate) memory: u64,
+    /// Bytes of that for one client, which is disconnected when it needs more
+    #[arg(long, env = "STATESTORE_CLIENT_MEMORY", default_value_t = 8 << 20, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(64 << 10..))]
+    pub(crate) client_memory: u64,
+    /// Bytes of that for retained messages
+    #[arg(long, env = "STATESTORE_RETAINED_MEMORY", default_value_t = 16 << 20, value_name = "BYTES")]
+    pub(crate) retained_memory: u64,
     /// Messages that each client may publish in a second; any number unless given
     #[arg(long, env = "STATESTORE_RATE_LIMIT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate_limit: Option<u32>,
@@ -454,33 +473,39 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
 /// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
-    const OWN: [&str; 7] = [
+    const OWN: [&str; 13] = [
         "listen",
         "tls_cert",
         "tls_key",
         "tls_client_ca",
         "password_file",
         "max_connections",
+        "max_address_connections",
+        "max_sessions",
+        "max_subscriptions",
+        "memory",
+        "client_memory",
+        "retained_memory",
         "rate_limit",
     ];
     const OTHER: [&str; 7] =
         ["client_id", "user", "password", "ca", "cert", "key_file", "presence"];
-    let given = |names: [&'static str; 7]| {
+    let given = |names: &[&'static str]| {
         let is_given = |name: &&str| serve.value_source(name) == Some(ValueSource::CommandLine);
-        let name = names.into_iter().find(is_given)?;
+        let name = names.iter().find(|name| is_given(name))?;
         Some(format!("--{}", name.replace('_', "-")))
     };
     match serve.value_source("broker") {
-        None => given(OTHER).map(|option| {
+        None => given(&OTHER).map(|option| {
             format!("{option} is for a store beside another broker: say which one with --broker URL, or leave it out")
         }),
-        Some(ValueSource::EnvVariable) => given(OWN).map(|option| {
+        Some(ValueSource::EnvVariable) => given(&OWN).map(|option| {
             format!(
                 "{option} is for a broker of its own, and STATESTORE_BROKER says to serve beside another one: unset \
                  that, or leave {option} out"
             )
         }),
-        Some(_) => given(OWN).map(|option| {
+        Some(_) => given(&OWN).map(|option| {
             format!("{option} is for a broker of its own: leave --broker out to have one")
         }),
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::fs::{FlockOperation, flock};
-use statestore_embedded::{Broker, Options, SharedUsers, Users, tls_config};
+use statestore_embedded::{Broker, Limits, Options, SharedUsers, Users, tls_config};
 
 use crate::args::{Listen, Passwd};
 use crate::connection::read;
@@ -43,8 +43,7 @@ impl PasswordFile {
 pub(crate) async fn start(
     listen: &Listen,
 ) -> Result<(Broker, Option<PasswordFile>, String), Failure> {
-    let mut options =
-        Options::new(address(&listen.listen)?).max_connections(listen.max_connections);
+    let mut options = Options::new(address(&listen.listen)?).limits(limits(listen));
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
         let authorities = listen.tls_client_ca.as_deref().map(read).transpose()?;
         let config = tls_config(&read(cert)?, &read(key)?, authorities.as_deref());
@@ -59,14 +58,26 @@ pub(crate) async fn start(
         options = options.users(users.clone());
         password_file = Some(PasswordFile { path: path.clone(), users });
     }
-    if let Some(messages) = listen.rate_limit {
-        options = options.rate_limit(messages);
-    }
     let broker = Broker::bind(options)
         .await
         .map_err(|error| Failure::bad_input(format_args!("--listen {}: {error}", listen.listen)))?;
     let line = line(broker.local_addr(), listen);
     Ok((broker, password_file, line))
+}
+
+fn limits(listen: &Listen) -> Limits {
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut limits = Limits::default();
+    limits.connections = number(listen.max_connections);
+    limits.connections_per_address = number(listen.max_address_connections);
+    limits.sessions = number(listen.max_sessions);
+    limits.subscriptions = number(listen.max_subscriptions);
+    limits.memory = bytes(listen.memory);
+    limits.share = bytes(listen.client_memory);
+    limits.retained = bytes(listen.retained_memory);
+    limits.messages_per_second = listen.rate_limit;
+    limits
 }
 
 fn line(address: SocketAddr, listen: &Listen) -> String {

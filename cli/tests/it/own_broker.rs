@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use statestore_tests::certificates::Certificates;
+use statestore_tests::mqttbytes::v5::DisconnectReasonCode;
+use statestore_tests::raw::Raw;
 
 use crate::process::{Running, run, run_with_input, statestore};
 
@@ -241,4 +243,18 @@ fn connections_are_counted() {
     assert_eq!(run(&mut second).code, Some(3), "one too many");
     watch.kill();
     run(&mut own.command("mqtt", &["get", "k"])).is(1, "");
+}
+
+/// Whoever needs more memory than one client may have is disconnected, and the store goes on.
+#[test]
+fn the_memory_of_a_client_is_bounded() {
+    let own = Own::start(&["--client-memory", "65536", "--memory", "1048576"]);
+    let mut deaf = Raw::connect(own.port, "deaf");
+    assert_eq!(deaf.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
+    let value = "v".repeat(60_000);
+    let mut writer = Raw::connect(own.port, "writer");
+    for _ in 0..300 {
+        assert_eq!(writer.command(&["SET", "k", &value]), b"+OK\r\n");
+    }
+    assert_eq!(deaf.ended(), Some(DisconnectReasonCode::QuotaExceeded));
 }

@@ -19,6 +19,9 @@ const OWN: &str = "clients/statestore/";
 /// Passwords looked at at a time: each takes 19 MB and a thread for a while.
 const CHECKS_MAX: usize = 2;
 
+/// Clients that wait for that; each has its CONNECT here, of 4 KiB at most. Others are told to come later.
+const WAITING_MAX: usize = 64;
+
 /// What holds for everybody, whatever else is allowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedRules;
@@ -60,21 +63,30 @@ fn is_own(client_id: &str, topic: &str) -> bool {
 pub(crate) struct Logins {
     users: SharedUsers,
     checks: Semaphore,
+    waiting: Semaphore,
 }
 
 impl Logins {
     pub(crate) const fn new(users: SharedUsers) -> Self {
-        Self { users, checks: Semaphore::const_new(CHECKS_MAX) }
+        let (checks, waiting) =
+            (Semaphore::const_new(CHECKS_MAX), Semaphore::const_new(WAITING_MAX));
+        Self { users, checks, waiting }
     }
 
+    /// Whether this is the password of that user, unless `is_gone` says by the time of its turn that nobody waits for the answer.
     pub(crate) async fn check(
         &self,
         user_name: Option<&str>,
         password: Option<Vec<u8>>,
+        is_gone: impl Fn() -> bool,
     ) -> Result<(), Reason> {
         let refused = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
         let Some((name, password)) = user_name.zip(password) else { return refused };
+        let Ok(_place) = self.waiting.try_acquire() else { return Err(Reason::SERVER_BUSY) };
         let Ok(_permit) = self.checks.acquire().await else { return refused };
+        if is_gone() {
+            return refused;
+        }
         let users = self.users.current();
         let name = name.to_owned();
         // Slow on purpose, so not here, where everything else would wait.

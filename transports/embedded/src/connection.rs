@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use statestore_mqtt::broker::{ConnectionId, Output};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -41,47 +41,111 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
 ) -> io::Result<()> {
     let Some(told) = running.connected(id) else { return Ok(()) };
-    let mut out = BytesMut::new();
+    let mut out = Outgoing::default();
     loop {
-        let (output, wants_input) = running.with(|machine, now| {
-            let output = machine.poll_output(now, id, &mut out);
-            (output, machine.wants_input(id))
-        });
-        if output == Output::Close {
-            let _ = tokio::time::timeout(GOODBYE_MAX, stream.write_all_buf(&mut out)).await;
-            return Ok(());
-        }
-        let mut is_told = false;
-        while !out.is_empty() {
-            tokio::select! {
-                written = stream.write_buf(&mut out) => {
-                    written?;
-                }
-                // It may be that the connection has to end, whatever is left to be written.
-                () = told.notified() => {
-                    is_told = true;
-                    if running.with(|machine, _| machine.is_closing(id)) {
-                        let rest = stream.write_all_buf(&mut out);
-                        tokio::time::timeout(GOODBYE_MAX, rest).await??;
-                    }
-                }
+        let mut output = Output::Idle;
+        let (wants_input, rests) = running.with(|machine, now| {
+            if out.bytes.is_empty() {
+                output = machine.poll_output(now, id, &mut out.bytes);
             }
+            (machine.wants_input(id), machine.rests(id))
+        });
+        out.is_flushed &= out.bytes.is_empty();
+        out.most = out.most.max(out.bytes.len());
+        if output == Output::Close {
+            return say_goodbye(stream, &mut out.bytes).await;
         }
-        if out.capacity() > KEPT_MAX {
-            out = BytesMut::new();
-        }
-        if output == Output::More || is_told {
+        if rests && out.bytes.is_empty() {
+            // It had its turn.
+            tokio::task::yield_now().await;
             continue;
         }
         tokio::select! {
-            read = poll_fn(|context| read(running, id, stream, context)), if wants_input => {
-                if read? == 0 {
+            step = poll_fn(|context| step(running, id, stream, &mut out, wants_input, context)) => {
+                if step?.is_end() {
                     return Ok(());
                 }
             }
-            () = told.notified() => {}
+            () = told.notified() => {
+                // It may be that the connection has to end, whatever is left to be written.
+                if running.with(|machine, _| machine.is_closing(id)) {
+                    say_goodbye(stream, &mut out.bytes).await?;
+                    running.with(|machine, now| {
+                        let _ = machine.poll_output(now, id, &mut out.bytes);
+                    });
+                    return say_goodbye(stream, &mut out.bytes).await;
+                }
+            }
         }
     }
+}
+
+/// What is to be written, and what of it the stream has.
+#[derive(Default)]
+struct Outgoing {
+    bytes: BytesMut,
+    is_flushed: bool,
+    /// The most that was to be written at a time since the buffer was new.
+    most: usize,
+}
+
+impl Outgoing {
+    /// Gives the buffer back when it is empty and was large.
+    fn shrink(&mut self) {
+        if self.bytes.is_empty() && self.most > KEPT_MAX {
+            (self.bytes, self.most) = (BytesMut::new(), 0);
+        }
+    }
+}
+
+/// What was done with a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Wrote,
+    Read(usize),
+}
+
+impl Step {
+    fn is_end(self) -> bool {
+        self == Self::Read(0)
+    }
+}
+
+/// Writes the last packets, if its client takes them in time.
+async fn say_goodbye<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    bytes: &mut BytesMut,
+) -> io::Result<()> {
+    let written = async {
+        stream.write_all_buf(bytes).await?;
+        stream.flush().await
+    };
+    tokio::time::timeout(GOODBYE_MAX, written).await?
+}
+
+/// Writes some of what there is to write, or reads what there is to read: who does not read is listened to all the same.
+fn step<S: AsyncRead + AsyncWrite + Unpin>(
+    running: &Arc<Running>,
+    id: ConnectionId,
+    stream: &mut S,
+    out: &mut Outgoing,
+    wants_input: bool,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<Step>> {
+    if !out.bytes.is_empty() {
+        match Pin::new(&mut *stream).poll_write(context, &out.bytes)? {
+            Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(written) => {
+                out.bytes.advance(written);
+                out.shrink();
+                return Poll::Ready(Ok(Step::Wrote));
+            }
+            Poll::Pending => {}
+        }
+    } else if !out.is_flushed {
+        out.is_flushed = Pin::new(&mut *stream).poll_flush(context)?.is_ready();
+    }
+    if wants_input { read(running, id, stream, context) } else { Poll::Pending }
 }
 
 /// Reads what there is, and hands it to the broker. Nothing is kept for a connection that says nothing.
@@ -90,7 +154,7 @@ fn read<S: AsyncRead + Unpin>(
     id: ConnectionId,
     stream: &mut S,
     context: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
+) -> Poll<io::Result<Step>> {
     let mut space = [const { MaybeUninit::uninit() }; READ_MAX];
     let mut buffer = ReadBuf::uninit(&mut space);
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
@@ -98,5 +162,5 @@ fn read<S: AsyncRead + Unpin>(
     if !bytes.is_empty() {
         running.with(|machine, now| machine.handle_bytes(now, id, bytes));
     }
-    Poll::Ready(Ok(bytes.len()))
+    Poll::Ready(Ok(Step::Read(bytes.len())))
 }

@@ -57,7 +57,7 @@
 //! ([`Options::memory`], 64 MiB by default) and for each client (8 MiB).
 //!
 //! * Who holds more than its share is disconnected, and its session ends; when all memory is taken it is the one who holds
-//!   most. Both are told so: reason 0x97. A message at QoS 1 or 2 is never dropped behind the back of a client, but for one that
+//!   most. Both are told so if they read: reason 0x97. A message at QoS 1 or 2 is never dropped behind the back of a client, but for one that
 //!   is out of date or larger than the client takes; where that is a notification the client is disconnected, so that
 //!   it knows: it registers anew and reads the key again.
 //! * Requests wait for the store in a queue for each client, and clients have their turns. Who has 256 KiB waiting is not
@@ -66,7 +66,10 @@
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
 //!   to encrypt and connect, and 4 KiB.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
-//! * Sessions of clients that are away: a day.
+//! * Sessions of clients that are away: a day, and 10,000 together with the others; one more ends the one that holds least.
+//! * Who logs in: two passwords are looked at at a time, and 64 wait for that; others are told that the server is busy.
+//! * Time: what one client sends is handled in pieces, between which others have their turns. A message goes to all of its
+//!   subscribers at once.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -87,9 +87,19 @@ impl Running {
         let Some(logins) = self.logins.clone() else { return };
         let running = Arc::clone(self);
         tokio::spawn(async move {
-            let answer = logins.check(user_name.as_deref(), password).await;
-            if answer.is_err() {
-                warn!(client_id, user_name, "a client without the right password was refused");
+            let is_gone = || running.with(|machine, _| machine.is_closing(connection));
+            let answer = logins.check(user_name.as_deref(), password, is_gone).await;
+            match answer {
+                Err(Reason::SERVER_BUSY) => {
+                    warn!(
+                        client_id,
+                        user_name, "too many log in at once: one was told to come later"
+                    );
+                }
+                Err(_) => {
+                    warn!(client_id, user_name, "a client without the right password was refused")
+                }
+                Ok(()) => {}
             }
             running.with(|machine, now| machine.handle_login(now, connection, answer));
         });

@@ -171,7 +171,7 @@ async fn requests_wait_for_a_busy_store_and_clients_have_their_turns() {
     let nothing = tokio::time::timeout(Duration::from_secs(120), link.next(false)).await;
     assert!(nothing.is_err(), "no message is taken while none is wanted");
     assert!(!calls.iter().any(JoinHandle::is_finished), "all of them wait");
-    assert!(broker.stats().bytes < 20_000, "what waits for long waits in its client: {broker:?}");
+    assert!(broker.stats().bytes < 60_000, "what waits for long waits in its client: {broker:?}");
     let late = ask(&other, 9_999);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut keys = Vec::new();

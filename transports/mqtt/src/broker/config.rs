@@ -31,7 +31,7 @@ pub struct Limits {
     pub connections: usize,
     /// Connections at a time from one address; loopback addresses are not counted.
     pub connections_per_address: usize,
-    /// Sessions at a time, those of clients that are away included.
+    /// Sessions at a time, those of clients that are away included. One more ends that of a client that is away.
     pub sessions: usize,
     /// Messages at QoS 2 that one client may leave half done.
     pub receive_maximum: u16,
@@ -72,7 +72,7 @@ impl Default for Limits {
             topic_aliases: 16,
             messages_per_second: None,
             subscriptions: 1_000,
-            // As many as the deployed brokers allow.
+            // About as many as deployed brokers allow.
             levels: 200,
             retained: 16 << 20,
             session_expiry: Duration::from_secs(24 * 60 * 60),

@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::connection::State;
@@ -127,7 +128,7 @@ impl Broker {
             Some(Err(reason)) => return self.refuse(now, id, reason),
         };
         let taken_over = self.by_client.get(&client_id).copied();
-        if taken_over.is_none() && self.sessions.len() >= self.config.limits.sessions {
+        if taken_over.is_none() && !self.has_room_for_session(now) {
             return self.refuse(now, id, Reason::QUOTA_EXCEEDED);
         }
         let (session, session_present) = self.open(now, &client_id, connect.clean_start);
@@ -172,6 +173,23 @@ impl Broker {
         self.set_deadline(id, deadline);
         self.wants_replay(session);
         self.wake(id);
+    }
+
+    /// Whether there may be another session. In its place one ends whose client is away: the one that holds least, and so
+    /// loses least, and of these the newest.
+    pub(super) fn has_room_for_session(&mut self, now: Duration) -> bool {
+        if self.sessions.len() < self.config.limits.sessions {
+            return true;
+        }
+        let away = self.sessions.iter().filter(|(_, one)| one.route == Route::Away);
+        let away = away.filter(|(id, _)| Some(**id) != self.host);
+        let Some((_, Reverse(id))) = away.map(|(id, one)| (one.held.bytes(), Reverse(*id))).min()
+        else {
+            return false;
+        };
+        self.stats.evicted += 1;
+        self.end_session(now, id, None);
+        true
     }
 
     /// The session of a client, which is connected no more; and whether there was one.

@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) aliases: BTreeMap<u16, Arc<str>>,
     /// Whether there is a wake for it.
     pub(super) is_woken: bool,
+    /// Whether it had its turn, and others have theirs.
+    pub(super) rests: bool,
     /// Whether it waits until the host has taken what it sent.
     pub(super) is_held_up: bool,
     pub(super) held: Held,
@@ -74,6 +76,7 @@ impl Connection {
             window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
             aliases: BTreeMap::new(),
             is_woken: false,
+            rests: false,
             is_held_up: false,
             held,
         }
@@ -93,7 +96,7 @@ impl Connection {
     /// Whether more is to be read from it.
     pub(super) fn wants_input(&self) -> bool {
         let reads = matches!(self.state, State::New | State::Open(_));
-        reads && !self.is_held_up && self.output.len() < OUTPUT_MAX
+        reads && !self.is_held_up && !self.rests && self.output.len() < OUTPUT_MAX
     }
 
     /// Writes a packet behind what waits already.
@@ -133,10 +136,7 @@ impl Connection {
 
     pub(super) fn take_output(&mut self, memory: &mut Memory, out: &mut BytesMut) {
         self.held.remove(memory, self.output.len());
-        match out.is_empty() {
-            true => core::mem::swap(out, &mut self.output),
-            false => out.extend_from_slice(&self.output),
-        }
+        out.extend_from_slice(&self.output);
         self.output.clear();
         // Few connections have much to be told at a time.
         if self.output.capacity() > OUTPUT_MAX {

@@ -5,8 +5,6 @@ use alloc::vec::Vec;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
-use bytes::{Buf, BytesMut};
-
 use super::connection::{Connection, State};
 use super::message::Message;
 use super::retained::Replay;
@@ -23,7 +21,17 @@ use crate::qos::Qos;
 use crate::reason::Reason;
 use crate::topic::Filter;
 
+/// Nodes, subscriptions and members that the messages of one piece may take to be looked at before others have their turn.
+pub(super) const WORK_MAX: usize = 4_096;
+
 impl Broker {
+    /// Whether a connection was stopped for having had its turn: [`poll_output`](Self::poll_output) goes on with it, after others
+    /// had theirs.
+    #[must_use]
+    pub fn rests(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.rests)
+    }
+
     /// Whether more is to be read from a connection. While it is not, what it sends stays in the network.
     #[must_use]
     pub fn wants_input(&self, id: ConnectionId) -> bool {
@@ -50,6 +58,7 @@ impl Broker {
     /// Goes on with what was read before.
     pub(super) fn go_on(&mut self, now: Duration, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.rests = false;
         let is_whole = connection.input.len() >= connection.needed.max(2);
         if connection.is_closing() || !is_whole || !connection.wants_input() {
             return;
@@ -60,11 +69,11 @@ impl Broker {
         if connection.is_closing() {
             return;
         }
-        input.advance(used);
-        match input.is_empty() {
-            true => connection.set_input(&mut self.memory, BytesMut::new()),
-            false => connection.set_input(&mut self.memory, input),
+        // What was used is given back with the rest, since a part of a buffer keeps the whole.
+        if used > 0 {
+            input = input.get(used..).unwrap_or_default().into();
         }
+        connection.set_input(&mut self.memory, input);
     }
 
     /// Keeps what is no whole packet yet, or cannot be looked at now.
@@ -81,9 +90,15 @@ impl Broker {
     /// Handles the whole packets that these bytes begin with, and gives their length.
     fn handle_packets(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
+        self.work = 0;
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return bytes.len() };
             if !connection.wants_input() {
+                return used;
+            }
+            if self.work > WORK_MAX {
+                connection.rests = true;
+                self.wake(id);
                 return used;
             }
             let limits = &self.config.limits;
@@ -184,11 +199,12 @@ impl Broker {
                     true => Reason::SUCCESS,
                     false => Reason::PACKET_IDENTIFIER_NOT_FOUND,
                 };
+                self.has_read(session);
                 self.answer(id, &Packet::PubRel(Ack { id: ack.id, reason, properties: () }));
             }
             Packet::PubRel(ack) => {
                 let Some(kept) = self.sessions.get_mut(&session) else { return };
-                let reason = match kept.received.remove(&ack.id) {
+                let reason = match kept.forget(&mut self.memory, ack.id) {
                     true => Reason::SUCCESS,
                     false => Reason::PACKET_IDENTIFIER_NOT_FOUND,
                 };
@@ -226,6 +242,7 @@ impl Broker {
     ) {
         let Some(kept) = self.sessions.get_mut(&session) else { return };
         if kept.finish(&mut self.memory, id, is_final) {
+            self.has_read(session);
             self.wake(connection);
         }
     }
@@ -289,7 +306,7 @@ impl Broker {
             return self.answer(id, &Packet::PubAck(ack));
         }
         if let Some(kept) = self.sessions.get_mut(&session).filter(|_| !reason.is_error()) {
-            kept.received.insert(packet_id);
+            kept.receive(&mut self.memory, packet_id);
         }
         self.answer(id, &Packet::PubRec(ack));
     }
@@ -338,6 +355,7 @@ impl Broker {
             Property::SubscriptionId(number) => Some(number),
             _ => None,
         });
+        self.work += subscribe.subscriptions.count();
         let reasons: Vec<u8> = subscribe
             .subscriptions
             .map(|subscription| self.subscribe(session, &subscription, identifier).0)
@@ -386,14 +404,7 @@ impl Broker {
             RetainHandling::Never => false,
         };
         if replays && Some(session) != self.host && self.retained.len() > 0 {
-            let replay = Replay::new(text, options.qos, id);
-            // One that is on its way already begins again.
-            let replaced = kept.replays.iter().position(|other| other.filter == replay.filter);
-            if let Some(old) = replaced.and_then(|at| kept.replays.remove(at)) {
-                kept.held.remove(&mut self.memory, old.bytes());
-            }
-            kept.held.add(&mut self.memory, replay.bytes());
-            kept.replays.push_back(replay);
+            kept.replay(&mut self.memory, text, Replay::new(subscribed));
         }
         Reason(options.qos as u8)
     }
@@ -404,6 +415,7 @@ impl Broker {
         session: SessionId,
         unsubscribe: &Unsubscribe<'_>,
     ) {
+        self.work += unsubscribe.filters.count();
         let reasons: Vec<u8> =
             unsubscribe.filters.map(|filter| self.unsubscribe(session, filter).0).collect();
         let acks = Acks { id: unsubscribe.id, properties: (), reasons: &reasons };

@@ -33,6 +33,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Queue {
     items: VecDeque<Item>,
+    /// Whether it has no turn until its sender has taken some of its answers.
+    is_parked: bool,
     held: Held,
 }
 
@@ -62,16 +64,49 @@ impl Inbox {
                 queue
             }
         };
-        match &item {
-            Item::Message(message) => queue.held.hold(memory, message, size_of::<Item>()),
-            Item::Gone => queue.held.add(memory, size_of::<Item>()),
-        }
+        let is_gone = match &item {
+            Item::Message(message) => {
+                queue.held.hold(memory, message, size_of::<Item>());
+                false
+            }
+            Item::Gone => {
+                queue.held.add(memory, size_of::<Item>());
+                true
+            }
+        };
         queue.items.push_back(item);
+        if is_gone {
+            // It takes no answers any more.
+            self.unpark(sender);
+        }
     }
 
-    /// The first of whose turn it is.
-    pub(super) fn pop(&mut self, memory: &mut Memory) -> Option<(Arc<str>, Item)> {
-        let sender = self.turns.pop_front()?;
+    /// Gives a sender its turns again; whether it had lost them.
+    pub(super) fn unpark(&mut self, sender: &Arc<str>) -> bool {
+        let Some(queue) = self.queues.get_mut(sender).filter(|queue| queue.is_parked) else {
+            return false;
+        };
+        queue.is_parked = false;
+        self.turns.push_back(Arc::clone(sender));
+        true
+    }
+
+    /// The first of whose turn it is. Who is not ready for answers loses its turns until it is
+    /// [given them again](Self::unpark).
+    pub(super) fn pop(
+        &mut self,
+        memory: &mut Memory,
+        is_ready: impl Fn(&str) -> bool,
+    ) -> Option<(Arc<str>, Item)> {
+        let sender = loop {
+            let sender = self.turns.pop_front()?;
+            if is_ready(&sender) {
+                break sender;
+            }
+            if let Some(queue) = self.queues.get_mut(&sender) {
+                queue.is_parked = true;
+            }
+        };
         let queue = self.queues.get_mut(&sender)?;
         let item = queue.items.pop_front()?;
         match &item {

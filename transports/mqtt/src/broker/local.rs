@@ -11,6 +11,10 @@ use crate::packet::{Publish, Subscription};
 use crate::property::Encode;
 use crate::reason::Reason;
 
+/// A client with more than this part of its share unread gets no answers until it reads: the host is not shown what it
+/// asks.
+const UNREAD_PART: usize = 4;
+
 /// One attachment of a client in this process, never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(u64);
@@ -50,7 +54,7 @@ impl Broker {
         }
         self.config.rules.may_connect(client_id)?;
         let is_known = self.by_client.contains_key(client_id);
-        if !is_known && self.sessions.len() >= self.config.limits.sessions {
+        if !is_known && !self.has_room_for_session(now) {
             return Err(Reason::QUOTA_EXCEEDED);
         }
         let (session, _) = self.open(now, &client_id.into(), true);
@@ -208,10 +212,17 @@ impl Broker {
                 self.stats.dropped += 1;
             };
             self.wants_replay(session);
+            self.has_read(session);
             return next.map(|next| LocalEvent::Message(next.message));
         }
         loop {
-            let (sender, item) = self.inbox.pop(&mut self.memory)?;
+            // Who does not read its answers asks no more.
+            let most = self.config.limits.share / UNREAD_PART;
+            let is_ready = |sender: &str| {
+                let session = self.by_client.get(sender).and_then(|id| self.sessions.get(id));
+                session.is_none_or(|one| !one.is_connected() || one.held.bytes() <= most)
+            };
+            let (sender, item) = self.inbox.pop(&mut self.memory, is_ready)?;
             self.let_go(&sender);
             match item {
                 Item::Gone => return Some(LocalEvent::Gone(sender)),
@@ -234,6 +245,18 @@ impl Broker {
     pub fn wants_local(&self, id: LocalId) -> bool {
         let session = self.local(id).ok().and_then(|session| self.sessions.get(&session));
         session.is_none_or(|kept| self.inbox.bytes(&kept.client_id) < self.config.limits.waiting)
+    }
+
+    /// Lets the host go on with what a client has asked for, once that has read enough of its answers.
+    pub(super) fn has_read(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.held.bytes() > self.config.limits.share / UNREAD_PART {
+            return;
+        }
+        let client_id = Arc::clone(&session.client_id);
+        if self.inbox.unpark(&client_id) {
+            self.wake_host();
+        }
     }
 
     pub(super) fn wake_host(&mut self) {

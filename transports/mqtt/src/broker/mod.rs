@@ -13,7 +13,9 @@
 //! [`poll_timeout`](Broker::poll_timeout) when to call [`handle_timeout`](Broker::handle_timeout) next.
 //!
 //! Calls may come in any order. None of them waits for anybody, and each does a bounded amount of work: of what many
-//! retained messages mean for a subscription, for instance, one slice for each call of `handle_timeout`.
+//! retained messages mean for a subscription, for instance, one slice for each call of `handle_timeout`; and of what came in
+//! one piece only as much as reaches some thousand subscribers ([`rests`](Broker::rests)). A single message goes to all who
+//! subscribe to it at once.
 //!
 //! Times are since whatever moment the embedder chooses, and do not go back.
 //!
@@ -22,18 +24,20 @@
 //! A service that lives in the broker is its host: [`attach_host`](Broker::attach_host). It knows who sent a message and
 //! hears which clients have gone, behind everything that these have sent; it
 //! [delivers](Broker::deliver) to a client that does not subscribe. What clients send to it waits in a queue for each of them,
-//! and these have their turns, so that nobody waits for another's burst. Other clients in the process
+//! and these have their turns, so that nobody waits for another's burst; who has a quarter of its share unread has none. Other
+//! clients in the process
 //! [attach](Broker::attach) as well.
 //!
 //! # What is bounded by what
 //!
 //! Everything that somebody can make it keep is counted in bytes ([`Limits`]). Who goes beyond a share, or holds most when
-//! all is taken, loses the session, and is told so: *quota exceeded*. A message at QoS 1 or 2 is never dropped behind the back
+//! all is taken, loses the session, and is told so if it reads: *quota exceeded*. A message at QoS 1 or 2 is never dropped behind the back
 //! of a living session, apart from one that is out of date or larger than the client takes.
 //!
 //! # Its own choices
 //!
-//! * A client whose subscriptions overlap gets a message once, with the greatest QoS and all identifiers.
+//! * A client whose subscriptions overlap, shared ones included, gets a message once, with the greatest QoS and all
+//!   identifiers.
 //! * PUBACK and PUBREC say *no matching subscribers* when there are none.
 //! * A session ends with its connection if that was ended for taking too much.
 //! * Enhanced authentication is refused with *bad authentication method*.
@@ -194,6 +198,8 @@ pub struct Broker {
     stats: Stats,
     /// For the subscribers of one message; kept for its room.
     matches: Vec<Match>,
+    /// What was done since somebody had a turn.
+    work: usize,
 }
 
 impl core::fmt::Debug for Broker {
@@ -226,6 +232,7 @@ impl Broker {
             last_number: 0,
             stats: Stats::default(),
             matches: Vec::new(),
+            work: 0,
         }
     }
 
@@ -359,6 +366,12 @@ impl Broker {
     /// away, and then the older one.
     fn relieve(&mut self, now: Duration) {
         while self.memory.total() > self.config.limits.memory {
+            // What a connection holds that is about to be closed will be gone whatever else is.
+            let closing = self.connections.values().filter(|one| one.is_closing());
+            let closing: usize = closing.map(|one| one.held.bytes()).sum();
+            if self.memory.total().saturating_sub(closing) <= self.config.limits.memory {
+                return;
+            }
             let held = |connection: &Connection| {
                 let session = connection.session().and_then(|id| self.sessions.get(&id));
                 let of_session = session.map_or(0, |session| {

@@ -50,6 +50,7 @@ impl Broker {
             return Output::Idle;
         };
         while out.len() < CHUNK {
+            self.has_read(session);
             let Some(kept) = self.sessions.get_mut(&session) else { return Output::Idle };
             match kept.send(now, &mut self.memory, window, out) {
                 Sent::Packet => {}

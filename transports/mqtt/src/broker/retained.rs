@@ -1,6 +1,5 @@
 //! Retained messages, and subscriptions that have not seen all of them yet.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::ops::Bound;
@@ -8,7 +7,7 @@ use core::time::Duration;
 
 use super::memory::{Held, Memory};
 use super::message::Message;
-use crate::qos::Qos;
+use super::tree::Subscribed;
 use crate::topic;
 
 /// Bytes that a retained message takes beside itself, its topic apart.
@@ -24,22 +23,19 @@ pub(super) struct Retained {
 /// A subscription on its way through the retained messages.
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// The filter as the client gave it.
-    pub(super) filter: Box<str>,
-    pub(super) qos: Qos,
-    pub(super) id: Option<u32>,
+    pub(super) subscribed: Subscribed,
     /// The last topic that was looked at.
     after: Option<Arc<str>>,
 }
 
 impl Replay {
-    pub(super) fn new(filter: &str, qos: Qos, id: Option<u32>) -> Self {
-        Self { filter: filter.into(), qos, id, after: None }
+    pub(super) const fn new(subscribed: Subscribed) -> Self {
+        Self { subscribed, after: None }
     }
 
-    /// Bytes that it takes: a topic at most as long as any that its filter matches is shared with the table.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.filter.len()
+    /// Bytes that the one of a filter takes; the topic that it has come to is that of a retained message.
+    pub(super) const fn bytes(filter: &str) -> usize {
+        3 * size_of::<Self>() + filter.len()
     }
 }
 
@@ -80,10 +76,10 @@ impl Retained {
         &mut self,
         now: Duration,
         memory: &mut Memory,
+        filter: &str,
         replay: &mut Replay,
         steps: &mut usize,
     ) -> (Option<Arc<Message>>, bool) {
-        let filter = &*replay.filter;
         // What every match begins with.
         let fixed = filter.split_inclusive('/').take_while(|level| !level.starts_with(['+', '#']));
         let fixed = filter.get(..fixed.map(str::len).sum()).unwrap_or_default();

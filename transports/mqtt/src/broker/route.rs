@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::inbox::Item;
 use super::message::Message;
 use super::session::{Queued, Route};
-use super::tree::Match;
+use super::tree::{Choice, Match, Search};
 use super::{Broker, SessionId};
 use crate::qos::Qos;
 use crate::reason::Reason;
@@ -29,9 +29,19 @@ impl Broker {
         }
         let mut matches = core::mem::take(&mut self.matches);
         matches.clear();
-        let sessions = &self.sessions;
-        let is_there = |id| sessions.get(&id).is_some_and(|session| session.is_connected());
-        self.tree.find(message.topic(), &is_there, &mut matches);
+        let (sessions, rules, host) = (&self.sessions, &self.config.rules, self.host);
+        let who = |id| match sessions.get(&id) {
+            Some(_) if Some(id) == host => Choice::Now,
+            Some(session) if !rules.may_receive(&session.client_id, message.topic()) => {
+                Choice::Never
+            }
+            Some(session) if session.is_connected() => Choice::Now,
+            Some(_) => Choice::Later,
+            None => Choice::Never,
+        };
+        let mut search = Search { who: &who, found: &mut matches, work: 0 };
+        self.tree.find(message.topic(), &mut search);
+        self.work += search.work;
         matches.sort_unstable_by_key(|one| one.session);
         let mut is_received = false;
         for own in matches.chunk_by(|one, other| one.session == other.session) {

@@ -1,7 +1,7 @@
 //! What is kept for one client id: while it is connected, and for as long after that as it asked for.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use core::num::NonZeroU16;
 use core::time::Duration;
@@ -44,6 +44,12 @@ impl Queued {
     }
 }
 
+/// Bytes that a message at QoS 2 takes which its client has not released.
+const RECEIVED_BYTES: usize = 16;
+
+/// Places of a queue that it keeps when it is empty.
+const KEPT_PLACES: usize = 16;
+
 #[derive(Debug)]
 struct InFlight {
     id: NonZeroU16,
@@ -85,7 +91,8 @@ pub(super) struct Session {
     last_id: u16,
     /// Messages at QoS 2 that the client has not released.
     pub(super) received: BTreeSet<NonZeroU16>,
-    pub(super) replays: VecDeque<Replay>,
+    /// Filters whose retained messages have not all come.
+    pub(super) replays: BTreeMap<Box<str>, Replay>,
     /// Messages that it has published in the second that began then.
     rate: (Duration, u32),
     pub(super) held: Held,
@@ -129,7 +136,7 @@ impl Session {
             in_flight: VecDeque::new(),
             last_id: 0,
             received: BTreeSet::new(),
-            replays: VecDeque::new(),
+            replays: BTreeMap::new(),
             rate: (Duration::ZERO, 0),
             held,
         }
@@ -162,9 +169,18 @@ impl Session {
 
     /// Takes the next message for a client in this process.
     pub(super) fn pop(&mut self, memory: &mut Memory) -> Option<Queued> {
-        let queued = self.queue.pop_front()?;
+        let queued = self.take_first()?;
         self.held.release(memory, &queued.message, queued.beside());
         Some(queued)
+    }
+
+    /// A queue that is empty gives its room back: what waits is counted, and not the places.
+    fn take_first(&mut self) -> Option<Queued> {
+        let queued = self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.shrink_to(KEPT_PLACES);
+        }
+        queued
     }
 
     /// Writes the next packet for the client, if there is one and it may be sent.
@@ -175,26 +191,15 @@ impl Session {
         window: Window,
         out: &mut BytesMut,
     ) -> Sent {
-        if let Some(again) = self.in_flight.iter_mut().find(|one| !one.is_sent) {
-            again.is_sent = true;
-            let _ = match &again.stage {
-                Stage::Published(queued) => {
-                    // It went out before, so it is not too large for this client, unless that has changed its mind.
-                    encode(now, queued, Some(again.id), true, window.packet_bytes, out)
-                }
-                Stage::Released => {
-                    let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
-                    Packet::PubRel(ack).encode(out).is_ok()
-                }
-            };
-            return Sent::Packet;
+        if let Some(at) = self.in_flight.iter().position(|one| !one.is_sent) {
+            return self.send_again(now, memory, window, at, out);
         }
         let Some(first) = self.queue.front() else { return Sent::Nothing };
         let is_late = first.message.has_expired(now);
         if first.qos > Qos::AtMostOnce && !is_late && self.in_flight.len() >= window.in_flight {
             return Sent::Nothing;
         }
-        let Some(queued) = self.queue.pop_front() else { return Sent::Nothing };
+        let Some(queued) = self.take_first() else { return Sent::Nothing };
         let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
         if is_late || !encode(now, &queued, id, false, window.packet_bytes, out) {
             self.held.release(memory, &queued.message, queued.beside());
@@ -208,6 +213,40 @@ impl Session {
             }
         }
         Sent::Packet
+    }
+
+    /// Sends what was sent on an earlier connection.
+    fn send_again(
+        &mut self,
+        now: Duration,
+        memory: &mut Memory,
+        window: Window,
+        at: usize,
+        out: &mut BytesMut,
+    ) -> Sent {
+        // They are sent in order, so this many are on their way on this connection.
+        let has_room = at < window.in_flight;
+        let Some(again) = self.in_flight.get_mut(at) else { return Sent::Nothing };
+        let must_arrive = match &again.stage {
+            Stage::Released => {
+                again.is_sent = true;
+                let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
+                let _ = Packet::PubRel(ack).encode(out);
+                return Sent::Packet;
+            }
+            Stage::Published(_) if !has_room => return Sent::Nothing,
+            Stage::Published(queued) => {
+                if encode(now, queued, Some(again.id), true, window.packet_bytes, out) {
+                    again.is_sent = true;
+                    return Sent::Packet;
+                }
+                queued.must_arrive
+            }
+        };
+        // Its client takes less than it did.
+        let id = again.id;
+        self.finish(memory, id, |_| true);
+        if must_arrive { Sent::Missed } else { Sent::Dropped }
     }
 
     fn next_id(&mut self) -> NonZeroU16 {
@@ -236,8 +275,15 @@ impl Session {
         if !stage.is_some_and(is_final) {
             return false;
         }
-        if let Some(InFlight { stage: Stage::Published(queued), .. }) = self.in_flight.remove(at) {
-            self.held.release(memory, &queued.message, queued.beside());
+        match self.in_flight.remove(at).map(|one| one.stage) {
+            Some(Stage::Published(queued)) => {
+                self.held.release(memory, &queued.message, queued.beside());
+            }
+            Some(Stage::Released) => self.held.remove(memory, size_of::<InFlight>()),
+            None => {}
+        }
+        if self.in_flight.is_empty() {
+            self.in_flight.shrink_to(KEPT_PLACES);
         }
         true
     }
@@ -250,6 +296,7 @@ impl Session {
                 return false;
             }
             self.held.release(memory, &queued.message, queued.beside());
+            self.held.add(memory, size_of::<InFlight>());
             one.stage = Stage::Released;
         }
         true
@@ -271,11 +318,32 @@ impl Session {
         if self.subscriptions.remove(filter) {
             self.held.remove(memory, Tree::cost(filter));
         }
-        let kept = |replay: &Replay| &*replay.filter != filter;
-        let gone: usize =
-            self.replays.iter().filter(|replay| !kept(replay)).map(Replay::bytes).sum();
-        self.replays.retain(kept);
-        self.held.remove(memory, gone);
+        if self.replays.remove(filter).is_some() {
+            self.held.remove(memory, Replay::bytes(filter));
+        }
+    }
+
+    /// Begins with the retained messages for a filter, anew if it was on its way through them.
+    pub(super) fn replay(&mut self, memory: &mut Memory, filter: &str, replay: Replay) {
+        if self.replays.insert(filter.into(), replay).is_none() {
+            self.held.add(memory, Replay::bytes(filter));
+        }
+    }
+
+    /// Notes a message at QoS 2 until it is released.
+    pub(super) fn receive(&mut self, memory: &mut Memory, id: NonZeroU16) {
+        if self.received.insert(id) {
+            self.held.add(memory, RECEIVED_BYTES);
+        }
+    }
+
+    /// A PUBREL: whether there was such a message.
+    pub(super) fn forget(&mut self, memory: &mut Memory, id: NonZeroU16) -> bool {
+        let was_there = self.received.remove(&id);
+        if was_there {
+            self.held.remove(memory, RECEIVED_BYTES);
+        }
+        was_there
     }
 
     pub(super) fn set_will(&mut self, memory: &mut Memory, will: Option<Will>) {

@@ -1,15 +1,23 @@
 //! What happens by itself.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use super::connection::{Connection, State};
+use super::inbound::WORK_MAX;
+use super::message::Message;
+use super::retained::Replay;
 use super::session::{Queued, Session};
+use super::tree::Subscribed;
 use super::{Broker, ConnectionId, SessionId};
 use crate::reason::Reason;
 
 /// Topics looked at in one slice of the way through the retained messages.
 const SLICE: usize = 256;
+
+/// Timers that ring in one call.
+const TIMERS_MAX: usize = 256;
 
 /// Retained messages that wait for a client before no more of them are looked for.
 const REPLAYED_MAX: usize = 32;
@@ -37,7 +45,14 @@ impl Broker {
 
     /// Does what is due, and one slice of what takes long. Early or twice, it does no harm.
     pub fn handle_timeout(&mut self, now: Duration) {
+        self.work = 0;
+        let mut left = TIMERS_MAX;
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            // There may be very many at one time; the rest is due at the next call.
+            if left == 0 || self.work > WORK_MAX {
+                break;
+            }
+            left -= 1;
             self.timers.pop_first();
             match timer {
                 Timer::Connection(id) => self.check_silence(now, id),
@@ -102,26 +117,33 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let mut steps = SLICE;
         let mut replays = core::mem::take(&mut session.replays);
-        while let Some(replay) = replays.front_mut() {
+        while let Some(mut entry) = replays.first_entry() {
             if steps == 0 || session.waiting() >= REPLAYED_MAX {
                 break;
             }
-            let (found, goes_on) = self.retained.step(now, &mut self.memory, replay, &mut steps);
-            if let Some(message) = found.filter(|message| {
-                self.config.rules.may_receive(&session.client_id, message.topic())
-            }) {
+            let filter = entry.key().clone();
+            let replay = entry.get_mut();
+            let Subscribed { qos, no_local, id, .. } = replay.subscribed;
+            let (found, goes_on) =
+                self.retained.step(now, &mut self.memory, &filter, replay, &mut steps);
+            let (client_id, rules) = (&session.client_id, &self.config.rules);
+            let is_wanted = |message: &Arc<Message>| {
+                let is_own = message.sender().is_some_and(|sender| sender == client_id);
+                !(is_own && no_local) && rules.may_receive(client_id, message.topic())
+            };
+            if let Some(message) = found.filter(is_wanted) {
                 let queued = Queued {
-                    qos: replay.qos.min(message.qos()),
+                    qos: qos.min(message.qos()),
                     message,
                     retain: true,
-                    subscription_ids: replay.id.into_iter().collect(),
+                    subscription_ids: id.into_iter().collect(),
                     must_arrive: false,
                 };
                 session.push(&mut self.memory, queued);
             }
             if !goes_on {
-                session.held.remove(&mut self.memory, replay.bytes());
-                replays.pop_front();
+                session.held.remove(&mut self.memory, Replay::bytes(&filter));
+                entry.remove();
             }
         }
         self.sessions.entry(id).and_modify(|session| session.replays = replays);

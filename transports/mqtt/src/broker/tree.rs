@@ -9,8 +9,11 @@ use super::SessionId;
 use crate::qos::Qos;
 use crate::topic::Filter;
 
-/// Bytes that one level of a filter takes in the tree at most, beside its text.
-const NODE_BYTES: usize = 256;
+/// Bytes that one level of a filter takes in the tree at most, beside its text: a node, and the table that it stands in.
+const NODE_BYTES: usize = 640;
+
+/// Bytes that a subscription takes beside the levels of its filter.
+const END_BYTES: usize = 640;
 
 /// How somebody subscribes to one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,21 +42,51 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The member whose turn it is, of those that `can`; and else of all.
-    pub(super) fn choose(&mut self, can: impl Fn(SessionId) -> bool) -> Option<Match> {
+    /// The member whose turn it is, of those that are there; and else of those that will be.
+    fn choose(&mut self, search: &mut Search<'_>) -> Option<Match> {
         let len = self.members.len();
-        let order = || (0..len).map(|step| (self.turn + step) % len);
-        let chosen = order()
-            .find(|at| self.members.get(*at).is_some_and(|member| can(member.session)))
-            .or_else(|| order().next())?;
-        self.turn = chosen + 1;
-        self.members.get(chosen).copied()
+        let mut later = None;
+        for at in (0..len).map(|step| (self.turn + step) % len) {
+            search.work += 1;
+            let Some(member) = self.members.get(at) else { continue };
+            match (search.who)(member.session) {
+                Choice::Now => {
+                    self.turn = at + 1;
+                    return Some(*member);
+                }
+                Choice::Later => later = later.or(Some(at)),
+                Choice::Never => {}
+            }
+        }
+        let at = later?;
+        self.turn = at + 1;
+        self.members.get(at).copied()
     }
+}
+
+/// Whether one of those that share a filter can have a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Now,
+    /// When its client is back.
+    Later,
+    Never,
+}
+
+/// A search for those who subscribe to a topic.
+pub(super) struct Search<'a> {
+    /// Who of those that share a filter can have the message.
+    pub(super) who: &'a dyn Fn(SessionId) -> Choice,
+    /// Everybody who subscribes, each as often as its filters match; of each share one.
+    pub(super) found: &'a mut Vec<Match>,
+    /// Nodes, subscriptions and members that were looked at.
+    pub(super) work: usize,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    levels: BTreeMap<Box<str>, Self>,
+    // Each in a box of its own: a table has room for eleven, and most have one.
+    levels: BTreeMap<Box<str>, Box<Self>>,
     any: Option<Box<Self>>,
     /// Those whose filter ends here.
     here: Ends,
@@ -102,10 +135,14 @@ impl Ends {
         removed
     }
 
-    fn collect(&mut self, can: &dyn Fn(SessionId) -> bool, found: &mut Vec<Match>) {
+    fn collect(&mut self, search: &mut Search<'_>) {
         let each = self.each.iter();
-        found.extend(each.map(|(&session, &subscribed)| Match { session, subscribed }));
-        found.extend(self.shared.values_mut().filter_map(|group| group.choose(can)));
+        search.work += self.each.len() + self.shared.len();
+        search.found.extend(each.map(|(&session, &subscribed)| Match { session, subscribed }));
+        for group in self.shared.values_mut() {
+            let chosen = group.choose(search);
+            search.found.extend(chosen);
+        }
     }
 }
 
@@ -116,7 +153,7 @@ pub(super) struct Tree(Node);
 impl Tree {
     /// Bytes that a subscription to this filter takes at most.
     pub(super) fn cost(filter: &str) -> usize {
-        filter.len() + filter.split('/').count() * NODE_BYTES
+        2 * filter.len() + filter.split('/').count() * NODE_BYTES + END_BYTES
     }
 
     /// Adds a subscription, or changes it; whether there was none.
@@ -141,15 +178,9 @@ impl Tree {
         self.0.remove(filter.filter.split('/'), filter.share, session)
     }
 
-    /// Everybody who subscribes to a topic, each as often as its filters match; of each share one, of those that `can` if
-    /// there are any.
-    pub(super) fn find(
-        &mut self,
-        topic: &str,
-        can: &dyn Fn(SessionId) -> bool,
-        found: &mut Vec<Match>,
-    ) {
-        self.0.find(topic.split('/'), topic.starts_with('$'), can, found);
+    /// Finds everybody who subscribes to a topic.
+    pub(super) fn find(&mut self, topic: &str, search: &mut Search<'_>) {
+        self.0.find(topic.split('/'), topic.starts_with('$'), search);
     }
 }
 
@@ -189,22 +220,17 @@ impl Node {
         }
     }
 
-    fn find(
-        &mut self,
-        mut levels: Split<'_, char>,
-        is_special: bool,
-        can: &dyn Fn(SessionId) -> bool,
-        found: &mut Vec<Match>,
-    ) {
+    fn find(&mut self, mut levels: Split<'_, char>, is_special: bool, search: &mut Search<'_>) {
+        search.work += 1;
         if !is_special {
-            self.below.collect(can, found);
+            self.below.collect(search);
         }
-        let Some(level) = levels.next() else { return self.here.collect(can, found) };
+        let Some(level) = levels.next() else { return self.here.collect(search) };
         if let Some(any) = self.any.as_deref_mut().filter(|_| !is_special) {
-            any.find(levels.clone(), false, can, found);
+            any.find(levels.clone(), false, search);
         }
         if let Some(next) = self.levels.get_mut(level) {
-            next.find(levels, false, can, found);
+            next.find(levels, false, search);
         }
     }
 }

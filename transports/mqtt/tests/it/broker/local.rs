@@ -7,14 +7,18 @@ use super::*;
 struct OnlyHost;
 
 impl Rules for OnlyHost {
-    fn may_receive(&self, _: &str, topic: &str) -> bool {
-        topic != "requests"
+    fn may_receive(&self, client_id: &str, topic: &str) -> bool {
+        topic != "requests" && topic.strip_prefix("own/").is_none_or(|owner| owner == client_id)
     }
 }
 
 fn hosted() -> (Net, LocalId) {
+    hosted_with(|limits| limits.waiting = 2_000)
+}
+
+fn hosted_with(change: impl FnOnce(&mut Limits)) -> (Net, LocalId) {
     let mut config = Config { rules: Box::new(OnlyHost), ..Config::default() };
-    config.limits.waiting = 2_000;
+    change(&mut config.limits);
     let mut net = Net::new(config);
     let host = net.broker.attach_host(net.now, "$host");
     let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
@@ -155,4 +159,62 @@ fn what_is_delivered_comes_once_in_order_or_ends_the_connection() {
     assert_eq!(net.seen(a), [Seen::Disconnect(Reason::PACKET_TOO_LARGE)]);
     assert_eq!(taken(&mut net, host), ["a has gone"]);
     assert_eq!(net.broker.deliver(net.now, "a", &note("late")), nobody);
+}
+
+/// Answers are not made for a client that does not read those it has, so it is not disconnected for them either.
+#[test]
+fn who_does_not_read_its_answers_gets_no_more_of_them() {
+    let (mut net, host) = hosted_with(|limits| {
+        limits.share = 100_000;
+        limits.waiting = 50_000;
+    });
+    let [slow, other] = ["slow", "other"].map(|name| net.connect(name, HELLO));
+    net.subscribe(slow, "answers", Qos::AtLeastOnce);
+    for at in 1..=40 {
+        net.publish(slow, "requests", &at.to_string(), Qos::AtLeastOnce, at);
+    }
+    net.publish(other, "requests", "x", Qos::AtLeastOnce, 1);
+    let answer = "a".repeat(10_000);
+    let mut asked = Vec::new();
+    let mut serve = |net: &mut Net| {
+        while let Some(LocalEvent::Message(message)) = net.broker.poll_local(net.now, host) {
+            let sender = message.sender().unwrap().to_string();
+            if sender == "slow" {
+                let answer = publish("answers", &answer, Qos::AtLeastOnce, 0);
+                assert_eq!(net.broker.publish_local(net.now, host, &answer), Ok(Reason::SUCCESS));
+            }
+            asked.push(sender);
+        }
+        asked.len()
+    };
+    let first = serve(&mut net);
+    assert!((3..8).contains(&first), "{first}");
+    let (mut turns, mut answers) = (0, 0);
+    while answers < 40 {
+        while net.broker.poll_wake().is_some() {}
+        let heard = net.heard(slow);
+        answers += heard.len();
+        heard.iter().for_each(|message| net.ack(slow, message.id));
+        let told =
+            std::iter::from_fn(|| net.broker.poll_wake()).any(|wake| wake == Wake::Local(host));
+        assert!(told || answers == 40, "the host can go on");
+        serve(&mut net);
+        turns += 1;
+    }
+    assert!(turns > 5, "{turns}");
+    assert_eq!(asked.iter().filter(|sender| *sender == "other").count(), 1);
+    assert_eq!(net.broker.stats().evicted, 0);
+}
+
+/// Who may not hear a message takes it from nobody by sharing.
+#[test]
+fn nobody_shares_what_is_for_another() {
+    let (mut net, _) = hosted();
+    let [owner, thief, from] = ["owner", "thief", "from"].map(|name| net.connect(name, HELLO));
+    net.subscribe(thief, "$share/g/own/+", Qos::AtLeastOnce);
+    net.subscribe(owner, "$share/g/own/+", Qos::AtLeastOnce);
+    for at in 1..=10 {
+        net.publish(from, "own/owner", "x", Qos::AtLeastOnce, at);
+    }
+    assert_eq!((net.heard(owner).len(), net.heard(thief).len()), (10, 0));
 }

@@ -445,3 +445,44 @@ fn a_session_that_was_to_end_cannot_be_kept() {
     let back = net.try_connect("b", KEPT);
     assert_eq!(net.seen(back), [Seen::ConnAck(false, Reason::SUCCESS)], "a shorter one can");
 }
+
+/// MQTT-3.3.4-9, 3.1.2-25: also of what is sent again.
+#[test]
+fn what_is_sent_again_keeps_to_what_is_agreed_now() {
+    let mut net = Net::default();
+    let from = net.connect("from", HELLO);
+    let to = net.connect("to", KEPT);
+    net.subscribe(to, "t", AtLeastOnce);
+    net.publish(from, "t", &"x".repeat(200), AtLeastOnce, 1);
+    for at in 2..=5 {
+        net.publish(from, "t", &at.to_string(), AtLeastOnce, at);
+    }
+    assert_eq!(net.heard(to).len(), 5);
+    net.close(to);
+    let properties =
+        [Property::SessionExpiry(60), Property::ReceiveMaximum(2), Property::MaximumPacketSize(64)];
+    let to = net.try_connect("to", Hello { properties: &properties, ..KEPT });
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        let some = net.heard(to);
+        assert!(some.len() <= 2, "{some:?}");
+        some.iter().for_each(|message| net.ack(to, message.id));
+        heard.extend(some.into_iter().map(|message| message.payload));
+    }
+    assert_eq!(heard, [b"2", b"3", b"4", b"5"], "the large one is dropped, and holds up nobody");
+}
+
+/// MQTT-3.8.3-3
+#[test]
+fn what_a_client_retained_itself_is_its_own_too() {
+    let mut net = Net::default();
+    let [own, other] = ["own", "other"].map(|name| net.connect(name, HELLO));
+    let kept = Publish { retain: true, ..publish("t", "x", AtLeastOnce, 1) };
+    net.send(own, Packet::Publish(kept));
+    let no_local = SubscriptionOptions { no_local: true, ..SubscriptionOptions::default() };
+    for (id, expected) in [(own, 0), (other, 1)] {
+        net.subscribe_with(id, "t", no_local, &[]);
+        net.pass(Duration::ZERO);
+        assert_eq!(net.heard(id).len(), expected);
+    }
+}
