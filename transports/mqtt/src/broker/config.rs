@@ -43,6 +43,8 @@ pub struct Limits {
     pub messages_per_second: Option<u32>,
     /// Subscriptions of one client.
     pub subscriptions: usize,
+    /// Filters of one SUBSCRIBE or UNSUBSCRIBE; who sends more is disconnected with *quota exceeded*.
+    pub filters: usize,
     /// Levels of a topic name or filter.
     pub levels: usize,
     /// Bytes of all retained messages together.
@@ -72,6 +74,7 @@ impl Default for Limits {
             topic_aliases: 16,
             messages_per_second: None,
             subscriptions: 1_000,
+            filters: 1_000,
             // About as many as deployed brokers allow.
             levels: 200,
             retained: 16 << 20,

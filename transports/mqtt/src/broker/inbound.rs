@@ -212,7 +212,9 @@ impl Broker {
             }
             Packet::PubComp(ack) => self.finish(id, session, ack.id, |stage| stage.is_none()),
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, session, unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => {
+                self.handle_unsubscribe(now, id, session, unsubscribe)
+            }
             Packet::PingReq => self.answer(id, &Packet::<()>::PingResp),
             Packet::Disconnect(notice) => self.handle_disconnect(now, id, session, notice),
             // None of these has a place here, and AUTH none without a method in the CONNECT.
@@ -355,7 +357,11 @@ impl Broker {
             Property::SubscriptionId(number) => Some(number),
             _ => None,
         });
-        self.work += subscribe.subscriptions.count();
+        let count = subscribe.subscriptions.count();
+        if count > self.config.limits.filters {
+            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
+        }
+        self.work += count;
         let reasons: Vec<u8> = subscribe
             .subscriptions
             .map(|subscription| self.subscribe(session, &subscription, identifier).0)
@@ -411,11 +417,16 @@ impl Broker {
 
     fn handle_unsubscribe(
         &mut self,
+        now: Duration,
         id: ConnectionId,
         session: SessionId,
         unsubscribe: &Unsubscribe<'_>,
     ) {
-        self.work += unsubscribe.filters.count();
+        let count = unsubscribe.filters.count();
+        if count > self.config.limits.filters {
+            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
+        }
+        self.work += count;
         let reasons: Vec<u8> =
             unsubscribe.filters.map(|filter| self.unsubscribe(session, filter).0).collect();
         let acks = Acks { id: unsubscribe.id, properties: (), reasons: &reasons };

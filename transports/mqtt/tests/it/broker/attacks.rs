@@ -254,3 +254,27 @@ fn as_many_sessions_as_are_allowed() {
     assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)]);
     assert_eq!(net.broker.stats().sessions, 10);
 }
+
+#[test]
+fn many_filters_in_one_packet() {
+    let mut net = Net::default();
+    let ask = |net: &mut Net, count| {
+        let id = net.connect("greedy", HELLO);
+        let filters = vec!["t"; count];
+        let filters = statestore_mqtt::packet::Filters::new(&filters);
+        let packet =
+            statestore_mqtt::packet::Unsubscribe { id: number(1), properties: &[][..], filters };
+        net.send(id, Packet::Unsubscribe(packet));
+        let subscription = Subscription { filter: "t", options: SubscriptionOptions::default() };
+        let subscriptions = vec![subscription; count];
+        let subscriptions = Subscriptions::new(&subscriptions);
+        net.send(
+            id,
+            Packet::Subscribe(Subscribe { id: number(2), properties: &[], subscriptions }),
+        );
+        net.seen(id)
+    };
+    let answers = [Seen::UnsubAck(vec![0x11; 1_000]), Seen::SubAck(vec![0; 1_000])];
+    assert_eq!(ask(&mut net, 1_000), answers);
+    assert_eq!(ask(&mut net, 1_001), [Seen::Disconnect(Reason::QUOTA_EXCEEDED)]);
+}
