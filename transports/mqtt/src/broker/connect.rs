@@ -90,6 +90,7 @@ impl Broker {
             (Ok(()), _) => self.refuse(now, connection, Reason::UNSPECIFIED_ERROR),
         }
         self.go_on(now, connection);
+        self.settle(now);
     }
 
     /// A CONNACK that says no.

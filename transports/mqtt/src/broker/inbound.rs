@@ -52,7 +52,7 @@ impl Broker {
             self.keep_input(id, bytes);
             self.go_on(now, id);
         }
-        self.relieve(now);
+        self.settle(now);
     }
 
     /// Goes on with what was read before.

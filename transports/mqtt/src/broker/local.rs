@@ -58,6 +58,7 @@ impl Broker {
             return Err(Reason::QUOTA_EXCEEDED);
         }
         let (session, _) = self.open(now, &client_id.into(), true);
+        self.settle(now);
         Ok(self.attach_to(session))
     }
 
@@ -96,6 +97,7 @@ impl Broker {
         }
         if Some(session) != self.host {
             self.leave(now, session);
+            self.settle(now);
         }
     }
 
@@ -146,7 +148,7 @@ impl Broker {
                 Ok(message) => self.route(now, &Arc::new(message)),
                 Err(_) => Reason::IMPLEMENTATION_SPECIFIC_ERROR,
             };
-            self.relieve(now);
+            self.settle(now);
             return Ok(reason);
         }
         if self.inbox.bytes(&kept.client_id) >= self.config.limits.waiting {
@@ -154,7 +156,7 @@ impl Broker {
         }
         let client_id = Arc::clone(&kept.client_id);
         let reason = self.publish(now, &client_id, publish.topic, publish);
-        self.relieve(now);
+        self.settle(now);
         Ok(reason)
     }
 
@@ -186,7 +188,7 @@ impl Broker {
         session.push(&mut self.memory, queued);
         self.wake_session(id);
         self.check_share(now, id);
-        self.relieve(now);
+        self.settle(now);
         if self.sessions.get(&id).is_some_and(Session::is_connected) {
             Reason::SUCCESS
         } else {

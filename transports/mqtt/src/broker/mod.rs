@@ -196,6 +196,8 @@ pub struct Broker {
     events: VecDeque<Event>,
     last_number: u64,
     stats: Stats,
+    /// Wills that are due: no more than sessions have ended in one call.
+    wills: VecDeque<Arc<Message>>,
     /// For the subscribers of one message; kept for its room.
     matches: Vec<Match>,
     /// What was done since somebody had a turn.
@@ -231,6 +233,7 @@ impl Broker {
             events: VecDeque::new(),
             last_number: 0,
             stats: Stats::default(),
+            wills: VecDeque::new(),
             matches: Vec::new(),
             work: 0,
         }
@@ -273,7 +276,7 @@ impl Broker {
         if let Some(peer) = counted {
             *self.addresses.entry(peer).or_default() += 1;
         }
-        self.relieve(now);
+        self.settle(now);
         Ok(id)
     }
 
@@ -294,6 +297,7 @@ impl Broker {
                 self.addresses.remove(&peer);
             }
         }
+        self.settle(now);
     }
 
     /// Ends the connection or attachment of a client, and says why; whether there was one. Its session goes on.
@@ -304,6 +308,7 @@ impl Broker {
             Some(Route::Local(_)) => self.end_session(now, session, Some(reason)),
             Some(Route::Away) | None => return false,
         }
+        self.settle(now);
         true
     }
 
@@ -313,6 +318,7 @@ impl Broker {
         for id in all {
             self.end_connection(now, id, Some(reason));
         }
+        self.settle(now);
     }
 
     /// Whether a client is connected or attached.

@@ -12,6 +12,9 @@ use super::{Broker, SessionId};
 use crate::qos::Qos;
 use crate::reason::Reason;
 
+/// Wills published in one call; the rest is due at once.
+const WILLS_MAX: usize = 16;
+
 impl Broker {
     /// Retains a message if it wants that, and passes it on to everybody who subscribes.
     pub(super) fn route(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
@@ -148,7 +151,21 @@ impl Broker {
             if let Some(at) = will_at {
                 self.timers.remove(&(at, super::Timer::Will(id)));
             }
-            self.route(now, &Arc::new(will.message.published(now)));
+            // Others may lose their sessions to it, and these have wills too; so it has to wait for its turn.
+            let will = Arc::new(will.message.published(now));
+            self.memory.hold(&will);
+            self.wills.push_back(will);
+        }
+    }
+
+    /// Sees to what a call has led to: wills to be published, some at a time, and memory to be given back.
+    pub(super) fn settle(&mut self, now: Duration) {
+        self.relieve(now);
+        for _ in 0..WILLS_MAX {
+            let Some(will) = self.wills.pop_front() else { return };
+            self.route(now, &will);
+            self.memory.release(&will);
+            self.relieve(now);
         }
     }
 

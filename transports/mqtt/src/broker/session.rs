@@ -93,6 +93,8 @@ pub(super) struct Session {
     pub(super) received: BTreeSet<NonZeroU16>,
     /// Filters whose retained messages have not all come.
     pub(super) replays: BTreeMap<Box<str>, Replay>,
+    /// Whether it has its turn to come with these.
+    pub(super) is_replaying: bool,
     /// Messages that it has published in the second that began then.
     rate: (Duration, u32),
     pub(super) held: Held,
@@ -137,6 +139,7 @@ impl Session {
             last_id: 0,
             received: BTreeSet::new(),
             replays: BTreeMap::new(),
+            is_replaying: false,
             rate: (Duration::ZERO, 0),
             held,
         }

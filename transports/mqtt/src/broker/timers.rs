@@ -1,6 +1,5 @@
 //! What happens by itself.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -37,7 +36,7 @@ impl Broker {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next; zero for at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
-        if !self.replaying.is_empty() {
+        if !self.replaying.is_empty() || !self.wills.is_empty() {
             return Some(Duration::ZERO);
         }
         self.timers.first().map(|(at, _)| *at)
@@ -61,7 +60,7 @@ impl Broker {
             }
         }
         self.replay(now);
-        self.relieve(now);
+        self.settle(now);
     }
 
     /// Sets the one timer of a connection.
@@ -115,6 +114,7 @@ impl Broker {
     fn replay(&mut self, now: Duration) {
         let Some(id) = self.replaying.pop_front() else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.is_replaying = false;
         let mut steps = SLICE;
         let mut replays = core::mem::take(&mut session.replays);
         while let Some(mut entry) = replays.first_entry() {
@@ -154,20 +154,17 @@ impl Broker {
 
     /// Gives a session with retained messages to come its turn, if there is room for them.
     pub(super) fn wants_replay(&mut self, id: SessionId) {
-        let wants = |session: &Session| {
-            !session.replays.is_empty()
+        let wants = |session: &&mut Session| {
+            !session.is_replaying
+                && !session.replays.is_empty()
                 && session.is_connected()
                 && session.waiting() < REPLAYED_MAX
         };
-        if self.sessions.get(&id).is_some_and(wants) && !is_in(&self.replaying, id) {
+        if let Some(session) = self.sessions.get_mut(&id).filter(wants) {
+            session.is_replaying = true;
             self.replaying.push_back(id);
         }
     }
-}
-
-/// Few have their turns at a time.
-fn is_in(replaying: &VecDeque<SessionId>, id: SessionId) -> bool {
-    replaying.contains(&id)
 }
 
 impl Connection {

@@ -278,3 +278,27 @@ fn many_filters_in_one_packet() {
     assert_eq!(ask(&mut net, 1_000), answers);
     assert_eq!(ask(&mut net, 1_001), [Seen::Disconnect(Reason::QUOTA_EXCEEDED)]);
 }
+
+/// Whoever is thrown out leaves a will that throws out the next one, a thousand times over.
+#[test]
+fn wills_that_lead_to_wills() {
+    let mut net = Net::limited(|limits| {
+        limits.share = 20_000;
+        limits.connections = 10_000;
+    });
+    let from = net.connect("from", HELLO);
+    let payload = "x".repeat(3_000);
+    for at in 0..2_000 {
+        let hello = Hello { will: Some(will("boom", &payload, &[])), ..HELLO };
+        let id = net.connect(&format!("c{at}"), hello);
+        net.subscribe(id, "boom", Qos::AtLeastOnce);
+    }
+    for at in 1..=8 {
+        net.publish(from, "boom", &payload, Qos::AtLeastOnce, at);
+    }
+    net.pass(seconds(1));
+    assert_eq!(net.broker.stats().evicted, 2_000);
+    assert_eq!(net.broker.stats().sessions, 1);
+    net.write(from, &[0xc0, 0x00]);
+    assert!(net.seen(from).contains(&Seen::PingResp));
+}
