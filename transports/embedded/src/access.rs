@@ -50,13 +50,22 @@ impl Rules for FixedRules {
     }
 }
 
-/// Whether a topic is no other client's. Those of the store are for the store to judge.
+/// Whether a topic is no other client's: below `clients/` stands the client id, or its Base16 as deployed Go clients have it.
+/// Those of the store are for the store to judge.
 fn is_own(client_id: &str, topic: &str) -> bool {
     let Some(below) = topic.strip_prefix(CLIENTS) else { return true };
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with('/');
     topic.starts_with(RESERVED)
-        || below
-            .strip_prefix(client_id)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        || below.strip_prefix(client_id).is_some_and(ends)
+        || below.split('/').next().is_some_and(|level| is_base16(client_id, level))
+}
+
+/// Whether `text` is `client_id` in Base16, in capital letters.
+fn is_base16(client_id: &str, text: &str) -> bool {
+    let digit =
+        |nibble: u8| char::from_digit(nibble.into(), 16).map(|digit| digit.to_ascii_uppercase());
+    let digits = client_id.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]);
+    text.len() == 2 * client_id.len() && digits.eq(text.chars().map(Some))
 }
 
 /// Passwords, a few at a time.
@@ -108,6 +117,10 @@ mod tests {
             ("a", "clients/b/response", false),
             ("a/b", "clients/a/b/response", true),
             ("a", "elsewhere/b", true),
+            ("client", "clients/636C69656E74/response", true),
+            ("client", "clients/636C69656E7/response", false),
+            ("client", "clients/636c69656e74/response", false),
+            ("\u{e9}", "clients/C3A9/response", true),
             ("a", "clients", true),
         ] {
             assert_eq!(is_own(client_id, topic), expected, "{client_id} {topic}");

@@ -48,7 +48,8 @@
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
 //! for a certificate. Neither ties a client id to a user: whoever may connect at all may connect with any client id,
 //! throw out the client that has it, act in its name, and hear its replies. One that needs more than that needs a broker
-//! with access rules. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`.
+//! with access rules. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`; and
+//! deployed Go clients have their answers below their id in Base16, which is another client's id if one calls itself so.
 //!
 //! # What is bounded by what
 //!
