@@ -50,7 +50,10 @@ impl Inbox {
 
     pub(super) fn push(&mut self, memory: &mut Memory, sender: &Arc<str>, item: Item) {
         if matches!(item, Item::Gone) {
-            if self.gone >= GONE_MAX {
+            // It takes no answers any more.
+            self.unpark(sender);
+            let last = self.queues.get(sender).and_then(|queue| queue.items.back());
+            if self.gone >= GONE_MAX || matches!(last, Some(Item::Gone)) {
                 return;
             }
             self.gone += 1;
@@ -64,21 +67,11 @@ impl Inbox {
                 queue
             }
         };
-        let is_gone = match &item {
-            Item::Message(message) => {
-                queue.held.hold(memory, message, size_of::<Item>());
-                false
-            }
-            Item::Gone => {
-                queue.held.add(memory, size_of::<Item>());
-                true
-            }
-        };
-        queue.items.push_back(item);
-        if is_gone {
-            // It takes no answers any more.
-            self.unpark(sender);
+        match &item {
+            Item::Message(message) => queue.held.hold(memory, message, size_of::<Item>()),
+            Item::Gone => queue.held.add(memory, size_of::<Item>()),
         }
+        queue.items.push_back(item);
     }
 
     /// Gives a sender its turns again; whether it had lost them.

@@ -222,7 +222,7 @@ impl Broker {
             let most = self.config.limits.share / UNREAD_PART;
             let is_ready = |sender: &str| {
                 let session = self.by_client.get(sender).and_then(|id| self.sessions.get(id));
-                session.is_none_or(|one| !one.is_connected() || one.held.bytes() <= most)
+                session.is_none_or(|one| !one.is_connected() || one.unread() <= most)
             };
             let (sender, item) = self.inbox.pop(&mut self.memory, is_ready)?;
             self.let_go(&sender);
@@ -252,7 +252,7 @@ impl Broker {
     /// Lets the host go on with what a client has asked for, once that has read enough of its answers.
     pub(super) fn has_read(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if session.held.bytes() > self.config.limits.share / UNREAD_PART {
+        if session.unread() > self.config.limits.share / UNREAD_PART {
             return;
         }
         let client_id = Arc::clone(&session.client_id);

@@ -368,8 +368,8 @@ impl Broker {
         }
     }
 
-    /// Whoever holds most loses it, until what is held is what may be. Of two that hold about as much it is the one that is
-    /// away, and then the older one.
+    /// Whoever holds most loses it, until what is held is what may be. Of two that hold about as much it is the one without
+    /// a connection, and then the older one.
     fn relieve(&mut self, now: Duration) {
         while self.memory.total() > self.config.limits.memory {
             // What a connection holds that is about to be closed will be gone whatever else is.
@@ -381,20 +381,21 @@ impl Broker {
             let held = |connection: &Connection| {
                 let session = connection.session().and_then(|id| self.sessions.get(&id));
                 let of_session = session.map_or(0, |session| {
-                    session.held.bytes() + self.inbox.bytes(&session.client_id)
+                    session.bytes() + self.inbox.bytes(&session.client_id)
                 });
                 connection.held.bytes() + of_session
             };
             let connection = self.connections.iter().filter(|(_, one)| !one.is_closing());
             let connection = connection.map(|(id, one)| (held(one), Reverse(*id))).max();
-            let is_away = |id: &SessionId, session: &Session| {
+            // Of clients that are away, or in this process.
+            let is_alone = |id: &SessionId, session: &Session| {
                 Some(*id) != self.host && !matches!(session.route, Route::Connection(_))
             };
-            let away = self.sessions.iter().filter(|(id, one)| is_away(id, one));
-            let away = away.map(|(id, one)| (one.held.bytes(), Reverse(*id))).max();
-            match (connection, away) {
-                (Some((bytes, Reverse(id))), away)
-                    if away.is_none_or(|away| bytes / 2 > away.0) =>
+            let alone = self.sessions.iter().filter(|(id, one)| is_alone(id, one));
+            let alone = alone.map(|(id, one)| (one.bytes(), Reverse(*id))).max();
+            match (connection, alone) {
+                (Some((bytes, Reverse(id))), alone)
+                    if alone.is_none_or(|alone| bytes / 2 > alone.0) =>
                 {
                     self.evict_connection(now, id);
                 }
@@ -426,7 +427,7 @@ impl Broker {
     /// Ends a session that holds more than its share.
     fn check_share(&mut self, now: Duration, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if session.held.bytes() > self.config.limits.share {
+        if session.bytes() > self.config.limits.share {
             self.stats.evicted += 1;
             self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
         }

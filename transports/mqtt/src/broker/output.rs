@@ -32,6 +32,7 @@ impl Broker {
         connection.held.remove(&mut self.memory, before);
         connection.take_output(&mut self.memory, out);
         self.go_on(now, id);
+        self.settle(now);
         let mut output = self.fill(now, id, out);
         let Some(connection) = self.connections.get_mut(&id) else { return Output::Close };
         if connection.is_closing() {
@@ -49,8 +50,10 @@ impl Broker {
         let (window, Some(session)) = (connection.window, connection.session()) else {
             return Output::Idle;
         };
-        while out.len() < CHUNK {
-            self.has_read(session);
+        let output = loop {
+            if out.len() >= CHUNK {
+                break Output::More;
+            }
             let Some(kept) = self.sessions.get_mut(&session) else { return Output::Idle };
             match kept.send(now, &mut self.memory, window, out) {
                 Sent::Packet => {}
@@ -62,10 +65,11 @@ impl Broker {
                 }
                 Sent::Nothing => {
                     self.wants_replay(session);
-                    return Output::Idle;
+                    break Output::Idle;
                 }
             }
-        }
-        Output::More
+        };
+        self.has_read(session);
+        output
     }
 }

@@ -74,7 +74,7 @@ impl Broker {
         let wanted = || matches.iter().filter(|one| !(is_own && one.subscribed.no_local));
         let Some(qos) = wanted().map(|one| one.subscribed.qos).max() else { return false };
         let qos = qos.min(message.qos());
-        let has_room = session.held.bytes() < self.config.limits.share / 2;
+        let has_room = session.bytes() < self.config.limits.share / 2;
         // What needs no acknowledgement is not kept for a client that is away.
         if qos == Qos::AtMostOnce && (!session.is_connected() || !has_room) {
             self.stats.dropped += u64::from(session.is_connected());

@@ -97,6 +97,9 @@ pub(super) struct Session {
     pub(super) is_replaying: bool,
     /// Messages that it has published in the second that began then.
     rate: (Duration, u32),
+    /// What waits for its client, sent or not.
+    unread: Held,
+    /// Everything else.
     pub(super) held: Held,
 }
 
@@ -141,6 +144,7 @@ impl Session {
             replays: BTreeMap::new(),
             is_replaying: false,
             rate: (Duration::ZERO, 0),
+            unread: Held::default(),
             held,
         }
     }
@@ -160,20 +164,30 @@ impl Session {
         *count <= max
     }
 
+    /// Bytes of everything that is kept for it.
+    pub(super) const fn bytes(&self) -> usize {
+        self.held.bytes() + self.unread.bytes()
+    }
+
+    /// Bytes of messages that its client has not taken.
+    pub(super) const fn unread(&self) -> usize {
+        self.unread.bytes()
+    }
+
     /// Messages that were not sent yet.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
     pub(super) fn push(&mut self, memory: &mut Memory, queued: Queued) {
-        self.held.hold(memory, &queued.message, queued.beside());
+        self.unread.hold(memory, &queued.message, queued.beside());
         self.queue.push_back(queued);
     }
 
     /// Takes the next message for a client in this process.
     pub(super) fn pop(&mut self, memory: &mut Memory) -> Option<Queued> {
         let queued = self.take_first()?;
-        self.held.release(memory, &queued.message, queued.beside());
+        self.unread.release(memory, &queued.message, queued.beside());
         Some(queued)
     }
 
@@ -205,11 +219,11 @@ impl Session {
         let Some(queued) = self.take_first() else { return Sent::Nothing };
         let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
         if is_late || !encode(now, &queued, id, false, window.packet_bytes, out) {
-            self.held.release(memory, &queued.message, queued.beside());
+            self.unread.release(memory, &queued.message, queued.beside());
             return if queued.must_arrive { Sent::Missed } else { Sent::Dropped };
         }
         match id {
-            None => self.held.release(memory, &queued.message, queued.beside()),
+            None => self.unread.release(memory, &queued.message, queued.beside()),
             Some(id) => {
                 let stage = Stage::Published(queued);
                 self.in_flight.push_back(InFlight { id, is_sent: true, stage });
@@ -280,7 +294,7 @@ impl Session {
         }
         match self.in_flight.remove(at).map(|one| one.stage) {
             Some(Stage::Published(queued)) => {
-                self.held.release(memory, &queued.message, queued.beside());
+                self.unread.release(memory, &queued.message, queued.beside());
             }
             Some(Stage::Released) => self.held.remove(memory, size_of::<InFlight>()),
             None => {}
@@ -298,7 +312,7 @@ impl Session {
             if queued.qos != Qos::ExactlyOnce {
                 return false;
             }
-            self.held.release(memory, &queued.message, queued.beside());
+            self.unread.release(memory, &queued.message, queued.beside());
             self.held.add(memory, size_of::<InFlight>());
             one.stage = Stage::Released;
         }
@@ -370,7 +384,7 @@ impl Session {
         while self.pop(memory).is_some() {}
         for one in core::mem::take(&mut self.in_flight) {
             if let Stage::Published(queued) = one.stage {
-                self.held.release(memory, &queued.message, queued.beside());
+                self.unread.release(memory, &queued.message, queued.beside());
             }
         }
         let rest = self.held.bytes();

@@ -218,3 +218,52 @@ fn nobody_shares_what_is_for_another() {
     }
     assert_eq!((net.heard(owner).len(), net.heard(thief).len()), (10, 0));
 }
+
+/// What it subscribes to is nothing that it could read.
+#[test]
+fn who_subscribes_to_much_gets_its_answers() {
+    let (mut net, host) = hosted_with(|limits| limits.share = 100_000);
+    let a = net.connect("a", HELLO);
+    for at in 0..20 {
+        net.subscribe(a, &format!("a/b/c/d/{at}"), Qos::AtLeastOnce);
+    }
+    assert!(net.broker.stats().bytes > 30_000, "{:?}", net.broker.stats());
+    net.publish(a, "requests", "x", Qos::AtLeastOnce, 1);
+    assert_eq!(taken(&mut net, host), ["a: x"]);
+}
+
+/// There are more notices than are kept, so this one is lost; what was asked before it is not.
+#[test]
+fn requests_of_one_that_has_gone_unheard_are_heard() {
+    let (mut net, host) = hosted_with(|limits| limits.share = 100_000);
+    let slow = net.connect("slow", HELLO);
+    net.subscribe(slow, "answers", Qos::AtLeastOnce);
+    let answer = "a".repeat(50_000);
+    let answer = publish("answers", &answer, Qos::AtLeastOnce, 0);
+    assert_eq!(net.broker.publish_local(net.now, host, &answer), Ok(Reason::SUCCESS));
+    net.publish(slow, "requests", "x", Qos::AtLeastOnce, 1);
+    assert_eq!(taken(&mut net, host), [""; 0]);
+    for at in 0..10_000 {
+        let other = net.connect(&format!("other{at}"), HELLO);
+        net.close(other);
+    }
+    net.close(slow);
+    let taken = taken(&mut net, host);
+    assert_eq!(taken.len(), 10_001);
+    assert!(taken.contains(&"slow: x".to_owned()));
+}
+
+/// Comings and goings of one client are one notice while nobody takes it.
+#[test]
+fn who_goes_again_and_again_has_gone_once() {
+    let (mut net, host) = hosted();
+    net.broker.detach(net.now, host);
+    let before = net.broker.stats().bytes;
+    for _ in 0..1_000 {
+        let a = net.connect("a", HELLO);
+        net.close(a);
+    }
+    assert!(net.broker.stats().bytes - before < 1_000, "{:?}", net.broker.stats());
+    let host = net.broker.attach_host(net.now, "$host");
+    assert_eq!(taken(&mut net, host), ["a has gone"]);
+}
