@@ -1,4 +1,4 @@
-//! The broker: listeners, and one connection after the other to its router.
+//! The broker: its listeners, and a task for each connection.
 
 use std::io;
 use std::net::SocketAddr;

@@ -166,7 +166,7 @@ impl Running {
             self.state().alarm = due;
             match due {
                 // There is a slice of something long to do; others have their turn first.
-                Some(Duration::ZERO) => tokio::task::yield_now().await,
+                Some(due) if due <= self.begun.elapsed() => tokio::task::yield_now().await,
                 Some(due) => {
                     let _ = tokio::time::timeout_at(self.begun + due, self.sooner.notified()).await;
                 }

@@ -19,6 +19,44 @@
 //!
 //! Times are since whatever moment the embedder chooses, and do not go back.
 //!
+//! # Example
+//!
+//! A client connects and is answered:
+//!
+//! ```
+//! use core::time::Duration;
+//! use bytes::BytesMut;
+//! use statestore_mqtt::Reason;
+//! use statestore_mqtt::broker::{Broker, Config, Output};
+//! use statestore_mqtt::packet::{Connect, Packet};
+//!
+//! let mut broker = Broker::new(Config::default());
+//! let now = Duration::ZERO;
+//! let id = broker.handle_accept(now, None)?;
+//!
+//! // What a socket read ...
+//! let mut hello = BytesMut::new();
+//! Packet::Connect(Connect {
+//!     client_id: "lamp",
+//!     clean_start: true,
+//!     keep_alive: 60,
+//!     properties: (),
+//!     will: None,
+//!     user_name: None,
+//!     password: None,
+//! })
+//! .encode(&mut hello)?;
+//! broker.handle_bytes(now, id, &hello);
+//!
+//! // ... and what it is to write.
+//! let mut out = BytesMut::new();
+//! assert_eq!(broker.poll_output(now, id, &mut out), Output::Idle);
+//! let Packet::ConnAck(told) = Packet::decode(&out)? else { panic!("a CONNACK") };
+//! assert_eq!(told.reason, Reason::SUCCESS);
+//! assert!(broker.is_connected("lamp"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The host, and other clients in the same process
 //!
 //! A service that lives in the broker is its host: [`attach_host`](Broker::attach_host). It knows who sent a message and
@@ -380,9 +418,8 @@ impl Broker {
             }
             let held = |connection: &Connection| {
                 let session = connection.session().and_then(|id| self.sessions.get(&id));
-                let of_session = session.map_or(0, |session| {
-                    session.bytes() + self.inbox.bytes(&session.client_id)
-                });
+                let of_session = session
+                    .map_or(0, |session| session.bytes() + self.inbox.bytes(&session.client_id));
                 connection.held.bytes() + of_session
             };
             let connection = self.connections.iter().filter(|(_, one)| !one.is_closing());
