@@ -44,6 +44,11 @@ impl Wishes {
     }
 }
 
+/// What a client is told beside a reason to go to another server.
+pub(super) fn elsewhere(reason: Reason, server: Option<&str>) -> Option<Property<'_>> {
+    server.filter(|_| reason == Reason::USE_ANOTHER_SERVER).map(Property::ServerReference)
+}
+
 impl Broker {
     /// The first packet of a connection.
     pub(super) fn handle_connect(
@@ -96,7 +101,9 @@ impl Broker {
     /// A CONNACK that says no.
     pub(super) fn refuse(&mut self, now: Duration, id: ConnectionId, reason: Reason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let connack = ConnAck { session_present: false, reason, properties: () };
+        let elsewhere = elsewhere(reason, self.elsewhere.as_deref());
+        let properties = elsewhere.as_slice();
+        let connack = ConnAck { session_present: false, reason, properties };
         connection.answer(&mut self.memory, &Packet::ConnAck(connack));
         self.end_connection(now, id, None);
     }
@@ -119,6 +126,9 @@ impl Broker {
         };
         if self.host.as_ref().is_some_and(is_host) {
             return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+        }
+        if self.elsewhere.is_some() {
+            return self.refuse(now, id, Reason::USE_ANOTHER_SERVER);
         }
         if let Err(reason) = self.config.rules.may_connect(&client_id) {
             return self.refuse(now, id, reason);
@@ -170,7 +180,10 @@ impl Broker {
         }
         let (reason, properties) = (Reason::SUCCESS, &properties[..]);
         let connack = ConnAck { session_present, reason, properties };
-        connection.answer(&mut self.memory, &Packet::ConnAck(connack));
+        if !connection.answer(&mut self.memory, &Packet::ConnAck(connack)) {
+            // It takes nothing of what it must know.
+            return self.end_connection(now, id, None);
+        }
         self.set_deadline(id, deadline);
         self.wants_replay(session);
         self.wake(id);
@@ -184,8 +197,7 @@ impl Broker {
         }
         let away = self.sessions.iter().filter(|(_, one)| one.route == Route::Away);
         let away = away.filter(|(id, _)| Some(**id) != self.host);
-        let Some((_, Reverse(id))) = away.map(|(id, one)| (one.held.bytes(), Reverse(*id))).min()
-        else {
+        let Some((_, Reverse(id))) = away.map(|(id, one)| (one.bytes(), Reverse(*id))).min() else {
             return false;
         };
         self.stats.evicted += 1;

@@ -12,7 +12,7 @@ use super::memory::{Held, Memory};
 use super::session::Window;
 use super::{CONNECTION_BYTES, SessionId};
 use crate::packet::{Notice, Packet};
-use crate::property::Encode;
+use crate::property::{Encode, Property};
 use crate::reason::Reason;
 
 /// Bytes of answers that may wait to be written before nothing more is read.
@@ -99,23 +99,35 @@ impl Connection {
         reads && !self.is_held_up && !self.rests && self.output.len() < OUTPUT_MAX
     }
 
-    /// Writes a packet behind what waits already.
-    pub(super) fn answer<P: Encode>(&mut self, memory: &mut Memory, packet: &Packet<'_, P>) {
+    /// Writes a packet behind what waits already; whether the client takes one as large.
+    pub(super) fn answer<P: Encode>(
+        &mut self,
+        memory: &mut Memory,
+        packet: &Packet<'_, P>,
+    ) -> bool {
         // None of the broker's own is as large as what MQTT allows, but a client may allow hardly anything.
-        if packet.encoded_len().is_ok_and(|len| len <= self.window.packet_bytes) {
+        let fits = packet.encoded_len().is_ok_and(|len| len <= self.window.packet_bytes);
+        if fits {
             let before = self.output.len();
             let _ = packet.encode(&mut self.output);
             self.held.add(memory, self.output.len() - before);
         }
+        fits
     }
 
-    /// Says why, and reads nothing more.
-    pub(super) fn close(&mut self, memory: &mut Memory, reason: Option<Reason>) {
+    /// Says why, and reads nothing more. The properties are left out where the client takes no packet as large.
+    pub(super) fn close(
+        &mut self,
+        memory: &mut Memory,
+        reason: Option<Reason>,
+        properties: &[Property<'_>],
+    ) {
         if self.is_closing() {
             return;
         }
         if let (Some(reason), State::Open(_)) = (reason, &self.state) {
-            self.answer(memory, &Packet::Disconnect(Notice { reason, properties: () }));
+            let _ = self.answer(memory, &Packet::Disconnect(Notice { reason, properties }))
+                || self.answer(memory, &Packet::Disconnect(Notice { reason, properties: () }));
         }
         self.set_input(memory, BytesMut::new());
         self.forget_aliases(memory);

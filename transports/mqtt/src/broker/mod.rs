@@ -224,6 +224,8 @@ pub struct Broker {
     /// Sessions with retained messages still to come.
     replaying: VecDeque<SessionId>,
     host: Option<SessionId>,
+    /// The server to which clients are sent.
+    elsewhere: Option<Arc<str>>,
     inbox: Inbox,
     /// Whose session an attachment is, or why it is over.
     locals: BTreeMap<LocalId, Result<SessionId, Reason>>,
@@ -263,6 +265,7 @@ impl Broker {
             retained: Retained::default(),
             replaying: VecDeque::new(),
             host: None,
+            elsewhere: None,
             inbox: Inbox::default(),
             locals: BTreeMap::new(),
             woken: BTreeSet::new(),
@@ -355,6 +358,22 @@ impl Broker {
         let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in all {
             self.end_connection(now, id, Some(reason));
+        }
+        self.settle(now);
+    }
+
+    /// Sends clients to another server, for instance to `10.0.0.2:1883`: those that are connected, and whoever connects from
+    /// now on, until it is `None` again. Sessions stay, and so do clients in the process.
+    pub fn refer(&mut self, now: Duration, server: Option<&str>) {
+        self.elsewhere = server.map(Arc::from);
+        if server.is_none() {
+            return;
+        }
+        // Who has not sent a CONNECT is told in answer to it.
+        let open = self.connections.iter().filter(|(_, one)| one.session().is_some());
+        let open: Vec<ConnectionId> = open.map(|(id, _)| *id).collect();
+        for id in open {
+            self.end_connection(now, id, Some(Reason::USE_ANOTHER_SERVER));
         }
         self.settle(now);
     }
@@ -474,7 +493,9 @@ impl Broker {
     fn end_connection(&mut self, now: Duration, id: ConnectionId, reason: Option<Reason>) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let session = connection.session();
-        connection.close(&mut self.memory, reason);
+        let elsewhere =
+            reason.and_then(|reason| connect::elsewhere(reason, self.elsewhere.as_deref()));
+        connection.close(&mut self.memory, reason, elsewhere.as_slice());
         self.wake(id);
         if let Some(session) = session {
             self.leave(now, session);

@@ -267,3 +267,33 @@ fn who_goes_again_and_again_has_gone_once() {
     let host = net.broker.attach_host(net.now, "$host");
     assert_eq!(taken(&mut net, host), ["a has gone"]);
 }
+
+/// Server Reference: 3.2.2.3.16, 3.14.2.2.5, 4.11.
+#[test]
+fn clients_are_sent_to_another_server() {
+    let (mut net, host) = hosted();
+    let narrow = Hello { properties: &[Property::MaximumPacketSize(18)], ..KEPT };
+    let [a, b] = [("a", KEPT), ("b", narrow)].map(|(name, hello)| net.connect(name, hello));
+    let new = net.accept().unwrap();
+    net.broker.refer(net.now, Some("10.0.0.2:1883"));
+    let mut out = BytesMut::new();
+    let _ = net.broker.poll_output(net.now, a, &mut out);
+    let Ok(Packet::Disconnect(told)) = Packet::decode(&out) else { panic!("{out:?}") };
+    assert_eq!(told.reason, Reason::USE_ANOTHER_SERVER);
+    assert!(told.properties.iter().eq([Property::ServerReference("10.0.0.2:1883")]));
+    let without = [Seen::Disconnect(Reason::USE_ANOTHER_SERVER)];
+    assert_eq!(net.seen(b), without, "it takes no packet of so many bytes");
+    assert!(net.is_closed(b) && net.seen(new).is_empty() && !net.is_closed(new));
+    net.close(a);
+    net.close(b);
+    assert_eq!(taken(&mut net, host), ["a has gone", "b has gone"]);
+    let again = net.try_connect("a", KEPT);
+    out.clear();
+    assert_eq!(net.broker.poll_output(net.now, again, &mut out), Output::Close);
+    let Ok(Packet::ConnAck(told)) = Packet::decode(&out) else { panic!("{out:?}") };
+    assert_eq!(told.reason, Reason::USE_ANOTHER_SERVER);
+    assert!(told.properties.iter().eq([Property::ServerReference("10.0.0.2:1883")]));
+    net.broker.refer(net.now, None);
+    let back = net.try_connect("a", KEPT);
+    assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)], "its session is there");
+}

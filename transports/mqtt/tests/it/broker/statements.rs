@@ -486,3 +486,13 @@ fn what_a_client_retained_itself_is_its_own_too() {
         assert_eq!(net.heard(id).len(), expected);
     }
 }
+
+/// MQTT-3.1.2-24: no packet goes to it, and without the first it cannot go on.
+#[test]
+fn who_takes_no_packet_as_large_as_a_connack_is_not_accepted() {
+    let mut net = Net::default();
+    let hello = Hello { properties: &[Property::MaximumPacketSize(5)], ..HELLO };
+    let a = net.try_connect("a", hello);
+    assert_eq!((net.seen(a), net.is_closed(a)), (vec![], true));
+    assert!(!net.broker.is_connected("a"));
+}
