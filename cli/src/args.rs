@@ -45,6 +45,11 @@ pub(crate) enum Verb {
     Serve(Box<Serve>),
     /// Adds a user to a password file for `serve`, or changes a password, which is read from standard input
     Passwd(Passwd),
+    /// Tries who may do what by a policy
+    Policy {
+        #[command(subcommand)]
+        verb: crate::policy::PolicyVerb,
+    },
     /// Prints the value of a key
     Get(Get),
     /// Stores a value

@@ -15,6 +15,7 @@ mod lock;
 mod log;
 mod output;
 mod own_broker;
+mod policy;
 mod requests;
 mod serve;
 mod signals;
@@ -56,6 +57,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
+        Verb::Policy { verb } => return policy::run(&verb),
         _ => {}
     }
     log::start(match verb {
@@ -80,7 +82,9 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Verify(verify) => verify::run(verify).await,
-            Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) => Ok(ExitCode::SUCCESS),
+            Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) | Verb::Policy { .. } => {
+                Ok(ExitCode::SUCCESS)
+            }
         }
     });
     // A line that nobody takes may still be waited for.

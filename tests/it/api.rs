@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Package and folder.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "transports/mqtt"),
+    ("statestore-policy", "policy"),
     ("statestore-tokio", "transports/tokio"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),

@@ -21,6 +21,7 @@ mod overheard;
 mod own_broker;
 mod pipes;
 mod place;
+mod policies;
 mod process;
 mod serving;
 mod sizes;

@@ -6,8 +6,9 @@ use super::layers::heads;
 use super::source::code_without_strings;
 use super::{File, file, rust_files};
 
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "transports/mqtt/src",
+    "policy/src",
     "transports/tokio/src",
     "transports/rumqttc/src",
     "transports/paho/src",

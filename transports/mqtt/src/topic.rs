@@ -86,3 +86,30 @@ pub fn matches(filter: &str, topic: &str) -> bool {
         }
     }
 }
+
+/// Whether `filter` matches every topic that `other` does; both are filters without a share.
+///
+/// It may say no where only several levels together would say yes: `+/#` matches what `#` does.
+///
+/// ```
+/// use statestore_mqtt::topic::covers;
+///
+/// assert!(covers("jobs/#", "jobs/+/done") && covers("jobs/#", "jobs"));
+/// assert!(!covers("jobs/+", "jobs/#") && !covers("#", "$SYS/#"));
+/// ```
+#[must_use]
+pub fn covers(filter: &str, other: &str) -> bool {
+    if other.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    let (mut filter, mut other) = (filter.split('/'), other.split('/'));
+    loop {
+        match (filter.next(), other.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (_, Some("#")) => return false,
+            (Some("+"), Some(_)) => {}
+            (Some(level), Some(name)) if level == name => {}
+            _ => return false,
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use statestore_mqtt::topic::{Filter, is_filter, is_name, matches};
+use statestore_mqtt::topic::{self, Filter, is_filter, is_name, matches};
 
 const LEVELS: [&str; 9] = ["", "a", "b", "ab", "+", "#", "$S", "a+", "$share"];
 
@@ -114,5 +114,36 @@ fn what_the_standard_gives_as_examples() {
     ] {
         assert!(topics.iter().all(|topic| matches(filter, topic)), "{filter}");
         assert!(!others.iter().any(|topic| matches(filter, topic)), "{filter}");
+    }
+}
+
+/// All filters of up to three levels, and all topics of up to four, of few letters.
+#[test]
+fn a_filter_covers_what_it_matches_whatever_the_other_matches() {
+    fn all(levels: &[&str], count: usize) -> Vec<String> {
+        let mut all: Vec<String> = levels.iter().map(|&level| level.into()).collect();
+        let mut last = all.clone();
+        for _ in 1..count {
+            let pairs = last.iter().flat_map(|text| levels.iter().map(move |level| (text, level)));
+            last = pairs.map(|(text, level)| format!("{text}/{level}")).collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+    let mut filters = all(&["a", "b", "$s", "+", "#"], 3);
+    filters.retain(|filter| is_filter(filter));
+    // `x` stands for what no filter names.
+    let topics = all(&["a", "b", "$s", "x"], 4);
+    let heard = |filter: &String| -> Vec<bool> {
+        topics.iter().map(|topic| matches(filter, topic)).collect()
+    };
+    let heard: Vec<_> = filters.iter().map(|filter| (filter, heard(filter))).collect();
+    for (filter, own) in &heard {
+        for (other, others) in &heard {
+            let includes = own.iter().zip(others).all(|(own, other)| *own || !*other);
+            // The two that are the same and are written in two ways.
+            let is_known = filter.starts_with("+/#") && *other == "#";
+            assert_eq!(topic::covers(filter, other), includes && !is_known, "{filter} {other}");
+        }
     }
 }

@@ -1,0 +1,48 @@
+//! Whom and what a policy is asked about.
+
+use statestore_proto::store::Access;
+
+/// Who somebody is, as the transport has found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Principal<'a> {
+    /// MQTT client id.
+    pub client_id: &'a str,
+    /// User name, if there is one: of a password, a certificate or a token.
+    pub user_name: Option<&'a str>,
+    /// What else is known, each name once: from a certificate or a token.
+    pub attributes: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Principal<'a> {
+    pub(crate) fn attribute(&self, name: &str) -> Option<&'a str> {
+        self.attributes.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
+    }
+}
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action<'a> {
+    /// Connect, with the client id of the [`Principal`].
+    Connect,
+    /// Publish to a topic.
+    Publish(&'a str),
+    /// Subscribe to a topic filter, which is given without its share.
+    Subscribe(&'a str),
+    /// GET or KEYNOTIFY of a key, or having it listed by SCAN.
+    Read(&'a [u8]),
+    /// SET, DEL or VDEL of a key.
+    Write(&'a [u8]),
+}
+
+impl<'a> Action<'a> {
+    /// The action that an [`Access`] to a key is; `None` for one that this crate does not know.
+    #[must_use]
+    pub const fn of_key(access: Access, key: &'a [u8]) -> Option<Self> {
+        match access {
+            Access::Read => Some(Self::Read(key)),
+            Access::Write => Some(Self::Write(key)),
+            _ => None,
+        }
+    }
+}

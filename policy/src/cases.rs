@@ -1,0 +1,160 @@
+//! What a policy is expected to say: a table of who, what, and whether that is allowed.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::ask::{Action, Principal};
+
+/// A table of cases, one on each line:
+///
+/// ```text
+/// # comment
+/// allow  id=lamp user=ann group=sensors  SET      readings/ann/lux
+/// deny   id=lamp user=ann                GET      readings/bob/lux
+/// allow  id=lamp                         CONNECT
+/// ```
+///
+/// First `allow` or `deny`; then who: `id`, the client id, `user`, the user name, and any attributes, as `name=value` without
+/// blanks; then one of `CONNECT`, `PUBLISH`, `SUBSCRIBE`, `GET`, `SCAN`, `KEYNOTIFY`, `SET`, `DEL`, `VDEL`; then the topic, the filter
+/// or the key, to the end of the line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cases {
+    /// In the order of the lines.
+    pub cases: Vec<Case>,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Line, from 1.
+    pub line: usize,
+    /// Whether it should be allowed.
+    pub allowed: bool,
+    client_id: Box<str>,
+    user_name: Option<Box<str>>,
+    attributes: Vec<(Box<str>, Box<str>)>,
+    verb: Verb,
+    object: Box<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Connect,
+    Publish,
+    Subscribe,
+    Read,
+    Write,
+}
+
+/// What is wrong with a table, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct CaseError {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong, and the remedy.
+    pub problem: String,
+}
+
+const VERBS: [(&str, Verb); 9] = [
+    ("CONNECT", Verb::Connect),
+    ("PUBLISH", Verb::Publish),
+    ("SUBSCRIBE", Verb::Subscribe),
+    ("GET", Verb::Read),
+    ("SCAN", Verb::Read),
+    ("KEYNOTIFY", Verb::Read),
+    ("SET", Verb::Write),
+    ("DEL", Verb::Write),
+    ("VDEL", Verb::Write),
+];
+
+impl Cases {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`CaseError`]: the first line that is none.
+    pub fn parse(text: &str) -> Result<Self, CaseError> {
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+        let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let cases = lines.map(|(at, line)| {
+            Case::parse(at, line).map_err(|problem| CaseError { line: at, problem })
+        });
+        Ok(Self { cases: cases.collect::<Result<_, _>>()? })
+    }
+}
+
+/// The first word, and what is behind it.
+fn word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+impl Case {
+    fn parse(line: usize, text: &str) -> Result<Self, String> {
+        let (expected, mut rest) = word(text);
+        let allowed = match expected {
+            "allow" => true,
+            "deny" => false,
+            other => return Err(format!("begins with {other}; it should be allow or deny")),
+        };
+        let (mut client_id, mut user_name, mut attributes) = (None, None, Vec::new());
+        let verb = loop {
+            let (next, behind) = word(rest);
+            rest = behind;
+            let Some((name, value)) = next.split_once('=') else { break next };
+            let is_first = match name {
+                "id" => client_id.replace(value).is_none(),
+                "user" => user_name.replace(value).is_none(),
+                _ => {
+                    let is_first = attributes.iter().all(|(own, _): &(Box<str>, _)| **own != *name);
+                    attributes.push((name.into(), value.into()));
+                    is_first
+                }
+            };
+            if !is_first {
+                return Err(format!("says {name} twice"));
+            }
+        };
+        let known = VERBS.iter().find(|(word, _)| word.eq_ignore_ascii_case(verb));
+        let verb = known.map(|(_, verb)| *verb).ok_or_else(|| {
+            let words: Vec<&str> = VERBS.iter().map(|(word, _)| *word).collect();
+            format!("has `{verb}` where one of {} should be", words.join(", "))
+        })?;
+        if rest.is_empty() != (verb == Verb::Connect) {
+            return Err(match verb {
+                Verb::Connect => "CONNECT has nothing behind it; the client id is `id`".into(),
+                _ => "has no key or topic at its end".into(),
+            });
+        }
+        Ok(Self {
+            line,
+            allowed,
+            client_id: client_id.unwrap_or_default().into(),
+            user_name: user_name.map(Into::into),
+            attributes,
+            verb,
+            object: rest.into(),
+        })
+    }
+
+    /// What it asks about: for use with [`Policy::decide`](crate::Policy::decide).
+    pub fn ask<T>(&self, ask: impl FnOnce(&Principal<'_>, &Action<'_>) -> T) -> T {
+        let attributes: Vec<(&str, &str)> =
+            self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let principal = Principal {
+            client_id: &self.client_id,
+            user_name: self.user_name.as_deref(),
+            attributes: &attributes,
+        };
+        let action = match self.verb {
+            Verb::Connect => Action::Connect,
+            Verb::Publish => Action::Publish(&self.object),
+            Verb::Subscribe => Action::Subscribe(&self.object),
+            Verb::Read => Action::Read(self.object.as_bytes()),
+            Verb::Write => Action::Write(self.object.as_bytes()),
+        };
+        ask(&principal, &action)
+    }
+}

@@ -1,0 +1,223 @@
+//! What a document says that was hardly meant.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use statestore_mqtt::topic;
+use statestore_proto::topic::REQUEST;
+
+use crate::rule::{ANY, Grant, Keys, Policy, Principals, Resource, Rule};
+use crate::template::Template;
+
+/// Something that was hardly meant. It is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Line, from 1.
+    pub line: usize,
+    /// What, and what to do about it.
+    pub text: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+impl Policy {
+    /// What was hardly meant, in the order of the lines.
+    ///
+    /// ```
+    /// use statestore_policy::Policy;
+    ///
+    /// let policy = Policy::parse("rules: [{principals: {usernames: [ann]}, stateStoreResources: [{method: Write, keys: ['*']}]}]")?;
+    /// let warnings: Vec<String> = policy.warnings().iter().map(ToString::to_string).collect();
+    /// assert!(warnings[0].contains("nobody may connect"), "{warnings:?}");
+    /// # Ok::<(), statestore_policy::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        self.whole(&mut warnings);
+        for (at, rule) in self.rules.iter().enumerate() {
+            self.one(at, rule, &mut warnings);
+        }
+        warnings.sort_by_key(|warning| warning.line);
+        warnings
+    }
+
+    fn has(&self, is_meant: impl Fn(&Grant) -> bool) -> bool {
+        self.rules.iter().flat_map(|rule| &rule.resources).any(|one| is_meant(&one.grant))
+    }
+
+    /// What is missing in the whole of it.
+    fn whole(&self, warnings: &mut Vec<Warning>) {
+        let mut warn = |text: &str| warnings.push(Warning { line: 1, text: text.into() });
+        if self.rules.is_empty() {
+            return warn("there are no rules, so nobody may do anything");
+        }
+        if !self.has(|grant| matches!(grant, Grant::Connect(_))) {
+            warn("nobody may connect; add `method: Connect` to brokerResources");
+        }
+        let asks = |grant: &Grant| match grant {
+            Grant::Publish(topics) => topics
+                .iter()
+                .filter_map(Template::as_text)
+                .any(|filter| topic::matches(filter, REQUEST)),
+            _ => false,
+        };
+        if self.has(|grant| matches!(grant, Grant::Keys { .. })) && !self.has(asks) {
+            warn(&format!(
+                "keys are allowed, but nobody may ask for them; allow somebody to publish to {REQUEST}"
+            ));
+        }
+    }
+
+    fn one(&self, at: usize, rule: &Rule, warnings: &mut Vec<Warning>) {
+        let mut warn = |line, text: String| warnings.push(Warning { line, text });
+        if rule.principals.is_nobody() {
+            warn(rule.line, "the principals are empty, so this rule is for nobody".into());
+        }
+        if rule.resources.is_empty() {
+            warn(rule.line, "the rule has no resources, so it allows nothing".into());
+        }
+        if !rule.principals.client_ids.is_empty() {
+            warn(
+                rule.line,
+                "the rule names client ids; they are what a client says, unless they are bound to users"
+                    .into(),
+            );
+        }
+        for (index, resource) in rule.resources.iter().enumerate() {
+            if let Some(text) = resource.grant.everything() {
+                warn(resource.line, format!("{text} matches everything"));
+            }
+            if let Grant::Keys { read: false, write: true, keys } = &resource.grant {
+                if !self.is_read(&rule.principals, keys) {
+                    warn(
+                        resource.line,
+                        "Write without Read: SET with NX or NEX, and VDEL, tell what is there, so this is \
+                         a way to read"
+                            .into(),
+                    );
+                }
+            }
+            if let Some(other) = self.makes_needless(at, index, rule, resource) {
+                warn(resource.line, format!("allows nothing that line {other} does not allow"));
+            }
+        }
+    }
+
+    /// Whether all that these principals have of keys may be read by another resource.
+    fn is_read(&self, principals: &Principals, keys: &Keys) -> bool {
+        let rules = self.rules.iter().filter(|rule| rule.principals.include(principals));
+        rules.flat_map(|rule| &rule.resources).any(|one| match &one.grant {
+            Grant::Keys { read: true, keys: others, .. } => others.include(keys),
+            _ => false,
+        })
+    }
+
+    /// The line of a resource that allows all that this one does. Of two that say the same it is the first.
+    fn makes_needless(
+        &self,
+        at: usize,
+        index: usize,
+        rule: &Rule,
+        resource: &Resource,
+    ) -> Option<usize> {
+        if rule.principals.is_nobody() {
+            return None;
+        }
+        let rules = self.rules.iter().enumerate();
+        let all = rules.flat_map(|(other_at, other)| {
+            let resources = other.resources.iter().enumerate();
+            resources.map(move |(place, resource)| ((other_at, place), other, resource))
+        });
+        let mut including = all.filter(|(place, other, one)| {
+            let includes =
+                other.principals.include(&rule.principals) && one.grant.includes(&resource.grant);
+            let is_mutual =
+                rule.principals.include(&other.principals) && resource.grant.includes(&one.grant);
+            *place != (at, index) && includes && !(is_mutual && *place > (at, index))
+        });
+        including.next().map(|(_, _, one)| one.line)
+    }
+}
+
+impl Principals {
+    /// Whether whoever is named there is named here.
+    fn include(&self, others: &Self) -> bool {
+        let all = |own: &[_], theirs: &[alloc::boxed::Box<str>]| {
+            theirs.iter().all(|name| own.contains(name) || own.iter().any(|name| **name == *ANY))
+        };
+        all(&self.user_names, &others.user_names)
+            && all(&self.client_ids, &others.client_ids)
+            && others.attributes.iter().all(|theirs| {
+                self.attributes.iter().any(|own| own.iter().all(|pair| theirs.contains(pair)))
+            })
+    }
+}
+
+/// Patterns that every key in UTF-8 matches.
+const ALL_KEYS: &[&str] = &["*", "**"];
+
+/// Filters that every topic matches which does not begin with `$`.
+const ALL_TOPICS: &[&str] = &["#", "+/#"];
+
+fn has_one_of(own: &[Template], texts: &[&str]) -> bool {
+    own.iter().any(|one| one.as_text().is_some_and(|text| texts.contains(&text)))
+}
+
+/// Whether each of the others is one of these.
+fn has_all<T: PartialEq>(own: &[T], others: &[T]) -> bool {
+    others.iter().all(|other| own.contains(other))
+}
+
+impl Keys {
+    fn include(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::Patterns(own), Self::Patterns(others)) => {
+                has_one_of(own, ALL_KEYS) || has_all(own, others)
+            }
+            (Self::Patterns(own), Self::Texts(_)) => has_one_of(own, ALL_KEYS),
+            (Self::Texts(own), Self::Texts(others)) => has_all(own, others),
+            (Self::Bytes(own), Self::Bytes(others)) => has_all(own, others),
+            _ => false,
+        }
+    }
+}
+
+impl Grant {
+    /// Whether it allows all that another does, as far as can be told from the texts.
+    fn includes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Connect(own), Self::Connect(others)) => {
+                own.is_empty()
+                    || !others.is_empty() && (has_one_of(own, ALL_KEYS) || has_all(own, others))
+            }
+            (Self::Publish(own), Self::Publish(others))
+            | (Self::Subscribe(own), Self::Subscribe(others)) => has_all(own, others),
+            (
+                Self::Keys { read, write, keys },
+                Self::Keys { read: reads, write: writes, keys: others },
+            ) => (*read || !reads) && (*write || !writes) && keys.include(others),
+            _ => false,
+        }
+    }
+
+    /// What of it matches everything, if that is more than it need be.
+    fn everything(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect(_) => None,
+            Self::Publish(topics) | Self::Subscribe(topics) => {
+                has_one_of(topics, ALL_TOPICS).then_some("a topic filter")
+            }
+            Self::Keys { keys: Keys::Patterns(keys), .. } => {
+                has_one_of(keys, ALL_KEYS).then_some("a pattern of keys")
+            }
+            Self::Keys { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is left of a policy for one principal.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use statestore_proto::store::Access;
+
+use crate::ask::{Action, Principal};
+use crate::rule::{Grant, Matcher, Policy};
+
+/// What one principal may do: its part of a policy, with what it has in the place of the words for it.
+///
+/// For whoever asks about every message; [`Policy::decide`] says the same, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    client_id: Box<str>,
+    connect: Vec<Matcher>,
+    publish: Vec<Matcher>,
+    subscribe: Vec<Matcher>,
+    read: Vec<Matcher>,
+    write: Vec<Matcher>,
+}
+
+impl Policy {
+    /// What a principal may do.
+    #[must_use]
+    pub fn rights(&self, principal: &Principal<'_>) -> Rights {
+        let mut rights = Rights {
+            client_id: principal.client_id.into(),
+            connect: Vec::new(),
+            publish: Vec::new(),
+            subscribe: Vec::new(),
+            read: Vec::new(),
+            write: Vec::new(),
+        };
+        let rules = self.rules.iter().filter(|rule| rule.principals.has(principal));
+        for resource in rules.flat_map(|rule| &rule.resources) {
+            let matchers = resource.grant.matchers(principal);
+            match resource.grant {
+                Grant::Connect(_) => rights.connect.extend(matchers),
+                Grant::Publish(_) => rights.publish.extend(matchers),
+                Grant::Subscribe(_) => rights.subscribe.extend(matchers),
+                Grant::Keys { read, write, .. } => {
+                    if read && write {
+                        rights.read.extend(matchers.iter().cloned());
+                        rights.write.extend(matchers);
+                    } else if read {
+                        rights.read.extend(matchers);
+                    } else if write {
+                        rights.write.extend(matchers);
+                    }
+                }
+            }
+        }
+        rights
+    }
+}
+
+impl Rights {
+    /// Whether something is allowed.
+    #[must_use]
+    pub fn allow(&self, action: &Action<'_>) -> bool {
+        let matchers = match action {
+            Action::Connect => &self.connect,
+            Action::Publish(_) => &self.publish,
+            Action::Subscribe(_) => &self.subscribe,
+            Action::Read(_) => &self.read,
+            Action::Write(_) => &self.write,
+        };
+        let principal = Principal { client_id: &self.client_id, ..Principal::default() };
+        matchers.iter().any(|one| one.matches(action, &principal))
+    }
+
+    /// Whether a store may do this with a key for the principal.
+    #[must_use]
+    pub fn allow_key(&self, access: Access, key: &[u8]) -> bool {
+        Action::of_key(access, key).is_some_and(|action| self.allow(&action))
+    }
+}

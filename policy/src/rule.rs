@@ -1,0 +1,177 @@
+//! What a document says.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use statestore_mqtt::topic;
+use statestore_proto::glob::Pattern;
+
+use crate::ask::{Action, Principal};
+use crate::template::{Inside, Template};
+
+/// The part of a rule that has to do with an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// `brokerResources`.
+    Broker,
+    /// `stateStoreResources`.
+    StateStore,
+}
+
+impl core::fmt::Display for Section {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Broker => "brokerResources",
+            Self::StateStore => "stateStoreResources",
+        })
+    }
+}
+
+/// A document that was read: what is not allowed by it is refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    pub(crate) rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) line: usize,
+    pub(crate) principals: Principals,
+    /// Of the broker, and then of the state store.
+    pub(crate) resources: Vec<Resource>,
+}
+
+/// For whom a rule is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Principals {
+    pub(crate) user_names: Vec<Box<str>>,
+    pub(crate) client_ids: Vec<Box<str>>,
+    /// Names and values, in the order of the names.
+    pub(crate) attributes: Vec<Vec<(Box<str>, Box<str>)>>,
+}
+
+/// Whoever has such a name.
+pub(crate) const ANY: &str = "*";
+
+impl Principals {
+    pub(crate) fn has(&self, principal: &Principal<'_>) -> bool {
+        let is_one_of = |names: &[Box<str>], name: Option<&str>| {
+            let name = name.filter(|name| !name.is_empty());
+            name.is_some_and(|name| names.iter().any(|own| **own == *name || **own == *ANY))
+        };
+        is_one_of(&self.user_names, principal.user_name)
+            || is_one_of(&self.client_ids, Some(principal.client_id))
+            || self.attributes.iter().any(|pairs| {
+                pairs.iter().all(|(name, value)| principal.attribute(name) == Some(value))
+            })
+    }
+
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.user_names.is_empty() && self.client_ids.is_empty() && self.attributes.is_empty()
+    }
+}
+
+/// Something that a rule allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) line: usize,
+    pub(crate) section: Section,
+    /// Its number in its section, from 0.
+    pub(crate) at: usize,
+    pub(crate) grant: Grant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// With client ids of these patterns; with any if there are none.
+    Connect(Vec<Template>),
+    Publish(Vec<Template>),
+    Subscribe(Vec<Template>),
+    Keys {
+        read: bool,
+        write: bool,
+        keys: Keys,
+    },
+}
+
+/// Keys, in one of the three ways to say them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    Patterns(Vec<Template>),
+    Texts(Vec<Template>),
+    Bytes(Vec<Box<[u8]>>),
+}
+
+/// What matches one thing that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matcher {
+    /// Everything.
+    All,
+    Glob(Box<str>),
+    Exact(Box<[u8]>),
+    Filter(Box<str>),
+}
+
+impl Matcher {
+    pub(crate) fn matches(&self, action: &Action<'_>, principal: &Principal<'_>) -> bool {
+        let object = match action {
+            Action::Connect => principal.client_id.as_bytes(),
+            Action::Publish(text) | Action::Subscribe(text) => text.as_bytes(),
+            Action::Read(key) | Action::Write(key) => key,
+        };
+        match (self, action) {
+            (Self::All, _) => true,
+            (Self::Exact(own), _) => **own == *object,
+            // It was tried when the document was read; in any case, what is no pattern matches nothing.
+            (Self::Glob(own), _) => {
+                Pattern::new(own.as_bytes()).is_ok_and(|own| own.matches(object))
+            }
+            (Self::Filter(own), Action::Publish(name)) => topic::matches(own, name),
+            (Self::Filter(own), Action::Subscribe(filter)) => topic::covers(own, filter),
+            (Self::Filter(_), _) => false,
+        }
+    }
+}
+
+impl Grant {
+    /// Whether it is about actions of this kind.
+    pub(crate) fn is_about(&self, action: &Action<'_>) -> bool {
+        match (self, action) {
+            (Self::Connect(_), Action::Connect)
+            | (Self::Publish(_), Action::Publish(_))
+            | (Self::Subscribe(_), Action::Subscribe(_)) => true,
+            (Self::Keys { read, .. }, Action::Read(_)) => *read,
+            (Self::Keys { write, .. }, Action::Write(_)) => *write,
+            _ => false,
+        }
+    }
+
+    /// Whether both are about keys.
+    pub(crate) const fn is_of_keys(&self, action: &Action<'_>) -> bool {
+        matches!((self, action), (Self::Keys { .. }, Action::Read(_) | Action::Write(_)))
+    }
+
+    /// What matches for one principal: nothing of what takes something that it does not have.
+    pub(crate) fn matchers(&self, principal: &Principal<'_>) -> Vec<Matcher> {
+        let filled = |templates: &[Template], inside, matcher: fn(Box<str>) -> Matcher| {
+            let filled = templates.iter().filter_map(|one| one.fill(principal, inside));
+            filled.map(matcher).collect()
+        };
+        match self {
+            Self::Connect(ids) if ids.is_empty() => [Matcher::All].into(),
+            Self::Connect(ids) => filled(ids, Inside::Pattern, Matcher::Glob),
+            Self::Publish(topics) | Self::Subscribe(topics) => {
+                filled(topics, Inside::Topic, Matcher::Filter)
+            }
+            Self::Keys { keys: Keys::Patterns(keys), .. } => {
+                filled(keys, Inside::Pattern, Matcher::Glob)
+            }
+            Self::Keys { keys: Keys::Texts(keys), .. } => {
+                filled(keys, Inside::Text, |key| Matcher::Exact(key.into_boxed_bytes()))
+            }
+            Self::Keys { keys: Keys::Bytes(keys), .. } => {
+                keys.iter().cloned().map(Matcher::Exact).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The tables of expectations.
+
+use statestore_policy::{Cases, Policy};
+
+const POLICY: &str = "
+rules:
+  - principals: {attributes: [{group: sensors}]}
+    brokerResources: [{method: Connect}]
+    stateStoreResources: [{method: ReadWrite, keys: ['readings/{principal.username}/*']}]
+";
+
+#[test]
+fn a_table_says_what_is_expected() {
+    let table = "
+# who may do what
+allow  id=lamp user=ann group=sensors  SET readings/ann/lux of today
+deny   id=lamp user=ann group=sensors  get readings/bob/lux
+allow  id=lamp group=sensors           CONNECT
+allow  id=lamp                         CONNECT
+";
+    let policy = Policy::parse(POLICY).unwrap();
+    let cases = Cases::parse(table).unwrap().cases;
+    let as_expected: Vec<(usize, bool)> = cases
+        .iter()
+        .map(|case| {
+            let decision = case.ask(|principal, action| policy.decide(principal, action));
+            (case.line, decision.is_allowed() == case.allowed)
+        })
+        .collect();
+    assert_eq!(as_expected, [(3, true), (4, true), (5, true), (6, false)]);
+}
+
+#[test]
+fn what_is_no_case_is_named_with_its_line() {
+    for (line, problem) in [
+        ("permit id=a CONNECT", "begins with permit"),
+        ("allow id=a id=b CONNECT", "says id twice"),
+        ("allow g=a g=b CONNECT", "says g twice"),
+        ("allow id=a FETCH k", "has `FETCH` where one of CONNECT"),
+        ("allow id=a", "has `` where"),
+        ("allow id=a GET", "has no key or topic"),
+        ("allow id=a CONNECT b", "has nothing behind it"),
+    ] {
+        let error = Cases::parse(&format!("\n{line}\n")).expect_err(line);
+        assert!(error.to_string().starts_with("line 2: "), "{error}");
+        assert!(error.problem.contains(problem), "{error}");
+    }
+}

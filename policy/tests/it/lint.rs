@@ -1,0 +1,98 @@
+//! What was hardly meant, found; and nothing found where all is well.
+
+use statestore_policy::Policy;
+
+fn warnings(document: &str) -> Vec<String> {
+    let policy = Policy::parse(document).unwrap_or_else(|error| panic!("{error}"));
+    policy.warnings().iter().map(ToString::to_string).collect()
+}
+
+const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
+
+fn sound(rules: &str) -> String {
+    format!(
+        "rules:
+  - principals: {{usernames: [a, b]}}
+    brokerResources:
+      - {{method: Connect}}
+      - {{method: Publish, topics: [{REQUEST}]}}
+    stateStoreResources:
+      - {{method: ReadWrite, keys: ['own/{{principal.username}}/*']}}
+{rules}"
+    )
+}
+
+#[test]
+fn a_sound_document_has_no_warnings() {
+    assert_eq!(warnings(&sound("")), [""; 0]);
+}
+
+#[test]
+fn each_fault_is_found_where_it_is() {
+    for (rules, expected) in [
+        (
+            "  - principals: {}\n    brokerResources: [{method: Connect}]",
+            "line 8: the principals are empty",
+        ),
+        ("  - principals: {usernames: [c]}", "line 8: the rule has no resources"),
+        (
+            "  - principals: {clientIds: [c]}\n    stateStoreResources: [{method: Read, keys: [x]}]",
+            "line 8: the rule names client ids",
+        ),
+        (
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Read, keys: ['*']}]",
+            "line 9: a pattern of keys matches everything",
+        ),
+        (
+            "  - principals: {usernames: [c]}\n    brokerResources: [{method: Subscribe, topics: ['#']}]",
+            "line 9: a topic filter matches everything",
+        ),
+        (
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Write, keys: [x]}]",
+            "line 9: Write without Read",
+        ),
+        (
+            "  - principals: {usernames: [b]}\n    stateStoreResources: [{method: Read, keys: ['own/{principal.username}/*']}]",
+            "line 9: allows nothing that line 7 does not allow",
+        ),
+        (
+            "  - principals: {usernames: [b, c]}\n    brokerResources: [{method: Connect, clientIds: [x]}, {method: Connect}]",
+            "line 9: allows nothing that line 9 does not allow",
+        ),
+    ] {
+        let found = warnings(&sound(rules));
+        assert_eq!(found.len(), 1, "{rules}: {found:?}");
+        assert!(found[0].starts_with(expected), "{rules}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_read_elsewhere_may_be_written() {
+    let rules = "  - principals: {usernames: [c]}
+    stateStoreResources:
+      - {method: Write, keys: [x]}
+      - {method: Read, keys: [x, y]}";
+    assert_eq!(warnings(&sound(rules)), [""; 0]);
+}
+
+/// Of two that are the same one is needed.
+#[test]
+fn one_of_a_pair_is_needless() {
+    let rules = "  - principals: {usernames: [c]}
+    stateStoreResources:
+      - {method: Read, keys: [x]}
+      - {method: Read, keys: [x]}";
+    assert_eq!(warnings(&sound(rules)), ["line 11: allows nothing that line 10 does not allow"]);
+}
+
+#[test]
+fn nobody_can_do_anything() {
+    assert_eq!(warnings("rules: []"), ["line 1: there are no rules, so nobody may do anything"]);
+    let keys =
+        "rules: [{principals: {usernames: [a]}, stateStoreResources: [{method: Read, keys: [x]}]}]";
+    let found = warnings(keys);
+    assert!(
+        found[0].contains("nobody may connect") && found[1].contains("nobody may ask"),
+        "{found:?}"
+    );
+}
