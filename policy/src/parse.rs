@@ -38,13 +38,13 @@ impl Policy {
 
     /// How many rules it has.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.rules.len()
     }
 
     /// Whether it has none, so that nobody may do anything.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 }
