@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use statestore_mqtt::Reason;
-use statestore_mqtt::broker::{self, ConnectionId, Event, LocalEvent, LocalId, Wake};
+use statestore_mqtt::broker::{self, Admission, ConnectionId, Event, LocalEvent, LocalId, Wake};
 use statestore_proto::topic;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ impl Running {
     pub(crate) fn new(options: &Options) -> Self {
         let config = broker::Config {
             limits: options.limits.clone(),
-            rules: Box::new(FixedRules),
+            rules: Arc::new(FixedRules),
             asks_who: options.users.is_some(),
             assigned_prefix: format!("assigned-{:08x}-", fastrand::u32(..)),
         };
@@ -101,6 +101,8 @@ impl Running {
                 }
                 Ok(()) => {}
             }
+            let answer =
+                answer.map(|()| Admission { user: user_name.map(Into::into), rules: None });
             running.with(|machine, now| machine.handle_login(now, connection, answer));
         });
     }

@@ -1,7 +1,7 @@
 //! What a broker is made with.
 
-use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::reason::Reason;
@@ -86,7 +86,7 @@ impl Default for Limits {
 /// Who may do what. The [host](super::Broker::attach_host) may do everything.
 ///
 /// What is not overridden is allowed.
-pub trait Rules: Send {
+pub trait Rules: Send + Sync {
     /// Whether a client may connect with this id; the reason if not.
     #[expect(unused_variables, reason = "it is allowed")]
     fn may_connect(&self, client_id: &str) -> Result<(), Reason> {
@@ -117,6 +117,21 @@ pub trait Rules: Send {
     }
 }
 
+/// What is known of a client that may connect.
+#[derive(Clone, Default)]
+pub struct Admission {
+    /// Whose client it is. Nobody takes over the session of another's client.
+    pub user: Option<Arc<str>>,
+    /// What it may do; the rules of the [`Config`] if this says nothing.
+    pub rules: Option<Arc<dyn Rules>>,
+}
+
+impl core::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Admission").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// Everybody may do everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllowAll;
@@ -127,8 +142,8 @@ impl Rules for AllowAll {}
 pub struct Config {
     /// What it never goes beyond.
     pub limits: Limits,
-    /// Who may do what.
-    pub rules: Box<dyn Rules>,
+    /// Who may do what, if [`Admission`] says nothing else.
+    pub rules: Arc<dyn Rules>,
     /// Whether each CONNECT waits for [`handle_login`](super::Broker::handle_login).
     pub asks_who: bool,
     /// Begins the client ids of those that come without one; a number follows. No two brokers should have the same.
@@ -140,7 +155,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            rules: Box::new(AllowAll),
+            rules: Arc::new(AllowAll),
             asks_who: false,
             assigned_prefix: "assigned-".into(),
         }

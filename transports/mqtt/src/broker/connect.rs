@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use super::config::{Admission, Rules};
 use super::connection::State;
 use super::message::Message;
 use super::session::{Route, Session, Will, Window};
@@ -58,41 +59,49 @@ impl Broker {
         bytes: &[u8],
         connect: &Connect<'_>,
     ) {
+        let assigned: Option<Arc<str>> = connect.client_id.is_empty().then(|| {
+            let number = self.number();
+            format!("{}{number}", self.config.assigned_prefix).into()
+        });
         if !self.config.asks_who {
-            return self.accept(now, id, connect);
+            return self.accept(now, id, connect, assigned, Admission::default());
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.held.add(&mut self.memory, bytes.len());
-        connection.state = State::Asking(bytes.to_vec());
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id).to_owned();
+        connection.state = State::Asking(bytes.to_vec(), assigned);
         self.events.push_back(Event::Login {
             connection: id,
-            client_id: connect.client_id.to_owned(),
+            client_id,
             user_name: connect.user_name.map(ToOwned::to_owned),
             password: connect.password.map(<[u8]>::to_vec),
         });
     }
 
-    /// The answer to [`Event::Login`]: whether the client may connect, and the reason if not. For a connection that is gone
-    /// by now it changes nothing.
+    /// The answer to [`Event::Login`]: what is known of a client that may connect, and the reason if it may not. For a
+    /// connection that is gone by now it changes nothing.
     pub fn handle_login(
         &mut self,
         now: Duration,
         connection: ConnectionId,
-        answer: Result<(), Reason>,
+        answer: Result<Admission, Reason>,
     ) {
         let Some(asking) = self.connections.get_mut(&connection) else { return };
-        if !matches!(asking.state, State::Asking(_)) {
+        if !matches!(asking.state, State::Asking(..)) {
             return;
         }
-        let State::Asking(bytes) = core::mem::replace(&mut asking.state, State::New) else {
+        let State::Asking(bytes, assigned) = core::mem::replace(&mut asking.state, State::New)
+        else {
             return;
         };
         asking.held.remove(&mut self.memory, bytes.len());
         match (answer, Packet::decode(&bytes)) {
-            (Ok(()), Ok(Packet::Connect(connect))) => self.accept(now, connection, &connect),
+            (Ok(admission), Ok(Packet::Connect(connect))) => {
+                self.accept(now, connection, &connect, assigned, admission);
+            }
             (Err(reason), _) => self.refuse(now, connection, reason),
             // It was one when it came.
-            (Ok(()), _) => self.refuse(now, connection, Reason::UNSPECIFIED_ERROR),
+            (Ok(_), _) => self.refuse(now, connection, Reason::UNSPECIFIED_ERROR),
         }
         self.go_on(now, connection);
         self.settle(now);
@@ -108,19 +117,21 @@ impl Broker {
         self.end_connection(now, id, None);
     }
 
-    fn accept(&mut self, now: Duration, id: ConnectionId, connect: &Connect<'_>) {
+    fn accept(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        connect: &Connect<'_>,
+        assigned: Option<Arc<str>>,
+        admission: Admission,
+    ) {
         let wishes = Wishes::of(connect.properties);
         if wishes.authenticates {
             return self.refuse(now, id, Reason::BAD_AUTHENTICATION_METHOD);
         }
-        let assigned = connect.client_id.is_empty();
-        let client_id: Arc<str> = match assigned {
-            true => {
-                let number = self.number();
-                format!("{}{number}", self.config.assigned_prefix).into()
-            }
-            false => connect.client_id.into(),
-        };
+        let is_assigned = assigned.is_some();
+        let client_id = assigned.unwrap_or_else(|| connect.client_id.into());
+        let rules = admission.rules.unwrap_or_else(|| Arc::clone(&self.config.rules));
         let is_host = |host: &SessionId| {
             self.sessions.get(host).is_some_and(|host| host.client_id == client_id)
         };
@@ -130,15 +141,19 @@ impl Broker {
         if self.elsewhere.is_some() {
             return self.refuse(now, id, Reason::USE_ANOTHER_SERVER);
         }
-        if let Err(reason) = self.config.rules.may_connect(&client_id) {
+        if let Err(reason) = rules.may_connect(&client_id) {
             return self.refuse(now, id, reason);
         }
-        let will = match connect.will.as_ref().map(|will| self.will(now, &client_id, will)) {
+        let will = match connect.will.as_ref().map(|will| self.will(now, &*rules, &client_id, will))
+        {
             None => None,
             Some(Ok(will)) => Some(will),
             Some(Err(reason)) => return self.refuse(now, id, reason),
         };
-        let taken_over = self.by_client.get(&client_id).copied();
+        let taken_over = self.by_client.get(&client_id).and_then(|id| self.sessions.get(id));
+        if taken_over.is_some_and(|before| before.user != admission.user) {
+            return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+        }
         if taken_over.is_none() && !self.has_room_for_session(now) {
             return self.refuse(now, id, Reason::QUOTA_EXCEEDED);
         }
@@ -148,6 +163,8 @@ impl Broker {
         let expiry = Duration::from_secs(wishes.session_expiry.into()).min(limits.session_expiry);
         let Some(kept) = self.sessions.get_mut(&session) else { return };
         kept.route = Route::Connection(id);
+        kept.user = admission.user;
+        kept.rules = rules;
         kept.expiry = expiry;
         kept.set_will(&mut self.memory, will);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -172,7 +189,7 @@ impl Broker {
         properties.push(Property::ReceiveMaximum(limits.receive_maximum.max(1)));
         let packet_bytes = u32::try_from(limits.packet_bytes).unwrap_or(u32::MAX);
         properties.push(Property::MaximumPacketSize(packet_bytes));
-        if assigned {
+        if is_assigned {
             properties.push(Property::AssignedClientId(&client_id));
         }
         if limits.topic_aliases > 0 {
@@ -230,7 +247,8 @@ impl Broker {
             return (before, true);
         }
         let id = SessionId(self.number());
-        let session = Session::new(Arc::clone(client_id), Route::Away, &mut self.memory);
+        let rules = Arc::clone(&self.config.rules);
+        let session = Session::new(Arc::clone(client_id), rules, &mut self.memory);
         self.sessions.insert(id, session);
         self.by_client.insert(Arc::clone(client_id), id);
         (id, false)
@@ -239,10 +257,11 @@ impl Broker {
     fn will(
         &self,
         now: Duration,
+        rules: &dyn Rules,
         client_id: &Arc<str>,
         will: &packet::Will<'_>,
     ) -> Result<Will, Reason> {
-        self.may_publish(client_id, will.topic, will.properties)?;
+        self.may_publish(rules, client_id, will.topic, will.properties)?;
         let mut delay = Duration::ZERO;
         // Everything but the delay is the message's.
         let kept = will.properties.iter().filter(|property| match property {

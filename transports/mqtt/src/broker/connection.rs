@@ -22,8 +22,8 @@ const OUTPUT_MAX: usize = 16 << 10;
 pub(super) enum State {
     /// No CONNECT has come.
     New,
-    /// Its CONNECT, while somebody finds out who it is.
-    Asking(Vec<u8>),
+    /// Its CONNECT, and the client id that it was assigned, while somebody finds out who it is.
+    Asking(Vec<u8>, Option<Arc<str>>),
     /// It has a session.
     Open(SessionId),
     /// What is left is to write what waits, and to close it.
@@ -85,7 +85,7 @@ impl Connection {
     pub(super) const fn session(&self) -> Option<SessionId> {
         match self.state {
             State::Open(session) => Some(session),
-            State::New | State::Asking(_) | State::Closing => None,
+            State::New | State::Asking(..) | State::Closing => None,
         }
     }
 
@@ -131,7 +131,7 @@ impl Connection {
         }
         self.set_input(memory, BytesMut::new());
         self.forget_aliases(memory);
-        if let State::Asking(connect) = core::mem::replace(&mut self.state, State::Closing) {
+        if let State::Asking(connect, _) = core::mem::replace(&mut self.state, State::Closing) {
             self.held.remove(memory, connect.len());
         }
     }

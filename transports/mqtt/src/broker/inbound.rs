@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
+use super::config::Rules;
 use super::connection::{Connection, State};
 use super::message::Message;
 use super::retained::Replay;
@@ -288,7 +289,6 @@ impl Broker {
             }
         };
         let Some(kept) = self.sessions.get_mut(&session) else { return };
-        let client_id = Arc::clone(&kept.client_id);
         if let Some(packet_id) = publish.id.filter(|_| publish.qos == Qos::ExactlyOnce) {
             if kept.received.contains(&packet_id) {
                 let ack = Ack { id: packet_id, reason: Reason::SUCCESS, properties: () };
@@ -299,7 +299,7 @@ impl Broker {
             }
         }
         let reason = match kept.is_within_rate(now, self.config.limits.messages_per_second) {
-            true => self.publish(now, &client_id, topic, publish),
+            true => self.publish(now, session, topic, publish),
             false => Reason::QUOTA_EXCEEDED,
         };
         let Some(packet_id) = publish.id else { return };
@@ -317,14 +317,16 @@ impl Broker {
     pub(super) fn publish<P: Encode>(
         &mut self,
         now: Duration,
-        client_id: &Arc<str>,
+        session: SessionId,
         topic: &str,
         publish: &Publish<'_, P>,
     ) -> Reason {
-        let Ok(message) = Message::new(now, Some(Arc::clone(client_id)), topic, publish) else {
+        let Some(kept) = self.sessions.get(&session) else { return Reason::UNSPECIFIED_ERROR };
+        let sender = Arc::clone(&kept.client_id);
+        let Ok(message) = Message::new(now, Some(sender), topic, publish) else {
             return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
         };
-        match self.may_publish(client_id, topic, message.properties()) {
+        match self.may_publish(&*kept.rules, &kept.client_id, topic, message.properties()) {
             Ok(()) => self.route(now, &Arc::new(message)),
             Err(reason) => reason,
         }
@@ -332,6 +334,7 @@ impl Broker {
 
     pub(super) fn may_publish(
         &self,
+        rules: &dyn Rules,
         client_id: &str,
         topic: &str,
         properties: Properties<'_>,
@@ -343,7 +346,7 @@ impl Broker {
             Property::ResponseTopic(topic) => Some(topic),
             _ => None,
         });
-        self.config.rules.may_publish(client_id, topic, response_topic)
+        rules.may_publish(client_id, topic, response_topic)
     }
 
     fn handle_subscribe(
@@ -392,7 +395,7 @@ impl Broker {
             if is_new && (kept.subscriptions.len() >= limits.subscriptions || held > limits.share) {
                 return Reason::QUOTA_EXCEEDED;
             }
-            if let Err(reason) = self.config.rules.may_subscribe(&kept.client_id, filter.filter) {
+            if let Err(reason) = kept.rules.may_subscribe(&kept.client_id, filter.filter) {
                 return reason;
             }
         }

@@ -154,8 +154,7 @@ impl Broker {
         if self.inbox.bytes(&kept.client_id) >= self.config.limits.waiting {
             return Err(Busy);
         }
-        let client_id = Arc::clone(&kept.client_id);
-        let reason = self.publish(now, &client_id, publish.topic, publish);
+        let reason = self.publish(now, session, publish.topic, publish);
         self.settle(now);
         Ok(reason)
     }

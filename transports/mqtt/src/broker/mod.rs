@@ -103,7 +103,7 @@ mod session;
 mod timers;
 mod tree;
 
-pub use config::{AllowAll, Config, Limits, Rules};
+pub use config::{Admission, AllowAll, Config, Limits, Rules};
 pub use local::{Busy, LocalEvent, LocalId};
 pub use message::Message;
 pub use output::Output;
@@ -148,7 +148,7 @@ pub enum Event {
     Login {
         /// The connection.
         connection: ConnectionId,
-        /// Client id, perhaps empty.
+        /// Client id; one that the broker has assigned if the client has none.
         client_id: String,
         /// User name.
         user_name: Option<String>,
@@ -349,6 +349,15 @@ impl Broker {
             Some(Route::Local(_)) => self.end_session(now, session, Some(reason)),
             Some(Route::Away) | None => return false,
         }
+        self.settle(now);
+        true
+    }
+
+    /// Ends the session of a client, with its connection or attachment if it has one; whether there was one.
+    pub fn expel(&mut self, now: Duration, client_id: &str, reason: Reason) -> bool {
+        let session = self.by_client.get(client_id).copied();
+        let Some(session) = session.filter(|id| Some(*id) != self.host) else { return false };
+        self.end_session(now, session, Some(reason));
         self.settle(now);
         true
     }

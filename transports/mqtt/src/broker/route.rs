@@ -32,10 +32,10 @@ impl Broker {
         }
         let mut matches = core::mem::take(&mut self.matches);
         matches.clear();
-        let (sessions, rules, host) = (&self.sessions, &self.config.rules, self.host);
+        let (sessions, host) = (&self.sessions, self.host);
         let who = |id| match sessions.get(&id) {
             Some(_) if Some(id) == host => Choice::Now,
-            Some(session) if !rules.may_receive(&session.client_id, message.topic()) => {
+            Some(session) if !session.rules.may_receive(&session.client_id, message.topic()) => {
                 Choice::Never
             }
             Some(session) if session.is_connected() => Choice::Now,
@@ -67,7 +67,7 @@ impl Broker {
         }
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         let client_id = &session.client_id;
-        if !self.config.rules.may_receive(client_id, message.topic()) {
+        if !session.rules.may_receive(client_id, message.topic()) {
             return false;
         }
         let is_own = message.sender().is_some_and(|sender| sender == client_id);

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
+use super::config::Rules;
 use super::memory::{Held, Memory};
 use super::message::{Forwarded, Message};
 use super::retained::Replay;
@@ -73,9 +74,12 @@ pub(super) struct Will {
     pub(super) delay: Duration,
 }
 
-#[derive(Debug)]
 pub(super) struct Session {
     pub(super) client_id: Arc<str>,
+    /// Whose client it is.
+    pub(super) user: Option<Arc<str>>,
+    /// What it may do.
+    pub(super) rules: Arc<dyn Rules>,
     pub(super) route: Route,
     /// How long it outlives its connection.
     pub(super) expiry: Duration,
@@ -126,12 +130,14 @@ pub(super) enum Sent {
 }
 
 impl Session {
-    pub(super) fn new(client_id: Arc<str>, route: Route, memory: &mut Memory) -> Self {
+    pub(super) fn new(client_id: Arc<str>, rules: Arc<dyn Rules>, memory: &mut Memory) -> Self {
         let mut held = Held::default();
         held.add(memory, SESSION_BYTES + client_id.len());
         Self {
             client_id,
-            route,
+            user: None,
+            rules,
+            route: Route::Away,
             expiry: Duration::ZERO,
             ends_at: None,
             will: None,

@@ -89,7 +89,7 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.deadline = None;
         match connection.state {
-            State::New | State::Asking(_) => {
+            State::New | State::Asking(..) => {
                 self.stats.offenders += 1;
                 self.end_connection(now, id, None);
             }
@@ -126,7 +126,7 @@ impl Broker {
             let Subscribed { qos, no_local, id, .. } = replay.subscribed;
             let (found, goes_on) =
                 self.retained.step(now, &mut self.memory, &filter, replay, &mut steps);
-            let (client_id, rules) = (&session.client_id, &self.config.rules);
+            let (client_id, rules) = (&session.client_id, &session.rules);
             let is_wanted = |message: &Arc<Message>| {
                 let is_own = message.sender().is_some_and(|sender| sender == client_id);
                 !(is_own && no_local) && rules.may_receive(client_id, message.topic())

@@ -1,5 +1,7 @@
 //! The host, and clients in the same process.
 
+use std::sync::Arc;
+
 use statestore_mqtt::broker::{Busy, LocalEvent, LocalId, Rules, Wake};
 
 use super::*;
@@ -17,7 +19,7 @@ fn hosted() -> (Net, LocalId) {
 }
 
 fn hosted_with(change: impl FnOnce(&mut Limits)) -> (Net, LocalId) {
-    let mut config = Config { rules: Box::new(OnlyHost), ..Config::default() };
+    let mut config = Config { rules: Arc::new(OnlyHost), ..Config::default() };
     change(&mut config.limits);
     let mut net = Net::new(config);
     let host = net.broker.attach_host(net.now, "$host");

@@ -4,6 +4,7 @@ mod attacks;
 mod contract;
 mod laws;
 mod local;
+mod logins;
 mod statements;
 
 use std::collections::BTreeMap;

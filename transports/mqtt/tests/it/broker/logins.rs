@@ -1,0 +1,164 @@
+//! Who is who, which somebody else finds out, and what each may do.
+
+use std::sync::Arc;
+
+use statestore_mqtt::broker::{Admission, Event, Rules};
+
+use super::*;
+
+/// May do everything with topics that begin with its letter.
+struct Own(char);
+
+impl Rules for Own {
+    fn may_connect(&self, client_id: &str) -> Result<(), Reason> {
+        if client_id.starts_with(self.0) { Ok(()) } else { Err(Reason::NOT_AUTHORIZED) }
+    }
+
+    fn may_publish(&self, _: &str, topic: &str, _: Option<&str>) -> Result<(), Reason> {
+        self.may_connect(topic)
+    }
+
+    fn may_subscribe(&self, _: &str, filter: &str) -> Result<(), Reason> {
+        if filter == "#" { Ok(()) } else { self.may_connect(filter) }
+    }
+
+    fn may_receive(&self, _: &str, topic: &str) -> bool {
+        topic.starts_with(self.0)
+    }
+}
+
+fn asking() -> Net {
+    Net::new(Config { asks_who: true, ..Config::default() })
+}
+
+fn of(user: &str) -> Result<Admission, Reason> {
+    let rules = Own(user.chars().next().expect("a name"));
+    Ok(Admission { user: Some(user.into()), rules: Some(Arc::new(rules)) })
+}
+
+/// The question that there is, and its connection.
+fn asked(net: &mut Net) -> (ConnectionId, String) {
+    let Some(Event::Login { connection, client_id, .. }) = net.broker.poll_event() else {
+        panic!("a question")
+    };
+    (connection, client_id)
+}
+
+fn log_in(net: &mut Net, client_id: &str, hello: Hello<'_>, user: &str) -> Vec<Seen> {
+    let id = net.try_connect(client_id, hello);
+    assert_eq!(asked(net), (id, client_id.to_owned()));
+    net.broker.handle_login(net.now, id, of(user));
+    net.seen(id)
+}
+
+#[test]
+fn nothing_happens_until_the_answer_is_there() {
+    let mut net = asking();
+    let a = net.try_connect("a", HELLO);
+    net.publish(a, "a/1", "early", Qos::AtLeastOnce, 1);
+    assert_eq!((net.seen(a), net.broker.is_connected("a")), (vec![], false));
+    assert_eq!(asked(&mut net).0, a);
+    assert_eq!(net.broker.poll_event(), None);
+    net.broker.handle_login(net.now, a, of("a"));
+    let expected =
+        [Seen::ConnAck(false, Reason::SUCCESS), Seen::PubAck(1, Reason::NO_MATCHING_SUBSCRIBERS)];
+    assert_eq!(net.seen(a), expected);
+    net.broker.handle_login(net.now, a, Err(Reason::BANNED));
+    assert!(net.broker.is_connected("a"), "there is one answer");
+}
+
+#[test]
+fn who_is_refused_is_told_why() {
+    let mut net = asking();
+    let a = net.try_connect("a", HELLO);
+    net.broker.handle_login(net.now, a, Err(Reason::BAD_USER_NAME_OR_PASSWORD));
+    let told = [Seen::ConnAck(false, Reason::BAD_USER_NAME_OR_PASSWORD)];
+    assert_eq!((net.seen(a), net.is_closed(a)), (told.to_vec(), true));
+    let other = net.try_connect("x", HELLO);
+    net.broker.handle_login(net.now, other, of("a"));
+    assert_eq!(net.seen(other), [Seen::ConnAck(false, Reason::NOT_AUTHORIZED)], "by its rules");
+    assert_eq!(net.broker.stats().sessions, 0);
+}
+
+#[test]
+fn an_answer_that_is_late_changes_nothing() {
+    let mut net = asking();
+    let a = net.try_connect("a", HELLO);
+    net.close(a);
+    net.broker.handle_login(net.now, a, of("a"));
+    let silent = net.try_connect("a", HELLO);
+    net.pass(seconds(3_600));
+    assert_eq!((net.seen(silent), net.is_closed(silent)), (vec![], true));
+    net.broker.handle_login(net.now, silent, of("a"));
+    net.close(silent);
+    let stats = net.broker.stats();
+    assert_eq!((stats.connections, stats.sessions, stats.bytes), (0, 0, 0));
+}
+
+#[test]
+fn who_has_no_name_is_asked_about_under_its_new_one() {
+    let mut net = asking();
+    let id = net.try_connect("", HELLO);
+    let (_, client_id) = asked(&mut net);
+    assert!(client_id.starts_with("assigned-"));
+    net.broker.handle_login(net.now, id, of("assigned"));
+    assert_eq!(net.seen(id), [Seen::ConnAck(false, Reason::SUCCESS)]);
+    assert!(net.broker.is_connected(&client_id));
+}
+
+#[test]
+fn nobody_takes_over_the_session_of_another_user() {
+    let mut net = asking();
+    let taken = [Seen::ConnAck(false, Reason::CLIENT_IDENTIFIER_NOT_VALID)];
+    assert_eq!(log_in(&mut net, "a1", KEPT, "ann"), [Seen::ConnAck(false, Reason::SUCCESS)]);
+    assert_eq!(log_in(&mut net, "a1", HELLO, "abe"), taken);
+    assert!(net.broker.is_connected("a1"));
+    assert_eq!(log_in(&mut net, "a1", KEPT, "ann"), [Seen::ConnAck(true, Reason::SUCCESS)]);
+    net.broker.disconnect(net.now, "a1", Reason::ADMINISTRATIVE_ACTION);
+    assert_eq!(log_in(&mut net, "a1", HELLO, "abe"), taken, "its client is away, and comes back");
+    net.pass(seconds(61));
+    assert_eq!(log_in(&mut net, "a1", HELLO, "abe"), [Seen::ConnAck(false, Reason::SUCCESS)]);
+    let local = net.broker.attach(net.now, "a2").unwrap();
+    assert_eq!(log_in(&mut net, "a2", HELLO, "ann"), taken, "it is of this process");
+    assert!(net.broker.is_attached(local));
+}
+
+#[test]
+fn each_has_its_own_rules() {
+    let mut net = asking();
+    let [a, b] = ["a", "b"].map(|name| {
+        let id = net.try_connect(name, HELLO);
+        assert_eq!(asked(&mut net).0, id);
+        net.broker.handle_login(net.now, id, of(name));
+        net.seen(id);
+        id
+    });
+    net.subscribe(a, "#", Qos::AtLeastOnce);
+    net.subscribe_with(b, "a/+", SubscriptionOptions::default(), &[]);
+    assert_eq!(net.seen(b), [Seen::SubAck(vec![Reason::NOT_AUTHORIZED.0])]);
+    net.publish(b, "a/1", "x", Qos::AtLeastOnce, 1);
+    assert_eq!(net.seen(b), [Seen::PubAck(1, Reason::NOT_AUTHORIZED)]);
+    net.publish(b, "b/1", "x", Qos::AtLeastOnce, 2);
+    assert_eq!(net.seen(b), [Seen::PubAck(2, Reason::NO_MATCHING_SUBSCRIBERS)]);
+    assert_eq!(net.heard(a), [], "its wildcard reaches no further than its rules");
+    let hello = Hello { will: Some(will("b/1", "x", &[])), ..HELLO };
+    let refused = log_in(&mut net, "a2", hello, "a");
+    assert_eq!(refused, [Seen::ConnAck(false, Reason::NOT_AUTHORIZED)], "nor does its will");
+}
+
+#[test]
+fn who_is_expelled_leaves_nothing() {
+    let mut net = asking();
+    let empty = net.broker.stats().bytes;
+    let id = net.try_connect("a", KEPT);
+    net.broker.handle_login(net.now, id, of("a"));
+    net.subscribe(id, "#", Qos::AtLeastOnce);
+    assert!(net.broker.expel(net.now, "a", Reason::NOT_AUTHORIZED));
+    assert_eq!(net.seen(id), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
+    net.close(id);
+    assert!(!net.broker.expel(net.now, "a", Reason::NOT_AUTHORIZED));
+    assert_eq!((net.broker.stats().sessions, net.broker.stats().bytes), (0, empty));
+    let host = net.broker.attach_host(net.now, "$host");
+    assert!(!net.broker.expel(net.now, "$host", Reason::NOT_AUTHORIZED));
+    assert!(net.broker.is_attached(host));
+}
