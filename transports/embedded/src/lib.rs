@@ -82,6 +82,8 @@ mod options;
 mod running;
 mod tls;
 mod users;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 use std::net::Ipv4Addr;
 
