@@ -265,11 +265,11 @@ impl Port {
         deadline: Instant,
     ) {
         match &self.speaks {
-            Speaks::Mqtt => serve(&self.running, id, stream).await,
+            Speaks::Mqtt => serve(&self.running, id, peer, stream).await,
             #[cfg(feature = "websocket")]
             Speaks::WebSocket(origins) => {
                 match timeout_at(deadline, websocket::accept(stream, origins)).await {
-                    Ok(Ok(stream)) => return serve(&self.running, id, stream).await,
+                    Ok(Ok(stream)) => return serve(&self.running, id, peer, stream).await,
                     Ok(Err(refused)) => warn!(%peer, "no WebSocket: {refused}"),
                     Err(_) => warn!(%peer, "no WebSocket handshake in time"),
                 }

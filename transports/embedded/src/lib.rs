@@ -78,6 +78,7 @@ mod broker;
 mod connection;
 mod convert;
 mod link;
+mod logins;
 mod options;
 mod running;
 mod tls;

@@ -75,6 +75,7 @@ impl Broker {
         connection: ConnectionId,
         answer: Result<(), Reason>,
     ) {
+        self.stats.refused_logins += u64::from(answer.is_err());
         let Some(asking) = self.connections.get_mut(&connection) else { return };
         if !matches!(asking.state, State::Asking(_)) {
             return;
