@@ -16,7 +16,7 @@ pub(crate) struct Listen {
     /// Where to listen for MQTT over WebSocket too, as web pages need it
     #[arg(long, env = "STATESTORE_WEBSOCKET", value_name = "HOST:PORT")]
     pub(crate) websocket: Option<String>,
-    /// Web pages of this origin may connect, such as https://panel.example, or * for all; may be given several times. No page
+    /// Web pages of this origin may connect, such as `https://panel.example`, or * for all; may be given several times. No page
     /// may unless given: a browser lets anybody's page connect to any address, this machine included
     #[arg(
         long,

@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn what_is_no_password_file_is_refused_with_its_line() {
-        let hash = |costs: &str| format!("alice:$argon2id$v=19${costs}$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo");
+        let hash =
+            |costs: &str| format!("alice:$argon2id$v=19${costs}$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo");
         let good = hash("m=65536,t=16,p=4");
         assert!(good.parse::<Users>().is_ok());
         let line_2 = |costs: &str| format!("\n{}", hash(costs));
@@ -327,7 +328,10 @@ mod tests {
             (&line_2("m=7,t=2,p=1"), UsersError::Line(2)),
             ("alice:$argon2id$x", UsersError::Line(1)),
             ("alice:$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ", UsersError::Line(1)),
-            ("alice:$pbkdf2$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo", UsersError::Line(1)),
+            (
+                "alice:$pbkdf2$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo",
+                UsersError::Line(1),
+            ),
             ("alice", UsersError::Line(1)),
             ("\n:$argon2id$x", UsersError::Line(2)),
             ("alice:secret", UsersError::Line(1)),

@@ -87,11 +87,11 @@ async fn connected(broker: &Broker) -> TcpStream {
 fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [7, 11, 13, 17];
     let mut frame = vec![opcode];
-    match payload.len() {
-        length @ 0..=125 => frame.push(0x80 | length as u8),
-        length => {
+    match u8::try_from(payload.len()) {
+        Ok(length @ 0..=125) => frame.push(0x80 | length),
+        _ => {
             frame.push(0x80 | 127);
-            frame.extend((length as u64).to_be_bytes());
+            frame.extend((payload.len() as u64).to_be_bytes());
         }
     }
     frame.extend(mask);
