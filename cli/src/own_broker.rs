@@ -43,7 +43,13 @@ impl PasswordFile {
 pub(crate) async fn start(
     listen: &Listen,
 ) -> Result<(Broker, Option<PasswordFile>, String), Failure> {
-    let mut options = Options::new(address(&listen.listen)?).limits(limits(listen));
+    let mut options = Options::new(address("--listen", &listen.listen)?).limits(limits(listen));
+    if let Some(text) = &listen.websocket {
+        options = options.websocket(address("--websocket", text)?);
+    }
+    for origin in &listen.websocket_origin {
+        options = options.websocket_origin(origin_of_pages(origin)?);
+    }
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
         let authorities = listen.tls_client_ca.as_deref().map(read).transpose()?;
         let config = tls_config(&read(cert)?, &read(key)?, authorities.as_deref());
@@ -60,8 +66,8 @@ pub(crate) async fn start(
     }
     let broker = Broker::bind(options)
         .await
-        .map_err(|error| Failure::bad_input(format_args!("--listen {}: {error}", listen.listen)))?;
-    let line = line(broker.local_addr(), listen);
+        .map_err(|error| Failure::bad_input(format_args!("cannot serve: {error}")))?;
+    let line = line(broker.local_addr(), broker.websocket_addr(), listen);
     Ok((broker, password_file, line))
 }
 
@@ -80,26 +86,41 @@ fn limits(listen: &Listen) -> Limits {
     limits
 }
 
-fn line(address: SocketAddr, listen: &Listen) -> String {
-    let scheme = if listen.tls_cert.is_some() { "mqtts" } else { "mqtt" };
+fn line(address: SocketAddr, websocket: Option<SocketAddr>, listen: &Listen) -> String {
+    let (scheme, web) = if listen.tls_cert.is_some() { ("mqtts", "wss") } else { ("mqtt", "ws") };
+    let and = websocket.map(|address| format!(" and {web}://{address}")).unwrap_or_default();
+    let is_here = address.ip().is_loopback()
+        && websocket.is_none_or(|websocket| websocket.ip().is_loopback());
     let is_open = listen.password_file.is_none() && listen.tls_client_ca.is_none();
-    let who = match (address.ip().is_loopback(), is_open) {
+    let who = match (is_here, is_open) {
         (true, true) => "only this machine can connect",
         (true, false) => "only this machine can connect, and only with what it takes to log in",
         (false, false) => "other machines can connect with what it takes to log in",
         (false, true) => "everybody who reaches this port can connect; see --password-file",
     };
     format!(
-        "statestore: ready on {scheme}://{address}; {who}; the broker knows who sends a request"
+        "statestore: ready on {scheme}://{address}{and}; {who}; the broker knows who sends a request"
     )
 }
 
-fn address(text: &str) -> Result<SocketAddr, Failure> {
+fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
     let bad = |error: &dyn std::fmt::Display| {
-        Failure::bad_input(format_args!("--listen {text}: {error}; write it like 127.0.0.1:1883"))
+        Failure::bad_input(format_args!("{option} {text}: {error}; write it like 127.0.0.1:1883"))
     };
     let mut found = text.to_socket_addrs().map_err(|error| bad(&error))?;
     found.next().ok_or_else(|| bad(&"no such host"))
+}
+
+/// What a browser sends has a scheme, a host and perhaps a port, and nothing else.
+fn origin_of_pages(text: &str) -> Result<&str, Failure> {
+    let host = text.split_once("://").map(|(_, host)| host);
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '*', ' ']);
+    if text == "*" || text == "null" || host.is_some_and(is_host) {
+        return Ok(text);
+    }
+    Err(Failure::bad_input(format_args!(
+        "--websocket-origin {text}: write it like https://panel.example or http://localhost:8080, or * for all"
+    )))
 }
 
 fn users(path: &Path) -> Result<Users, Failure> {
@@ -202,17 +223,42 @@ mod tests {
                 "only this",
             ),
         ] {
-            let line = line((address, 1883).into(), &listen(options));
+            let line = line((address, 1883).into(), None, &listen(options));
             assert!(line.starts_with(begin) && line.contains(part), "{line}");
         }
     }
 
     #[test]
+    fn the_line_has_the_port_for_web_pages() {
+        let here = ([127, 0, 0, 1], 1883).into();
+        for (options, websocket, part, who) in [
+            ("", [127, 0, 0, 1], "1883 and ws://127.0.0.1:9001;", "only this machine"),
+            ("", [0, 0, 0, 0], "1883 and ws://0.0.0.0:9001;", "everybody"),
+            ("--tls-cert c --tls-key k", [127, 0, 0, 1], "and wss://127.0.0.1:9001;", "only this"),
+        ] {
+            let line = line(here, Some((websocket, 9001).into()), &listen(options));
+            assert!(line.contains(part) && line.contains(who), "{line}");
+        }
+    }
+
+    #[test]
     fn addresses_have_a_host_and_a_port() {
+        let address = |text| address("--listen", text);
         assert_eq!(address("127.0.0.1:0").unwrap(), ([127, 0, 0, 1], 0).into());
         assert!(address("[::1]:1883").unwrap().is_ipv6());
         for text in ["127.0.0.1", "1883", "127.0.0.1:x", "127.0.0.1:99999"] {
             assert!(matches!(address(text), Err(Failure::Refused(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn origins_are_as_browsers_send_them() {
+        for origin in ["https://panel.example", "http://localhost:8080", "null", "*"] {
+            assert_eq!(origin_of_pages(origin).unwrap(), origin);
+        }
+        for text in ["", "panel.example", "https://", "https://panel.example/", "https://*.example"]
+        {
+            assert!(matches!(origin_of_pages(text), Err(Failure::Refused(_))), "{text}");
         }
     }
 }

@@ -1,11 +1,8 @@
-//! Who may do what: the rules that hold before any policy, and passwords.
+//! Who may do what: the rules that hold before any policy.
 
 use statestore_mqtt::Reason;
 use statestore_mqtt::broker::Rules;
 use statestore_proto::topic::{REQUEST, RESERVED};
-use tokio::sync::Semaphore;
-
-use crate::users::SharedUsers;
 
 /// The client id of the store itself.
 pub(crate) const STORE: &str = "$statestore";
@@ -15,12 +12,6 @@ const CLIENTS: &str = "clients/";
 
 /// Below it publishes nobody but the store.
 const OWN: &str = "clients/statestore/";
-
-/// Passwords looked at at a time: each takes 19 MB and a thread for a while.
-const CHECKS_MAX: usize = 2;
-
-/// Clients that wait for that; each has its CONNECT here, of 4 KiB at most. Others are told to come later.
-const WAITING_MAX: usize = 64;
 
 /// What holds for everybody, whatever else is allowed.
 #[derive(Clone, Copy, Debug)]
@@ -66,42 +57,6 @@ fn is_base16(client_id: &str, text: &str) -> bool {
         |nibble: u8| char::from_digit(nibble.into(), 16).map(|digit| digit.to_ascii_uppercase());
     let digits = client_id.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]);
     text.len() == 2 * client_id.len() && digits.eq(text.chars().map(Some))
-}
-
-/// Passwords, a few at a time.
-pub(crate) struct Logins {
-    users: SharedUsers,
-    checks: Semaphore,
-    waiting: Semaphore,
-}
-
-impl Logins {
-    pub(crate) const fn new(users: SharedUsers) -> Self {
-        let (checks, waiting) =
-            (Semaphore::const_new(CHECKS_MAX), Semaphore::const_new(WAITING_MAX));
-        Self { users, checks, waiting }
-    }
-
-    /// Whether this is the password of that user, unless `is_gone` says by the time of its turn that nobody waits for the answer.
-    pub(crate) async fn check(
-        &self,
-        user_name: Option<&str>,
-        password: Option<Vec<u8>>,
-        is_gone: impl Fn() -> bool,
-    ) -> Result<(), Reason> {
-        let refused = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
-        let Some((name, password)) = user_name.zip(password) else { return refused };
-        let Ok(_place) = self.waiting.try_acquire() else { return Err(Reason::SERVER_BUSY) };
-        let Ok(_permit) = self.checks.acquire().await else { return refused };
-        if is_gone() {
-            return refused;
-        }
-        let users = self.users.current();
-        let name = name.to_owned();
-        // Slow on purpose, so not here, where everything else would wait.
-        let check = tokio::task::spawn_blocking(move || users.verify(&name, &password));
-        if check.await.unwrap_or(false) { Ok(()) } else { refused }
-    }
 }
 
 #[cfg(test)]

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use statestore_mqtt::broker::{ConnectionId, Stats};
 use statestore_tokio::LinkError;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
 use crate::connection::serve;
 use crate::options::Options;
 use crate::running::Running;
+#[cfg(feature = "websocket")]
+use crate::websocket;
 
-/// How long a client may take for its TLS handshake.
+/// How long a client may take for its handshakes, with TLS and as a WebSocket.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// How long connections may take to end.
@@ -25,6 +29,15 @@ const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
 /// Before the next try when the system has no socket to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a port speaks.
+#[derive(Clone, Debug)]
+enum Speaks {
+    Mqtt,
+    /// MQTT over WebSocket, to web pages of these origins only.
+    #[cfg(feature = "websocket")]
+    WebSocket(Arc<[String]>),
+}
 
 /// An MQTT 5 broker in this process. Dropping it ends all connections.
 #[derive(Debug)]
@@ -96,6 +109,13 @@ impl Broker {
         addresses.first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
     }
 
+    /// The address that it listens on for MQTT over WebSocket, if it does.
+    #[cfg(feature = "websocket")]
+    #[must_use]
+    pub fn websocket_addr(&self) -> Option<SocketAddr> {
+        lock(&self.shared.options).websocket
+    }
+
     /// What it holds, and what has happened since it was started; nothing while it is stopped.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -128,13 +148,20 @@ impl Broker {
         for address in &mut options.addresses {
             let (listener, bound) = bind(*address).await?;
             *address = bound;
-            listeners.push(listener);
+            listeners.push((listener, Speaks::Mqtt));
+        }
+        #[cfg(feature = "websocket")]
+        if let Some(address) = &mut options.websocket {
+            let (listener, bound) = bind(*address).await?;
+            *address = bound;
+            listeners.push((listener, Speaks::WebSocket(options.origins.clone().into())));
         }
         let running = Arc::new(Running::new(&options));
         let (stopped, stop) = watch::channel(false);
-        let accept = |listener| {
+        let accept = |(listener, speaks)| {
             let tls = options.tls.clone().map(TlsAcceptor::from);
-            tokio::spawn(accept(Arc::clone(&running), listener, tls, stop.clone()))
+            let port = Port { running: Arc::clone(&running), speaks, tls };
+            tokio::spawn(port.accept(listener, stop.clone()))
         };
         let accepting = listeners.into_iter().map(accept).collect();
         tokio::spawn(Arc::clone(&running).keep_time());
@@ -174,58 +201,82 @@ impl Listening {
     }
 }
 
-/// Accepts connections until it is stopped, and then waits until they have ended.
-async fn accept(
+/// What everybody who comes to a port is met with.
+#[derive(Clone)]
+struct Port {
     running: Arc<Running>,
-    listener: TcpListener,
+    speaks: Speaks,
     tls: Option<TlsAcceptor>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let ip = Some(peer.ip());
-                match running.with(|machine, now| machine.handle_accept(now, ip)) {
-                    Ok(id) => {
-                        let running = Arc::clone(&running);
-                        connections.spawn(connect(running, id, stream, peer, tls.clone()));
+}
+
+impl Port {
+    /// Accepts connections until it is stopped, and then waits until they have ended.
+    async fn accept(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let ip = Some(peer.ip());
+                    match self.running.with(|machine, now| machine.handle_accept(now, ip)) {
+                        Ok(id) => {
+                            connections.spawn(self.clone().connect(id, stream, peer));
+                        }
+                        Err(refused) => warn!(%peer, "closed at once: {refused}"),
                     }
-                    Err(refused) => warn!(%peer, "closed at once: {refused}"),
+                }
+                Err(error) => {
+                    warn!(%error, "no connection could be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
-            Err(error) => {
-                warn!(%error, "no connection could be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// One connection that was accepted.
+    async fn connect(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
+        let deadline = Instant::now() + HANDSHAKE_MAX;
+        // Or every answer takes 40 ms.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.speak(id, stream, peer, deadline).await };
+        match timeout_at(deadline, tls.accept(stream)).await {
+            Ok(Ok(stream)) => return self.speak(id, stream, peer, deadline).await,
+            Ok(Err(error)) => warn!(%peer, %error, "no TLS"),
+            Err(_) => warn!(%peer, "no TLS handshake in time"),
+        }
+        self.running.closed(id);
+    }
+
+    #[cfg_attr(
+        not(feature = "websocket"),
+        expect(unused_variables, reason = "nothing comes first")
+    )]
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        id: ConnectionId,
+        stream: S,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) {
+        match &self.speaks {
+            Speaks::Mqtt => serve(&self.running, id, peer, stream).await,
+            #[cfg(feature = "websocket")]
+            Speaks::WebSocket(origins) => {
+                match timeout_at(deadline, websocket::accept(stream, origins)).await {
+                    Ok(Ok(stream)) => return serve(&self.running, id, peer, stream).await,
+                    Ok(Err(refused)) => warn!(%peer, "no WebSocket: {refused}"),
+                    Err(_) => warn!(%peer, "no WebSocket handshake in time"),
+                }
+                self.running.closed(id);
             }
         }
     }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
-}
-
-/// One connection that was accepted.
-async fn connect(
-    running: Arc<Running>,
-    id: ConnectionId,
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
-) {
-    // Or every answer takes 40 ms.
-    let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return serve(&running, id, stream).await };
-    match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-        Ok(Ok(stream)) => return serve(&running, id, stream).await,
-        Ok(Err(error)) => warn!(%peer, %error, "no TLS"),
-        Err(_) => warn!(%peer, "no TLS handshake in time"),
-    }
-    running.closed(id);
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,10 +28,11 @@ const KEPT_MAX: usize = 4 << 10;
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     running: &Arc<Running>,
     id: ConnectionId,
+    peer: SocketAddr,
     mut stream: S,
 ) {
     // What goes wrong with the socket ends the connection, and that is all there is to do about it.
-    let _ = converse(running, id, &mut stream).await;
+    let _ = converse(running, id, peer, &mut stream).await;
     running.closed(id);
     let _ = tokio::time::timeout(GOODBYE_MAX, stream.shutdown()).await;
 }
@@ -38,9 +40,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     running: &Arc<Running>,
     id: ConnectionId,
+    peer: SocketAddr,
     stream: &mut S,
 ) -> io::Result<()> {
-    let Some(told) = running.connected(id) else { return Ok(()) };
+    let Some(told) = running.connected(id, peer) else { return Ok(()) };
     let mut out = Outgoing::default();
     loop {
         let mut output = Output::Idle;

@@ -78,10 +78,13 @@ mod broker;
 mod connection;
 mod convert;
 mod link;
+mod logins;
 mod options;
 mod running;
 mod tls;
 mod users;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 use std::net::Ipv4Addr;
 

@@ -25,6 +25,10 @@ use crate::users::SharedUsers;
 #[derive(Clone)]
 pub struct Options {
     pub(crate) addresses: Vec<SocketAddr>,
+    #[cfg(feature = "websocket")]
+    pub(crate) websocket: Option<SocketAddr>,
+    #[cfg(feature = "websocket")]
+    pub(crate) origins: Vec<String>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<SharedUsers>,
     pub(crate) limits: Limits,
@@ -41,13 +45,44 @@ impl Options {
     /// Listens there; port 0 takes a free one.
     #[must_use]
     pub fn new(address: impl Into<SocketAddr>) -> Self {
-        Self { addresses: vec![address.into()], tls: None, users: None, limits: Limits::default() }
+        Self {
+            addresses: vec![address.into()],
+            #[cfg(feature = "websocket")]
+            websocket: None,
+            #[cfg(feature = "websocket")]
+            origins: Vec::new(),
+            tls: None,
+            users: None,
+            limits: Limits::default(),
+        }
     }
 
     /// Listens there too.
     #[must_use]
     pub fn also_listen(mut self, address: impl Into<SocketAddr>) -> Self {
         self.addresses.push(address.into());
+        self
+    }
+
+    /// Listens there for MQTT over WebSocket too, as browsers need it: whatever the path is, with the subprotocol `mqtt`, and
+    /// encrypted if the rest is. Needs the feature `websocket`.
+    #[cfg(feature = "websocket")]
+    #[must_use]
+    pub fn websocket(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.websocket = Some(address.into());
+        self
+    }
+
+    /// Lets web pages of this origin connect by WebSocket, such as `https://panel.example`; `*` stands for all of them. To be
+    /// called for each.
+    ///
+    /// Without it a request that says its origin is answered with 403: a browser lets the page of anybody connect to any
+    /// address, this machine included. What is no browser seldom says one; Python's Paho says the address that it connects
+    /// to, with `https`. Needs the feature `websocket`.
+    #[cfg(feature = "websocket")]
+    #[must_use]
+    pub fn websocket_origin(mut self, origin: impl Into<String>) -> Self {
+        self.origins.push(origin.into());
         self
     }
 
@@ -114,10 +149,10 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("addresses", &self.addresses)
-            .field("tls", &self.tls.is_some())
-            .field("users", &self.users)
-            .finish_non_exhaustive()
+        let mut f = f.debug_struct("Options");
+        f.field("addresses", &self.addresses);
+        #[cfg(feature = "websocket")]
+        f.field("websocket", &self.websocket).field("origins", &self.origins);
+        f.field("tls", &self.tls.is_some()).field("users", &self.users).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! The broker's machine, its clock, and those who wait for it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::access::{FixedRules, Logins, STORE};
+use crate::access::{FixedRules, STORE};
 use crate::convert;
+use crate::logins::{Login, Logins};
 use crate::options::Options;
 
 /// The broker from a start to the next stop.
@@ -26,11 +28,16 @@ pub(crate) struct Running {
 
 struct State {
     machine: broker::Broker,
-    connections: BTreeMap<ConnectionId, Arc<Notify>>,
+    connections: BTreeMap<ConnectionId, Connected>,
     locals: BTreeMap<LocalId, Arc<Notify>>,
     /// When the clock task wakes up.
     alarm: Option<Duration>,
     is_stopped: bool,
+}
+
+struct Connected {
+    told: Arc<Notify>,
+    peer: SocketAddr,
 }
 
 impl Running {
@@ -71,7 +78,10 @@ impl Running {
         let result = act(&mut state.machine, now);
         state.settle();
         while let Some(event) = state.machine.poll_event() {
-            self.ask(event);
+            let Event::Login { connection, .. } = &event;
+            if let Some(peer) = state.connections.get(connection).map(|known| known.peer) {
+                self.ask(event, peer);
+            }
         }
         let due = state.machine.poll_timeout();
         if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
@@ -82,24 +92,16 @@ impl Running {
     }
 
     /// Finds out who somebody is.
-    fn ask(self: &Arc<Self>, event: Event) {
+    fn ask(self: &Arc<Self>, event: Event, peer: SocketAddr) {
         let Event::Login { connection, client_id, user_name, password } = event;
         let Some(logins) = self.logins.clone() else { return };
         let running = Arc::clone(self);
         tokio::spawn(async move {
             let is_gone = || running.with(|machine, _| machine.is_closing(connection));
-            let answer = logins.check(user_name.as_deref(), password, is_gone).await;
-            match answer {
-                Err(Reason::SERVER_BUSY) => {
-                    warn!(
-                        client_id,
-                        user_name, "too many log in at once: one was told to come later"
-                    );
-                }
-                Err(_) => {
-                    warn!(client_id, user_name, "a client without the right password was refused")
-                }
-                Ok(()) => {}
+            let login = Login { address: peer.ip(), name: user_name.as_deref(), password };
+            let answer = logins.check(login, is_gone).await;
+            if let Err(reason) = answer {
+                warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
             }
             let answer =
                 answer.map(|()| Admission { user: user_name.map(Into::into), rules: None });
@@ -108,10 +110,10 @@ impl Running {
     }
 
     /// Who is told when there is something to do for this connection; nobody once everything has stopped.
-    pub(crate) fn connected(&self, id: ConnectionId) -> Option<Arc<Notify>> {
+    pub(crate) fn connected(&self, id: ConnectionId, peer: SocketAddr) -> Option<Arc<Notify>> {
         let mut state = self.state();
         let told = Arc::new(Notify::new());
-        state.connections.insert(id, Arc::clone(&told));
+        state.connections.insert(id, Connected { told: Arc::clone(&told), peer });
         (!state.is_stopped).then_some(told)
     }
 
@@ -148,7 +150,8 @@ impl Running {
             gone
         });
         let state = self.state();
-        state.connections.values().chain(state.locals.values()).for_each(|told| told.notify_one());
+        let connections = state.connections.values().map(|known| &known.told);
+        connections.chain(state.locals.values()).for_each(|told| told.notify_one());
         drop(state);
         self.sooner.notify_one();
         gone
@@ -187,7 +190,7 @@ impl State {
     fn settle(&mut self) {
         while let Some(wake) = self.machine.poll_wake() {
             let told = match wake {
-                Wake::Connection(id) => self.connections.get(&id),
+                Wake::Connection(id) => self.connections.get(&id).map(|known| &known.told),
                 Wake::Local(id) => self.locals.get(&id),
             };
             if let Some(told) = told {

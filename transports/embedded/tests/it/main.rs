@@ -7,6 +7,8 @@ mod limits;
 mod login;
 mod notifications;
 mod topics;
+#[cfg(feature = "websocket")]
+mod websocket;
 
 use std::net::Ipv4Addr;
 

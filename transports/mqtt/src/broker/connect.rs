@@ -86,6 +86,7 @@ impl Broker {
         connection: ConnectionId,
         answer: Result<Admission, Reason>,
     ) {
+        self.stats.refused_logins += u64::from(answer.is_err());
         let Some(asking) = self.connections.get_mut(&connection) else { return };
         if !matches!(asking.state, State::Asking(..)) {
             return;

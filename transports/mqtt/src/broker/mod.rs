@@ -209,6 +209,8 @@ pub struct Stats {
     pub evicted: u64,
     /// Connections that were ended because of what came from them.
     pub offenders: u64,
+    /// Connections that were refused by [`handle_login`](Broker::handle_login), those that had gone by then included.
+    pub refused_logins: u64,
 }
 
 /// An MQTT 5 broker. See the [module documentation](self).

@@ -1,0 +1,67 @@
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn users(passwords: &[(&str, &str)]) -> Users {
+    let mut users = Users::default();
+    passwords.iter().for_each(|(name, password)| users.set(name, password).unwrap());
+    users
+}
+
+async fn check(logins: &Logins, name: &str, password: &str) -> Result<(), Reason> {
+    let password = Some(password.as_bytes().to_vec());
+    logins.check(Login { address: HERE, name: Some(name), password }, || false).await
+}
+
+const REFUSED: Result<(), Reason> = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
+const PAUSED: Result<(), Reason> = Err(Reason::CONNECTION_RATE_EXCEEDED);
+
+#[tokio::test(start_paused = true)]
+async fn who_guesses_waits_and_who_is_known_does_not() {
+    let shared = SharedUsers::from(users(&[("alice", "one"), ("bob", "two")]));
+    let logins = Logins::new(shared.clone());
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()));
+    for _ in 0..5 {
+        assert_eq!(check(&logins, "alice", "two").await, REFUSED);
+    }
+    assert_eq!(check(&logins, "alice", "two").await, PAUSED);
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()), "it was right before");
+    assert_eq!(check(&logins, "bob", "two").await, Ok(()));
+    // With another file nobody is known.
+    shared.replace(users(&[("alice", "one")]));
+    assert_eq!(check(&logins, "alice", "one").await, PAUSED);
+    assert_eq!(check(&logins, "bob", "two").await, REFUSED);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_is_forgotten_after_an_hour() {
+    let logins = Logins::new(users(&[("alice", "one")]).into());
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()));
+    let knows = |password: &str| {
+        let current = logins.users.current();
+        lock(&logins.remembered).knows(&current, "alice", password.as_bytes())
+    };
+    assert!(knows("one") && !knows("two") && !knows(""));
+    tokio::time::advance(REMEMBERED).await;
+    assert!(!knows("one"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_shares_two_workspaces() {
+    let logins = Arc::new(Logins::new(users(&[("alice", "one")]).into()));
+    let ask = |number: usize| {
+        let logins = Arc::clone(&logins);
+        tokio::spawn(async move { check(&logins, &format!("name {number}"), "x").await })
+    };
+    let asked: Vec<_> = (0..WAITING_MAX + 20).map(ask).collect();
+    let mut refused = 0;
+    for asked in asked {
+        let answer = asked.await.unwrap();
+        assert!(answer.is_err());
+        refused += usize::from(answer == REFUSED);
+    }
+    assert!(refused >= 20, "{refused}");
+    assert!((1..=CHECKS_MAX).contains(&lock(&logins.workspaces).len()));
+}
