@@ -145,7 +145,7 @@ pub(crate) enum Output {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-SIGTERM and SIGINT end it. SIGHUP has it read the --password-file again: who is connected stays, and a file that is of no
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file and the --policy again: a file that is of no
 use, or has nobody in it, changes nothing. A certificate that has expired or is not valid yet is refused at the start.
 
 Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
@@ -159,6 +159,12 @@ pub(crate) struct Serve {
     pub(crate) broker: Option<String>,
     #[command(flatten)]
     pub(crate) login: Login,
+    /// Allow only what is in this file, a `BrokerAuthorization` in JSON or YAML: see `statestore policy`. SIGHUP reads it again
+    #[arg(long, env = "STATESTORE_POLICY", value_name = "PATH")]
+    pub(crate) policy: Option<PathBuf>,
+    /// With --broker and --policy: take each request for one of the client that it claims to be from
+    #[arg(long, requires = "broker", requires = "policy")]
+    pub(crate) trust_claimed_ids: bool,
     /// Node id in the versions that the store issues
     #[arg(long, default_value = "StateStore", value_name = "ID")]
     pub(crate) node_id: String,

@@ -61,7 +61,7 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
 /// A handle on the store beside this broker.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
-    let options = options(broker, login, &unique_id("cli"))?;
+    let options = options(broker, login, &client_id(login, "cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = RumqttcLink::for_client(options).fail_fast(advice);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
@@ -96,7 +96,15 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, broker: String) {
     }
 }
 
-/// A client id that no other run has.
+/// A client id that no other run has. A user's begins with the name, as brokers that bind client ids to users want it.
+pub(crate) fn client_id(login: &Login, role: &str) -> String {
+    match &login.user {
+        Some(user) => format!("{user}-{}", unique_id(role)),
+        None => unique_id(role),
+    }
+}
+
+/// A name that no other run has.
 pub(crate) fn unique_id(role: &str) -> String {
     format!("statestore-{role}-{:08x}", fastrand::u32(..))
 }

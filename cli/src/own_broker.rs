@@ -1,4 +1,4 @@
-//! The broker of `serve` itself, and its password file.
+//! The broker of `serve` itself, its password file and its policy.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -14,6 +14,7 @@ use crate::args::{Listen, Passwd};
 use crate::connection::read;
 use crate::failure::Failure;
 use crate::output::say;
+use crate::policy::PolicyFile;
 
 /// The users that a broker asks for, and the file that has them.
 pub(crate) struct PasswordFile {
@@ -23,7 +24,7 @@ pub(crate) struct PasswordFile {
 
 impl PasswordFile {
     /// Reads the file again. One that is of no use changes nothing.
-    pub(crate) fn reload(&self) {
+    fn reload(&self) {
         let path = self.path.display();
         match users(&self.path) {
             // More likely half written than meant.
@@ -39,13 +40,51 @@ impl PasswordFile {
     }
 }
 
+/// Files that are read again when somebody says so.
+#[derive(Default)]
+pub(crate) struct Files {
+    pub(crate) passwords: Option<PasswordFile>,
+    pub(crate) policy: Option<PolicyFile>,
+}
+
+impl Files {
+    /// Reads all of them again. One that is of no use changes nothing.
+    pub(crate) fn reload(&self, broker: Option<&Broker>) {
+        if self.passwords.is_none() && self.policy.is_none() {
+            return say("SIGHUP: there is no --password-file or --policy to read again");
+        }
+        if let Some(passwords) = &self.passwords {
+            passwords.reload();
+        }
+        if let Some(policy) = &self.policy {
+            policy.reload();
+        }
+        let ended = broker.map(Broker::recheck).unwrap_or_default();
+        if ended > 0 {
+            say(format_args!(
+                "{ended} clients were disconnected, since they may not do what they might"
+            ));
+        }
+    }
+}
+
 /// Listens, and gives the line to print when it is ready.
 pub(crate) async fn start(
     listen: &Listen,
-) -> Result<(Broker, Option<PasswordFile>, String), Failure> {
-    let mut options = Options::new(address("--listen", &listen.listen)?).limits(limits(listen));
-    if let Some(text) = &listen.websocket {
-        options = options.websocket(address("--websocket", text)?);
+    policy: Option<PolicyFile>,
+) -> Result<(Broker, Files, String), Failure> {
+    let own = address("--listen", &listen.listen)?;
+    let websocket = listen.websocket.as_deref().map(|text| address("--websocket", text));
+    let websocket = websocket.transpose()?;
+    let is_here = [Some(own), websocket].iter().flatten().all(|one| one.ip().is_loopback());
+    if !is_here && policy.is_none() && !listen.allow_all {
+        return Err(Failure::bad_input(
+            "other machines could connect and do everything: give --policy FILE, or --allow-all if that is meant",
+        ));
+    }
+    let mut options = Options::new(own).limits(limits(listen));
+    if let Some(websocket) = websocket {
+        options = options.websocket(websocket);
     }
     for origin in &listen.websocket_origin {
         options = options.websocket_origin(origin_of_pages(origin)?);
@@ -58,17 +97,23 @@ pub(crate) async fn start(
             Failure::bad_input(format_args!("--tls-cert {cert}, --tls-key {key}: {error}"))
         })?);
     }
-    let mut password_file = None;
+    if let Some(policy) = &policy {
+        options = options.policy(policy.shared().clone());
+    }
+    if listen.any_client_id {
+        options = options.any_client_id();
+    }
+    let mut passwords = None;
     if let Some(path) = &listen.password_file {
         let users = SharedUsers::from(users(path)?);
         options = options.users(users.clone());
-        password_file = Some(PasswordFile { path: path.clone(), users });
+        passwords = Some(PasswordFile { path: path.clone(), users });
     }
     let broker = Broker::bind(options)
         .await
         .map_err(|error| Failure::bad_input(format_args!("cannot serve: {error}")))?;
-    let line = line(broker.local_addr(), broker.websocket_addr(), listen);
-    Ok((broker, password_file, line))
+    let line = line(broker.local_addr(), broker.websocket_addr(), listen, policy.is_some());
+    Ok((broker, Files { passwords, policy }, line))
 }
 
 fn limits(listen: &Listen) -> Limits {
@@ -86,7 +131,12 @@ fn limits(listen: &Listen) -> Limits {
     limits
 }
 
-fn line(address: SocketAddr, websocket: Option<SocketAddr>, listen: &Listen) -> String {
+fn line(
+    address: SocketAddr,
+    websocket: Option<SocketAddr>,
+    listen: &Listen,
+    has_policy: bool,
+) -> String {
     let (scheme, web) = if listen.tls_cert.is_some() { ("mqtts", "wss") } else { ("mqtt", "ws") };
     let and = websocket.map(|address| format!(" and {web}://{address}")).unwrap_or_default();
     let is_here = address.ip().is_loopback()
@@ -98,8 +148,9 @@ fn line(address: SocketAddr, websocket: Option<SocketAddr>, listen: &Listen) -> 
         (false, false) => "other machines can connect with what it takes to log in",
         (false, true) => "everybody who reaches this port can connect; see --password-file",
     };
+    let what = if has_policy { "what the policy allows" } else { "everything" };
     format!(
-        "statestore: ready on {scheme}://{address}{and}; {who}; the broker knows who sends a request"
+        "statestore: ready on {scheme}://{address}{and}; {who}, and may do {what}; the broker knows who sends a request"
     )
 }
 
@@ -223,8 +274,9 @@ mod tests {
                 "only this",
             ),
         ] {
-            let line = line((address, 1883).into(), None, &listen(options));
+            let line = line((address, 1883).into(), None, &listen(options), false);
             assert!(line.starts_with(begin) && line.contains(part), "{line}");
+            assert!(line.contains("may do everything"), "{line}");
         }
     }
 
@@ -236,8 +288,9 @@ mod tests {
             ("", [0, 0, 0, 0], "1883 and ws://0.0.0.0:9001;", "everybody"),
             ("--tls-cert c --tls-key k", [127, 0, 0, 1], "and wss://127.0.0.1:9001;", "only this"),
         ] {
-            let line = line(here, Some((websocket, 9001).into()), &listen(options));
+            let line = line(here, Some((websocket, 9001).into()), &listen(options), true);
             assert!(line.contains(part) && line.contains(who), "{line}");
+            assert!(line.contains("may do what the policy allows"), "{line}");
         }
     }
 

@@ -1,15 +1,16 @@
-//! Trying a policy before it counts.
+//! Trying a policy before it counts, and the file of one that does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use statestore_embedded::SharedPolicy;
 use statestore_policy::{Action, Cases, Policy, Principal};
 
 use crate::escape::printable;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, say};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyVerb {
@@ -82,6 +83,45 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<ExitCode, Failure> {
         PolicyVerb::Explain(args) => explain(args)?,
     };
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A policy that is in force, and the file that has it.
+pub(crate) struct PolicyFile {
+    path: PathBuf,
+    policy: SharedPolicy,
+}
+
+impl PolicyFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let read = policy(path)?;
+        warn(path, &read);
+        Ok(Self { path: path.to_owned(), policy: read.into() })
+    }
+
+    pub(crate) const fn shared(&self) -> &SharedPolicy {
+        &self.policy
+    }
+
+    /// Reads the file again. One that is of no use changes nothing.
+    pub(crate) fn reload(&self) {
+        match policy(&self.path) {
+            Ok(read) => {
+                say(format_args!("{}: read again: {} rules", self.path.display(), read.len()));
+                warn(&self.path, &read);
+                self.policy.replace(read);
+            }
+            Err(failure) => say(format_args!("{failure}; nothing has changed")),
+        }
+    }
+}
+
+/// Says how many doubts there are about a policy.
+fn warn(path: &Path, policy: &Policy) {
+    let count = policy.warnings().len();
+    if count > 0 {
+        let path = path.display();
+        say(format_args!("{path}: {count} warnings; statestore policy check {path} prints them"));
+    }
 }
 
 fn text(file: &Path) -> Result<String, Failure> {

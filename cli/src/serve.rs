@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use statestore_embedded::Broker;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{self, WordCase};
@@ -12,32 +13,51 @@ use statestore_tokio::StoreService;
 use crate::args::{Dialect, Serve};
 use crate::connection;
 use crate::failure::Failure;
-use crate::output::{self, say};
-use crate::own_broker::{self, PasswordFile};
+use crate::output;
+use crate::own_broker::{self, Files};
+use crate::policy::PolicyFile;
 use crate::signals::{Asked, Signals};
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
     let stop = Signals::new()?.with_hangup()?;
     let service = StoreService::builder();
-    let service = service.config(config(&args)?).map_err(Failure::bad_input)?;
+    let mut config = config(&args)?;
+    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    if let Some(policy) = &policy {
+        let shared = policy.shared();
+        config = config.authorizer(match args.broker {
+            None => shared.authorizer(),
+            Some(_) if args.trust_claimed_ids => shared.authorizer_of_claims(),
+            Some(_) => {
+                return Err(Failure::bad_input(
+                    "beside a broker requesters are who they claim to be, so a policy would protect nothing; if the \
+                     broker's access rules keep clients from speaking in another's name, give --trust-claimed-ids",
+                ));
+            }
+        });
+    }
+    let service = service.config(config).map_err(Failure::bad_input)?;
     let Some(url) = &args.broker else {
-        let (broker, password_file, line) = own_broker::start(&args.listen).await?;
+        let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, line, password_file).await;
+        let ended = host(service, stop, line, &files, Some(&broker)).await;
         broker.stop().await;
         return ended;
     };
+    let files = Files { policy, ..Files::default() };
     let options = connection::options(url, &args.login, "statestore")?.presence(args.presence);
-    let line = format!(
-        "statestore: ready on {url} as client {}; requesters are who they claim to be, so let the broker's access \
-         rules decide who may send requests",
-        options.client_id
-    );
+    let trust = match &files.policy {
+        None => {
+            "requesters are who they claim to be, so let the broker's access rules decide who may send requests"
+        }
+        Some(_) => "the policy trusts that requesters are who they claim to be",
+    };
+    let line = format!("statestore: ready on {url} as client {}; {trust}", options.client_id);
     let link = RumqttcLink::for_store(options).fail_fast(connection::advice);
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, line, None).await
+    host(service, stop, line, &files, None).await
 }
 
 fn config(args: &Serve) -> Result<StoreConfig, Failure> {
@@ -64,9 +84,10 @@ async fn host(
     mut service: StoreService,
     mut stop: Signals,
     line: String,
-    password_file: Option<PasswordFile>,
+    files: &Files,
+    broker: Option<&Broker>,
 ) -> Result<ExitCode, Failure> {
-    let is_stopped = told_to_stop(&mut stop, password_file.as_ref());
+    let is_stopped = told_to_stop(&mut stop, files, broker);
     tokio::pin!(is_stopped);
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
@@ -87,11 +108,8 @@ async fn host(
 }
 
 /// SIGHUP, which others send to whatever has files to read again, never is the end.
-async fn told_to_stop(stop: &mut Signals, password_file: Option<&PasswordFile>) {
+async fn told_to_stop(stop: &mut Signals, files: &Files, broker: Option<&Broker>) {
     while stop.received().await == Asked::Hangup {
-        match password_file {
-            Some(file) => file.reload(),
-            None => say("SIGHUP: there is no --password-file to read again"),
-        }
+        files.reload(broker);
     }
 }

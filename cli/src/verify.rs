@@ -13,7 +13,7 @@ use statestore_verify::{
 };
 
 use crate::args::{ReportForm, Verify};
-use crate::connection::{options, unique_id};
+use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{raw, say, say_lines};
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     }
     let connection = &args.connection;
     // Keys are of this run alone, whatever the client ids are.
-    let name = unique_id("verify");
+    let name = client_id(&connection.login, "verify");
     let options = options(&connection.broker, &connection.login, &name)?;
     let mut settings = Settings::new(&name);
     settings.client_id = Some(options.client_id.clone());

@@ -71,6 +71,14 @@ impl Rights {
         matchers.iter().any(|one| one.matches(action, &principal))
     }
 
+    /// Whether the client id matches a pattern of client ids; not if it may connect because any may.
+    #[must_use]
+    pub fn names_client_id(&self) -> bool {
+        let principal = Principal { client_id: &self.client_id, ..Principal::default() };
+        let patterns = self.connect.iter().filter(|one| **one != Matcher::All);
+        patterns.into_iter().any(|one| one.matches(&Action::Connect, &principal))
+    }
+
     /// Whether a store may do this with a key for the principal.
     #[must_use]
     pub fn allow_key(&self, access: Access, key: &[u8]) -> bool {

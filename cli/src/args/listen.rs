@@ -38,6 +38,13 @@ pub(crate) struct Listen {
     /// Only users in this file, which `statestore passwd` writes; without it everybody who reaches the port
     #[arg(long, env = "STATESTORE_PASSWORD_FILE", value_name = "PATH")]
     pub(crate) password_file: Option<PathBuf>,
+    /// Let users have any client id; otherwise it is the user's name, or begins with that and a hyphen, or is one that the policy
+    /// names for Connect
+    #[arg(long, env = "STATESTORE_ANY_CLIENT_ID", requires = "password_file")]
+    pub(crate) any_client_id: bool,
+    /// Other machines may connect and do everything: what --listen with their addresses takes where there is no --policy
+    #[arg(long, env = "STATESTORE_ALLOW_ALL", conflicts_with = "policy")]
+    pub(crate) allow_all: bool,
     /// Connections at a time
     #[arg(long, env = "STATESTORE_MAX_CONNECTIONS", default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,

@@ -123,6 +123,14 @@ impl Broker {
         running.map(|running| running.with(|machine, _| machine.stats())).unwrap_or_default()
     }
 
+    /// Looks again at who is connected, or has been and has a session: whoever is no [user](Options::users) any more, or has another password,
+    /// or may do something else by the [policy](Options::policy) than when it connected, is disconnected, reason 0x87, and its session ends.
+    /// Gives the number of such clients.
+    #[expect(clippy::must_use_candidate, reason = "the number is for whoever wants to say it")]
+    pub fn recheck(&self) -> usize {
+        self.shared.running().map(|running| running.recheck()).unwrap_or_default()
+    }
+
     /// Ends all connections, and listens no more until it is [started](Self::start) again. Retained messages and
     /// sessions are forgotten. Returns when the connections have ended, or after two seconds.
     pub async fn stop(&self) {

@@ -81,6 +81,7 @@ mod link;
 mod logins;
 mod options;
 mod running;
+mod shared_policy;
 mod tls;
 mod users;
 #[cfg(feature = "websocket")]
@@ -92,7 +93,10 @@ pub use broker::{BindError, Broker};
 pub use convert::Message;
 pub use link::EmbeddedLink;
 pub use options::Options;
+pub use shared_policy::SharedPolicy;
 pub use statestore_mqtt::broker::{Limits, Stats};
+/// The policy itself.
+pub use statestore_policy as policy;
 pub use statestore_tokio::*;
 pub use tls::{TlsError, tls_config};
 pub use tokio_rustls::rustls;

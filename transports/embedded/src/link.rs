@@ -59,6 +59,9 @@ impl Attached {
             true => Ok(machine.attach_host(now, client_id)),
             false => machine.attach(now, client_id),
         })?;
+        if let Some(policy) = running.policy().filter(|_| client_id != STORE) {
+            policy.attached(client_id);
+        }
         let told = running.attached(id);
         Ok(Self { running, id, told, results: VecDeque::new(), was_full: false })
     }
@@ -119,7 +122,17 @@ impl Attached {
         let id = self.id;
         let (now, next) = self.running.with(|machine, now| {
             let looks = messages || !machine.is_attached(id);
-            (now, looks.then(|| machine.poll_local(now, id)).flatten())
+            let next = looks.then(|| machine.poll_local(now, id)).flatten();
+            // Here, where nobody comes back meanwhile.
+            match (&next, self.running.policy()) {
+                (Some(LocalEvent::Gone(client_id)), Some(policy))
+                    if !machine.is_connected(client_id) =>
+                {
+                    policy.gone(client_id);
+                }
+                _ => {}
+            }
+            (now, next)
         });
         match next {
             None => Ok(None),

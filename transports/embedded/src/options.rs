@@ -7,6 +7,7 @@ use std::sync::Arc;
 use statestore_mqtt::broker::Limits;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::shared_policy::SharedPolicy;
 use crate::users::SharedUsers;
 
 /// Where to listen, for whom, and how much.
@@ -31,6 +32,8 @@ pub struct Options {
     pub(crate) origins: Vec<String>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<SharedUsers>,
+    pub(crate) policy: Option<SharedPolicy>,
+    pub(crate) any_client_id: bool,
     pub(crate) limits: Limits,
 }
 
@@ -53,6 +56,8 @@ impl Options {
             origins: Vec::new(),
             tls: None,
             users: None,
+            policy: None,
+            any_client_id: false,
             limits: Limits::default(),
         }
     }
@@ -98,6 +103,22 @@ impl Options {
     #[must_use]
     pub fn users(mut self, users: impl Into<SharedUsers>) -> Self {
         self.users = Some(users.into());
+        self
+    }
+
+    /// Lets clients do what this policy allows, and nothing else. The store has to be told as well:
+    /// [`SharedPolicy::authorizer`]. By default everybody may do everything.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Into<SharedPolicy>) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// Lets [users](Self::users) have any client id. By default it is the user's name, or begins with that and a hyphen, or is
+    /// one that the [policy](Self::policy) names for Connect.
+    #[must_use]
+    pub const fn any_client_id(mut self) -> Self {
+        self.any_client_id = true;
         self
     }
 

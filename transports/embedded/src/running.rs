@@ -16,11 +16,13 @@ use crate::access::{FixedRules, STORE};
 use crate::convert;
 use crate::logins::{Login, Logins};
 use crate::options::Options;
+use crate::shared_policy::{Access, SharedPolicy};
 
 /// The broker from a start to the next stop.
 pub(crate) struct Running {
     begun: Instant,
     logins: Option<Arc<Logins>>,
+    access: Access,
     /// Told when its next deadline is an earlier one.
     sooner: Notify,
     state: Mutex<State>,
@@ -42,11 +44,18 @@ struct Connected {
 
 impl Running {
     pub(crate) fn new(options: &Options) -> Self {
+        let assigned_prefix = format!("assigned-{:08x}-", fastrand::u32(..));
+        let access = Access {
+            policy: options.policy.clone(),
+            users: options.users.clone(),
+            any_client_id: options.any_client_id,
+            assigned_prefix: assigned_prefix.as_str().into(),
+        };
         let config = broker::Config {
             limits: options.limits.clone(),
             rules: Arc::new(FixedRules),
-            asks_who: options.users.is_some(),
-            assigned_prefix: format!("assigned-{:08x}-", fastrand::u32(..)),
+            asks_who: options.users.is_some() || options.policy.is_some(),
+            assigned_prefix,
         };
         let mut machine = broker::Broker::new(config);
         // What comes before the store does waits for it.
@@ -63,6 +72,7 @@ impl Running {
         Self {
             begun: Instant::now(),
             logins: options.users.clone().map(Logins::new).map(Arc::new),
+            access,
             sooner: Notify::new(),
             state: Mutex::new(state),
         }
@@ -94,19 +104,57 @@ impl Running {
     /// Finds out who somebody is.
     fn ask(self: &Arc<Self>, event: Event, peer: SocketAddr) {
         let Event::Login { connection, client_id, user_name, password } = event;
-        let Some(logins) = self.logins.clone() else { return };
+        let Some(logins) = self.logins.clone() else {
+            return self.admit(connection, peer, &client_id, None);
+        };
         let running = Arc::clone(self);
         tokio::spawn(async move {
             let is_gone = || running.with(|machine, _| machine.is_closing(connection));
             let login = Login { address: peer.ip(), name: user_name.as_deref(), password };
             let answer = logins.check(login, is_gone).await;
-            if let Err(reason) = answer {
-                warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
+            match answer {
+                Ok(()) => running.admit(connection, peer, &client_id, user_name.as_deref()),
+                Err(reason) => {
+                    warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
+                    running.with(|machine, now| machine.handle_login(now, connection, Err(reason)));
+                }
             }
-            let answer =
-                answer.map(|()| Admission { user: user_name.map(Into::into), rules: None });
-            running.with(|machine, now| machine.handle_login(now, connection, answer));
         });
+    }
+
+    /// Lets a client do what it may, which may be nothing.
+    fn admit(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        peer: SocketAddr,
+        client_id: &str,
+        user: Option<&str>,
+    ) {
+        let admitted = self.access.admit(client_id, user);
+        if let Err(reason) = &admitted {
+            warn!(%peer, client_id, user, "a client was refused: {reason}");
+        }
+        let rights = admitted.as_ref().ok().and_then(|rules| rules.rights.clone());
+        let answer = admitted
+            .map(|rules| Admission { user: user.map(Into::into), rules: Some(Arc::new(rules)) });
+        self.with(|machine, now| {
+            // Together, so that nothing that it sends is taken before its rights are known, or anything with those of another.
+            let is_accepted = machine.handle_login(now, connection, answer);
+            if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights)
+            {
+                policy.connected(client_id, rights);
+            }
+        });
+    }
+
+    /// What the policy is to know of a client in this process, or of one that has gone.
+    pub(crate) const fn policy(&self) -> Option<&SharedPolicy> {
+        self.access.policy.as_ref()
+    }
+
+    /// Ends the sessions of those who may not do any more what they might, and gives their number.
+    pub(crate) fn recheck(self: &Arc<Self>) -> usize {
+        self.with(|machine, now| machine.recheck(now))
     }
 
     /// Who is told when there is something to do for this connection; nobody once everything has stopped.
@@ -149,6 +197,9 @@ impl Running {
             }
             gone
         });
+        if let Some(policy) = self.policy() {
+            policy.clear();
+        }
         let state = self.state();
         let connections = state.connections.values().map(|known| &known.told);
         connections.chain(state.locals.values()).for_each(|told| told.notify_one());

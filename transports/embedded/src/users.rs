@@ -97,6 +97,14 @@ impl Users {
         self.hashes.len()
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.hashes.keys().map(String::as_str)
+    }
+
+    pub(crate) fn hash(&self, name: &str) -> Option<&str> {
+        self.hashes.get(name).map(String::as_str)
+    }
+
     /// Whether there is none, so that nobody can connect.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -182,7 +190,7 @@ impl<'a> Parsed<'a> {
 pub struct SharedUsers(Arc<RwLock<Arc<Users>>>);
 
 impl SharedUsers {
-    /// From now on these connect and no others. Who is connected stays.
+    /// From now on these connect and no others. [`Broker::recheck`](crate::Broker::recheck) sees to those who are connected.
     pub fn replace(&self, users: Users) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
     }

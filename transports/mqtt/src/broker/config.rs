@@ -115,6 +115,12 @@ pub trait Rules: Send + Sync {
     fn may_receive(&self, client_id: &str, topic: &str) -> bool {
         true
     }
+
+    /// Whether these are still the rules for a client; asked by [`recheck`](super::Broker::recheck).
+    #[expect(unused_variables, reason = "they never change")]
+    fn still_hold(&self, client_id: &str) -> bool {
+        true
+    }
 }
 
 /// What is known of a client that may connect.

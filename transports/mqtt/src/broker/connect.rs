@@ -79,21 +79,21 @@ impl Broker {
     }
 
     /// The answer to [`Event::Login`]: what is known of a client that may connect, and the reason if it may not. For a
-    /// connection that is gone by now it changes nothing.
+    /// connection that is gone by now it changes nothing. Gives whether the client is connected now.
     pub fn handle_login(
         &mut self,
         now: Duration,
         connection: ConnectionId,
         answer: Result<Admission, Reason>,
-    ) {
+    ) -> bool {
         self.stats.refused_logins += u64::from(answer.is_err());
-        let Some(asking) = self.connections.get_mut(&connection) else { return };
+        let Some(asking) = self.connections.get_mut(&connection) else { return false };
         if !matches!(asking.state, State::Asking(..)) {
-            return;
+            return false;
         }
         let State::Asking(bytes, assigned) = core::mem::replace(&mut asking.state, State::New)
         else {
-            return;
+            return false;
         };
         asking.held.remove(&mut self.memory, bytes.len());
         match (answer, Packet::decode(&bytes)) {
@@ -106,6 +106,7 @@ impl Broker {
         }
         self.go_on(now, connection);
         self.settle(now);
+        self.connections.get(&connection).is_some_and(|one| one.session().is_some())
     }
 
     /// A CONNACK that says no.
@@ -154,6 +155,10 @@ impl Broker {
         let taken_over = self.by_client.get(&client_id).and_then(|id| self.sessions.get(id));
         if taken_over.is_some_and(|before| before.user != admission.user) {
             return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+        }
+        // What another has asked under this client id must not be taken for this one's.
+        if self.inbox.user(&client_id).is_some_and(|user| user != admission.user.as_ref()) {
+            return self.refuse(now, id, Reason::SERVER_BUSY);
         }
         if taken_over.is_none() && !self.has_room_for_session(now) {
             return self.refuse(now, id, Reason::QUOTA_EXCEEDED);

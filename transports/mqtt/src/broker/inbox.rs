@@ -35,6 +35,8 @@ struct Queue {
     items: VecDeque<Item>,
     /// Whether it has no turn until its sender has taken some of its answers.
     is_parked: bool,
+    /// Whose requests these are.
+    user: Option<Arc<str>>,
     held: Held,
 }
 
@@ -48,7 +50,18 @@ impl Inbox {
         self.queues.get(sender).map_or(0, |queue| queue.held.bytes())
     }
 
-    pub(super) fn push(&mut self, memory: &mut Memory, sender: &Arc<str>, item: Item) {
+    /// Whose requests wait under a client id, if any do.
+    pub(super) fn user(&self, sender: &str) -> Option<Option<&Arc<str>>> {
+        self.queues.get(sender).map(|queue| queue.user.as_ref())
+    }
+
+    pub(super) fn push(
+        &mut self,
+        memory: &mut Memory,
+        sender: &Arc<str>,
+        user: Option<Arc<str>>,
+        item: Item,
+    ) {
         if matches!(item, Item::Gone) {
             // It takes no answers any more.
             self.unpark(sender);
@@ -64,6 +77,7 @@ impl Inbox {
                 self.turns.push_back(Arc::clone(sender));
                 let queue = self.queues.entry(Arc::clone(sender)).or_default();
                 queue.held.add(memory, QUEUE_BYTES);
+                queue.user = user;
                 queue
             }
         };

@@ -364,6 +364,19 @@ impl Broker {
         true
     }
 
+    /// Ends the sessions of those whose rules do not [hold any more](Rules::still_hold), with reason *not authorized*, and
+    /// gives their number.
+    pub fn recheck(&mut self, now: Duration) -> usize {
+        let is_over = |session: &Session| !session.rules.still_hold(&session.client_id);
+        let over = self.sessions.iter().filter(|(_, session)| is_over(session));
+        let over: Vec<SessionId> = over.map(|(id, _)| *id).collect();
+        for id in &over {
+            self.end_session(now, *id, Some(Reason::NOT_AUTHORIZED));
+        }
+        self.settle(now);
+        over.len()
+    }
+
     /// Ends every connection, and says why.
     pub fn disconnect_all(&mut self, now: Duration, reason: Reason) {
         let all: Vec<ConnectionId> = self.connections.keys().copied().collect();

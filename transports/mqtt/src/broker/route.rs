@@ -96,9 +96,16 @@ impl Broker {
 
     fn forward_to_host(&mut self, message: &Arc<Message>) {
         let Some(sender) = message.sender() else { return };
-        self.inbox.push(&mut self.memory, sender, Item::Message(Arc::clone(message)));
+        let user = self.user(sender);
+        let item = Item::Message(Arc::clone(message));
+        self.inbox.push(&mut self.memory, sender, user, item);
         self.wake_host();
         self.hold_up(&Arc::clone(sender));
+    }
+
+    fn user(&self, client_id: &str) -> Option<Arc<str>> {
+        let session = self.by_client.get(client_id).and_then(|id| self.sessions.get(id));
+        session.and_then(|session| session.user.clone())
     }
 
     /// Reads nothing more from a client that has too much waiting for the host.
@@ -138,7 +145,8 @@ impl Broker {
     pub(super) fn tell_host(&mut self, client_id: &Arc<str>) {
         let own = self.host.and_then(|host| self.sessions.get(&host));
         if own.is_some_and(|own| own.client_id != *client_id) {
-            self.inbox.push(&mut self.memory, client_id, Item::Gone);
+            let user = self.user(client_id);
+            self.inbox.push(&mut self.memory, client_id, user, Item::Gone);
             self.wake_host();
         }
     }

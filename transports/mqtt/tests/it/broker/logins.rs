@@ -63,7 +63,7 @@ fn nothing_happens_until_the_answer_is_there() {
     let expected =
         [Seen::ConnAck(false, Reason::SUCCESS), Seen::PubAck(1, Reason::NO_MATCHING_SUBSCRIBERS)];
     assert_eq!(net.seen(a), expected);
-    net.broker.handle_login(net.now, a, Err(Reason::BANNED));
+    assert!(!net.broker.handle_login(net.now, a, Err(Reason::BANNED)));
     assert!(net.broker.is_connected("a"), "there is one answer");
 }
 
@@ -75,7 +75,7 @@ fn who_is_refused_is_told_why() {
     let told = [Seen::ConnAck(false, Reason::BAD_USER_NAME_OR_PASSWORD)];
     assert_eq!((net.seen(a), net.is_closed(a)), (told.to_vec(), true));
     let other = net.try_connect("x", HELLO);
-    net.broker.handle_login(net.now, other, of("a"));
+    assert!(!net.broker.handle_login(net.now, other, of("a")));
     assert_eq!(net.seen(other), [Seen::ConnAck(false, Reason::NOT_AUTHORIZED)], "by its rules");
     assert_eq!(net.broker.stats().sessions, 0);
 }
@@ -85,7 +85,7 @@ fn an_answer_that_is_late_changes_nothing() {
     let mut net = asking();
     let a = net.try_connect("a", HELLO);
     net.close(a);
-    net.broker.handle_login(net.now, a, of("a"));
+    assert!(!net.broker.handle_login(net.now, a, of("a")));
     let silent = net.try_connect("a", HELLO);
     net.pass(seconds(3_600));
     assert_eq!((net.seen(silent), net.is_closed(silent)), (vec![], true));
@@ -121,6 +121,55 @@ fn nobody_takes_over_the_session_of_another_user() {
     let local = net.broker.attach(net.now, "a2").unwrap();
     assert_eq!(log_in(&mut net, "a2", HELLO, "ann"), taken, "it is of this process");
     assert!(net.broker.is_attached(local));
+}
+
+/// What somebody has asked is not taken for what the next one asks who has the client id.
+#[test]
+fn a_client_id_is_free_when_the_host_has_heard_all_that_came_from_it() {
+    let mut net = asking();
+    let host = net.broker.attach_host(net.now, "$host");
+    let subscription = Subscription { filter: "a/ask", options: SubscriptionOptions::default() };
+    net.broker.subscribe_local(host, &subscription);
+    let ann = net.try_connect("a", HELLO);
+    assert_eq!(asked(&mut net).0, ann);
+    net.broker.handle_login(net.now, ann, of("ann"));
+    net.publish(ann, "a/ask", "x", Qos::AtLeastOnce, 1);
+    net.close(ann);
+    let busy = [Seen::ConnAck(false, Reason::SERVER_BUSY)];
+    assert_eq!(log_in(&mut net, "a", HELLO, "abe"), busy);
+    while net.broker.poll_local(net.now, host).is_some() {}
+    assert_eq!(log_in(&mut net, "a", HELLO, "abe"), [Seen::ConnAck(false, Reason::SUCCESS)]);
+}
+
+/// Rules that hold for some.
+struct Until(Arc<std::sync::atomic::AtomicBool>);
+
+impl Rules for Until {
+    fn still_hold(&self, _: &str) -> bool {
+        !self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn whose_rules_hold_no_more_is_sent_away_connected_or_not() {
+    let mut net = asking();
+    let over = Arc::default();
+    for (name, rules) in [("away", true), ("gone", true), ("stays", false)] {
+        let id = net.try_connect(name, KEPT);
+        let rules: Option<Arc<dyn Rules>> = match rules {
+            true => Some(Arc::new(Until(Arc::clone(&over)))),
+            false => None,
+        };
+        assert!(net.broker.handle_login(net.now, id, Ok(Admission { user: None, rules })));
+        net.seen(id);
+        if name == "away" {
+            net.close(id);
+        }
+    }
+    assert_eq!((net.broker.recheck(net.now), net.broker.stats().sessions), (0, 3));
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((net.broker.recheck(net.now), net.broker.stats().sessions), (2, 1));
+    assert!(net.broker.is_connected("stays") && !net.broker.is_connected("gone"));
 }
 
 #[test]
