@@ -84,9 +84,10 @@
 //!   After four wrong passwords for one name an address has to wait before it tries that name again, from a second up to a
 //!   minute, and after twenty for whatever names up to four seconds: reason 0x9F. Nobody elsewhere is kept out by that, and
 //!   who has logged in within the last hour waits for nothing. [`Stats::refused_logins`] counts all who are refused.
-//! * Beside what is counted: TLS takes some 7 KiB of each connection, and 64 KiB at most; a WebSocket 300 bytes, and 8 KiB
+//! * Beside what is counted: TLS takes some 7 KiB of each connection, and 96 KiB at most; a WebSocket 300 bytes, and 8 KiB
 //!   until its request is read; passwords twice what the largest hash in the file takes, 19 MiB as they are made here, from
-//!   the first login on; and the system has buffers for each socket.
+//!   the first login on; whoever is being disconnected what was being written to it, a packet or 32 KiB, for two seconds at
+//!   most; and the system has buffers for each socket.
 //! * Time: what one client sends is handled in pieces, between which others have their turns. A message goes to all of its
 //!   subscribers at once.
 #![forbid(unsafe_code)]
