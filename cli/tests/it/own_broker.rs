@@ -1,7 +1,8 @@
 //! What only `serve` without a broker apart has: who may connect to it.
 
 use std::fs::{self, Permissions};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -83,6 +84,25 @@ fn users_come_in_with_their_passwords() {
     let serve = |path: &str| run(statestore().args(["serve", "--password-file", path]));
     serve(broken.path()).fails(2, &[broken.path()]);
     serve("/no/such/file").fails(2, &["/no/such/file"]);
+}
+
+#[test]
+fn web_pages_have_a_port_of_their_own() {
+    let free = ["serve", "--listen", "127.0.0.1:0", "--websocket", "127.0.0.1:0"];
+    let store = Running::start(statestore().args(free));
+    let line = store.line();
+    let address = line.split(" and ws://").nth(1).and_then(|rest| rest.split(';').next());
+    let address = address.unwrap_or_else(|| panic!("{line:?}"));
+    let mut stream = TcpStream::connect(address).expect("it listens there");
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 426 ") && answer.contains("MQTT 5"), "{answer}");
+    let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
+    serve(&["--listen", "127.0.0.1:0", "--websocket", address]).fails(2, &[address, "in use"]);
+    serve(&["--websocket-origin", "https://panel.example"]).fails(2, &["--websocket"]);
+    let page = ["--websocket", "127.0.0.1:0", "--websocket-origin", "panel.example/"];
+    serve(&page).fails(2, &["--websocket-origin", "https://panel.example"]);
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::websocket;
 /// How long a client may take for its handshakes, with TLS and as a WebSocket.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
+/// Bytes that TLS keeps for a client that does not read them; the rest waits where it is counted.
+const TLS_UNREAD_MAX: usize = 16 << 10;
+
 /// How long connections may take to end.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
@@ -254,7 +257,10 @@ impl Port {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.speak(id, stream, peer, deadline).await };
         match timeout_at(deadline, tls.accept(stream)).await {
-            Ok(Ok(stream)) => return self.speak(id, stream, peer, deadline).await,
+            Ok(Ok(mut stream)) => {
+                stream.get_mut().1.set_buffer_limit(Some(TLS_UNREAD_MAX));
+                return self.speak(id, stream, peer, deadline).await;
+            }
             Ok(Err(error)) => warn!(%peer, %error, "no TLS"),
             Err(_) => warn!(%peer, "no TLS handshake in time"),
         }

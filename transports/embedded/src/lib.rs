@@ -51,6 +51,18 @@
 //! with access rules. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`; and
 //! deployed Go clients have their answers below their id in Base16, which is another client's id if one calls itself so.
 //!
+//! # WebSocket
+//!
+//! With the feature `websocket` `Options::websocket` listens for MQTT over WebSocket too, as section 6 of the standard has
+//! it: binary frames, in which packets begin and end where they like, with the subprotocol `mqtt`, on whatever path. Frames
+//! and messages may be of any length, since nothing of them is kept here but the packets, which count as elsewhere. A text
+//! frame ends the connection with code 1003, and what breaks the rules of WebSocket with 1002. An HTTP request for something
+//! else is answered with a line that says what is spoken.
+//!
+//! A browser lets the page of anybody connect to whatever it reaches, a store on the same machine included, and says in the
+//! header `Origin` whose page it is. Such a request is answered with 403 unless
+//! `Options::websocket_origin` allows that origin.
+//!
 //! # What is bounded by what
 //!
 //! [`Limits`] has all numbers. In bytes are counted packets that have not come to their end, messages that wait or are not
@@ -69,6 +81,13 @@
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
 //! * Sessions of clients that are away: a day, and 10,000 together with the others; one more ends the one that holds least.
 //! * Who logs in: two passwords are looked at at a time, and 64 wait for that; others are told that the server is busy.
+//!   After four wrong passwords for one name an address has to wait before it tries that name again, from a second up to a
+//!   minute, and after twenty for whatever names up to four seconds: reason 0x9F. Nobody elsewhere is kept out by that, and
+//!   who has logged in within the last hour waits for nothing. [`Stats::refused_logins`] counts all who are refused.
+//! * Beside what is counted: TLS takes some 7 KiB of each connection, and 96 KiB at most; a WebSocket 300 bytes, and 8 KiB
+//!   until its request is read; passwords twice what the largest hash in the file takes, 19 MiB as they are made here, from
+//!   the first login on; whoever is being disconnected what was being written to it, a packet or 32 KiB, for two seconds at
+//!   most; and the system has buffers for each socket.
 //! * Time: what one client sends is handled in pieces, between which others have their turns. A message goes to all of its
 //!   subscribers at once.
 #![forbid(unsafe_code)]

@@ -28,6 +28,7 @@ async fn only_users_with_their_passwords_connect() {
             assert_eq!(refused, Some(ConnectReturnCode::BadUserNamePassword), "{user}");
         }
         assert!(open("c", None).is_err(), "nobody without a name");
+        assert_eq!(broker.stats().refused_logins, 5);
         for (user, password) in [("alice", "one"), ("bob", "two")] {
             let mut raw = open(user, Some((user, password))).expect("a connection");
             raw.subscribe(&response_topic(user));

@@ -360,6 +360,7 @@ async fn bridge(broker: &Broker) -> u16 {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 if let Ok(web) = TcpStream::connect(to).await {
+                    web.set_nodelay(true).expect("a socket");
                     let _ = carry(stream, web, "ws").await;
                 }
             });
