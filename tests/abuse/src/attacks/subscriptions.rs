@@ -58,6 +58,7 @@ pub(super) fn shares(scene: &Scene) {
     });
 }
 
+/// Paced: a packet takes the store two milliseconds, and without a pause all of its time.
 pub(super) fn churn(scene: &Scene) {
     let ask = many(999, |at| format!("evil/{at}/+/#"));
     // The same list without the options behind each filter.
@@ -65,7 +66,7 @@ pub(super) fn churn(scene: &Scene) {
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
     let end = packets::unsubscribe(&filters);
     let join = |at| scene.join(&name(at), Hello::default());
-    scene.crew(3, ms(10), join, |_, peer| {
+    scene.crew(3, ms(50), join, |_, peer| {
         peer.drain();
         peer.push(&ask);
         peer.push(&end);
