@@ -27,6 +27,9 @@ pub(super) const WORK_MAX: usize = 4_096;
 /// Bytes of a message that take as long.
 pub(super) const WORK_BYTES: usize = 64;
 
+/// What a packet counts for, whatever it says.
+const PACKET_WORK: usize = 4;
+
 /// What a level of a filter counts for that is added or removed: its node is made, or given back.
 const LEVEL_WORK: usize = 8;
 
@@ -139,6 +142,7 @@ impl Broker {
             };
             used += packet.len();
             connection.needed = 0;
+            self.work += PACKET_WORK;
             match Packet::decode(packet) {
                 Ok(decoded) => self.handle_packet(now, id, packet, &decoded),
                 Err(error) => self.malformed(now, id, packet, error),

@@ -343,4 +343,7 @@ fn few_bytes_that_take_long() {
     }
     let taken = turns(&mut net, &bytes);
     assert!(taken >= 8, "{taken} turns for eight packets");
+
+    let taken = turns(&mut net, &[0xc0, 0].repeat(8_000));
+    assert!(taken >= 7, "{taken} turns for 8,000 packets");
 }
