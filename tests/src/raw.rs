@@ -288,14 +288,19 @@ impl Raw {
 
     /// Sends a request and waits until the broker has it; `false` when it closes the connection instead.
     pub fn deliver(&mut self, ask: &Ask) -> bool {
+        self.put(ask).is_some()
+    }
+
+    /// Sends a request and gives what the broker says to it; `None` when it closes the connection instead.
+    pub fn put(&mut self, ask: &Ask) -> Option<PubAckReason> {
         let id = self.send(ask);
         while !self.closed {
-            if self.acknowledged.contains_key(&id) {
-                return true;
+            if let Some(reason) = self.acknowledged.remove(&id) {
+                return Some(reason);
             }
             self.step();
         }
-        false
+        None
     }
 
     /// Sends a request and waits for its reply, which is the next message on its response topic.

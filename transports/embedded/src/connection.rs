@@ -58,10 +58,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         if output == Output::Close {
             return say_goodbye(stream, &mut out.bytes).await;
         }
-        if rests && out.bytes.is_empty() {
-            // It had its turn.
+        if rests {
+            // It had its turn, and writing what came of it may be no reason to wait.
             tokio::task::yield_now().await;
-            continue;
+            if out.bytes.is_empty() {
+                continue;
+            }
         }
         tokio::select! {
             step = poll_fn(|context| step(running, id, stream, &mut out, wants_input, context)) => {
@@ -166,4 +168,64 @@ fn read<S: AsyncRead + Unpin>(
         running.with(|machine, now| machine.handle_bytes(now, id, bytes));
     }
     Poll::Ready(Ok(Step::Read(bytes.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::num::NonZeroU16;
+
+    use statestore_mqtt::packet::{
+        Connect, Packet, Subscribe, Subscription, SubscriptionOptions, Subscriptions,
+    };
+    use statestore_mqtt::property::Property;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// A client that takes its answers as fast as they come still has one turn after the other, and not all at once.
+    #[tokio::test(flavor = "current_thread")]
+    async fn between_two_turns_others_have_theirs() {
+        const PACKETS: usize = 100;
+        let running = Arc::new(Running::new(&Options::new((Ipv4Addr::LOCALHOST, 0))));
+        let id = running.with(|machine, now| machine.handle_accept(now, None)).expect("room");
+        let (mut client, server) = tokio::io::duplex(4 << 20);
+        let mut bytes = BytesMut::new();
+        let properties: &[Property<'_>] = &[];
+        let connect = Connect {
+            clean_start: true,
+            keep_alive: 0,
+            properties,
+            client_id: "a",
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        Packet::Connect(connect).encode(&mut bytes).expect("a packet");
+        let filters: Vec<String> = (0..900).map(|at| format!("{at}/+/#")).collect();
+        let options = SubscriptionOptions::default();
+        let list: Vec<_> = filters.iter().map(|filter| Subscription { filter, options }).collect();
+        let subscriptions = Subscriptions::new(&list);
+        let subscribe = Subscribe { id: NonZeroU16::MIN, properties, subscriptions };
+        for _ in 0..PACKETS {
+            Packet::Subscribe(subscribe).encode(&mut bytes).expect("a packet");
+        }
+        client.write_all(&bytes).await.expect("room");
+        let served = Arc::clone(&running);
+        let serving =
+            tokio::spawn(
+                async move { serve(&served, id, ([127, 0, 0, 1], 1).into(), server).await },
+            );
+        // Each time that this task has its turn it looks how much has been answered.
+        let (mut answers, mut most) = (0, 0);
+        let mut space = vec![0; 1 << 20];
+        while answers < PACKETS * 900 {
+            let count = client.read(&mut space).await.expect("answers");
+            (answers, most) = (answers + count, most.max(count));
+        }
+        assert!(most < 10 * 900, "{most} answers in one turn");
+        drop(client);
+        serving.await.expect("it ends");
+    }
 }

@@ -129,8 +129,13 @@ pub use users::{SharedUsers, Users, UsersError};
 /// # Errors
 /// [`BindError`] when it cannot listen.
 pub async fn serve(options: Options) -> Result<(Broker, StoreService), BindError> {
+    let authorizer = options.policy.as_ref().map(SharedPolicy::authorizer);
     let broker = Broker::bind(options).await?;
-    let service = StoreService::builder().spawn(broker.store_link());
+    let mut service = StoreService::builder();
+    if let Some(authorizer) = authorizer {
+        service = service.authorizer(authorizer);
+    }
+    let service = service.spawn(broker.store_link());
     Ok((broker, service))
 }
 

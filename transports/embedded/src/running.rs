@@ -37,6 +37,14 @@ struct State {
     is_stopped: bool,
 }
 
+/// Who wants to connect.
+struct Who {
+    connection: ConnectionId,
+    peer: SocketAddr,
+    client_id: String,
+    user_name: Option<String>,
+}
+
 struct Connected {
     told: Arc<Notify>,
     peer: SocketAddr,
@@ -86,13 +94,20 @@ impl Running {
         let now = self.begun.elapsed();
         let mut state = self.state();
         let result = act(&mut state.machine, now);
-        state.settle();
-        while let Some(event) = state.machine.poll_event() {
-            let Event::Login { connection, .. } = &event;
-            if let Some(peer) = state.connections.get(connection).map(|known| known.peer) {
-                self.ask(event, peer);
+        while let Some(Event::Login { connection, client_id, user_name, password }) =
+            state.machine.poll_event()
+        {
+            let Some(peer) = state.connections.get(&connection).map(|known| known.peer) else {
+                continue;
+            };
+            let who = Who { connection, peer, client_id, user_name };
+            match &self.logins {
+                Some(logins) => self.ask(Arc::clone(logins), who, password),
+                // Nobody says who it is.
+                None => self.admit(&mut state.machine, now, &Who { user_name: None, ..who }),
             }
         }
+        state.settle();
         let due = state.machine.poll_timeout();
         if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
             state.alarm = due;
@@ -102,49 +117,40 @@ impl Running {
     }
 
     /// Finds out who somebody is.
-    fn ask(self: &Arc<Self>, event: Event, peer: SocketAddr) {
-        let Event::Login { connection, client_id, user_name, password } = event;
-        let Some(logins) = self.logins.clone() else {
-            return self.admit(connection, peer, &client_id, None);
-        };
+    fn ask(self: &Arc<Self>, logins: Arc<Logins>, who: Who, password: Option<Vec<u8>>) {
         let running = Arc::clone(self);
         tokio::spawn(async move {
-            let is_gone = || running.with(|machine, _| machine.is_closing(connection));
-            let login = Login { address: peer.ip(), name: user_name.as_deref(), password };
-            let answer = logins.check(login, is_gone).await;
-            match answer {
-                Ok(()) => running.admit(connection, peer, &client_id, user_name.as_deref()),
-                Err(reason) => {
-                    warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
-                    running.with(|machine, now| machine.handle_login(now, connection, Err(reason)));
-                }
+            let is_gone = || running.with(|machine, _| machine.is_closing(who.connection));
+            let (address, name) = (who.peer.ip(), who.user_name.as_deref());
+            let answer = logins.check(Login { address, name, password }, is_gone).await;
+            if let Err(reason) = answer {
+                let Who { peer, client_id, user_name, .. } = &who;
+                warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
             }
+            running.with(|machine, now| match answer {
+                Ok(()) => running.admit(machine, now, &who),
+                Err(reason) => {
+                    machine.handle_login(now, who.connection, Err(reason));
+                }
+            });
         });
     }
 
     /// Lets a client do what it may, which may be nothing.
-    fn admit(
-        self: &Arc<Self>,
-        connection: ConnectionId,
-        peer: SocketAddr,
-        client_id: &str,
-        user: Option<&str>,
-    ) {
+    fn admit(&self, machine: &mut broker::Broker, now: Duration, who: &Who) {
+        let (client_id, user) = (&*who.client_id, who.user_name.as_deref());
         let admitted = self.access.admit(client_id, user);
         if let Err(reason) = &admitted {
-            warn!(%peer, client_id, user, "a client was refused: {reason}");
+            warn!(peer = %who.peer, client_id, user, "a client was refused: {reason}");
         }
         let rights = admitted.as_ref().ok().and_then(|rules| rules.rights.clone());
         let answer = admitted
             .map(|rules| Admission { user: user.map(Into::into), rules: Some(Arc::new(rules)) });
-        self.with(|machine, now| {
-            // Together, so that nothing that it sends is taken before its rights are known, or anything with those of another.
-            let is_accepted = machine.handle_login(now, connection, answer);
-            if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights)
-            {
-                policy.connected(client_id, rights);
-            }
-        });
+        // Nothing that it sends is taken by the store before both are done.
+        let is_accepted = machine.handle_login(now, who.connection, answer);
+        if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights) {
+            policy.connected(client_id, rights);
+        }
     }
 
     /// What the policy is to know of a client in this process, or of one that has gone.

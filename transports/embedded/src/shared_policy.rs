@@ -201,6 +201,10 @@ impl Rules for ClientRules {
         response_topic: Option<&str>,
     ) -> Result<(), Reason> {
         FixedRules.may_publish(client_id, topic, response_topic)?;
+        // The answer is published for the client, so it goes only to where the client may hear it.
+        if let Some(response_topic) = response_topic {
+            self.allow(&Action::Subscribe(response_topic))?;
+        }
         self.allow(&Action::Publish(topic))
     }
 
@@ -226,7 +230,9 @@ mod tests {
 
     #[test]
     fn a_client_id_is_of_the_longest_name_that_fits() {
-        let users: Users = ["ann:$argon2", "ann-marie:$argon2"].join("\n").parse().unwrap();
+        let mut users = Users::default();
+        users.set("ann", "").unwrap();
+        users.set("ann-marie", "").unwrap();
         for (client_id, user, expected) in [
             ("ann", "ann", true),
             ("ann-1", "ann", true),

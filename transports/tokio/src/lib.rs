@@ -90,4 +90,4 @@ pub use statestore_proto::hlc::{FencingToken, Version};
 pub use statestore_proto::limits::{ClientLimits, StoreLimits};
 pub use statestore_proto::lock::{Holder, HolderStatus, LossReason, NotAcquired};
 pub use statestore_proto::message::{Operand, Refusal, ServiceError};
-pub use statestore_proto::store::{Access, Principal, StoreConfig};
+pub use statestore_proto::store::{Access, Authorizer, Principal, StoreConfig};

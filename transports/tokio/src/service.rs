@@ -6,7 +6,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::KeyPreview;
 use statestore_proto::mqtt::Incoming;
-use statestore_proto::store::{Handled, Principal, Store, StoreConfig};
+use statestore_proto::store::{Authorizer, Handled, Principal, Store, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 use tokio::runtime::Handle;
@@ -60,6 +60,13 @@ impl ServiceBuilder {
         }
         self.config = config;
         Ok(self)
+    }
+
+    /// Asks this about every request; see [`StoreConfig::authorizer`].
+    #[must_use]
+    pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
+        self.config = self.config.authorizer(authorizer);
+        self
     }
 
     /// Other limits.

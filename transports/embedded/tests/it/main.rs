@@ -6,6 +6,7 @@ mod identity;
 mod limits;
 mod login;
 mod notifications;
+mod policy;
 mod topics;
 #[cfg(feature = "websocket")]
 mod websocket;

@@ -444,8 +444,8 @@ async fn clients_of_both_ports_share_the_store() {
         let port = bridge(&broker).await;
         let login = |options: statestore_rumqttc::Options| options.credentials("alice", "one");
         let connect = |options| statestore_rumqttc::connect(login(options)).expect("a client id");
-        let web = connect(options_at(port, "web"));
-        let plain = connect(options_at(broker.local_addr().port(), "plain"));
+        let web = connect(options_at(port, "alice-web"));
+        let plain = connect(options_at(broker.local_addr().port(), "alice"));
         sets_gets_and_watches(&web, &plain).await;
         let stranger = Hello { login: Some(("alice", "two")), ..Hello::default() };
         let refused = Raw::try_open(port, "stranger", stranger).expect_err("a wrong password");
@@ -477,7 +477,8 @@ async fn a_websocket_is_encrypted_where_the_rest_is() {
             let (stream, _) = listener.accept().await.expect("the client");
             let _ = carry(stream, web, "wss").await;
         });
-        let store = statestore_rumqttc::connect(options_at(port, "web")).expect("a client id");
+        let store =
+            statestore_rumqttc::connect(options_at(port, "alice-web")).expect("a client id");
         let other = StateStore::builder().spawn(broker.link("other")).expect("a client id");
         sets_gets_and_watches(&store, &other).await;
         // Without TLS there is nothing for it.

@@ -25,6 +25,15 @@ use crate::topic::Filter;
 /// Nodes, subscriptions and members that the messages of one piece may take to be looked at before others have their turn.
 pub(super) const WORK_MAX: usize = 4_096;
 
+/// Bytes of a message that take as long.
+pub(super) const WORK_BYTES: usize = 64;
+
+/// What a packet counts for, whatever it says.
+const PACKET_WORK: usize = 4;
+
+/// What a level of a filter counts for that is added or removed: its node is made, or given back.
+const LEVEL_WORK: usize = 8;
+
 impl Broker {
     /// Whether a connection was stopped for having had its turn: [`poll_output`](Self::poll_output) goes on with it, after others
     /// had theirs.
@@ -134,6 +143,7 @@ impl Broker {
             };
             used += packet.len();
             connection.needed = 0;
+            self.work += PACKET_WORK;
             match Packet::decode(packet) {
                 Ok(decoded) => self.handle_packet(now, id, packet, &decoded),
                 Err(error) => self.malformed(now, id, packet, error),
@@ -364,7 +374,6 @@ impl Broker {
         if count > self.config.limits.filters {
             return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
         }
-        self.work += count;
         let reasons: Vec<u8> = subscribe
             .subscriptions
             .map(|subscription| self.subscribe(session, &subscription, identifier).0)
@@ -385,7 +394,9 @@ impl Broker {
         let Subscription { filter: text, options } = *subscription;
         let limits = &self.config.limits;
         let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
-        if filter.filter.split('/').count() > limits.levels {
+        let levels = filter.filter.split('/').count();
+        self.work += LEVEL_WORK * levels;
+        if levels > limits.levels {
             return Reason::TOPIC_FILTER_INVALID;
         }
         let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
@@ -429,7 +440,6 @@ impl Broker {
         if count > self.config.limits.filters {
             return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
         }
-        self.work += count;
         let reasons: Vec<u8> =
             unsubscribe.filters.map(|filter| self.unsubscribe(session, filter).0).collect();
         let acks = Acks { id: unsubscribe.id, properties: (), reasons: &reasons };
@@ -438,6 +448,7 @@ impl Broker {
 
     fn unsubscribe(&mut self, session: SessionId, text: &str) -> Reason {
         let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
+        self.work += LEVEL_WORK * filter.filter.split('/').count();
         let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
         kept.unsubscribe(&mut self.memory, text);
         match self.tree.remove(&filter, session) {

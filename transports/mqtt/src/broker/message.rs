@@ -13,11 +13,12 @@ use crate::property::{Encode, Properties, Property, id};
 use crate::qos::Qos;
 use crate::wire::{Length, Sink, put_varint};
 
-/// A PUBLISH at rest: its topic, properties and payload as they came, in one allocation of that size.
+/// A PUBLISH at rest: its topic, properties and payload as they came.
 pub struct Message {
-    /// Topic, properties and payload, one behind the other.
+    // Apart from the rest, since it is a text that is looked at for each subscriber.
+    topic: Arc<str>,
+    /// Properties and payload, one behind the other.
     bytes: Bytes,
-    topic: usize,
     properties: usize,
     qos: Qos,
     retain: bool,
@@ -49,8 +50,7 @@ impl Message {
         publish.properties.put(&mut length)?;
         let mut properties = BytesMut::with_capacity(length.0);
         publish.properties.put(&mut properties)?;
-        let mut bytes = BytesMut::with_capacity(topic.len() + length.0 + publish.payload.len());
-        bytes.extend_from_slice(topic.as_bytes());
+        let mut bytes = BytesMut::with_capacity(length.0 + publish.payload.len());
         let mut expiry = None;
         let mut rest = Properties::trusted(&properties).iter();
         loop {
@@ -61,7 +61,7 @@ impl Message {
             match property {
                 Property::TopicAlias(_) | Property::SubscriptionId(_) => continue,
                 Property::MessageExpiry(seconds) => {
-                    let at = bytes.len() - topic.len() + 1;
+                    let at = bytes.len() + 1;
                     let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
                     expiry = Some(Expiry { at, seconds, deadline });
                 }
@@ -69,11 +69,11 @@ impl Message {
             }
             bytes.extend_from_slice(own);
         }
-        let properties = bytes.len() - topic.len();
+        let properties = bytes.len();
         bytes.extend_from_slice(publish.payload);
         Ok(Self {
+            topic: topic.into(),
             bytes: bytes.freeze(),
-            topic: topic.len(),
             properties,
             qos: publish.qos,
             retain: publish.retain,
@@ -87,6 +87,7 @@ impl Message {
     /// The same, published now.
     pub(super) fn published(&self, now: Duration) -> Self {
         Self {
+            topic: Arc::clone(&self.topic),
             bytes: self.bytes.clone(),
             expiry: self.expiry.map(|expiry| {
                 let interval = Duration::from_secs(expiry.seconds.into());
@@ -102,21 +103,19 @@ impl Message {
     /// Topic name.
     #[must_use]
     pub fn topic(&self) -> &str {
-        let topic = self.bytes.get(..self.topic).unwrap_or_default();
-        core::str::from_utf8(topic).unwrap_or_default()
+        &self.topic
     }
 
     /// Properties, without topic alias and subscription identifiers. The expiry interval is the one that it came with.
     #[must_use]
     pub fn properties(&self) -> Properties<'_> {
-        let all = self.topic..self.topic + self.properties;
-        Properties::trusted(self.bytes.get(all).unwrap_or_default())
+        Properties::trusted(self.bytes.get(..self.properties).unwrap_or_default())
     }
 
-    /// Payload. It keeps the whole message in memory.
+    /// Payload. It keeps the properties in memory, too.
     #[must_use]
     pub fn payload(&self) -> Bytes {
-        self.bytes.slice(self.topic + self.properties..)
+        self.bytes.slice(self.properties..)
     }
 
     /// The QoS it was published with.
@@ -158,12 +157,12 @@ impl Message {
     }
 
     pub(super) fn payload_bytes(&self) -> &[u8] {
-        self.bytes.get(self.topic + self.properties..).unwrap_or_default()
+        self.bytes.get(self.properties..).unwrap_or_default()
     }
 
     /// Bytes that it takes.
     pub(super) fn size(&self) -> usize {
-        self.bytes.len() + size_of::<Self>() + 2 * size_of::<usize>()
+        self.topic.len() + self.bytes.len() + size_of::<Self>() + 4 * size_of::<usize>()
     }
 
     pub(super) fn hold(&self) -> bool {

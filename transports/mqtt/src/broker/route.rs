@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::inbound::WORK_BYTES;
 use super::inbox::Item;
 use super::message::Message;
 use super::session::{Queued, Route};
@@ -44,7 +45,7 @@ impl Broker {
         };
         let mut search = Search { who: &who, found: &mut matches, work: 0 };
         self.tree.find(message.topic(), &mut search);
-        self.work += search.work;
+        self.work += search.work + message.size() / WORK_BYTES;
         matches.sort_unstable_by_key(|one| one.session);
         let mut is_received = false;
         for own in matches.chunk_by(|one, other| one.session == other.session) {

@@ -302,3 +302,48 @@ fn wills_that_lead_to_wills() {
     net.write(from, &[0xc0, 0x00]);
     assert!(net.seen(from).contains(&Seen::PingResp));
 }
+
+/// Three bytes stand for a topic of 60 KB, and a filter takes a node for each of its levels: both count.
+#[test]
+fn few_bytes_that_take_long() {
+    let mut net = Net::default();
+    let from = net.connect("from", HELLO);
+    let (topic, alias) = ("x".repeat(60_000), [Property::TopicAlias(1)]);
+    let first = Publish { properties: &alias[..], ..publish(&topic, "", Qos::AtMostOnce, 0) };
+    net.send(from, Packet::Publish(first));
+    let mut bytes = BytesMut::new();
+    for _ in 0..100 {
+        let again = Publish { topic: "", ..first };
+        Packet::Publish(again).encode(&mut bytes).unwrap();
+    }
+    net.seen(from);
+    let turns = |net: &mut Net, bytes: &[u8]| {
+        net.write(from, bytes);
+        let mut turns = 1;
+        while net.broker.rests(from) {
+            turns += 1;
+            net.seen(from);
+        }
+        turns
+    };
+    let taken = turns(&mut net, &bytes);
+    assert!(taken >= 20, "{taken} turns for 6 MB");
+    assert_eq!(net.broker.stats().published, 101);
+
+    let filters: Vec<String> = (0..500).map(|at| format!("a/{at}/+/#")).collect();
+    let options = SubscriptionOptions::default();
+    let list: Vec<Subscription<'_>> =
+        filters.iter().map(|filter| Subscription { filter, options }).collect();
+    let subscriptions = Subscriptions::new(&list);
+    let properties: &[Property<'_>] = &[];
+    let subscribe = Packet::Subscribe(Subscribe { id: number(1), properties, subscriptions });
+    bytes.clear();
+    for _ in 0..8 {
+        subscribe.encode(&mut bytes).unwrap();
+    }
+    let taken = turns(&mut net, &bytes);
+    assert!(taken >= 8, "{taken} turns for eight packets");
+
+    let taken = turns(&mut net, &[0xc0, 0].repeat(8_000));
+    assert!(taken >= 7, "{taken} turns for 8,000 packets");
+}

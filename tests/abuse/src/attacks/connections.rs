@@ -1,0 +1,104 @@
+//! Connections: too many, too slow, and of those who may not.
+
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+
+use super::{ms, name};
+use crate::clock;
+use crate::packets::{self, Hello};
+use crate::scene::Scene;
+use crate::server::CONNECTIONS;
+
+/// For how long the store is stopped.
+pub(super) const STOPPED: Duration = Duration::from_secs(3);
+
+/// More than there may be.
+const TOO_MANY: usize = CONNECTIONS + 100;
+
+pub(super) fn silent(scene: &Scene) {
+    scene.crew(TOO_MANY, ms(20), |_| scene.open(), |_, peer| peer.drain());
+}
+
+pub(super) fn slow_connect(scene: &Scene) {
+    let hello = packets::connect("evil", Hello::default());
+    scene.crew(
+        TOO_MANY,
+        ms(100),
+        |_| scene.open(),
+        |_, peer| {
+            if let Some(byte) = hello[..hello.len() - 1].get(peer.turns as usize) {
+                peer.push(&[*byte]);
+            }
+            peer.drain();
+        },
+    );
+}
+
+/// Paced: what is left is a connection every 200 microseconds at most.
+pub(super) fn flood(scene: &Scene) {
+    while !scene.is_over() {
+        drop(scene.open());
+        clock::pause(Duration::from_micros(100));
+    }
+}
+
+pub(super) fn clients(scene: &Scene) {
+    let mut at = 0;
+    while !scene.is_over() {
+        at += 1;
+        drop(scene.join(&name(at), Hello::default()));
+    }
+}
+
+pub(super) fn pings_unread(scene: &Scene) {
+    let pings = packets::PINGREQ.repeat(500);
+    let join = |at| scene.join(&name(at), Hello::default());
+    scene.crew(20, ms(2), join, |_, peer| {
+        peer.push(&pings);
+        peer.ignore();
+    });
+}
+
+pub(super) fn passwords(scene: &Scene) {
+    let guess = "p".repeat(3_000);
+    let login = Some(("honest", &*guess));
+    let hello = packets::connect("evil", Hello { login, ..Hello::default() });
+    scene.crew(
+        100,
+        ms(5),
+        |_| scene.open(),
+        |_, peer| {
+            if peer.turns == 0 {
+                peer.push(&hello);
+            }
+            peer.drain();
+        },
+    );
+}
+
+/// The beginning of a `ClientHello`, a few bytes each time.
+pub(super) fn handshakes(scene: &Scene) {
+    let mut hello = vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    hello.resize(500, b'x');
+    scene.crew(
+        300,
+        ms(5),
+        |_| scene.open(),
+        |_, peer| {
+            let from = peer.turns as usize * 20;
+            if let Some(piece) = hello.get(from..from + 20) {
+                peer.push(piece);
+            }
+            peer.drain();
+        },
+    );
+}
+
+pub(super) fn stopped(scene: &Scene) {
+    let Some(pid) = scene.pid else { return };
+    let _ = kill_process(pid, Signal::STOP);
+    clock::pause(STOPPED);
+    let _ = kill_process(pid, Signal::CONT);
+    scene.hold(());
+}

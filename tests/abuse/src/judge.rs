@@ -1,0 +1,165 @@
+//! What an honest client and the memory of the store say about an attack.
+
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use crate::honest::Account;
+
+/// How much slower than alone the slowest hundredth of requests may be.
+const RATIO_MAX: u32 = 3;
+
+/// Below this a latency says what the system's scheduler does and not what the store does.
+const FLOOR: Duration = Duration::from_millis(4);
+
+/// What no request may take where ratios are not asked for.
+const ABSOLUTE_MAX: Duration = Duration::from_secs(2);
+
+/// What a run of one attack is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Whether latencies are compared with those from before the attack.
+    pub(crate) ratio: bool,
+    /// What the attack itself adds to the slowest request.
+    pub(crate) stopped: Duration,
+    /// Whether the honest client may lose its connection.
+    pub(crate) may_be_lost: bool,
+}
+
+/// Latencies of the middle, of the slowest hundredth, and the longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Latency {
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Latency {
+    pub(crate) fn of(took: impl Iterator<Item = Duration>) -> Self {
+        let mut took: Vec<Duration> = took.collect();
+        took.sort_unstable();
+        let at = |percent: usize| {
+            let index = (took.len() * percent / 100).min(took.len().saturating_sub(1));
+            took.get(index).copied().unwrap_or_default()
+        };
+        Self { p50: at(50), p99: at(99), max: at(100) }
+    }
+}
+
+impl Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let text = format!("{:.2}/{:.2}/{:.0}", ms(self.p50), ms(self.p99), ms(self.max));
+        f.pad(&text)
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Complaints {
+    /// What may never be.
+    pub(crate) hard: Vec<String>,
+    /// What another program on the machine could have caused.
+    pub(crate) timing: Vec<String>,
+}
+
+impl Complaints {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hard.is_empty() && self.timing.is_empty()
+    }
+}
+
+/// Judges memory in bytes, where it is known, and what the honest client found.
+pub(crate) fn judge(
+    rule: Rule,
+    memory: Option<(usize, usize)>,
+    account: &Account,
+    (alone, beside): (Latency, Latency),
+) -> Complaints {
+    let mut complaints = Complaints::default();
+    let hard = &mut complaints.hard;
+    if let Some((peak, budget)) = memory.filter(|(peak, budget)| peak > budget) {
+        hard.push(format!("{} KiB of memory, {} at most", peak >> 10, budget >> 10));
+    }
+    let lost = if rule.may_be_lost { &[][..] } else { &account.lost };
+    if let Some(first) = account.failures.first().or_else(|| lost.first()) {
+        let count = account.failures.len() + lost.len();
+        hard.push(format!("{count} failures of the honest client, first: {first}"));
+    }
+    hard.extend(account.watch.clone());
+    if account.took.is_empty() || beside == Latency::default() {
+        hard.push("the honest client asked for nothing".into());
+    }
+    let timing = &mut complaints.timing;
+    let limit = RATIO_MAX * alone.p99.max(FLOOR);
+    if rule.ratio && beside.p99 > limit {
+        timing.push(format!("p99 {:.1?} beside it, {limit:.1?} at most", beside.p99));
+    }
+    let limit = ABSOLUTE_MAX + rule.stopped;
+    if beside.max > limit {
+        timing.push(format!("a request took {:.1?}, {limit:.1?} at most", beside.max));
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    const RULE: Rule = Rule { ratio: true, stopped: Duration::ZERO, may_be_lost: false };
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn account() -> Account {
+        let took = vec![(clock::now(), ms(1))];
+        Account { took, failures: Vec::new(), lost: Vec::new(), watch: None }
+    }
+
+    fn steady(time: Duration) -> Latency {
+        Latency { p50: time, p99: time, max: time }
+    }
+
+    #[test]
+    fn percentiles() {
+        let latency = Latency::of((1..=1_000).rev().map(ms));
+        assert_eq!(latency, Latency { p50: ms(501), p99: ms(991), max: ms(1_000) });
+        assert_eq!(Latency::of([ms(7)].into_iter()), steady(ms(7)));
+        assert_eq!(Latency::of([].into_iter()), Latency::default());
+    }
+
+    #[test]
+    fn nothing_is_wrong() {
+        let found = judge(RULE, Some((9, 9)), &account(), (steady(ms(10)), steady(ms(30))));
+        assert_eq!(found, Complaints::default());
+    }
+
+    #[test]
+    fn what_may_never_be() {
+        let latencies = (steady(ms(1)), steady(ms(1)));
+        assert_eq!(judge(RULE, Some((10, 9)), &account(), latencies).hard.len(), 1);
+        let failed = Account { failures: vec!["it fails".into()], ..account() };
+        assert_eq!(judge(RULE, None, &failed, latencies).hard.len(), 1);
+        let lost = Account { lost: vec!["taken over".into()], ..account() };
+        assert_eq!(judge(RULE, None, &lost, latencies).hard.len(), 1);
+        let lenient = Rule { may_be_lost: true, ..RULE };
+        assert!(judge(lenient, None, &lost, latencies).is_empty());
+        assert_eq!(judge(lenient, None, &failed, latencies).hard.len(), 1);
+        let deaf = Account { watch: Some("it hears nothing".into()), ..account() };
+        assert_eq!(judge(lenient, None, &deaf, latencies).hard.len(), 1);
+        let idle = Account { took: Vec::new(), ..account() };
+        assert_eq!(judge(RULE, None, &idle, latencies).hard.len(), 1);
+    }
+
+    #[test]
+    fn what_is_slow() {
+        let found = judge(RULE, None, &account(), (steady(ms(10)), steady(ms(31))));
+        assert_eq!((found.hard.len(), found.timing.len()), (0, 1));
+        let quick = Rule { ratio: false, ..RULE };
+        let hung = Latency { max: ms(2_001), ..steady(ms(31)) };
+        assert_eq!(judge(quick, None, &account(), (steady(ms(10)), hung)).timing.len(), 1);
+        let stopped = Rule { stopped: ms(3_000), ..quick };
+        assert!(judge(stopped, None, &account(), (steady(ms(10)), hung)).is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+//! Where the store is, and how an honest client gets there.
+
+use std::fmt::Debug;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use statestore_embedded::rustls::pki_types::ServerName;
+use statestore_embedded::rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// What can be read and written.
+pub(crate) trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    /// User name and password.
+    pub(crate) login: Option<(String, String)>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Place {
+    /// A connection whose reads and writes fail after `patience`, and its socket.
+    pub(crate) fn open(&self, patience: Duration) -> io::Result<(Box<dyn Stream>, TcpStream)> {
+        let socket = TcpStream::connect_timeout(&self.address, patience)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
+        let stream = socket.try_clone()?;
+        let Some(tls) = &self.tls else { return Ok((Box::new(stream), socket)) };
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        let tls = ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
+        Ok((Box::new(StreamOwned::new(tls, stream)), socket))
+    }
+}

@@ -1,0 +1,224 @@
+//! One attack from the start of its store to the verdict.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::nice;
+use statestore_embedded::rustls::pki_types::CertificateDer;
+use statestore_embedded::rustls::pki_types::pem::PemObject as _;
+use statestore_embedded::rustls::{ClientConfig, RootCertStore};
+use statestore_tests::certificates::Certificates;
+
+use crate::attacks::{Attack, Needs};
+use crate::honest::Honest;
+use crate::judge::{Complaints, Latency, Rule, judge};
+use crate::place::Place;
+use crate::scene::{Scene, Sent};
+use crate::server::{self, MIB, Server};
+use crate::{clock, say};
+
+/// Added to the priority of attackers: the processors are for the store first.
+const NICE: i32 = 10;
+
+/// What two checks of a password take, beside the budget.
+const PASSWORDS: usize = 2 * 20 * MIB;
+
+/// How long there is a honest client alone, and one beside each attack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    pub(crate) alone: Duration,
+    pub(crate) beside: Duration,
+    /// Whether the two are compared.
+    pub(crate) ratio: bool,
+}
+
+/// What came of an attack.
+struct Outcome {
+    sent: Sent,
+    memory: Option<(usize, usize)>,
+    alone: Latency,
+    beside: Latency,
+    failures: usize,
+    complaints: Complaints,
+}
+
+pub(crate) fn say_header() {
+    say(format_args!(
+        "{:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {:<18} {:<18} {:>5} {:>5}",
+        "attack",
+        "packets",
+        "KiB",
+        "conns",
+        "ended",
+        "RSS",
+        "budget",
+        "alone 50/99/max",
+        "beside (ms)",
+        "p99 x",
+        "fails"
+    ));
+}
+
+/// Whether the store withstands it. A comparison of times that fails is made once more.
+pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
+    for is_last in [false, true] {
+        let outcome = match once(program, attack, length) {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return true,
+            Err(error) => {
+                say(format_args!("{:<22} FAILS: {error}", attack.name));
+                return false;
+            }
+        };
+        say_row(attack.name, &outcome);
+        let Complaints { hard, timing } = outcome.complaints;
+        if hard.is_empty() && timing.is_empty() {
+            return true;
+        }
+        let again = hard.is_empty() && !is_last;
+        let verdict = if again { "slow, once more" } else { "FAILS" };
+        for complaint in hard.iter().chain(&timing) {
+            say(format_args!("{:<22} {verdict}: {complaint}", attack.name));
+        }
+        if !again {
+            return false;
+        }
+    }
+    false
+}
+
+fn say_row(name: &str, outcome: &Outcome) {
+    let Outcome { sent, memory, alone, beside, failures, .. } = outcome;
+    let mib = |bytes: Option<usize>| {
+        bytes.map_or_else(|| "-".to_owned(), |bytes| (bytes / MIB).to_string())
+    };
+    let (peak, budget) = (memory.map(|(peak, _)| peak), memory.map(|(_, budget)| budget));
+    let ratio = beside.p99.as_secs_f64() / alone.p99.as_secs_f64().max(1e-9);
+    let verdict = if outcome.complaints.is_empty() { "withstood" } else { "" };
+    say(format_args!(
+        "{name:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {alone:<18} {beside:<18} {ratio:>5.1} {failures:>5} {verdict}",
+        sent.packets,
+        sent.bytes >> 10,
+        sent.connections,
+        sent.ended,
+        mib(peak),
+        mib(budget),
+    ));
+}
+
+/// `None` where it cannot be made, which is said.
+fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcome>, String> {
+    let mut more: Vec<OsString> = Vec::new();
+    let mut place = Place { address: ([127, 0, 0, 1], 0).into(), login: None, tls: None };
+    let mut extra = 0;
+    // Gone with the store.
+    let _files = match attack.needs {
+        Needs::Nothing => None,
+        Needs::Passwords => {
+            let users = Users::make(program)?;
+            more.extend(["--password-file".into(), users.path()]);
+            place.login = Some(("honest".into(), "a secret".into()));
+            extra = PASSWORDS;
+            Some(Files::Users(users))
+        }
+        Needs::Tls => {
+            let Some(made) = Certificates::make(attack.name) else { return Ok(None) };
+            more.extend(["--tls-cert".into(), made.path("broker.pem").into()]);
+            more.extend(["--tls-key".into(), made.path("broker.key").into()]);
+            place.tls = Some(trusting(&made.read("ca.pem"))?);
+            Some(Files::Certificates(made))
+        }
+    };
+    let server = Server::start(program, &more)?;
+    place.address = server.address;
+    let honest = Honest::start(&place).map_err(|error| format!("the honest client: {error}"))?;
+    clock::pause(length.alone);
+    let begun = clock::now();
+    let ends = begun + length.beside.max(attack.stopped + length.alone);
+    let (address, pid, act) = (server.address, server.pid(), attack.act);
+    let attacker = thread::spawn(move || {
+        // Where it is not allowed the attack is only harder.
+        let _ = nice(NICE);
+        let scene = Scene::new(address, pid, ends);
+        act(&scene);
+        scene.sent.get()
+    });
+    let sent = attacker.join().map_err(|_| "the attacker has ended in a panic".to_owned())?;
+    let account = honest.stop();
+    let took = |is_beside: bool| {
+        let part = account.took.iter().filter(move |(at, _)| (*at >= begun) == is_beside);
+        Latency::of(part.map(|(_, took)| *took))
+    };
+    // The first few requests are slower, alone as well.
+    let (alone, beside) = (took(false), took(true));
+    let budget = server.idle.map(|idle| server::budget(idle) + extra);
+    let memory = server.peak().zip(budget);
+    let rule = Rule {
+        ratio: length.ratio && attack.stopped.is_zero() && !attack.may_be_lost,
+        stopped: attack.stopped,
+        may_be_lost: attack.may_be_lost,
+    };
+    let mut complaints = judge(rule, memory, &account, (alone, beside));
+    complaints.hard.extend(server.stop().err());
+    let failures = account.failures.len() + account.lost.len();
+    Ok(Some(Outcome { sent, memory, alone, beside, failures, complaints }))
+}
+
+/// What the store reads.
+#[expect(dead_code, reason = "they are only kept")]
+enum Files {
+    Users(Users),
+    Certificates(Certificates),
+}
+
+/// A password file with one user; gone when it is dropped.
+struct Users(std::path::PathBuf);
+
+impl Users {
+    fn make(program: &Path) -> Result<Self, String> {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let name = format!("statestore-abuse-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let made = Self(folder);
+        let make = || {
+            std::fs::create_dir_all(&made.0)?;
+            let mut passwd = Command::new(program);
+            passwd.env_clear().arg("passwd").arg(made.path()).arg("honest").stdin(Stdio::piped());
+            let mut passwd = passwd.spawn()?;
+            if let Some(mut input) = passwd.stdin.take() {
+                input.write_all(b"a secret\n")?;
+            }
+            passwd.wait()
+        };
+        match make() {
+            Ok(status) if status.success() => Ok(made),
+            Ok(status) => Err(format!("passwd: {status}")),
+            Err(error) => Err(format!("passwd: {error}")),
+        }
+    }
+
+    fn path(&self) -> OsString {
+        self.0.join("users").into()
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn trusting(authority: &[u8]) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(authority).map_err(|error| error.to_string())?;
+    roots.add(authority).map_err(|error| error.to_string())?;
+    let provider = Arc::new(statestore_embedded::rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}

@@ -1,0 +1,164 @@
+//! The store as a process, and what it takes.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) const MIB: usize = 1 << 20;
+
+/// What the broker may take beside keys and values.
+const MEMORY: usize = 16 * MIB;
+/// Of that, what one client may take.
+const CLIENT_MEMORY: usize = 2 * MIB;
+/// Of that, for retained messages.
+const RETAINED_MEMORY: usize = 4 * MIB;
+/// Bytes of keys and values.
+const VALUES: usize = 16 * MIB;
+/// Connections at a time.
+pub(crate) const CONNECTIONS: usize = 500;
+/// What is taken beyond these when all of it is: what is being written to each connection, the tables of the store, and what
+/// an allocator cannot give back.
+const BESIDE: usize = 16 * MIB;
+
+/// Bytes that the store may take when it has this much before anybody connects.
+pub(crate) const fn budget(idle: usize) -> usize {
+    idle + MEMORY + VALUES + BESIDE
+}
+
+/// How long the store has to start, and to stop.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// Where the command is: `STATESTORE_BIN`, or what cargo makes of this project in the profile of this program.
+pub(crate) fn program() -> Result<PathBuf, String> {
+    if let Some(path) = variable("STATESTORE_BIN") {
+        return Ok(path.into());
+    }
+    let (folder, profile) =
+        if cfg!(debug_assertions) { ("debug", "dev") } else { ("release", "release") };
+    let mut cargo = Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "statestore", "--bin", "statestore"]);
+    cargo.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let built = cargo.status().map_err(|error| format!("cargo: {error}"))?;
+    let here = env::current_exe().map_err(|error| error.to_string())?;
+    let target = here.ancestors().nth(2).filter(|_| built.success());
+    let target = target.ok_or("the command could not be built; STATESTORE_BIN can name one")?;
+    Ok(target.join(folder).join("statestore"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever runs the attacks says on what")]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+/// A store that runs; it is ended when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// Resident bytes before anybody connected; `None` where there is no /proc.
+    pub(crate) idle: Option<usize>,
+    out: Receiver<String>,
+    /// What it says on its standard error, as far as it concerns panics.
+    err: Option<JoinHandle<Option<String>>>,
+}
+
+impl Server {
+    pub(crate) fn start(program: &Path, more: &[OsString]) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        // Nothing from the environment of whoever runs this.
+        command.env_clear().args(["serve", "--listen", "127.0.0.1:0"]);
+        for (name, value) in [
+            ("--memory", MEMORY),
+            ("--client-memory", CLIENT_MEMORY),
+            ("--retained-memory", RETAINED_MEMORY),
+            ("--max-bytes", VALUES),
+            ("--max-connections", CONNECTIONS),
+            ("--max-sessions", 2_000),
+            ("--max-keys", 20_000),
+        ] {
+            command.arg(name).arg(value.to_string());
+        }
+        command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let (tell, out) = channel();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        thread::spawn(move || {
+            // A line or two, ever.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).flatten() {
+                let _ = tell.send(line);
+            }
+        });
+        let err = thread::spawn(move || {
+            let mut lines = stderr.into_iter().flat_map(|err| BufReader::new(err).lines());
+            let mut found = None;
+            while let Some(Ok(line)) = lines.next() {
+                if found.is_none() && line.contains("panicked") {
+                    found = Some(line);
+                }
+            }
+            found
+        });
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, address, idle: None, out, err: Some(err) };
+        let line = server.out.recv_timeout(HANGS);
+        let line = line.map_err(|_| "the store does not get ready".to_owned())?;
+        let address = line.split("://").nth(1).and_then(|rest| rest.split(';').next());
+        let address = address.and_then(|address| address.parse().ok());
+        server.address = address.ok_or_else(|| format!("no address in {line}"))?;
+        server.idle = server.resident("VmRSS");
+        Ok(server)
+    }
+
+    /// The most that was resident ever, in bytes; `None` where there is no /proc.
+    pub(crate) fn peak(&self) -> Option<usize> {
+        self.resident("VmHWM")
+    }
+
+    fn resident(&self, name: &str) -> Option<usize> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let number = line.trim_matches(|letter: char| !letter.is_ascii_digit());
+        number.parse::<usize>().ok().map(|kib| kib * 1024)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Stops it; the complaint is what went wrong with it since it started.
+    pub(crate) fn stop(mut self) -> Result<(), String> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(format!("the store has ended: {status}"));
+        }
+        if let Some(pid) = self.pid() {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        // Its standard output ends when it does.
+        while self.out.recv_timeout(HANGS).is_ok() {}
+        let _ = self.child.kill();
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        let panicked = self.err.take().and_then(|err| err.join().ok()).flatten();
+        match panicked {
+            Some(line) => Err(line),
+            None if status.success() => Ok(()),
+            None => Err(format!("the store ends with {status}")),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
