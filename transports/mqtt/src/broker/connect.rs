@@ -42,6 +42,11 @@ impl Wishes {
         }
         wishes
     }
+
+    fn packet_bytes(&self) -> usize {
+        let bytes = self.packet_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        bytes.unwrap_or(usize::MAX)
+    }
 }
 
 /// What a client is told beside a reason to go to another server.
@@ -58,10 +63,12 @@ impl Broker {
         bytes: &[u8],
         connect: &Connect<'_>,
     ) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // For every answer, also one that refuses it.
+        connection.window.packet_bytes = Wishes::of(connect.properties).packet_bytes();
         if !self.config.asks_who {
             return self.accept(now, id, connect);
         }
-        let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.held.add(&mut self.memory, bytes.len());
         connection.state = State::Asking(bytes.to_vec());
         self.events.push_back(Event::Login {
@@ -155,10 +162,7 @@ impl Broker {
         connection.heard = now;
         connection.window = Window {
             in_flight: wishes.receive_maximum.min(limits.in_flight).into(),
-            packet_bytes: match wishes.packet_bytes {
-                Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
-                None => usize::MAX,
-            },
+            packet_bytes: wishes.packet_bytes(),
         };
         // One and a half times, as the standard wants.
         let keep_alive = Duration::from_secs(connect.keep_alive.into());
