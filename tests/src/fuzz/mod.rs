@@ -8,6 +8,7 @@ mod glob;
 mod hlc_clock;
 mod hlc_text;
 mod message;
+mod mqtt_broker;
 mod mqtt_packet;
 mod naive;
 mod scan;
@@ -20,6 +21,7 @@ pub use glob::{glob, match_in_pieces};
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
+pub use mqtt_broker::{BrokerOp, mqtt_broker};
 pub use mqtt_packet::mqtt_packet;
 pub use scan::scan;
 pub use topics::topics;
@@ -30,7 +32,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 13] = [
+pub const TARGETS: [(&str, Body); 14] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -44,6 +46,7 @@ pub const TARGETS: [(&str, Body); 13] = [
     ("client_events", client_events),
     ("world", world),
     ("mqtt_packet", mqtt_packet),
+    ("mqtt_broker", mqtt_broker),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.
