@@ -269,6 +269,8 @@ impl Run {
         let subscriptions = Subscriptions::new(&subscriptions);
         let packet =
             Subscribe { id: packet_id(d), properties: properties.as_slice(), subscriptions };
+        // What it means may come with the SUBACK.
+        self.naive.session(name).filters.insert(filter);
         let Some(heard) = self.ask(at, &Packet::Subscribe(packet)) else { return };
         let granted = heard.iter().rev().find_map(|heard| match heard {
             Heard::SubAck(reasons) => Some(reasons.clone()),

@@ -97,9 +97,18 @@ impl Run {
             assert!(!flight.is_released, "again after PUBREC");
             flight.is_here = true;
         } else if heard.id > 0 {
-            let flight = Flight { number, size: heard.len, is_here: true, is_released: false };
+            let flight = Flight {
+                number,
+                size: heard.len,
+                is_here: true,
+                is_released: false,
+                may_be_dropped: false,
+            };
             let before = session.in_flight.insert(heard.id, flight);
-            assert!(before.is_none(), "packet id {} is in use: {before:?}", heard.id);
+            let is_free = before
+                .as_ref()
+                .is_none_or(|one| one.may_be_dropped && !one.is_here && !one.is_released);
+            assert!(is_free, "packet id {} is in use: {before:?}", heard.id);
         }
         let here = session.in_flight.values().filter(|one| one.is_here).count();
         assert!(

@@ -62,6 +62,8 @@ pub(super) struct Flight {
     /// Whether it was given out on this connection.
     pub(super) is_here: bool,
     pub(super) is_released: bool,
+    /// Whether its client took less than this at some time.
+    pub(super) may_be_dropped: bool,
 }
 
 #[derive(Debug, Default)]
@@ -124,7 +126,8 @@ impl Session {
         self.was_narrow |= packet_bytes < usize::MAX;
         let expected = self.expected.iter_mut().chain(self.replayed.iter_mut().map(|(_, one)| one));
         expected.filter(|one| one.sent.size > packet_bytes).for_each(|one| one.must = false);
-        self.in_flight.retain(|_, one| one.is_released || one.size <= packet_bytes);
+        let large = self.in_flight.values_mut().filter(|one| one.size > packet_bytes);
+        large.for_each(|one| one.may_be_dropped = true);
     }
 }
 
