@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use statestore_tests::fuzz::{BrokerOp, mqtt_broker};
 use statestore_tests::machine_ops::{
     ClientOp, Seed, StoreOp, WorldOp, client_events, client_seeds, script, store_ops, store_seeds,
     world, world_seeds,
@@ -37,10 +38,27 @@ proptest! {
     }
 
     #[test]
+    fn a_broker_does_what_a_naive_one_does(data in script(2, |_: BrokerOp| true, 200)) {
+        mqtt_broker(&data);
+    }
+
+    #[test]
     fn any_bytes_will_do(data in prop::collection::vec(any::<u8>(), 0..400)) {
         store_ops(&data);
         client_events(&data);
         world(&data);
+        mqtt_broker(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Minutes, for whoever changes the broker.
+    #[test]
+    #[ignore = "it takes minutes"]
+    fn a_broker_does_so_for_long(data in script(2, |_: BrokerOp| true, 300)) {
+        mqtt_broker(&data);
     }
 }
 

@@ -8,6 +8,7 @@ mod glob;
 mod hlc_clock;
 mod hlc_text;
 mod message;
+mod mqtt_broker;
 mod mqtt_packet;
 mod naive;
 mod policy;
@@ -21,6 +22,7 @@ pub use glob::{glob, match_in_pieces};
 pub use hlc_clock::hlc_clock;
 pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
+pub use mqtt_broker::{BrokerOp, mqtt_broker};
 pub use mqtt_packet::mqtt_packet;
 pub use policy::policy;
 pub use scan::scan;
@@ -32,7 +34,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 14] = [
+pub const TARGETS: [(&str, Body); 15] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -47,6 +49,7 @@ pub const TARGETS: [(&str, Body); 14] = [
     ("world", world),
     ("mqtt_packet", mqtt_packet),
     ("policy", policy),
+    ("mqtt_broker", mqtt_broker),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.

@@ -19,4 +19,4 @@ pub use store::{StoreInput, StoreOp, StoreScript, store_ops};
 pub use watch_log::WatchLog;
 pub use world::{WorldOp, world};
 
-use alphabet::Reader;
+pub(crate) use alphabet::Reader;

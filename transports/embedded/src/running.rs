@@ -91,6 +91,20 @@ impl Running {
         self: &Arc<Self>,
         act: impl FnOnce(&mut broker::Broker, Duration) -> T,
     ) -> T {
+        let (result, mut state) = self.act(act);
+        let due = state.machine.poll_timeout();
+        if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
+            state.alarm = due;
+            self.sooner.notify_one();
+        }
+        result
+    }
+
+    /// The same, but for what is due.
+    fn act<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut broker::Broker, Duration) -> T,
+    ) -> (T, MutexGuard<'_, State>) {
         let now = self.begun.elapsed();
         let mut state = self.state();
         let result = act(&mut state.machine, now);
@@ -108,12 +122,7 @@ impl Running {
             }
         }
         state.settle();
-        let due = state.machine.poll_timeout();
-        if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
-            state.alarm = due;
-            self.sooner.notify_one();
-        }
-        result
+        (result, state)
     }
 
     /// Finds out who somebody is.
@@ -221,11 +230,12 @@ impl Running {
     /// Rings when something is due, until everything has stopped.
     pub(crate) async fn keep_time(self: Arc<Self>) {
         while !self.is_stopped() {
-            let due = self.with(|machine, now| {
-                machine.handle_timeout(now);
-                machine.poll_timeout()
-            });
-            self.state().alarm = due;
+            // What others see of it is what this waits for, or they would not say that they need it sooner.
+            let due = {
+                let ((), mut state) = self.act(broker::Broker::handle_timeout);
+                state.alarm = state.machine.poll_timeout();
+                state.alarm
+            };
             match due {
                 // There is a slice of something long to do; others have their turn first.
                 Some(due) if due <= self.begun.elapsed() => tokio::task::yield_now().await,

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use statestore_mqtt::topic;
 use statestore_proto::mqtt::{
     Delivery, Publish, PublishToken, ReasonCode, SubscribeToken, Transmit,
 };
 use statestore_proto::time::Instant;
 
-use crate::filter;
 use crate::message::Message;
 
 /// What goes wrong, how often. Rates are per thousand messages; [`Faults::default`] is a network without faults.
@@ -317,7 +317,7 @@ impl Broker {
         }
         let is_for = |(client_id, connection): &(&Arc<str>, &Connection)| match &recipient {
             Some(recipient) => recipient == *client_id,
-            None => connection.filters.iter().any(|filter| filter::matches(filter, &message.topic)),
+            None => connection.filters.iter().any(|filter| topic::matches(filter, &message.topic)),
         };
         let receivers: Vec<Arc<str>> = self
             .connections

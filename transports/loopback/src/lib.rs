@@ -24,7 +24,6 @@
 
 mod broker;
 mod error;
-mod filter;
 #[cfg(feature = "tokio")]
 mod hub;
 mod message;

@@ -63,7 +63,6 @@ impl ServiceBuilder {
     }
 
     /// Asks this about every request; see [`StoreConfig::authorizer`].
-    #[must_use]
     pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
         self.config = self.config.authorizer(authorizer);
         self

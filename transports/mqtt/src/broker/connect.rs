@@ -43,6 +43,11 @@ impl Wishes {
         }
         wishes
     }
+
+    fn packet_bytes(&self) -> usize {
+        let bytes = self.packet_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        bytes.unwrap_or(usize::MAX)
+    }
 }
 
 /// What a client is told beside a reason to go to another server.
@@ -63,10 +68,12 @@ impl Broker {
             let number = self.number();
             format!("{}{number}", self.config.assigned_prefix).into()
         });
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // For every answer, also one that refuses it.
+        connection.window.packet_bytes = Wishes::of(connect.properties).packet_bytes();
         if !self.config.asks_who {
             return self.accept(now, id, connect, assigned, Admission::default());
         }
-        let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.held.add(&mut self.memory, bytes.len());
         let client_id = assigned.as_deref().unwrap_or(connect.client_id).to_owned();
         connection.state = State::Asking(bytes.to_vec(), assigned);
@@ -178,10 +185,7 @@ impl Broker {
         connection.heard = now;
         connection.window = Window {
             in_flight: wishes.receive_maximum.min(limits.in_flight).into(),
-            packet_bytes: match wishes.packet_bytes {
-                Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
-                None => usize::MAX,
-            },
+            packet_bytes: wishes.packet_bytes(),
         };
         // One and a half times, as the standard wants.
         let keep_alive = Duration::from_secs(connect.keep_alive.into());

@@ -1,12 +1,14 @@
 //! The host, and other clients in the same process.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use super::connection::Connection;
 use super::inbox::Item;
 use super::message::Message;
 use super::session::{Queued, Route, Session};
-use super::{Broker, SessionId, Wake};
+use super::{Broker, ConnectionId, SessionId, Wake};
 use crate::packet::{Publish, Subscription};
 use crate::property::Encode;
 use crate::reason::Reason;
@@ -217,11 +219,10 @@ impl Broker {
             return next.map(|next| LocalEvent::Message(next.message));
         }
         loop {
-            // Who does not read its answers asks no more.
             let most = self.config.limits.share / UNREAD_PART;
             let is_ready = |sender: &str| {
                 let session = self.by_client.get(sender).and_then(|id| self.sessions.get(id));
-                session.is_none_or(|one| !one.is_connected() || one.unread() <= most)
+                session.is_none_or(|one| may_ask(one, &self.connections, most))
             };
             let (sender, item) = self.inbox.pop(&mut self.memory, is_ready)?;
             self.let_go(&sender);
@@ -251,7 +252,7 @@ impl Broker {
     /// Lets the host go on with what a client has asked for, once that has read enough of its answers.
     pub(super) fn has_read(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if session.unread() > self.config.limits.share / UNREAD_PART {
+        if !may_ask(session, &self.connections, self.config.limits.share / UNREAD_PART) {
             return;
         }
         let client_id = Arc::clone(&session.client_id);
@@ -272,6 +273,25 @@ impl Broker {
     pub(super) fn wake_local(&mut self, id: LocalId) {
         if self.woken.insert(id) {
             self.wakes.push_back(Wake::Local(id));
+        }
+    }
+}
+
+/// Whether the host is shown what a client asks for: not while it does not read its answers. Who is held up cannot
+/// acknowledge them; that one goes on when it has been given all that it may be, or it would be stuck for ever.
+fn may_ask(
+    session: &Session,
+    connections: &BTreeMap<ConnectionId, Connection>,
+    unread_max: usize,
+) -> bool {
+    if session.unread() <= unread_max {
+        return true;
+    }
+    match session.route {
+        Route::Away => true,
+        Route::Local(_) => false,
+        Route::Connection(id) => {
+            connections.get(&id).is_none_or(|one| one.is_held_up && !session.may_send(one.window))
         }
     }
 }

@@ -114,10 +114,12 @@ impl Broker {
         if self.inbox.bytes(sender) < self.config.limits.waiting {
             return;
         }
-        let session = self.by_client.get(sender).and_then(|id| self.sessions.get(id));
-        let Some(Route::Connection(id)) = session.map(|session| session.route) else { return };
+        let Some(session) = self.by_client.get(sender).copied() else { return };
+        let route = self.sessions.get(&session).map(|session| session.route);
+        let Some(Route::Connection(id)) = route else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.is_held_up = true;
+            self.has_read(session);
         }
     }
 

@@ -206,6 +206,15 @@ impl Session {
         queued
     }
 
+    /// Whether there is a packet for the client that it may be sent before it acknowledges others.
+    pub(super) fn may_send(&self, window: Window) -> bool {
+        if let Some((at, again)) = self.in_flight.iter().enumerate().find(|(_, one)| !one.is_sent) {
+            return at < window.in_flight || matches!(again.stage, Stage::Released);
+        }
+        let has_room = self.in_flight.len() < window.in_flight;
+        self.queue.front().is_some_and(|first| has_room || first.qos == Qos::AtMostOnce)
+    }
+
     /// Writes the next packet for the client, if there is one and it may be sent.
     pub(super) fn send(
         &mut self,

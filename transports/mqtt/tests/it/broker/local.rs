@@ -208,6 +208,37 @@ fn who_does_not_read_its_answers_gets_no_more_of_them() {
     assert_eq!(net.broker.stats().evicted, 0);
 }
 
+/// Its acknowledgements are behind its requests, and these are not read while so many wait for the host.
+#[test]
+fn who_has_read_its_answers_and_cannot_say_so_goes_on() {
+    let (mut net, host) = hosted_with(|limits| {
+        limits.share = 100_000;
+        limits.waiting = 10_000;
+    });
+    let a = net.connect("a", HELLO);
+    let note = "n".repeat(10_000);
+    for _ in 0..4 {
+        let note = publish("notes", &note, Qos::AtLeastOnce, 0);
+        assert_eq!(net.broker.deliver(net.now, "a", &note), Reason::SUCCESS);
+    }
+    let heard = net.heard(a);
+    for at in 1..=30 {
+        net.publish(a, "requests", &format!("{at:0>1000}"), Qos::AtLeastOnce, at);
+    }
+    heard.iter().for_each(|message| net.ack(a, message.id));
+    assert!(heard.len() == 4 && !net.broker.wants_input(a));
+    let mut served = 0;
+    loop {
+        let taken = taken(&mut net, host).len();
+        served += taken;
+        net.seen(a);
+        if taken == 0 {
+            break;
+        }
+    }
+    assert_eq!(served, 30);
+}
+
 /// Who may not hear a message takes it from nobody by sharing.
 #[test]
 fn nobody_shares_what_is_for_another() {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod contract;
+mod hostile;
 mod laws;
 mod local;
 mod logins;

@@ -496,3 +496,17 @@ fn who_takes_no_packet_as_large_as_a_connack_is_not_accepted() {
     assert_eq!((net.seen(a), net.is_closed(a)), (vec![], true));
     assert!(!net.broker.is_connected("a"));
 }
+
+/// MQTT-3.1.2-24, for one that says no
+#[test]
+fn a_refusal_is_no_larger_than_its_client_takes() {
+    let mut net = Net::new(Config { asks_who: true, ..Config::default() });
+    for (packet_bytes, expected) in
+        [(4, vec![]), (5, vec![Seen::ConnAck(false, Reason::NOT_AUTHORIZED)])]
+    {
+        let hello = Hello { properties: &[Property::MaximumPacketSize(packet_bytes)], ..HELLO };
+        let a = net.try_connect("a", hello);
+        net.broker.handle_login(net.now, a, Err(Reason::NOT_AUTHORIZED));
+        assert_eq!((net.seen(a), net.is_closed(a)), (expected, true));
+    }
+}
