@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Hosts a state store until it is told to stop: in a broker of its own, or beside another one with --broker
     Serve(Box<Serve>),
-    /// Adds a user to a password file for `serve`, or changes a password, which is read from standard input
+    /// Adds a user to a password file for `serve`, or changes a password, which it asks for, or reads from standard input
     Passwd(Passwd),
     /// Tries who may do what by a policy
     Policy {

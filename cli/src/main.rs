@@ -17,6 +17,7 @@ mod output;
 mod own_broker;
 mod policy;
 mod requests;
+mod secret;
 mod serve;
 mod signals;
 mod verify;

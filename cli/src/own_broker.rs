@@ -15,6 +15,7 @@ use crate::connection::read;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::policy::PolicyFile;
+use crate::secret::new_password;
 
 /// The users that a broker asks for, and the file that has them.
 pub(crate) struct PasswordFile {
@@ -188,14 +189,7 @@ pub(crate) fn passwd(args: &Passwd) -> Result<ExitCode, Failure> {
     let say = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{}: {error}", path.display()))
     };
-    let mut password = String::new();
-    io::stdin().read_line(&mut password).map_err(Failure::system)?;
-    let password = password.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        return Err(Failure::bad_input(
-            "no password on standard input: echo SECRET | statestore passwd FILE USER",
-        ));
-    }
+    let password = new_password(&args.user)?;
     // Of two that change the file at once, the second begins with what the first has written.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder =
@@ -208,7 +202,7 @@ pub(crate) fn passwd(args: &Passwd) -> Result<ExitCode, Failure> {
         Err(error) => return Err(say(&error)),
     };
     let mut users = if old.is_some() { users(path)? } else { Users::default() };
-    users.set(&args.user, password).map_err(Failure::bad_input)?;
+    users.set(&args.user, &password).map_err(Failure::bad_input)?;
     replace(path, &users.to_string(), old.as_ref()).map_err(|error| say(&error))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ mod crowds;
 mod dialects;
 mod dotnet;
 mod duplicates;
+mod enforced;
 mod examples;
 mod expiry;
 mod failures;

@@ -46,9 +46,13 @@
 //!
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
-//! for a certificate. Neither ties a client id to a user: whoever may connect at all may connect with any client id,
-//! throw out the client that has it, act in its name, and hear its replies. One that needs more than that needs a broker
-//! with access rules. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`; and
+//! for a certificate. A user's client ids are its name, and what begins with that and a hyphen, unless
+//! [`Options::any_client_id`] leaves them free or a policy names others; nobody takes over another user's session.
+//! [`Options::policy`] allows what a [`policy`] allows, and nothing else; [`serve`] tells the store of it,
+//! and [`Broker::recheck`] disconnects whoever may not do any more what it might.
+//!
+//! Without users client ids are free: whoever may connect at all may connect with any, throw out the client that has it, act in its name,
+//! and hear its replies. A client id with `/` in it is below another one that it begins with: `a` hears what is for `a/b`; and
 //! deployed Go clients have their answers below their id in Base16, which is another client's id if one calls itself so.
 //!
 //! # WebSocket

@@ -39,10 +39,8 @@ pub struct Users {
 /// What is wrong with a user or a password file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsersError {
-    /// A user name is empty, or has a colon or a control character in it, or begins with `#`.
-    #[error(
-        "{0:?} cannot be a user name: it has to be one line without a colon, and not begin with #"
-    )]
+    /// A user name is empty, or has a colon, a control character or what is special in a topic in it.
+    #[error("{0:?} cannot be a user name: it has to be one line without any of : / + #")]
     Name(String),
     /// A line of the file is not `NAME:HASH`.
     #[error(
@@ -206,10 +204,10 @@ impl From<Users> for SharedUsers {
     }
 }
 
+/// Client ids begin with it, and these are levels of topics.
 fn is_name(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with('#') && name.trim() == name && {
-        !name.contains(|c: char| c == ':' || c.is_control())
-    }
+    let is_bad = |letter: char| matches!(letter, ':' | '/' | '+' | '#') || letter.is_control();
+    !name.is_empty() && name.trim() == name && !name.contains(is_bad)
 }
 
 impl std::str::FromStr for Users {

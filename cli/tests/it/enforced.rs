@@ -1,0 +1,112 @@
+//! `serve --policy`: who may do what, files that are read again, and what protects nothing. Passwords on a terminal.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::process::Command;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::own_broker::{Own, Scratch};
+use crate::process::{Ended, run, run_with_input, statestore};
+
+const POLICY: &str = r#"rules:
+  - principals: {usernames: ["*"]}
+    brokerResources:
+      - method: Connect
+      - method: Publish
+        topics: ["statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"]
+      - method: Subscribe
+        topics: ["clients/{principal.clientId}/#", "clients/statestore/+/+/+/command/notify/+"]
+    stateStoreResources:
+      - {method: ReadWrite, keys: ["private/{principal.username}/*"]}
+      - {method: Read, keys: ["shared/*"]}
+"#;
+
+fn as_user(own: &Own, user: &str, arguments: &[&str]) -> Ended {
+    let mut command: Command = own.command("mqtt", arguments);
+    run(command.args(["--user", user]).env("STATESTORE_PASSWORD", "secret"))
+}
+
+#[test]
+fn a_policy_is_in_force_and_read_again() {
+    let (users, policy) = (Scratch::new("enforced-users"), Scratch::new("enforced.yaml"));
+    for user in ["ann", "bob"] {
+        run_with_input(statestore().args(["passwd", users.path(), user]), b"secret\n").is(0, "");
+    }
+    fs::write(policy.path(), POLICY).unwrap();
+    let own = Own::start(&["--password-file", users.path(), "--policy", policy.path()]);
+    as_user(&own, "ann", &["set", "private/ann/k", "v"]).version();
+    as_user(&own, "ann", &["get", "private/ann/k"]).is(0, "v");
+    as_user(&own, "bob", &["get", "private/ann/k"]).fails(2, &["not authorized"]);
+    as_user(&own, "bob", &["set", "shared/k", "v"]).fails(2, &["not authorized"]);
+    as_user(&own, "bob", &["keys", "**"]).is(1, "");
+    as_user(&own, "bob", &["get", "shared/k", "--client-id", "ann"]).fails(2, &["--client-id"]);
+
+    fs::write(policy.path(), POLICY.replace("method: Read,", "method: ReadWrite,")).unwrap();
+    own.store.signal("-HUP");
+    assert!(own.store.complaint().contains("read again: 2 users"));
+    assert!(own.store.complaint().contains("read again: 1 rules"));
+    as_user(&own, "bob", &["set", "shared/k", "v"]).version();
+    fs::write(policy.path(), "rules: [{}]").unwrap();
+    own.store.signal("-HUP");
+    let complaint = own.store.complaint();
+    assert!(complaint.contains("read again: 2 users"), "{complaint}");
+    let complaint = own.store.complaint();
+    assert!(complaint.contains("principals") && complaint.contains("nothing has changed"));
+    as_user(&own, "bob", &["set", "shared/k", "w"]).version();
+}
+
+#[test]
+fn what_would_protect_nothing_is_refused() {
+    let policy = Scratch::new("refused.yaml");
+    fs::write(policy.path(), POLICY).unwrap();
+    let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
+    serve(&["--listen", "0.0.0.0:0"]).fails(2, &["--policy", "--allow-all"]);
+    let beside = ["--broker", "mqtt://127.0.0.1:1", "--policy", policy.path()];
+    serve(&beside).fails(2, &["--trust-claimed-ids"]);
+    serve(&["--policy", "/nowhere"]).fails(2, &["/nowhere"]);
+    serve(&["--listen", "127.0.0.1:0", "--trust-claimed-ids"]).fails(2, &["--broker"]);
+}
+
+/// What is typed and what is shown, on a terminal.
+fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = File::options().read(true).write(true).open(&name).unwrap();
+    let mut own = File::from(terminal);
+    let mut command = statestore();
+    command.args(["passwd", file.path(), "ann"]).stdin(theirs.try_clone().unwrap());
+    let child = command.stderr(theirs).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(command);
+    let mut shown = String::new();
+    let mut space = [0; 1_000];
+    for line in lines {
+        // What is typed before it asks would be shown.
+        while !shown.ends_with(": ") {
+            let count = own.read(&mut space).unwrap();
+            shown.push_str(std::str::from_utf8(&space[..count]).unwrap());
+        }
+        shown.push('>');
+        own.write_all(line.as_bytes()).unwrap();
+        own.write_all(b"\n").unwrap();
+    }
+    while let Ok(count @ 1..) = own.read(&mut space) {
+        shown.push_str(std::str::from_utf8(&space[..count]).unwrap());
+    }
+    let output = child.wait_with_output().unwrap();
+    (Ended { code: output.status.code(), out: output.stdout, err: shown.clone() }, shown)
+}
+
+#[test]
+fn a_terminal_shows_no_password() {
+    let file = Scratch::new("terminal-users");
+    let (ended, shown) = typed(&file, &["one", "two"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(shown.contains("two different passwords") && !shown.contains("one"), "{shown}");
+    assert!(!fs::exists(file.path()).unwrap());
+    let (ended, shown) = typed(&file, &["secret", "secret"]);
+    assert_eq!((ended.code, shown.contains("secret")), (Some(0), false), "{shown}");
+    assert!(fs::read_to_string(file.path()).unwrap().starts_with("ann:$argon2"));
+}
