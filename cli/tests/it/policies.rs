@@ -48,7 +48,7 @@ fn a_policy_is_checked_tested_and_explained() {
     explain(&["connect", "x"]).fails(2, &["--client-id"]);
     explain(&["get"]).fails(2, &["key"]);
 
-    let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Raed"));
+    let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Fetch"));
     run(&["check", bad.to_str().unwrap()])
         .fails(2, &["line 9", "stateStoreResources[1].method", "Read, Write, ReadWrite"]);
     run(&["check", "/nowhere"]).fails(2, &["/nowhere"]);

@@ -1,6 +1,7 @@
 //! Verbs, methods, types of keys, keys and principals: each combination.
 
 use statestore_policy::{Action, Policy, Principal};
+use statestore_proto::store::Access;
 
 #[test]
 fn each_combination_is_decided_as_the_table_says() {
@@ -35,4 +36,93 @@ fn each_combination_is_decided_as_the_table_says() {
         count += 1;
     }
     assert_eq!(count, 180);
+}
+
+#[test]
+fn the_nearest_rule_is_named() {
+    let policy = Policy::parse(
+        "rules:
+  - principals: {usernames: [bob]}
+    stateStoreResources:
+      - {method: Read, keys: [x]}
+      - {method: Read, keys: [of-bob]}
+  - principals: {usernames: [ann]}
+    brokerResources:
+      - {method: Publish, topics: [t]}
+    stateStoreResources:
+      - {method: Read, keys: [y, z]}
+      - {method: Write, keys: [y]}
+      - {method: Write, keys: [w]}",
+    )
+    .unwrap();
+    assert_eq!((policy.len(), policy.is_empty()), (2, false));
+    assert!(Policy::default().is_empty());
+    let ann = Principal { client_id: "", user_name: Some("ann"), attributes: &[] };
+    let carl = Principal { client_id: "", user_name: Some("carl"), attributes: &[] };
+    for (principal, action, expected) in [
+        (
+            &ann,
+            Action::Read(b"y"),
+            "allowed by line 10 (rule 2, resource 1 of stateStoreResources)",
+        ),
+        (&ann, Action::Publish("t"), "allowed by line 8 (rule 2, resource 1 of brokerResources)"),
+        (
+            &ann,
+            Action::Read(b"w"),
+            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key for another method",
+        ),
+        (
+            &ann,
+            Action::Read(b"x"),
+            "refused; line 10 (rule 2, resource 1 of stateStoreResources) allows it for other keys",
+        ),
+        (
+            &ann,
+            Action::Write(b"of-bob"),
+            "refused; line 11 (rule 2, resource 2 of stateStoreResources) allows it for other keys",
+        ),
+        (
+            &ann,
+            Action::Publish("u"),
+            "refused; line 8 (rule 2, resource 1 of brokerResources) allows it for other topics or client ids",
+        ),
+        (
+            &ann,
+            Action::Connect,
+            "refused; line 6 (rule 2) is for this principal and allows other things",
+        ),
+        (
+            &carl,
+            Action::Read(b"of-bob"),
+            "refused; line 5 (rule 1, resource 2 of stateStoreResources) allows it for others",
+        ),
+        (&carl, Action::Read(b"v"), "refused; no rule comes near"),
+        (&carl, Action::Connect, "refused; no rule comes near"),
+    ] {
+        assert_eq!(policy.decide(principal, &action).to_string(), expected, "{action:?}");
+    }
+}
+
+#[test]
+fn rights_are_for_the_store_and_for_client_ids() {
+    let policy = Policy::parse(
+        "rules:
+  - principals: {usernames: [ann]}
+    brokerResources:
+      - {method: Connect}
+      - {method: Connect, clientIds: [station-?]}
+    stateStoreResources:
+      - {method: Read, keys: [r]}
+      - {method: Write, keys: [w]}",
+    )
+    .unwrap();
+    let rights = |client_id| {
+        policy.rights(&Principal { client_id, user_name: Some("ann"), attributes: &[] })
+    };
+    let own = rights("station-1");
+    assert!(own.allow_key(Access::Read, b"r") && !own.allow_key(Access::Write, b"r"));
+    assert!(own.allow_key(Access::Write, b"w") && !own.allow_key(Access::Read, b"w"));
+    assert!(own.names_client_id() && own.allow(&Action::Connect));
+    let other = rights("other");
+    assert!(!other.names_client_id() && other.allow(&Action::Connect));
 }

@@ -205,10 +205,10 @@ fn each_fault_is_named_with_its_line_and_its_place() {
             "is empty",
         ),
         (
-            keys("{method: Raed, keys: [a]}"),
+            keys("{method: Fetch, keys: [a]}"),
             4,
             "rules[1].stateStoreResources[1].method",
-            "is Raed; it should be one of Read, Write, ReadWrite",
+            "is Fetch; it should be one of Read, Write, ReadWrite",
         ),
         (keys("{keys: [a]}"), 4, "rules[1].stateStoreResources[1]", "has no `method`"),
         (keys("{method: Read}"), 4, "rules[1].stateStoreResources[1]", "has no `keys`"),
@@ -227,6 +227,12 @@ fn each_fault_is_named_with_its_line_and_its_place() {
         ),
         (
             keys("{method: Read, keys: ['{principal.name}']}"),
+            4,
+            "rules[1].stateStoreResources[1].keys[1]",
+            "is nothing that a principal has",
+        ),
+        (
+            keys("{method: Read, keys: ['{principal.attributes.}']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
             "is nothing that a principal has",

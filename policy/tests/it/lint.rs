@@ -96,3 +96,47 @@ fn nobody_can_do_anything() {
         "{found:?}"
     );
 }
+
+/// What is allowed twice, and what only seems so: two resources for the same principals, and whether the second is needless.
+#[test]
+fn what_is_needless_is_told_from_what_is_not() {
+    let keys = |key_type: &str, keys: &str| {
+        format!(
+            "    stateStoreResources: [{{method: Read, keyType: {key_type}, keys: [{keys}]}}]\n"
+        )
+    };
+    let topics = |method: &str, topics: &str| {
+        format!("    brokerResources: [{{method: {method}, topics: [{topics}]}}]\n")
+    };
+    let connect =
+        |ids: &str| format!("    brokerResources: [{{method: Connect, clientIds: [{ids}]}}]\n");
+    for (first, second, is_needless) in [
+        (keys("Pattern", "a, b"), keys("Pattern", "b"), true),
+        (keys("Pattern", "a"), keys("Pattern", "a, b"), false),
+        (keys("Pattern", "a"), keys("String", "a"), false),
+        (keys("Pattern", "'*'"), keys("String", "a"), true),
+        (keys("Pattern", "'*'"), keys("Binary", "YQ=="), false),
+        (keys("String", "a, b"), keys("String", "a"), true),
+        (keys("String", "a"), keys("String", "b"), false),
+        (keys("Binary", "YQ==, YWI="), keys("Binary", "YQ=="), true),
+        (keys("Binary", "YQ=="), keys("Binary", "YWI="), false),
+        (keys("String", "a"), keys("Binary", "YQ=="), false),
+        (topics("Publish", "a, b"), topics("Publish", "a"), true),
+        (topics("Publish", "a"), topics("Publish", "b"), false),
+        (topics("Subscribe", "a"), topics("Subscribe", "a"), true),
+        (topics("Publish", "a"), topics("Subscribe", "a"), false),
+        (connect("a, b"), connect("a"), true),
+        (connect("a"), connect("b"), false),
+        (connect("'*'"), connect("b"), true),
+        (connect(""), connect("b"), true),
+        (connect("b"), connect(""), false),
+        (connect("a"), keys("String", "a"), false),
+    ] {
+        let rules: String = [&first, &second]
+            .map(|resources| format!("  - principals: {{usernames: [c]}}\n{resources}"))
+            .concat();
+        let found = warnings(&sound(&rules));
+        let needless = found.iter().any(|text| text.starts_with("line 11: allows nothing"));
+        assert_eq!(needless, is_needless, "{rules}: {found:?}");
+    }
+}
