@@ -18,6 +18,10 @@ use crate::running::Running;
 /// How long a client has to take its last packet.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 
+/// Bytes that a connection may still have to write when it has to end. With more it ends at once, since memory may be what it
+/// has to end for.
+const LAST_MAX: usize = 64 << 10;
+
 /// Bytes read at a time, and handled in one go.
 const READ_MAX: usize = 16 << 10;
 
@@ -74,6 +78,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             () = told.notified() => {
                 // It may be that the connection has to end, whatever is left to be written.
                 if running.with(|machine, _| machine.is_closing(id)) {
+                    if out.bytes.len() > LAST_MAX {
+                        return Ok(());
+                    }
                     say_goodbye(stream, &mut out.bytes).await?;
                     running.with(|machine, now| {
                         let _ = machine.poll_output(now, id, &mut out.bytes);
@@ -176,21 +183,28 @@ mod tests {
     use std::num::NonZeroU16;
 
     use statestore_mqtt::packet::{
-        Connect, Packet, Subscribe, Subscription, SubscriptionOptions, Subscriptions,
+        Connect, Packet, Publish, Subscribe, Subscription, SubscriptionOptions, Subscriptions,
     };
     use statestore_mqtt::property::Property;
-    use tokio::io::AsyncReadExt;
+    use statestore_mqtt::{Qos, Reason};
+    use tokio::io::{AsyncReadExt, DuplexStream};
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::options::Options;
 
-    /// A client that takes its answers as fast as they come still has one turn after the other, and not all at once.
-    #[tokio::test(flavor = "current_thread")]
-    async fn between_two_turns_others_have_theirs() {
-        const PACKETS: usize = 100;
+    /// A connection whose stream keeps that many bytes, and the task that serves it.
+    fn start(space: usize) -> (Arc<Running>, DuplexStream, JoinHandle<()>) {
         let running = Arc::new(Running::new(&Options::new((Ipv4Addr::LOCALHOST, 0))));
         let id = running.with(|machine, now| machine.handle_accept(now, None)).expect("room");
-        let (mut client, server) = tokio::io::duplex(4 << 20);
+        let (client, server) = tokio::io::duplex(space);
+        let served = Arc::clone(&running);
+        let serving = async move { serve(&served, id, ([127, 0, 0, 1], 1).into(), server).await };
+        (running, client, tokio::spawn(serving))
+    }
+
+    /// The CONNECT of `a`.
+    fn connect() -> BytesMut {
         let mut bytes = BytesMut::new();
         let properties: &[Property<'_>] = &[];
         let connect = Connect {
@@ -203,6 +217,46 @@ mod tests {
             password: None,
         };
         Packet::Connect(connect).encode(&mut bytes).expect("a packet");
+        bytes
+    }
+
+    /// What it has not read takes memory, which may be what it is ended for.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn nobody_waits_for_a_client_that_has_much_to_read() {
+        for (len, is_waited_for) in [(10_000, true), (100_000, false)] {
+            let (running, mut client, serving) = start(1_000);
+            client.write_all(&connect()).await.expect("room");
+            while !running.with(|machine, _| machine.is_connected("a")) {
+                tokio::task::yield_now().await;
+            }
+            let publish = Publish {
+                dup: false,
+                qos: Qos::AtMostOnce,
+                retain: false,
+                topic: "t",
+                id: None,
+                properties: (),
+                payload: &vec![b'x'; len],
+            };
+            assert_eq!(
+                running.with(|machine, now| machine.deliver(now, "a", &publish)),
+                Reason::SUCCESS
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let begun = tokio::time::Instant::now();
+            running.with(|machine, now| machine.expel(now, "a", Reason::QUOTA_EXCEEDED));
+            serving.await.expect("it ends");
+            assert_eq!(begun.elapsed() >= GOODBYE_MAX, is_waited_for, "{len}");
+            drop(client);
+        }
+    }
+
+    /// A client that takes its answers as fast as they come still has one turn after the other, and not all at once.
+    #[tokio::test(flavor = "current_thread")]
+    async fn between_two_turns_others_have_theirs() {
+        const PACKETS: usize = 100;
+        let mut bytes = connect();
+        let properties: &[Property<'_>] = &[];
         let filters: Vec<String> = (0..900).map(|at| format!("{at}/+/#")).collect();
         let options = SubscriptionOptions::default();
         let list: Vec<_> = filters.iter().map(|filter| Subscription { filter, options }).collect();
@@ -211,12 +265,8 @@ mod tests {
         for _ in 0..PACKETS {
             Packet::Subscribe(subscribe).encode(&mut bytes).expect("a packet");
         }
+        let (_running, mut client, serving) = start(4 << 20);
         client.write_all(&bytes).await.expect("room");
-        let served = Arc::clone(&running);
-        let serving =
-            tokio::spawn(
-                async move { serve(&served, id, ([127, 0, 0, 1], 1).into(), server).await },
-            );
         // Each time that this task has its turn it looks how much has been answered.
         let (mut answers, mut most) = (0, 0);
         let mut space = vec![0; 1 << 20];
