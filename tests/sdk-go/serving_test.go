@@ -51,6 +51,12 @@ func delivering(t *testing.T, test func(*testing.T, place), arguments ...string)
 		at := startStore(t, append([]string{"--listen", "127.0.0.1:0"}, arguments...)...)
 		test(t, at)
 	})
+	t.Run("own broker with a policy", func(t *testing.T) {
+		t.Parallel()
+		own := []string{"--listen", "127.0.0.1:0", "--policy", "policy.yaml"}
+		at := startStore(t, append(own, arguments...)...)
+		test(t, at)
+	})
 }
 
 var readyOn = regexp.MustCompile(`ready on mqtt://127\.0\.0\.1:(\d+)`)
