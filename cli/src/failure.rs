@@ -48,7 +48,7 @@ impl Failure {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
         match reason.strip_prefix(REFUSED) {
             Some(code) if code.contains("ClientId") => Self::Refused(format!(
-                "{reason}; give another --client-id, or leave it out for a new one"
+                "{reason}; give another --client-id, for a user its name or what begins with that and a hyphen, or leave it out"
             )),
             Some(_) => Self::Refused(format!(
                 "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"

@@ -27,7 +27,7 @@ The table has one case on each line:
   allow  id=lamp                         CONNECT
 
 First allow or deny; then who: id, the client id, user, the user name, and any attributes; then CONNECT, PUBLISH,
-SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL or VDEL, and the topic or the key to the end of the line. # begins a comment.")]
+SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL or VDEL, and the topic or the key to the end of the line; SCAN with a key asks whether it is listed. # begins a comment.")]
     Test {
         /// The policy, JSON or YAML
         file: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Explain {
     /// What somebody wants to do
     #[arg(value_enum, ignore_case = true)]
     verb: Verb,
-    /// The key, the topic or the topic filter; none for CONNECT
+    /// The key, the topic or the topic filter; none for CONNECT. SCAN with a key asks whether it is listed
     object: Option<String>,
     /// The client id
     #[arg(long, default_value = "")]
@@ -89,13 +89,16 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<ExitCode, Failure> {
 pub(crate) struct PolicyFile {
     path: PathBuf,
     policy: SharedPolicy,
+    has_users: bool,
 }
 
 impl PolicyFile {
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let read = policy(path)?;
-        warn(path, &read);
-        Ok(Self { path: path.to_owned(), policy: read.into() })
+    /// Reads it for clients that have user names or not.
+    pub(crate) fn read(path: &Path, has_users: bool) -> Result<Self, Failure> {
+        let read = policy(path)
+            .map_err(|failure| Failure::bad_input(format_args!("--policy {failure}")))?;
+        warn(path, &read, has_users);
+        Ok(Self { path: path.to_owned(), policy: read.into(), has_users })
     }
 
     pub(crate) const fn shared(&self) -> &SharedPolicy {
@@ -106,8 +109,9 @@ impl PolicyFile {
     pub(crate) fn reload(&self) {
         match policy(&self.path) {
             Ok(read) => {
-                say(format_args!("{}: read again: {} rules", self.path.display(), read.len()));
-                warn(&self.path, &read);
+                let rules = counted(read.len(), "rule");
+                say(format_args!("{}: read again: {rules}", self.path.display()));
+                warn(&self.path, &read, self.has_users);
                 self.policy.replace(read);
             }
             Err(failure) => say(format_args!("{failure}; nothing has changed")),
@@ -116,12 +120,26 @@ impl PolicyFile {
 }
 
 /// Says how many doubts there are about a policy.
-fn warn(path: &Path, policy: &Policy) {
+fn warn(path: &Path, policy: &Policy, has_users: bool) {
+    let path = path.display();
     let count = policy.warnings().len();
     if count > 0 {
-        let path = path.display();
-        say(format_args!("{path}: {count} warnings; statestore policy check {path} prints them"));
+        let count = counted(count, "warning");
+        say(format_args!("{path}: {count}; statestore policy check {path} prints them"));
     }
+    let names = policy.names();
+    if names.user_names && !has_users {
+        say(format_args!(
+            "{path}: rules for user names are for nobody here; clients have them by --password-file"
+        ));
+    }
+    if names.attributes {
+        say(format_args!("{path}: rules for attributes are for nobody here; no client has any"));
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn text(file: &Path) -> Result<String, Failure> {
@@ -147,7 +165,8 @@ fn check(file: &Path) -> Result<bool, Failure> {
     for warning in &warnings {
         line(format_args!("{}: {warning}", file.display()))?;
     }
-    line(format_args!("{} rules, {} warnings", policy.len(), warnings.len()))?;
+    let (rules, warned) = (counted(policy.len(), "rule"), counted(warnings.len(), "warning"));
+    line(format_args!("{rules}, {warned}"))?;
     Ok(warnings.is_empty())
 }
 
@@ -164,10 +183,14 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
         let decision = case.ask(|principal, action| policy.decide(principal, action));
         if decision.is_allowed() != case.allowed {
             differ += 1;
-            line(format_args!("{}: line {}: {decision}", table.display(), case.line))?;
+            let (table, at, file) = (table.display(), case.line, file.display());
+            let expected = if case.allowed { "allow" } else { "deny" };
+            line(format_args!(
+                "{table}: line {at}: {expected} was expected; by {file} it is {decision}"
+            ))?;
         }
     }
-    line(format_args!("{} cases, {differ} differ", cases.cases.len()))?;
+    line(format_args!("{}, {differ} differ", counted(cases.cases.len(), "case")))?;
     Ok(differ == 0)
 }
 
@@ -197,5 +220,15 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     };
     let decision = policy.decide(&principal, &action);
     line(decision)?;
+    if let (Verb::Connect, Some(user), true) = (args.verb, &args.user, decision.is_allowed()) {
+        let rest = args.client_id.strip_prefix(&**user);
+        let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        if !is_own && !policy.rights(&principal).names_client_id() {
+            line(format_args!(
+                "but `serve --password-file` wants a client id that is {user}, or begins with {user}-, or that \
+                 `clientIds` of a Connect names"
+            ))?;
+        }
+    }
     Ok(decision.is_allowed())
 }

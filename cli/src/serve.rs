@@ -23,7 +23,11 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let stop = Signals::new()?.with_hangup()?;
     let service = StoreService::builder();
     let mut config = config(&args)?;
-    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let policy = args
+        .policy
+        .as_deref()
+        .map(|path| PolicyFile::read(path, args.listen.password_file.is_some()));
+    let policy = policy.transpose()?;
     if let Some(policy) = &policy {
         let shared = policy.shared();
         config = config.authorizer(match args.broker {

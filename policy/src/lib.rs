@@ -80,7 +80,7 @@ pub use ask::{Action, Principal};
 pub use cases::{Case, CaseError, Cases};
 pub use decision::{Decision, Lacks, Place};
 pub use error::PolicyError;
-pub use lint::Warning;
+pub use lint::{Names, Warning};
 pub use rights::Rights;
 pub use rule::{Policy, Section};
 

@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use statestore_mqtt::topic;
+use statestore_proto::glob::Pattern;
 use statestore_proto::topic::REQUEST;
 
+use crate::ask::Principal;
 use crate::rule::{ANY, Grant, Keys, Policy, Principals, Resource, Rule};
-use crate::template::Template;
+use crate::template::{Inside, Template};
 
 /// Something that was hardly meant. It is no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +28,30 @@ impl fmt::Display for Warning {
     }
 }
 
+/// Which names the rules go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Whether there are rules for user names.
+    pub user_names: bool,
+    /// Whether there are rules for client ids.
+    pub client_ids: bool,
+    /// Whether there are rules for attributes.
+    pub attributes: bool,
+}
+
 impl Policy {
+    /// Which names the rules go by: rules for names that nobody has are for nobody.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        let any =
+            |has: fn(&Principals) -> bool| self.rules.iter().any(|rule| has(&rule.principals));
+        Names {
+            user_names: any(|all| !all.user_names.is_empty()),
+            client_ids: any(|all| !all.client_ids.is_empty()),
+            attributes: any(|all| !all.attributes.is_empty()),
+        }
+    }
+
     /// What was hardly meant, in the order of the lines.
     ///
     /// ```
@@ -68,10 +93,33 @@ impl Policy {
                 .any(|filter| topic::matches(filter, REQUEST)),
             _ => false,
         };
-        if self.has(|grant| matches!(grant, Grant::Keys { .. })) && !self.has(asks) {
+        if !self.has(|grant| matches!(grant, Grant::Keys { .. })) {
+            return;
+        }
+        if !self.has(asks) {
             warn(&format!(
                 "keys are allowed, but nobody may ask for them; allow somebody to publish to {REQUEST}"
             ));
+        }
+        let hears = |topic: &str| {
+            self.has(|grant| match grant {
+                Grant::Subscribe(topics) => {
+                    let filters = topics.iter().filter_map(|one| one.fill(&SAMPLE, Inside::Topic));
+                    filters.into_iter().any(|filter| topic::matches(&filter, topic))
+                }
+                _ => false,
+            })
+        };
+        if !hears(SAMPLE_ANSWER) {
+            warn(
+                "keys are allowed, but nobody may hear the answers; allow somebody to subscribe to \
+                 clients/{principal.clientId}/#",
+            );
+        } else if !hears(SAMPLE_NOTIFICATION) {
+            warn(
+                "nobody may watch a key or wait for a lock; allow somebody to subscribe to \
+                 clients/statestore/+/+/+/command/notify/+",
+            );
         }
     }
 
@@ -99,7 +147,7 @@ impl Policy {
                     warn(
                         resource.line,
                         "Write without Read: SET with NX or NEX, and VDEL, tell what is there, so this is \
-                         a way to read"
+                         a way to read; if that is meant, allow ReadWrite"
                             .into(),
                     );
                 }
@@ -160,6 +208,29 @@ impl Principals {
     }
 }
 
+/// Somebody whose names are in no document.
+const SAMPLE: Principal<'static> =
+    Principal { client_id: "\u{e000}", user_name: Some("\u{e001}"), attributes: &[] };
+
+/// Where deployed clients hear an answer, and a notification.
+const SAMPLE_ANSWER: &str = "clients/\u{e000}/services/statestore/response";
+const SAMPLE_NOTIFICATION: &str =
+    "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/EE8080/command/notify/78";
+
+/// Whether a pattern matches whatever another does: for sure if it has nothing special but stars, and these match what is
+/// special in the other.
+fn covers(own: &Template, other: &Template) -> bool {
+    let filled = |one: &Template| one.fill(&SAMPLE, Inside::Pattern);
+    own == other
+        || match (filled(own), filled(other)) {
+            (Some(own), Some(other)) => {
+                !own.contains(['?', '['])
+                    && Pattern::new(own.as_bytes()).is_ok_and(|own| own.matches(other.as_bytes()))
+            }
+            _ => false,
+        }
+}
+
 /// Patterns that every key in UTF-8 matches.
 const ALL_KEYS: &[&str] = &["*", "**"];
 
@@ -179,9 +250,17 @@ impl Keys {
     fn include(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::Patterns(own), Self::Patterns(others)) => {
-                has_one_of(own, ALL_KEYS) || has_all(own, others)
+                others.iter().all(|other| own.iter().any(|own| covers(own, other)))
             }
-            (Self::Patterns(own), Self::Texts(_)) => has_one_of(own, ALL_KEYS),
+            (Self::Patterns(own), Self::Texts(others)) => {
+                let is_text = |one: &Template| {
+                    !one.as_text().is_none_or(|text| text.contains(['*', '?', '[']))
+                };
+                others.iter().all(|other| {
+                    has_one_of(own, ALL_KEYS)
+                        || is_text(other) && own.iter().any(|own| covers(own, other))
+                })
+            }
             (Self::Texts(own), Self::Texts(others)) => has_all(own, others),
             (Self::Bytes(own), Self::Bytes(others)) => has_all(own, others),
             _ => false,

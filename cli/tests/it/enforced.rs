@@ -46,7 +46,7 @@ fn a_policy_is_in_force_and_read_again() {
     own.store.signal("-HUP");
     let until = |part: &str| while !own.store.complaint().contains(part) {};
     until("read again: 2 users");
-    until("read again: 1 rules");
+    until("read again: 1 rule");
     as_user(&own, "bob", &["set", "shared/k", "v"]).version();
     fs::write(policy.path(), "rules: [{}]").unwrap();
     own.store.signal("-HUP");

@@ -12,6 +12,7 @@ const POLICY: &str = r#"rules:
       - method: Connect
       - method: Publish
         topics: ["statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"]
+      - {method: Subscribe, topics: ["clients/#"]}
     stateStoreResources:
       - method: ReadWrite
         keys: ["private/{principal.username}/*"]
@@ -28,19 +29,22 @@ fn a_policy_is_checked_tested_and_explained() {
     let policy = written("policy.yaml", POLICY);
     let path = policy.to_str().unwrap();
     let run = |args: &[&str]| run(statestore().arg("policy").args(args));
-    run(&["check", path]).is(0, "1 rules, 0 warnings\n");
+    run(&["check", path]).is(0, "1 rule, 0 warnings\n");
     let table = "allow user=ann SET private/ann/note\ndeny user=ann GET private/bob/note\n";
     let cases = written("cases", table);
     run(&["test", path, cases.to_str().unwrap()]).is(0, "2 cases, 0 differ\n");
     let wrong = written("wrong", &table.replace("deny", "allow"));
     let ended = run(&["test", path, wrong.to_str().unwrap()]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.text().contains("line 2: refused; line 9") && ended.text().contains("1 differ"));
+    assert!(
+        ended.text().contains("line 2: allow was expected; by")
+            && ended.text().contains("1 differ")
+    );
 
     let ann = ["--user", "ann", "--client-id", "ann-1"];
     let explain = |rest: &[&str]| run(&[&["explain", path], &ann[..], rest].concat());
     explain(&["set", "private/ann/x"])
-        .is(0, "allowed by line 9 (rule 1, resource 1 of stateStoreResources)\n");
+        .is(0, "allowed by line 10 (rule 1, resource 1 of stateStoreResources)\n");
     let ended = explain(&["GET", "private/bob/x"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.text().ends_with("allows it for other keys\n"), "{ended:?}");
@@ -50,12 +54,12 @@ fn a_policy_is_checked_tested_and_explained() {
 
     let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Fetch"));
     run(&["check", bad.to_str().unwrap()])
-        .fails(2, &["line 9", "stateStoreResources[1].method", "Read, Write, ReadWrite"]);
+        .fails(2, &["line 10", "stateStoreResources[1].method", "Read, Write, ReadWrite"]);
     run(&["check", "/nowhere"]).fails(2, &["/nowhere"]);
     let wide = written("wide.yaml", &POLICY.replace("private/{principal.username}/*", "*"));
     let ended = run(&["check", wide.to_str().unwrap()]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.text().contains("line 9: a pattern of keys matches everything"), "{ended:?}");
+    assert!(ended.text().contains("line 10: a pattern of keys matches everything"), "{ended:?}");
     for file in [policy, cases, wrong, bad, wide] {
         fs::remove_file(file).unwrap();
     }

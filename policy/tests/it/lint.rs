@@ -1,6 +1,6 @@
 //! What was hardly meant, found; and nothing found where all is well.
 
-use statestore_policy::Policy;
+use statestore_policy::{Names, Policy};
 
 fn warnings(document: &str) -> Vec<String> {
     let policy = Policy::parse(document).unwrap_or_else(|error| panic!("{error}"));
@@ -16,6 +16,7 @@ fn sound(rules: &str) -> String {
     brokerResources:
       - {{method: Connect}}
       - {{method: Publish, topics: [{REQUEST}]}}
+      - {{method: Subscribe, topics: ['clients/{{principal.clientId}}/#', 'clients/statestore/+/+/+/command/notify/+']}}
     stateStoreResources:
       - {{method: ReadWrite, keys: ['own/{{principal.username}}/*']}}
 {rules}"
@@ -32,32 +33,32 @@ fn each_fault_is_found_where_it_is() {
     for (rules, expected) in [
         (
             "  - principals: {}\n    brokerResources: [{method: Connect}]",
-            "line 8: the principals are empty",
+            "line 9: the principals are empty",
         ),
-        ("  - principals: {usernames: [c]}", "line 8: the rule has no resources"),
+        ("  - principals: {usernames: [c]}", "line 9: the rule has no resources"),
         (
             "  - principals: {clientIds: [c]}\n    stateStoreResources: [{method: Read, keys: [x]}]",
-            "line 8: the rule names client ids",
+            "line 9: the rule names client ids",
         ),
         (
             "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Read, keys: ['*']}]",
-            "line 9: a pattern of keys matches everything",
+            "line 10: a pattern of keys matches everything",
         ),
         (
             "  - principals: {usernames: [c]}\n    brokerResources: [{method: Subscribe, topics: ['#']}]",
-            "line 9: a topic filter matches everything",
+            "line 10: a topic filter matches everything",
         ),
         (
             "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Write, keys: [x]}]",
-            "line 9: Write without Read",
+            "line 10: Write without Read",
         ),
         (
             "  - principals: {usernames: [b]}\n    stateStoreResources: [{method: Read, keys: ['own/{principal.username}/*']}]",
-            "line 9: allows nothing that line 7 does not allow",
+            "line 10: allows nothing that line 8 does not allow",
         ),
         (
             "  - principals: {usernames: [b, c]}\n    brokerResources: [{method: Connect, clientIds: [x]}, {method: Connect}]",
-            "line 9: allows nothing that line 9 does not allow",
+            "line 10: allows nothing that line 10 does not allow",
         ),
     ] {
         let found = warnings(&sound(rules));
@@ -82,7 +83,7 @@ fn one_of_a_pair_is_needless() {
     stateStoreResources:
       - {method: Read, keys: [x]}
       - {method: Read, keys: [x]}";
-    assert_eq!(warnings(&sound(rules)), ["line 11: allows nothing that line 10 does not allow"]);
+    assert_eq!(warnings(&sound(rules)), ["line 12: allows nothing that line 11 does not allow"]);
 }
 
 #[test]
@@ -113,7 +114,17 @@ fn what_is_needless_is_told_from_what_is_not() {
     for (first, second, is_needless) in [
         (keys("Pattern", "a, b"), keys("Pattern", "b"), true),
         (keys("Pattern", "a"), keys("Pattern", "a, b"), false),
-        (keys("Pattern", "a"), keys("String", "a"), false),
+        (keys("Pattern", "a"), keys("String", "a"), true),
+        (keys("Pattern", "a?"), keys("String", "ab"), false),
+        (keys("Pattern", "'a/*'"), keys("Pattern", "'a/b/*', 'a/[xy]'"), true),
+        (keys("Pattern", "'a/?'"), keys("Pattern", "'a/*'"), false),
+        (
+            keys("Pattern", "'{principal.clientId}/*'"),
+            keys("Pattern", "'{principal.username}/*'"),
+            false,
+        ),
+        (keys("Pattern", "'x/*'"), keys("Pattern", "'{principal.clientId}/*'"), false),
+        (keys("Pattern", "'a/*'"), keys("Pattern", "'a/{principal.clientId}'"), true),
         (keys("Pattern", "'*'"), keys("String", "a"), true),
         (keys("Pattern", "'*'"), keys("Binary", "YQ=="), false),
         (keys("String", "a, b"), keys("String", "a"), true),
@@ -136,7 +147,33 @@ fn what_is_needless_is_told_from_what_is_not() {
             .map(|resources| format!("  - principals: {{usernames: [c]}}\n{resources}"))
             .concat();
         let found = warnings(&sound(&rules));
-        let needless = found.iter().any(|text| text.starts_with("line 11: allows nothing"));
+        let needless = found.iter().any(|text| text.starts_with("line 12: allows nothing"));
         assert_eq!(needless, is_needless, "{rules}: {found:?}");
     }
+}
+
+#[test]
+fn who_may_ask_and_not_listen_is_found() {
+    let without = |filters: &str| {
+        let filter =
+            "'clients/{principal.clientId}/#', 'clients/statestore/+/+/+/command/notify/+'";
+        warnings(&sound("").replace(filter, filters))
+    };
+    let [answers] = &without("elsewhere")[..] else { panic!("one warning") };
+    assert!(answers.starts_with("line 1: ") && answers.contains("clients/{principal.clientId}/#"));
+    let [notes] = &without("'clients/{principal.clientId}/#'")[..] else { panic!("one warning") };
+    assert!(notes.contains("nobody may watch"), "{notes}");
+    assert_eq!(without("'clients/#'"), [""; 0]);
+}
+
+#[test]
+fn a_policy_says_which_names_it_goes_by() {
+    let names = |principals: &str| {
+        Policy::parse(&format!("rules: [{{principals: {principals}}}]")).unwrap().names()
+    };
+    let none = Names::default();
+    assert_eq!(names("{}"), none);
+    assert_eq!(names("{usernames: [a]}"), Names { user_names: true, ..none });
+    assert_eq!(names("{clientIds: [a]}"), Names { client_ids: true, ..none });
+    assert_eq!(names("{attributes: [{a: b}]}"), Names { attributes: true, ..none });
 }
