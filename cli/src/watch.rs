@@ -10,8 +10,12 @@ use crate::args::{Output, Watch};
 use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{json_text, line};
+use crate::output::{json_text, line, say};
 use crate::signals::Signals;
+
+/// Said once when nothing has come in time.
+const NOT_YET: &str = "not watching yet: access rules or a policy may refuse the request, or the subscription to its \
+                       notifications; still trying";
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
@@ -26,7 +30,19 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut watch = begun?;
     let (mut left, mut is_known) = (args.count, false);
     while left != Some(0) {
-        let Some(event) = signals.unless_received(watch.next()).await else { break };
+        let next = async {
+            if is_known {
+                return watch.next().await;
+            }
+            match tokio::time::timeout(args.common.timeout, watch.next()).await {
+                Ok(event) => event,
+                Err(_) => {
+                    say(NOT_YET);
+                    watch.next().await
+                }
+            }
+        };
+        let Some(event) = signals.unless_received(next).await else { break };
         match event {
             Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => {

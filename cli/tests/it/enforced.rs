@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::own_broker::{Own, Scratch};
-use crate::process::{Ended, run, run_with_input, statestore};
+use crate::process::{Ended, Running, run, run_with_input, statestore};
 
 const POLICY: &str = r#"rules:
   - principals: {usernames: ["*"]}
@@ -52,6 +52,25 @@ fn a_policy_is_in_force_and_read_again() {
     own.store.signal("-HUP");
     until("has no `principals`; they say for whom it is");
     as_user(&own, "bob", &["set", "shared/k", "w"]).version();
+}
+
+/// Without its notifications a watch never begins, and somebody has to be told.
+#[test]
+fn a_watch_that_may_not_listen_says_so() {
+    let policy = Scratch::new("deaf.yaml");
+    let deaf = POLICY.replace(", \"clients/statestore/+/+/+/command/notify/+\"", "");
+    fs::write(
+        policy.path(),
+        deaf.replace("usernames", "clientIds").replace("username", "clientId"),
+    )
+    .unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let mut watch = statestore();
+    watch.args(["watch", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker"]);
+    let watch = Running::start(watch.arg(format!("mqtt://127.0.0.1:{}", own.port)));
+    let complaint = watch.complaint();
+    assert!(complaint.contains("not watching yet"), "{complaint}");
+    watch.kill();
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::process::{Running, run, run_with_input, statestore};
 
 /// A store in a broker of its own, on a free port.
 pub(crate) struct Own {
-    port: u16,
+    pub(crate) port: u16,
     pub(crate) store: Running,
 }
 
