@@ -148,7 +148,7 @@ pub(crate) enum Output {
 SIGTERM and SIGINT end it. SIGHUP has it read the --password-file and the --policy again: whoever may not do any more what it
 might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
-again, up to a minute; who has logged in within the last hour does not.
+again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
 Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
 descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and

@@ -50,7 +50,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Reads all of them again. One that is of no use changes nothing.
-    pub(crate) fn reload(&self, broker: Option<&Broker>) {
+    pub(crate) async fn reload(&self, broker: Option<&Broker>) {
         if self.passwords.is_none() && self.policy.is_none() {
             return say("SIGHUP: there is no --password-file or --policy to read again");
         }
@@ -58,7 +58,7 @@ impl Files {
             passwords.reload();
         }
         if let Some(policy) = &self.policy {
-            policy.reload();
+            policy.reload().await;
         }
         let ended = broker.map(Broker::recheck).unwrap_or_default();
         if ended > 0 {

@@ -1,6 +1,7 @@
 //! Trying a policy before it counts, and the file of one that does.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +12,9 @@ use statestore_policy::{Action, Cases, Policy, Principal};
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{self, say};
+
+/// Bytes of a file, more than a policy may have.
+const READ_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyVerb {
@@ -106,8 +110,11 @@ impl PolicyFile {
     }
 
     /// Reads the file again. One that is of no use changes nothing.
-    pub(crate) fn reload(&self) {
-        match policy(&self.path) {
+    pub(crate) async fn reload(&self) {
+        // Clients do not wait for that.
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || policy(&path)).await;
+        match read.unwrap_or_else(|error| Err(Failure::system(error))) {
             Ok(read) => {
                 let rules = counted(read.len(), "rule");
                 say(format_args!("{}: read again: {rules}", self.path.display()));
@@ -142,9 +149,12 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Reads a file as far as a policy may be long, and a little more.
 fn text(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file)
-        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", file.display())))
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
+    read.map_err(|error| Failure::bad_input(format_args!("{}: {error}", file.display())))?;
+    Ok(text)
 }
 
 fn policy(file: &Path) -> Result<Policy, Failure> {

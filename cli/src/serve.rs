@@ -114,6 +114,6 @@ async fn host(
 /// SIGHUP, which others send to whatever has files to read again, never is the end.
 async fn told_to_stop(stop: &mut Signals, files: &Files, broker: Option<&Broker>) {
     while stop.received().await == Asked::Hangup {
-        files.reload(broker);
+        files.reload(broker).await;
     }
 }

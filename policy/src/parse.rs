@@ -88,7 +88,9 @@ impl<'a> Cursor<'a> {
                     );
                 }
             }
-            let Some(next) = fields.get(name) else { return Err(cursor.is_no("a table")) };
+            let Some(next) = fields.get(name) else {
+                return Err(cursor.problem(format!("has nothing in `{name}`")));
+            };
             let is_last = *name == "rules";
             cursor = next;
             if is_last {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use statestore_proto::store::Access;
 
 use crate::ask::{Action, Principal};
-use crate::rule::{Grant, Matcher, Policy};
+use crate::rule::{Grant, Matcher, Policy, WORK_MAX};
 
 /// What one principal may do: its part of a policy, with what it has in the place of the words for it.
 ///
@@ -57,7 +57,7 @@ impl Policy {
 }
 
 impl Rights {
-    /// Whether something is allowed.
+    /// Whether something is allowed. What takes more than some milliseconds to find out is not.
     #[must_use]
     pub fn allow(&self, action: &Action<'_>) -> bool {
         let matchers = match action {
@@ -68,7 +68,8 @@ impl Rights {
             Action::Write(_) => &self.write,
         };
         let principal = Principal { client_id: &self.client_id, ..Principal::default() };
-        matchers.iter().any(|one| one.matches(action, &principal))
+        let mut work = WORK_MAX;
+        matchers.iter().any(|one| one.matches(action, &principal, &mut work))
     }
 
     /// Whether the client id matches a pattern of client ids; not if it may connect because any may.
@@ -76,7 +77,8 @@ impl Rights {
     pub fn names_client_id(&self) -> bool {
         let principal = Principal { client_id: &self.client_id, ..Principal::default() };
         let patterns = self.connect.iter().filter(|one| **one != Matcher::All);
-        patterns.into_iter().any(|one| one.matches(&Action::Connect, &principal))
+        let mut work = WORK_MAX;
+        patterns.into_iter().any(|one| one.matches(&Action::Connect, &principal, &mut work))
     }
 
     /// Whether a store may do this with a key for the principal.

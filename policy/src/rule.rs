@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use statestore_mqtt::topic;
-use statestore_proto::glob::Pattern;
+use statestore_proto::glob::{Pattern, Progress};
 
 use crate::ask::{Action, Principal};
 use crate::template::{Inside, Template};
@@ -102,6 +103,9 @@ pub(crate) enum Keys {
     Bytes(Vec<Box<[u8]>>),
 }
 
+/// Bytes of patterns and keys looked at for one decision. What is not allowed by then is refused.
+pub(crate) const WORK_MAX: usize = 2 << 20;
+
 /// What matches one thing that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Matcher {
@@ -113,18 +117,31 @@ pub(crate) enum Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn matches(&self, action: &Action<'_>, principal: &Principal<'_>) -> bool {
+    /// Takes from `work` what it does; what is not found before that is used up does not match.
+    pub(crate) fn matches(
+        &self,
+        action: &Action<'_>,
+        principal: &Principal<'_>,
+        work: &mut usize,
+    ) -> bool {
         let object = match action {
             Action::Connect => principal.client_id.as_bytes(),
             Action::Publish(text) | Action::Subscribe(text) => text.as_bytes(),
             Action::Read(key) | Action::Write(key) => key,
         };
+        *work = work.saturating_sub(1 + object.len() / 16);
+        if *work == 0 {
+            return false;
+        }
         match (self, action) {
             (Self::All, _) => true,
             (Self::Exact(own), _) => **own == *object,
             // It was tried when the document was read; in any case, what is no pattern matches nothing.
             (Self::Glob(own), _) => {
-                Pattern::new(own.as_bytes()).is_ok_and(|own| own.matches(object))
+                *work = work.saturating_sub(own.len());
+                let matched = Pattern::new(own.as_bytes())
+                    .map(|own| own.matches_within(object, Progress::default(), work));
+                matched == Ok(ControlFlow::Break(true))
             }
             (Self::Filter(own), Action::Publish(name)) => topic::matches(own, name),
             (Self::Filter(own), Action::Subscribe(filter)) => topic::covers(own, filter),

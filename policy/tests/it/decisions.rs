@@ -126,3 +126,21 @@ fn rights_are_for_the_store_and_for_client_ids() {
     let other = rights("other");
     assert!(!other.names_client_id() && other.allow(&Action::Connect));
 }
+
+/// What takes too long is refused, also if something would allow it at last.
+#[test]
+fn a_decision_takes_a_bounded_time() {
+    let slow: Vec<String> = (0..100).map(|at| format!("'*a*a*a*a*b{at}'")).collect();
+    let document = format!(
+        "rules: [{{principals: {{usernames: [ann]}}, stateStoreResources: [{{method: Read, keys: [{}, '**']}}]}}]",
+        slow.join(", ")
+    );
+    let policy = Policy::parse(&document).unwrap();
+    let ann = Principal { client_id: "", user_name: Some("ann"), attributes: &[] };
+    for (len, expected) in [(100, true), (60_000, false)] {
+        let key = vec![b'a'; len];
+        let action = Action::Read(&key);
+        assert_eq!(policy.decide(&ann, &action).is_allowed(), expected, "{len}");
+        assert_eq!(policy.rights(&ann).allow(&action), expected, "{len}");
+    }
+}

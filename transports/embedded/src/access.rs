@@ -51,6 +51,11 @@ fn is_own(client_id: &str, topic: &str) -> bool {
         || below.split('/').next().is_some_and(|level| is_base16(client_id, level))
 }
 
+/// Whether a topic is below a client's own level, where nobody else hears it.
+pub(crate) fn is_private(client_id: &str, topic: &str) -> bool {
+    topic.starts_with(CLIENTS) && !topic.starts_with(RESERVED) && is_own(client_id, topic)
+}
+
 /// Whether `text` is `client_id` in Base16, in capital letters.
 fn is_base16(client_id: &str, text: &str) -> bool {
     let digit =

@@ -9,7 +9,7 @@ use statestore_mqtt::broker::Rules;
 use statestore_policy::{Action, Policy, Principal, Rights};
 use statestore_proto::store::Authorizer;
 
-use crate::access::FixedRules;
+use crate::access::{FixedRules, is_private};
 use crate::users::{SharedUsers, Users};
 
 /// A policy that can be replaced while a broker and its store ask it. Clones are the same; it is for one broker.
@@ -201,9 +201,12 @@ impl Rules for ClientRules {
         response_topic: Option<&str>,
     ) -> Result<(), Reason> {
         FixedRules.may_publish(client_id, topic, response_topic)?;
-        // The answer is published for the client, so it goes only to where the client may hear it.
+        // The answer is published for the client: where it may hear it, and where nobody else does or it may publish itself.
         if let Some(response_topic) = response_topic {
             self.allow(&Action::Subscribe(response_topic))?;
+            if !is_private(client_id, response_topic) {
+                self.allow(&Action::Publish(response_topic))?;
+            }
         }
         self.allow(&Action::Publish(topic))
     }

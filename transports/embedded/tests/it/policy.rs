@@ -15,7 +15,7 @@ const OWN_RULES: &str = r#"
       - method: Publish
         topics: ["statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke", "news/{principal.username}/#"]
       - method: Subscribe
-        topics: ["clients/{principal.clientId}/#", "clients/statestore/+/+/+/command/notify/#", "news/{principal.username}/#"]
+        topics: ["clients/{principal.clientId}/#", "clients/statestore/+/+/+/command/notify/#", "news/{principal.username}/#", "alarms/#"]
     stateStoreResources:
       - {method: ReadWrite, keys: ["private/{principal.username}/*"]}
 "#;
@@ -148,11 +148,14 @@ async fn nobody_reads_writes_watches_or_lists_what_is_anothers() {
     let claim = get().replacing("__srcId", "ann");
     assert_eq!(bob.answer(&claim), REFUSED);
     // To where another would hear it, or nobody may.
+    assert_eq!(bob.subscribe("alarms/#"), GRANTED);
     let hex = "clients/616E6E/x";
-    for topic in ["clients/ann/x", hex, "news/ann/x", "news/x", "x", REQUEST] {
+    for topic in ["clients/ann/x", hex, "news/ann/x", "news/x", "x", "alarms/fire", REQUEST] {
         let ask = Ask { response_topic: Some(topic.into()), ..get() };
         assert_eq!(bob.put(&ask), Some(PubAckReason::NotAuthorized), "{topic}");
     }
+    let ask = Ask { response_topic: Some("news/bob/x".into()), ..get() };
+    assert_ne!(bob.put(&ask), Some(PubAckReason::NotAuthorized), "he may publish and listen there");
     assert_eq!(ann.command(&["GET", "private/ann/k"]), b"$1\r\nv\r\n", "as it was");
     assert_eq!(ann.command(&["SET", "private/ann/k", "w"]), b"+OK\r\n");
     assert!(ann.notification().payload.starts_with(b"*"), "and it watches as before");
