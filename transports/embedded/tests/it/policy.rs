@@ -112,7 +112,7 @@ async fn each_does_what_the_policy_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_reads_writes_watches_or_lists_what_is_anothers() {
+async fn nobody_reads_writes_watches_or_lists_what_is_of_another() {
     let place = Place::start().await;
     let mut ann = place.client("ann", "ann");
     assert_eq!(ann.command(&["SET", "private/ann/k", "v"]), b"+OK\r\n");
