@@ -185,8 +185,8 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
     let cases = Cases::parse(&text(table)?)
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", table.display())))?;
     if cases.cases.is_empty() {
-        let empty = format_args!("{}: there are no cases in it", table.display());
-        return Err(Failure::bad_input(empty));
+        let table = table.display();
+        return Err(Failure::bad_input(format_args!("{table}: there are no cases in it")));
     }
     let mut differ = 0;
     for case in &cases.cases {

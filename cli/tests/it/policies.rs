@@ -24,6 +24,17 @@ fn written(name: &str, text: &str) -> PathBuf {
     path
 }
 
+/// The one to begin with.
+#[test]
+fn the_documented_policy_has_no_warnings() {
+    let page = include_str!("../../../docs/security.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (policy, _) = rest.split_once("```").unwrap();
+    let file = written("documented.yaml", policy);
+    run(statestore().args(["policy", "check"]).arg(&file)).is(0, "2 rules, 0 warnings\n");
+    fs::remove_file(file).unwrap();
+}
+
 #[test]
 fn a_policy_is_checked_tested_and_explained() {
     let policy = written("policy.yaml", POLICY);

@@ -167,10 +167,13 @@ impl Broker {
         if self.inbox.user(&client_id).is_some_and(|user| user != admission.user.as_ref()) {
             return self.refuse(now, id, Reason::SERVER_BUSY);
         }
+        // What it has subscribed to by other rules than it has now is no basis to go on from.
+        let is_over = taken_over.is_some_and(|before| !before.rules.still_hold(&client_id));
         if taken_over.is_none() && !self.has_room_for_session(now) {
             return self.refuse(now, id, Reason::QUOTA_EXCEEDED);
         }
-        let (session, session_present) = self.open(now, &client_id, connect.clean_start);
+        let clean_start = connect.clean_start || is_over;
+        let (session, session_present) = self.open(now, &client_id, clean_start);
         self.stop_timers(session);
         let limits = &self.config.limits;
         let expiry = Duration::from_secs(wishes.session_expiry.into()).min(limits.session_expiry);

@@ -172,6 +172,24 @@ fn whose_rules_hold_no_more_is_sent_away_connected_or_not() {
     assert!(net.broker.is_connected("stays") && !net.broker.is_connected("gone"));
 }
 
+/// What it has subscribed to by rules that are no more is forgotten, also if nobody has looked at it meanwhile.
+#[test]
+fn a_session_of_rules_that_hold_no_more_is_not_resumed() {
+    for is_over in [false, true] {
+        let mut net = asking();
+        let over: Arc<std::sync::atomic::AtomicBool> = Arc::default();
+        let rules = || Some(Arc::new(Until(Arc::clone(&over))) as Arc<dyn Rules>);
+        for expected in [false, !is_over] {
+            let id = net.try_connect("a", KEPT);
+            let admission = Admission { user: None, rules: rules() };
+            net.broker.handle_login(net.now, id, Ok(admission));
+            assert_eq!(net.seen(id), [Seen::ConnAck(expected, Reason::SUCCESS)]);
+            net.close(id);
+            over.store(is_over, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
 #[test]
 fn each_has_its_own_rules() {
     let mut net = asking();
