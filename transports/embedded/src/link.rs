@@ -19,6 +19,9 @@ use crate::running::Running;
 /// Results that may wait to be taken.
 const RESULTS_MAX: usize = 256;
 
+/// Events that are taken before others have their turn: answers may be a megabyte each.
+const TURN_MAX: u32 = 16;
+
 /// A [`Link`] to a [`Broker`](crate::Broker) in this process, without a network in between.
 pub struct EmbeddedLink {
     shared: Arc<Shared>,
@@ -33,6 +36,8 @@ struct Attached {
     results: VecDeque<LinkEvent<Message>>,
     /// Whether something was given back for lack of room.
     was_full: bool,
+    /// Events since others had their turn.
+    taken: u32,
 }
 
 impl Broker {
@@ -63,7 +68,7 @@ impl Attached {
             policy.attached(client_id);
         }
         let told = running.attached(id);
-        Ok(Self { running, id, told, results: VecDeque::new(), was_full: false })
+        Ok(Self { running, id, told, results: VecDeque::new(), was_full: false, taken: 0 })
     }
 
     fn has_room(&self) -> bool {
@@ -190,8 +195,14 @@ impl Link for EmbeddedLink {
         let Some(attached) = &mut self.attached else {
             return Err(LinkError::transient("not connected"));
         };
+        // Before one is taken, which would be lost with this future.
+        if attached.taken >= TURN_MAX {
+            attached.taken = 0;
+            tokio::task::yield_now().await;
+        }
         loop {
             if let Some(event) = attached.poll(messages)? {
+                attached.taken += 1;
                 return Ok(event);
             }
             attached.told.notified().await;
@@ -206,5 +217,58 @@ impl Link for EmbeddedLink {
 impl fmt::Debug for EmbeddedLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedLink").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use statestore_mqtt::Qos;
+    use statestore_mqtt::packet::Publish;
+    use statestore_proto::topic::REQUEST;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// However much waits for the store, others have their turns.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_store_with_much_to_do_leaves_turns_to_others() {
+        const REQUESTS: u32 = 400;
+        let broker =
+            Broker::bind(Options::new((Ipv4Addr::LOCALHOST, 0))).await.expect("it listens");
+        let mut store = broker.store_link();
+        store.connect().await.expect("it connects");
+        let mut client = broker.link("a");
+        client.connect().await.expect("it connects");
+        let running = broker.shared.running().expect("it runs");
+        let id = client.attached.as_ref().expect("it is attached").id;
+        let request = Publish {
+            dup: false,
+            qos: Qos::AtLeastOnce,
+            retain: false,
+            topic: REQUEST,
+            id: None,
+            properties: (),
+            payload: b"x",
+        };
+        for _ in 0..REQUESTS {
+            running.with(|machine, now| machine.publish_local(now, id, &request)).expect("room");
+        }
+        let turns = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&turns);
+        let other = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..REQUESTS {
+            assert!(matches!(store.next(true).await, Ok(LinkEvent::Message(_))));
+        }
+        let turns = turns.load(Ordering::Relaxed);
+        assert!(turns >= REQUESTS / TURN_MAX - 1, "{turns}");
+        other.abort();
     }
 }
