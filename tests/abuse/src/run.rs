@@ -119,7 +119,7 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         Needs::Nothing => None,
         Needs::Passwords => {
             let users = Users::make(program)?;
-            more.extend(["--password-file".into(), users.path()]);
+            more.extend(["--any-client-id".into(), "--password-file".into(), users.path()]);
             place.login = Some(("honest".into(), "a secret".into()));
             extra = PASSWORDS;
             Some(Files::Users(users))
