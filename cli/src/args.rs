@@ -439,7 +439,9 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
 /// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
-    const OWN: [&str; 15] = [
+    const OWN: [&str; 17] = [
+        "any_client_id",
+        "allow_all",
         "listen",
         "websocket",
         "websocket_origin",

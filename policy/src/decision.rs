@@ -78,8 +78,8 @@ impl fmt::Display for Decision {
 impl Policy {
     /// Whether a principal may do something, and by which rule; or which came nearest.
     ///
-    /// Takes time in proportion to the document. For what is allowed some million bytes of patterns and keys are looked at, and
-    /// what is not found by then is refused.
+    /// Takes time in proportion to the document. Some million bytes of patterns and keys are looked at for what may be
+    /// allowed, and as many for what came near; what is not found by then is refused.
     #[must_use]
     pub fn decide(&self, principal: &Principal<'_>, action: &Action<'_>) -> Decision {
         let mut nearest: Option<(Place, Lacks)> = None;
@@ -89,7 +89,7 @@ impl Policy {
             }
         };
         // Each kind of matchers has its own in the rights of a principal; here it is for what counts.
-        let mut work = WORK_MAX;
+        let (mut work, mut aside) = (WORK_MAX, WORK_MAX);
         for (at, rule) in self.rules.iter().enumerate() {
             let is_for = rule.principals.has(principal);
             if is_for {
@@ -104,7 +104,6 @@ impl Policy {
                 let grant = &resource.grant;
                 let matchers = grant.matchers(principal);
                 let counts = is_for && grant.is_about(action);
-                let mut aside = WORK_MAX;
                 let work = if counts { &mut work } else { &mut aside };
                 let has = matchers.iter().any(|one| one.matches(action, principal, work));
                 match (is_for, grant.is_about(action), has) {

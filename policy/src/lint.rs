@@ -52,7 +52,7 @@ impl Policy {
         }
     }
 
-    /// What was hardly meant, in the order of the lines.
+    /// What was hardly meant, in the order of the lines. Resources are compared with each other up to a thousand of them.
     ///
     /// ```
     /// use statestore_policy::Policy;
@@ -66,8 +66,9 @@ impl Policy {
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         self.whole(&mut warnings);
+        let is_comparable = self.is_comparable();
         for (at, rule) in self.rules.iter().enumerate() {
-            self.one(at, rule, &mut warnings);
+            self.one(at, rule, is_comparable, &mut warnings);
         }
         warnings.sort_by_key(|warning| warning.line);
         warnings
@@ -123,7 +124,7 @@ impl Policy {
         }
     }
 
-    fn one(&self, at: usize, rule: &Rule, warnings: &mut Vec<Warning>) {
+    fn one(&self, at: usize, rule: &Rule, is_comparable: bool, warnings: &mut Vec<Warning>) {
         let mut warn = |line, text: String| warnings.push(Warning { line, text });
         if rule.principals.is_nobody() {
             warn(rule.line, "the principals are empty, so this rule is for nobody".into());
@@ -143,7 +144,7 @@ impl Policy {
                 warn(resource.line, format!("{text} matches everything"));
             }
             if let Grant::Keys { read: false, write: true, keys } = &resource.grant {
-                if !self.is_read(&rule.principals, keys) {
+                if is_comparable && !self.is_read(&rule.principals, keys) {
                     warn(
                         resource.line,
                         "Write without Read: SET with NX or NEX, and VDEL, tell what is there, so this is \
@@ -152,10 +153,16 @@ impl Policy {
                     );
                 }
             }
-            if let Some(other) = self.makes_needless(at, index, rule, resource) {
+            let needless = is_comparable.then(|| self.makes_needless(at, index, rule, resource));
+            if let Some(other) = needless.flatten() {
                 warn(resource.line, format!("allows nothing that line {other} does not allow"));
             }
         }
+    }
+
+    /// Whether each resource can be compared with all the others in a time that nobody notices.
+    fn is_comparable(&self) -> bool {
+        self.rules.iter().map(|rule| rule.resources.len()).sum::<usize>() <= RESOURCES_MAX
     }
 
     /// Whether all that these principals have of keys may be read by another resource.
@@ -234,6 +241,9 @@ fn covers(own: &Template, other: &Template) -> bool {
         }
 }
 
+/// Resources of a document that are compared with each other.
+const RESOURCES_MAX: usize = 1_000;
+
 /// Pairs of keys that are compared for one warning.
 const COMPARED_MAX: usize = 10_000;
 
@@ -267,7 +277,8 @@ impl Keys {
         }
         match (self, others) {
             (Self::Patterns(own), Self::Patterns(others)) => {
-                others.iter().all(|other| own.iter().any(|own| covers(own, other)))
+                has_one_of(own, ALL_KEYS)
+                    || others.iter().all(|other| own.iter().any(|own| covers(own, other)))
             }
             (Self::Patterns(own), Self::Texts(others)) => {
                 let is_text = |one: &Template| {

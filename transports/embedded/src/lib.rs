@@ -90,8 +90,7 @@
 //!   who has logged in within the last hour waits for nothing. [`Stats::refused_logins`] counts all who are refused.
 //! * Beside what is counted: TLS takes some 7 KiB of each connection, and 96 KiB at most; a WebSocket 300 bytes, and 8 KiB
 //!   until its request is read; passwords twice what the largest hash in the file takes, 19 MiB as they are made here, from
-//!   the first login on; whoever is being disconnected what was being written to it, a packet or 32 KiB, for two seconds at
-//!   most; and the system has buffers for each socket.
+//!   the first login on; whoever is being disconnected what was being written to it, 64 KiB at most, for two seconds at most; and the system has buffers for each socket.
 //! * Time: what one client sends is handled in pieces, between which others have their turns. A message goes to all of its
 //!   subscribers at once.
 #![forbid(unsafe_code)]

@@ -88,8 +88,7 @@ impl SharedPolicy {
         Box::new(move |principal, access, key| {
             let Some(client_id) = principal.client_id() else { return false };
             let principal = Principal { client_id, ..Principal::default() };
-            let action = Action::of_key(access, key);
-            action.is_some_and(|action| own.current().decide(&principal, &action).is_allowed())
+            own.current().rights(&principal).allow_key(access, key)
         })
     }
 
