@@ -78,6 +78,23 @@ fn the_broker_hosts_the_store() {
     sound(Mix::Direct);
 }
 
+#[test]
+fn hostile_clients_besiege_the_broker() {
+    let (mut evicted, mut asked, mut answered) = (0, 0, 0);
+    for seed in Mix::Siege.seeds(SEEDS / 2) {
+        let report = sim::run(seed, sim::STEPS);
+        assert!(report.violations.is_empty(), "{report}");
+        evicted += report.evicted;
+        asked += report.history.ops.len();
+        let outcomes = report.history.ops.iter().filter_map(|op| op.completed.as_ref());
+        let replied = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Replied { .. }));
+        answered += replied.count();
+    }
+    println!("{evicted} evicted, {answered} of {asked} answered");
+    assert!(evicted > SEEDS, "{evicted}");
+    assert!(answered * 10 > asked * 8, "{answered} of {asked}");
+}
+
 /// A number from the environment: how a person says which runs to look at.
 fn asked(name: &str, otherwise: u64) -> u64 {
     #[expect(clippy::disallowed_methods, reason = "a person asks")]
@@ -288,6 +305,12 @@ fn notifications_out_of_order_are_noticed() {
         report.violations.iter().any(|violation| violation.text.contains("answer to its STOP"))
     };
     assert!(Mix::Direct.seeds(20).any(|seed| after_stop(&seed)));
+}
+
+#[test]
+fn a_broker_without_walls_is_noticed() {
+    caught(Twin::NoBudget, Mix::Siege, Check::Broker, 10);
+    caught(Twin::NoRules, Mix::Siege, Check::Linear, 10);
 }
 
 /// What is promised without reordering is more than can be kept with it. Should this fail, promise more.

@@ -1,5 +1,6 @@
 //! Lets a world live: what the clients do in each step, what goes wrong, and the taps that record it.
 
+mod siege;
 mod tap;
 mod trouble;
 
@@ -16,6 +17,7 @@ use statestore_proto::message::Command;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
 
+use self::siege::Siege;
 use super::history::{History, Moment, Note, Op, Watched, What};
 use super::scenario::{Mix, Scenario};
 use super::truth::Truth;
@@ -60,6 +62,7 @@ pub(super) struct Run {
     scenario: Scenario,
     twin: Twin,
     world: World,
+    siege: Option<Siege>,
     order: u64,
     /// Stores so far.
     stores: u64,
@@ -71,10 +74,15 @@ impl Run {
     pub(super) fn new(scenario: Scenario, twin: Twin) -> Self {
         let mut rng = Rng::with_seed(scenario.seed);
         let config = store_config(&scenario, twin, rng.u64(..));
-        let mut world = World::new(rng.u64(..), scenario.faults, config);
+        let seed = rng.u64(..);
+        let siege = (scenario.mix == Mix::Siege).then(|| Siege::new(seed));
+        let mut world = match siege {
+            Some(_) => World::with_broker(seed, siege::broker(seed, scenario.faults, twin), config),
+            None => World::new(seed, scenario.faults, config),
+        };
         world.set_tracing(true);
         world.set_driver(Driver { persist_max: scenario.persist_max, flaw: twin.flaw() });
-        if scenario.mix == Mix::Direct {
+        if matches!(scenario.mix, Mix::Direct | Mix::Siege) {
             world.set_hosted();
         }
         world.set_reconnect_after(scenario.reconnect_after);
@@ -118,6 +126,7 @@ impl Run {
             scenario,
             twin,
             world,
+            siege,
             order: 0,
             stores: 1,
             taken_by: BTreeMap::new(),
@@ -138,6 +147,7 @@ impl Run {
 
     /// One step: an application does something, something goes wrong, or the world goes on by one event.
     pub(super) fn step(&mut self) {
+        self.besiege();
         let actor = self.rng.usize(0..self.actors.len());
         let things_go_wrong = self.scenario.mix != Mix::Faultless;
         let (churn, trouble) = (self.scenario.churn, 375 + self.scenario.trouble);

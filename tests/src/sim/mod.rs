@@ -58,6 +58,8 @@ pub enum Check {
     Fencing,
     /// [`check::versions`]
     Versions,
+    /// The broker holds more than it may, or ends whom it must not.
+    Broker,
 }
 
 /// Something that must not happen.
@@ -90,6 +92,8 @@ pub struct Report {
     pub truth: Truth,
     /// True time at the end.
     pub ended_at: u64,
+    /// Sessions that the broker ended for what they took.
+    pub evicted: u64,
     /// Of everything delivered and told.
     pub digest: u64,
     /// Empty, if all is well.
@@ -140,6 +144,7 @@ pub fn run_twin(seed: u64, steps: u32, twin: Twin) -> Report {
         scenario: run.scenario().clone(),
         steps,
         ended_at: run.now(),
+        evicted: run.evicted(),
         digest: run.digest.value(),
         history: run.history,
         wire: run.wire,

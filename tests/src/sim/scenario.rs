@@ -56,11 +56,17 @@ pub enum Mix {
     ///
     /// Promised: what `InOrder` promises, and no notification after the answer to the STOP that ends its registration.
     Direct,
+    /// As `Direct`, and among the clients are hostile ones, connected by bytes: they never read or never acknowledge, take
+    /// over from each other, leave wills and half packets, subscribe to everything, and watch what others write.
+    ///
+    /// Promised: what `Direct` promises; nothing but the hostile ones is ever ended, and what the broker holds for
+    /// everybody stays within its budget.
+    Siege,
 }
 
 impl Mix {
     /// All of them, in the order in which seeds take turns.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Faultless,
         Self::InOrder,
         Self::Reordered,
@@ -72,6 +78,7 @@ impl Mix {
         Self::Pauses,
         Self::Takeover,
         Self::Direct,
+        Self::Siege,
     ];
 
     /// The mix of a seed.
@@ -95,7 +102,8 @@ impl Mix {
             | Self::Quota
             | Self::ClockSteps
             | Self::Pauses
-            | Self::Direct => Delivery::InOrder,
+            | Self::Direct
+            | Self::Siege => Delivery::InOrder,
             Self::Reordered | Self::Heavy => Delivery::Reordered,
             Self::StoreLink => Delivery::Broken,
             Self::Durable | Self::Takeover => Delivery::Replaced,
@@ -279,7 +287,7 @@ fn faults(rng: &mut Rng, mix: Mix) -> Faults {
         Mix::Durable | Mix::Takeover => {
             Faults { duplication: 0, delay_max: millis(rng.u64(2..=12)), ..mild }
         }
-        Mix::Direct => Faults { loss: 0, duplication: 0, ..mild },
+        Mix::Direct | Mix::Siege => Faults { loss: 0, duplication: 0, ..mild },
         Mix::Reordered => Faults { reordering: rng.u16(50..=500), ..mild },
         Mix::Heavy => Faults {
             delay_max: millis(rng.u64(20..=250)),

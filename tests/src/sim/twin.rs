@@ -46,6 +46,10 @@ pub enum Twin {
     NoIncarnation,
     /// Some notifications come after what was sent behind them.
     LateNotifications,
+    /// The broker has no budget for everybody together.
+    NoBudget,
+    /// At the broker everybody may publish anywhere and hear everything.
+    NoRules,
 }
 
 /// A key that nobody writes.

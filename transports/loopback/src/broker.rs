@@ -5,13 +5,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_mqtt::topic;
+use statestore_mqtt::broker::{
+    self, Busy, Config, ConnectionId, Limits, LocalEvent, LocalId, Wake,
+};
+use statestore_mqtt::packet::{Subscription, SubscriptionOptions};
+use statestore_mqtt::{Qos, Reason};
 use statestore_proto::mqtt::{
     Delivery, Publish, PublishToken, ReasonCode, SubscribeToken, Transmit,
 };
 use statestore_proto::time::Instant;
 
 use crate::message::Message;
+
+mod network;
+
+use network::{Cargo, Lane, Leg};
 
 /// What goes wrong, how often. Rates are per thousand messages; [`Faults::default`] is a network without faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,12 +87,16 @@ pub enum Output {
     },
 }
 
-/// An in-memory MQTT 5 broker with QoS 1 and clean sessions, and the network that leads to it.
+/// A [broker](statestore_mqtt::broker), and the network that leads to it: clients with clean sessions, at QoS 1.
 ///
-/// Messages of one connection arrive in order, unless reordering is asked for; those of one connection and one topic
+/// What the broker does is done by the same machine as in a broker on a network; this adds what may happen on the way there
+/// and back. Messages of one connection arrive in order, unless reordering is asked for; those of one connection and one topic
 /// always do. What is queued at most for one connection is bounded by [`Broker::QUEUE_MAX`]; a client that takes nothing
 /// for longer is disconnected.
 pub struct Broker {
+    machine: broker::Broker,
+    /// Connections of the machine that are not ours, for which there is something to do.
+    woken: BTreeSet<ConnectionId>,
     rng: fastrand::Rng,
     faults: Faults,
     tamper: Option<Tamper>,
@@ -101,11 +113,13 @@ pub struct Broker {
     steps: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Connection {
+    local: LocalId,
     /// Tells this connection from earlier ones of the same client.
     generation: u64,
-    filters: BTreeSet<Arc<str>>,
+    /// What the machine does not take yet: [`Broker::QUEUE_MAX`] at most.
+    held_up: VecDeque<(Message, Option<PublishToken>)>,
     /// When the last message of each direction arrives.
     to_broker: Lane,
     from_broker: Lane,
@@ -113,35 +127,22 @@ struct Connection {
     last_delivery: u64,
 }
 
-/// One direction of a connection.
-#[derive(Debug, Default)]
-struct Lane {
-    last: Instant,
-    by_topic: BTreeMap<Arc<str>, Instant>,
-}
-
-/// Something on its way, and on which connection.
-#[derive(Debug)]
-struct Leg {
-    client_id: Arc<str>,
-    generation: u64,
-    cargo: Cargo,
-}
-
-#[derive(Debug)]
-enum Cargo {
-    ToBroker(Box<Transmit>),
-    FromBroker(Box<Output>),
-}
-
 impl Broker {
     /// Packets on their way to one client at most.
     pub const QUEUE_MAX: usize = 65_536;
 
-    /// A broker without clients.
+    /// A broker without clients, and without limits of its own.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
+        Self::with_config(seed, faults, Config { limits: unlimited(), ..Config::default() })
+    }
+
+    /// A broker without clients, with these limits and rules.
+    #[must_use]
+    pub fn with_config(seed: u64, faults: Faults, config: Config) -> Self {
         Self {
+            machine: broker::Broker::new(config),
+            woken: BTreeSet::new(),
             rng: fastrand::Rng::with_seed(seed),
             faults,
             tamper: None,
@@ -171,8 +172,9 @@ impl Broker {
         self.detain = Some(detain);
     }
 
-    /// Makes a client the store that this broker hosts: its notifications go to their recipients whether or not these
-    /// subscribe, in one order with its replies, and it is told who has disconnected, in one order with the requests.
+    /// Makes a client, before it connects, the store that this broker hosts: its notifications go to their recipients whether
+    /// or not these subscribe, in one order with its replies, and it is told who has disconnected, in one order with the
+    /// requests. While it is not connected requests wait for it.
     pub fn set_hosted(&mut self, client_id: &Arc<str>) {
         self.hosted = Some(Arc::clone(client_id));
     }
@@ -180,21 +182,58 @@ impl Broker {
     /// Connects a client with a clean session. One that is connected already loses its earlier connection.
     pub fn handle_connect(&mut self, client_id: &Arc<str>) {
         self.handle_disconnect(client_id);
+        let at = since_start(self.now);
+        let local = if self.hosted.as_ref() == Some(client_id) {
+            self.machine.attach_host(at, client_id)
+        } else {
+            match self.machine.attach(at, client_id) {
+                Ok(local) => local,
+                Err(_) => {
+                    let client_id = Arc::clone(client_id);
+                    return self.outputs.push_back(Output::Disconnected { client_id });
+                }
+            }
+        };
         self.last_leg += 1;
-        let connection = Connection { generation: self.last_leg, ..Connection::default() };
+        let connection = Connection {
+            local,
+            generation: self.last_leg,
+            held_up: VecDeque::new(),
+            to_broker: Lane::default(),
+            from_broker: Lane::default(),
+            queued: 0,
+            last_delivery: 0,
+        };
         self.connections.insert(Arc::clone(client_id), connection);
+        self.collect(self.now);
     }
 
     /// Ends the connection of a client, if it has one, and with it everything on its way on it.
     pub fn handle_disconnect(&mut self, client_id: &str) {
-        if let Some((client_id, _)) = self.connections.remove_entry(client_id) {
+        if let Some((client_id, connection)) = self.connections.remove_entry(client_id) {
             self.in_flight.retain(|_, leg| leg.client_id != client_id);
-            let hosted = self.hosted.clone().filter(|hosted| *hosted != client_id);
-            self.outputs.push_back(Output::Disconnected { client_id: Arc::clone(&client_id) });
-            if let Some(hosted) = hosted {
-                self.reply(self.now, Output::Gone { client_id: hosted, gone: client_id });
-            }
+            self.outputs.push_back(Output::Disconnected { client_id });
+            self.machine.detach(since_start(self.now), connection.local);
+            self.collect(self.now);
         }
+    }
+
+    /// Does something with the broker itself, for instance on behalf of a client that is connected to it by bytes; what comes
+    /// of it for others is on its way to them afterwards as any other.
+    pub fn with_machine<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut broker::Broker) -> R,
+    ) -> R {
+        self.now = self.now.max(now);
+        let result = act(&mut self.machine);
+        self.collect(self.now);
+        result
+    }
+
+    /// A connection of the broker itself for which there is something to do, as [`broker::Wake::Connection`] says.
+    pub fn poll_woken(&mut self) -> Option<ConnectionId> {
+        self.woken.pop_first()
     }
 
     /// Accepts a packet from a client. Without a connection it is lost.
@@ -211,6 +250,10 @@ impl Broker {
     /// Moves what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now);
+        if self.machine.poll_timeout().is_some_and(|at| at <= since_start(now)) {
+            self.machine.handle_timeout(since_start(now));
+            self.collect(now);
+        }
         while let Some(leg) = self.in_flight.first_entry().filter(|leg| leg.key().0 <= now) {
             let leg = leg.remove();
             self.arrive(now, leg);
@@ -226,7 +269,9 @@ impl Broker {
     /// When something is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.in_flight.first_key_value().map(|((at, _), _)| *at)
+        let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
+        let machine = self.machine.poll_timeout().map(|at| Instant::default() + at);
+        arrival.into_iter().chain(machine).min()
     }
 
     /// Whether a client is connected.
@@ -262,15 +307,13 @@ impl Broker {
 
     /// Does what an arrived packet asks.
     fn route(&mut self, now: Instant, client_id: &Arc<str>, transmit: Transmit) {
-        let Some(connection) = self.connections.get_mut(client_id) else { return };
+        let Some(connection) = self.connections.get(client_id) else { return };
         match transmit {
             Transmit::Subscribe { filter, token } => {
-                connection.filters.insert(filter);
+                let local = connection.local;
+                let reason = self.subscribe(now, local, &filter);
                 let client_id = Arc::clone(client_id);
-                self.reply(
-                    now,
-                    Output::Subscribed { client_id, token, reason: ReasonCode::GRANTED_QOS_1 },
-                );
+                self.reply(now, Output::Subscribed { client_id, token, reason });
             }
             Transmit::Publish(publish) => self.publish(now, client_id, publish),
             // With clean sessions nothing is ever delivered again, so nothing waits for this.
@@ -281,64 +324,151 @@ impl Broker {
 
     /// Subscribes for a client that is connected, at once.
     pub fn handle_subscribe(&mut self, client_id: &str, filter: &str) {
-        if let Some(connection) = self.connections.get_mut(client_id) {
-            connection.filters.insert(filter.into());
+        if let Some(connection) = self.connections.get(client_id) {
+            let local = connection.local;
+            self.subscribe(self.now, local, filter);
         }
+    }
+
+    fn subscribe(&mut self, now: Instant, local: LocalId, filter: &str) -> ReasonCode {
+        let options =
+            SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
+        let reason = self.machine.subscribe_local(local, &Subscription { filter, options });
+        self.collect(now);
+        ReasonCode(reason.0)
     }
 
     /// Accepts any message at all from the client that it says sent it, at once; what is on its way to others afterwards is
     /// on its way as any other. Without a connection it is lost.
     pub fn handle_message(&mut self, now: Instant, message: Message) {
         self.now = self.now.max(now);
-        if self.connections.contains_key(&message.sender) {
-            self.forward(now, message, None);
-        }
+        let sender = Arc::clone(&message.sender);
+        self.accept(now, &sender, message, None);
     }
 
     fn publish(&mut self, now: Instant, sender: &Arc<str>, publish: Publish) {
         let token = publish.token;
         let hosts = self.hosted.as_ref() == Some(sender);
-        let recipient: Option<Arc<str>> = publish.recipient().filter(|_| hosts).cloned();
-        let reason = self.forward(now, Message::new(Arc::clone(sender), publish), recipient);
-        if let Some(token) = token {
-            self.reply(now, Output::Published { client_id: Arc::clone(sender), token, reason });
+        match publish.recipient().filter(|_| hosts).cloned() {
+            Some(recipient) => {
+                let message = self.tampered(Message::new(Arc::clone(sender), publish));
+                let reason = self.machine.deliver(since_start(now), &recipient, &message.packet());
+                self.collect(now);
+                self.published(now, sender, token, reason);
+            }
+            None => {
+                self.accept(now, sender, Message::new(Arc::clone(sender), publish), token);
+            }
         }
     }
 
-    /// Passes a message on to those who subscribe to its topic, or to its recipient alone.
-    fn forward(
+    /// Has the machine publish a message, behind what it did not take before.
+    fn accept(
         &mut self,
         now: Instant,
-        mut message: Message,
-        recipient: Option<Arc<str>>,
-    ) -> ReasonCode {
+        sender: &Arc<str>,
+        message: Message,
+        token: Option<PublishToken>,
+    ) {
+        let message = self.tampered(message);
+        let Some(connection) = self.connections.get_mut(sender) else { return };
+        connection.held_up.push_back((message, token));
+        if connection.held_up.len() > Self::QUEUE_MAX {
+            return self.handle_disconnect(sender);
+        }
+        self.go_on(now, sender);
+    }
+
+    /// Has the machine publish what a client has sent, as far as it takes it.
+    fn go_on(&mut self, now: Instant, sender: &Arc<str>) {
+        let Some(connection) = self.connections.get_mut(sender) else { return };
+        let local = connection.local;
+        // Taken out meanwhile, since what is published may come back here.
+        let mut queue = std::mem::take(&mut connection.held_up);
+        while let Some((message, token)) = queue.pop_front() {
+            match self.machine.publish_local(since_start(now), local, &message.packet()) {
+                Ok(reason) => {
+                    self.collect(now);
+                    self.published(now, sender, token, reason);
+                }
+                Err(Busy) => {
+                    queue.push_front((message, token));
+                    break;
+                }
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(sender).filter(|one| one.local == local)
+        {
+            connection.held_up = queue;
+        }
+    }
+
+    fn published(
+        &mut self,
+        now: Instant,
+        sender: &Arc<str>,
+        token: Option<PublishToken>,
+        reason: Reason,
+    ) {
+        if let Some(token) = token {
+            let (client_id, reason) = (Arc::clone(sender), ReasonCode(reason.0));
+            self.reply(now, Output::Published { client_id, token, reason });
+        }
+    }
+
+    fn tampered(&mut self, mut message: Message) -> Message {
         if let Some(tamper) = &mut self.tamper {
             tamper(&mut message);
         }
-        let is_for = |(client_id, connection): &(&Arc<str>, &Connection)| match &recipient {
-            Some(recipient) => recipient == *client_id,
-            None => connection.filters.iter().any(|filter| topic::matches(filter, &message.topic)),
-        };
-        let receivers: Vec<Arc<str>> = self
-            .connections
-            .iter()
-            .filter(is_for)
-            .map(|(client_id, _)| Arc::clone(client_id))
-            .collect();
-        let reason = match receivers.is_empty() {
-            true => ReasonCode::NO_MATCHING_SUBSCRIBERS,
-            false => ReasonCode::SUCCESS,
-        };
-        let may_be_lost = message.correlation_data.is_some();
-        for client_id in receivers {
-            if may_be_lost && self.happens(self.faults.loss) {
-                continue;
-            }
-            for _ in 0..self.copies(true) {
-                self.deliver(now, &client_id, message.clone());
+        message
+    }
+
+    /// Puts what the machine has for its clients on its way to them.
+    fn collect(&mut self, now: Instant) {
+        let mut woken = BTreeSet::new();
+        while let Some(wake) = self.machine.poll_wake() {
+            match wake {
+                Wake::Connection(id) => _ = self.woken.insert(id),
+                Wake::Local(id) => _ = woken.insert(id),
             }
         }
-        reason
+        if woken.is_empty() {
+            return;
+        }
+        // In order of client ids, so that equal seeds throw equal dice.
+        let woken = self.connections.iter().filter(|(_, one)| woken.contains(&one.local));
+        let woken: Vec<(Arc<str>, LocalId)> =
+            woken.map(|(client_id, one)| (Arc::clone(client_id), one.local)).collect();
+        for (client_id, local) in woken {
+            while let Some(event) = self.machine.poll_local(since_start(now), local) {
+                match event {
+                    LocalEvent::Message(message) => self.send(now, &client_id, &message),
+                    LocalEvent::Gone(gone) => {
+                        self.reply(now, Output::Gone { client_id: Arc::clone(&client_id), gone });
+                    }
+                    LocalEvent::Detached(_) => {
+                        if self.connections.get(&client_id).is_some_and(|one| one.local == local) {
+                            self.handle_disconnect(&client_id);
+                        }
+                        break;
+                    }
+                }
+            }
+            self.go_on(now, &client_id);
+        }
+    }
+
+    /// Sends a message to one client, unless the network loses it.
+    fn send(&mut self, now: Instant, client_id: &Arc<str>, message: &broker::Message) {
+        let Some(message) = Message::of(message, since_start(now), self.hosted.as_ref()) else {
+            return;
+        };
+        if message.correlation_data.is_some() && self.happens(self.faults.loss) {
+            return;
+        }
+        for _ in 0..self.copies(true) {
+            self.deliver(now, client_id, message.clone());
+        }
     }
 
     fn deliver(&mut self, now: Instant, client_id: &Arc<str>, mut message: Message) {
@@ -396,6 +526,24 @@ impl Broker {
     }
 }
 
+/// No limits but those of the network.
+fn unlimited() -> Limits {
+    let mut limits = Limits::default();
+    limits.memory = usize::MAX;
+    limits.share = usize::MAX;
+    limits.waiting = usize::MAX;
+    limits.sessions = usize::MAX;
+    limits.subscriptions = usize::MAX;
+    limits.levels = usize::MAX;
+    limits.retained = usize::MAX;
+    limits
+}
+
+/// The machine's time.
+fn since_start(now: Instant) -> Duration {
+    now.duration_since(Instant::default())
+}
+
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Broker")
@@ -404,46 +552,6 @@ impl fmt::Debug for Broker {
             .field("in_flight", &self.in_flight)
             .field("steps", &self.steps)
             .finish_non_exhaustive()
-    }
-}
-
-impl Lane {
-    /// When something that could arrive at `earliest` does: behind everything before it, or, when it overtakes, behind
-    /// everything of its topic.
-    fn arrival(&mut self, earliest: Instant, topic: Option<&Arc<str>>, overtakes: bool) -> Instant {
-        let floor = match topic {
-            Some(topic) if overtakes => self.by_topic.get(topic).copied().unwrap_or_default(),
-            _ => self.last,
-        };
-        let arrival = earliest.max(floor);
-        self.last = self.last.max(arrival);
-        if let Some(topic) = topic {
-            self.by_topic.insert(Arc::clone(topic), arrival);
-        }
-        arrival
-    }
-}
-
-impl Cargo {
-    /// What is delivered, if it is a message.
-    fn message(&self) -> Option<&Message> {
-        match self {
-            Self::FromBroker(output) => match &**output {
-                Output::Message { message, .. } => Some(message),
-                _ => None,
-            },
-            Self::ToBroker(_) => None,
-        }
-    }
-
-    fn topic(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::ToBroker(transmit) => match &**transmit {
-                Transmit::Publish(publish) => Some(&publish.topic),
-                _ => None,
-            },
-            Self::FromBroker(_) => self.message().map(|message| &message.topic),
-        }
     }
 }
 

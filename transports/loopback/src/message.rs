@@ -3,8 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use statestore_mqtt::packet::Publish as Packet;
+use statestore_mqtt::property::{Encode, Property};
+use statestore_mqtt::wire::Sink;
+use statestore_mqtt::{Unwritable, broker};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos};
 use statestore_proto::time::Instant;
 
@@ -69,6 +74,62 @@ impl Message {
         }
     }
 
+    /// As the broker delivers it; `None` where nobody sent it. What has no sender is the host's.
+    pub(crate) fn of(
+        message: &broker::Message,
+        now: Duration,
+        host: Option<&Arc<str>>,
+    ) -> Option<Self> {
+        let mut of = Self {
+            sender: Arc::clone(message.sender().or(host)?),
+            topic: message.topic().into(),
+            payload: message.payload(),
+            qos: match message.qos() {
+                statestore_mqtt::Qos::AtMostOnce => Qos::AtMostOnce,
+                statestore_mqtt::Qos::AtLeastOnce => Qos::AtLeastOnce,
+                statestore_mqtt::Qos::ExactlyOnce => Qos::ExactlyOnce,
+            },
+            response_topic: None,
+            correlation_data: None,
+            content_type: None,
+            message_expiry: message.expiry(now),
+            user_properties: Vec::new(),
+            delivery: None,
+            arrived: None,
+        };
+        for property in &message.properties() {
+            match property {
+                Property::ResponseTopic(topic) => of.response_topic = Some(topic.into()),
+                Property::CorrelationData(data) => {
+                    of.correlation_data = Some(Correlation::new(data));
+                }
+                Property::ContentType(text) => of.content_type = Some(text.to_owned().into()),
+                Property::User(name, value) => {
+                    of.user_properties.push((name.to_owned().into(), value.to_owned()));
+                }
+                _ => {}
+            }
+        }
+        Some(of)
+    }
+
+    /// As the broker takes it.
+    pub(crate) fn packet(&self) -> Packet<'_, Properties<'_>> {
+        Packet {
+            dup: false,
+            qos: match self.qos {
+                Qos::AtMostOnce => statestore_mqtt::Qos::AtMostOnce,
+                Qos::AtLeastOnce => statestore_mqtt::Qos::AtLeastOnce,
+                Qos::ExactlyOnce => statestore_mqtt::Qos::ExactlyOnce,
+            },
+            retain: false,
+            topic: &self.topic,
+            id: None,
+            properties: Properties(self),
+            payload: &self.payload,
+        }
+    }
+
     /// The message as a machine takes it.
     #[must_use]
     pub fn as_incoming(&self) -> Incoming<'_> {
@@ -84,5 +145,24 @@ impl Message {
             incoming.user_property(name, value);
         }
         incoming
+    }
+}
+
+/// The properties of a message.
+pub(crate) struct Properties<'a>(&'a Message);
+
+impl Encode for Properties<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        let known = [
+            self.0.message_expiry.map(Property::MessageExpiry),
+            self.0.content_type.as_deref().map(Property::ContentType),
+            self.0.response_topic.as_deref().map(Property::ResponseTopic),
+            self.0.correlation_data.as_ref().map(|data| Property::CorrelationData(data.as_bytes())),
+        ];
+        known.put(sink)?;
+        self.0
+            .user_properties
+            .iter()
+            .try_for_each(|(name, value)| Property::User(name, value).put(sink))
     }
 }

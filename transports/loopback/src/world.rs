@@ -90,6 +90,12 @@ impl World {
     /// configuration has one: equal worlds have equal ones.
     #[must_use]
     pub fn new(seed: u64, faults: Faults, store: StoreConfig) -> Self {
+        Self::with_broker(seed, Broker::new(seed, faults), store)
+    }
+
+    /// A world around this broker.
+    #[must_use]
+    pub fn with_broker(seed: u64, broker: Broker, store: StoreConfig) -> Self {
         let reconnect_after = Duration::from_millis(50);
         let store = StoreNode {
             id: STORE.into(),
@@ -104,7 +110,7 @@ impl World {
         };
         Self {
             now: Instant::default(),
-            broker: Broker::new(seed, faults),
+            broker,
             store,
             clients: Vec::new(),
             by_id: BTreeMap::new(),
@@ -188,6 +194,11 @@ impl World {
     #[must_use]
     pub fn persisted(&self) -> &[Record] {
         self.journal.records()
+    }
+
+    /// The broker: for whoever is connected to it beside the parties of this world.
+    pub const fn broker(&mut self) -> &mut Broker {
+        &mut self.broker
     }
 
     /// Sets the clock of the store.
