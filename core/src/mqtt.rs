@@ -45,7 +45,7 @@
 //! ```
 
 use alloc::sync::Arc;
-use core::fmt;
+use core::fmt::{self, Write as _};
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -101,6 +101,9 @@ pub struct Incoming<'a> {
     pub arrived: Option<Instant>,
     /// The client id of the sender, where the broker vouches for it; ordinary brokers do not.
     pub verified_sender: Option<&'a str>,
+    /// Bytes of the largest packet that its sender takes, where the transport knows: an answer to a GET or SCAN that is
+    /// larger would never arrive.
+    pub packet_bytes_max: Option<usize>,
     /// Handed back in [`Transmit::Acknowledge`] when the message may be acknowledged.
     pub delivery: Option<Delivery>,
     pub(crate) properties: Properties<'a>,
@@ -131,6 +134,7 @@ impl<'a> Incoming<'a> {
             message_expiry: None,
             arrived: None,
             verified_sender: None,
+            packet_bytes_max: None,
             delivery: None,
             properties: Properties::default(),
         }
@@ -346,6 +350,28 @@ impl Publish {
         request.into_iter().flatten().chain(answer.into_iter().flatten())
     }
 
+    /// Bytes that no packet with it is longer than.
+    pub(crate) fn packet_len_max(&self) -> usize {
+        // Fixed header, packet id, and the length of the properties; then a byte and two lengths for each of them.
+        const HEAD: usize = 1 + 4 + 2 + 4;
+        const EXPIRY: usize = 5;
+        let text = |text: Option<usize>| text.map_or(0, |len| 3 + len);
+        let correlation_data = self.correlation_data.as_ref().map(|data| data.as_bytes().len());
+        let user = self.user_properties().map(|(name, value)| {
+            let mut len = TextLen(0);
+            let _ = write!(len, "{value}");
+            5 + name.len() + len.0
+        });
+        HEAD + EXPIRY
+            + 2
+            + self.topic.len()
+            + text(self.content_type.map(str::len))
+            + text(self.response_topic.as_ref().map(|topic| topic.len()))
+            + text(correlation_data)
+            + user.sum::<usize>()
+            + self.payload.len()
+    }
+
     /// The client that a notification is for: a broker that hosts the store can deliver to it directly.
     #[must_use]
     pub const fn recipient(&self) -> Option<&Arc<str>> {
@@ -353,6 +379,16 @@ impl Publish {
             Purpose::Notification { client_id, .. } => Some(client_id),
             Purpose::Request { .. } | Purpose::Reply { .. } => None,
         }
+    }
+}
+
+/// Counts what is written to it.
+struct TextLen(usize);
+
+impl fmt::Write for TextLen {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
     }
 }
 

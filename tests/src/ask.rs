@@ -35,6 +35,8 @@ pub struct Ask {
     pub persist: bool,
     /// What it says when it asks which incarnation of the store answers.
     pub incarnation: Option<String>,
+    /// Bytes of the largest packet that the sender takes, if it has said.
+    pub packet_bytes_max: Option<usize>,
     /// Message expiry interval in seconds.
     pub expiry: Option<u32>,
     /// When it arrived, if it waited.
@@ -66,6 +68,7 @@ impl Ask {
             deployed: true,
             persist: false,
             incarnation: None,
+            packet_bytes_max: None,
             expiry: None,
             arrived: None,
             delivery: Some(number),
@@ -92,6 +95,7 @@ impl Ask {
             deployed: find(property::PROTOCOL_VERSION).is_some(),
             persist: find(property::PERSIST).is_some(),
             incarnation: find(property::INCARNATION),
+            packet_bytes_max: None,
             expiry: message.message_expiry,
             arrived: message.arrived,
             delivery: message.delivery.map(|delivery| delivery.0),
@@ -104,6 +108,7 @@ impl Ask {
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation.as_deref();
         incoming.qos = self.qos;
+        incoming.packet_bytes_max = self.packet_bytes_max;
         incoming.message_expiry = self.expiry;
         incoming.arrived = self.arrived;
         incoming.delivery = self.delivery.map(Delivery);

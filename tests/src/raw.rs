@@ -162,6 +162,8 @@ pub struct Hello<'a> {
     pub will: Option<(&'a str, &'a str)>,
     /// User name and password.
     pub login: Option<(&'a str, &'a str)>,
+    /// Bytes of the largest packet that it takes.
+    pub packet_bytes: Option<u32>,
 }
 
 /// One connection; what arrives is read only while something is awaited.
@@ -436,6 +438,7 @@ impl Hello<'_> {
     fn packet(&self, client_id: &str) -> Packet {
         let mut properties = ConnectProperties::new();
         properties.session_expiry_interval = self.session;
+        properties.max_packet_size = self.packet_bytes;
         let connect = Connect {
             keep_alive: 60,
             client_id: client_id.to_owned(),

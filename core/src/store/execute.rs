@@ -66,6 +66,12 @@ impl Store {
         let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
+            let max = self.payload_max(now, incoming, answer.timestamp.as_ref());
+            let refusal = Refusal::QuotaExceeded;
+            let (answer, verdict) = match answer.payload.len() <= max {
+                true => (answer, verdict),
+                false => (refuse(refusal, dialect), Verdict::Refused(refusal)),
+            };
             self.send_reply(now, incoming, topic, Some(correlation), answer);
             return Handled { verb, verdict };
         }
@@ -119,7 +125,33 @@ impl Store {
         correlation_data: Option<Correlation>,
         answer: Answer,
     ) {
-        self.outbox.push(Transmit::Publish(Publish {
+        let reply = self.reply(now, to, topic, correlation_data, answer);
+        self.outbox.push(Transmit::Publish(reply));
+    }
+
+    /// Bytes of the largest payload with which an answer arrives, as far as that is known.
+    pub(super) fn payload_max(
+        &self,
+        now: Now,
+        to: &Incoming<'_>,
+        timestamp: Option<&Hlc>,
+    ) -> usize {
+        let Some(max) = to.packet_bytes_max else { return usize::MAX };
+        let empty = Answer { payload: Bytes::new(), timestamp: timestamp.cloned() };
+        let topic = to.response_topic.unwrap_or_default().into();
+        let correlation_data = to.correlation_data.map(Correlation::new);
+        max.saturating_sub(self.reply(now, to, topic, correlation_data, empty).packet_len_max())
+    }
+
+    fn reply(
+        &self,
+        now: Now,
+        to: &Incoming<'_>,
+        topic: Arc<str>,
+        correlation_data: Option<Correlation>,
+        answer: Answer,
+    ) -> Publish {
+        Publish {
             topic,
             payload: answer.payload,
             response_topic: None,
@@ -130,7 +162,7 @@ impl Store {
             token: None,
             purpose: Purpose::Reply { incarnation: self.incarnation_for(to) },
             timestamp: answer.timestamp,
-        }));
+        }
     }
 
     /// Steps 2 to 7: the answer, and what it says.

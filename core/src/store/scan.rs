@@ -97,9 +97,20 @@ impl Store {
         let opened = opened.map(|opened| opened.ok_or(Refusal::Syntax)).transpose()?;
         let start = opened.as_deref().map(|opened| Position::read(opened).ok_or(Refusal::Syntax));
         let start = start.transpose()?.unwrap_or_default();
-        let (keys, next) = self.page(now, from, &pattern, start);
-        let token = next.map(|next| self.seal.seal(scan.pattern, &[&next.numbers(), next.key]));
-        Ok(PageParts { keys: &keys, token: token.as_deref() }.encode())
+        let max = self.payload_max(now, incoming, None);
+        let room = self.config.limits.page_bytes_max.min(max);
+        let (mut keys, mut next) = self.page(now, from, &pattern, start, room);
+        loop {
+            let token = next.map(|next| self.seal.seal(scan.pattern, &[&next.numbers(), next.key]));
+            let page = PageParts { keys: &keys, token: token.as_deref() };
+            if page.encoded_len() <= max {
+                return Ok(page.encode());
+            }
+            // There is no room for the token; the next page begins earlier then, but not where this one does.
+            let last = keys.pop().filter(|last| *last != start.key);
+            let key = last.ok_or(Refusal::QuotaExceeded)?;
+            next = Some(Position { key, progress: Progress::default() });
+        }
     }
 
     /// The keys of one page, and where the next one begins.
@@ -109,11 +120,12 @@ impl Store {
         from: Principal<'_>,
         pattern: &Pattern<'_>,
         start: Position<'_>,
+        mut room: usize,
     ) -> (Vec<&'a [u8]>, Option<Position<'a>>) {
         let limits = &self.config.limits;
         let (prefix, is_literal) = (pattern.literal_prefix(), pattern.is_literal());
         // Each page gets further, whatever the limits.
-        let (mut work, mut room) = (limits.page_work_max.max(1), limits.page_bytes_max);
+        let mut work = limits.page_work_max.max(1);
         let mut keys = Vec::new();
         if pattern.matches_nothing() {
             return (keys, None);

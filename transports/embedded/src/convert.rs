@@ -61,12 +61,18 @@ pub struct Message {
     payload: Bytes,
     /// Seconds of its expiry interval that were left when it was taken.
     expiry: Option<u32>,
+    /// Bytes of the largest packet that its sender takes.
+    packet_bytes_max: Option<usize>,
 }
 
 impl Message {
-    pub(crate) fn new(now: Duration, message: Arc<broker::Message>) -> Self {
+    pub(crate) fn new(
+        now: Duration,
+        message: Arc<broker::Message>,
+        packet_bytes_max: Option<usize>,
+    ) -> Self {
         let (payload, expiry) = (message.payload(), message.expiry(now));
-        Self { message, payload, expiry }
+        Self { message, payload, expiry, packet_bytes_max }
     }
 
     /// The client id of the sender, for which the broker vouches; `None` when no client sent it.
@@ -86,6 +92,7 @@ impl AsIncoming for Message {
         };
         incoming.message_expiry = self.expiry;
         incoming.verified_sender = self.sender();
+        incoming.packet_bytes_max = self.packet_bytes_max;
         for property in &self.message.properties() {
             match property {
                 Property::ResponseTopic(topic) => incoming.response_topic = Some(topic),

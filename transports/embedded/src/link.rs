@@ -125,7 +125,7 @@ impl Attached {
             return Ok(Some(LinkEvent::Writable));
         }
         let id = self.id;
-        let (now, next) = self.running.with(|machine, now| {
+        let (now, next, packet_bytes_max) = self.running.with(|machine, now| {
             let looks = messages || !machine.is_attached(id);
             let next = looks.then(|| machine.poll_local(now, id)).flatten();
             // Here, where nobody comes back meanwhile.
@@ -137,12 +137,17 @@ impl Attached {
                 }
                 _ => {}
             }
-            (now, next)
+            let sender = match &next {
+                Some(LocalEvent::Message(message)) => message.sender(),
+                _ => None,
+            };
+            let packet_bytes_max = sender.and_then(|sender| machine.packet_bytes_max(sender));
+            (now, next, packet_bytes_max)
         });
         match next {
             None => Ok(None),
             Some(LocalEvent::Message(message)) => {
-                Ok(Some(LinkEvent::Message(Message::new(now, message))))
+                Ok(Some(LinkEvent::Message(Message::new(now, message, packet_bytes_max))))
             }
             Some(LocalEvent::Gone(client_id)) => Ok(Some(LinkEvent::ClientGone(client_id))),
             Some(LocalEvent::Detached(Reason::SESSION_TAKEN_OVER)) => {

@@ -14,15 +14,20 @@ fn has_wildcard(text: &str) -> bool {
 /// Whether this can be a topic filter that is not shared: `+` is a whole level, and `#` a whole level at the end.
 #[must_use]
 pub fn is_filter(text: &str) -> bool {
-    let mut levels = text.split('/').peekable();
-    while let Some(level) = levels.next() {
-        let is_last = levels.peek().is_none();
-        match level {
-            "+" => {}
-            "#" if is_last => {}
-            _ if level.contains(['+', '#']) => return false,
-            _ => {}
+    let is_edge = |byte: Option<&u8>| byte.is_none_or(|byte| *byte == b'/');
+    // By bytes, since there may be very many levels.
+    let mut rest = text.as_bytes();
+    let mut before = None;
+    while let Some((byte, after)) = rest.split_first() {
+        let is_right = match byte {
+            b'+' => is_edge(before) && is_edge(after.first()),
+            b'#' => is_edge(before) && after.is_empty(),
+            _ => true,
+        };
+        if !is_right {
+            return false;
         }
+        (before, rest) = (Some(byte), after);
     }
     !text.is_empty()
 }

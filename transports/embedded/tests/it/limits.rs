@@ -6,7 +6,7 @@ use statestore_embedded::{BindError, Broker, EmbeddedLink, Limits};
 use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_tests::mqttbytes::v5::PubAckReason;
-use statestore_tests::raw::{Hello, Raw};
+use statestore_tests::raw::{Hello, Raw, blob, response_topic};
 use statestore_tests::timely::timely;
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
 use tokio::task::JoinHandle;
@@ -59,6 +59,31 @@ async fn connections_beyond_the_limit_are_closed() {
         assert!(third().is_err(), "those that say nothing count");
         drop((first, silent));
         while third().is_err() {}
+    })
+    .await;
+}
+
+/// Whoever takes small packets only has small pages, and hears that a value is too large.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_no_larger_than_their_client_takes() {
+    timely(async {
+        let (broker, _service) = start(options()).await;
+        let writer = client(&broker, "writer").await;
+        let value = "v".repeat(1_000);
+        writer.set("large", &*value).await.expect("it is set");
+        for at in 0..50 {
+            writer.set(format!("small {at:02}"), "v").await.expect("it is set");
+        }
+        let hello = Hello { packet_bytes: Some(400), ..Hello::default() };
+        let mut narrow = open(&broker, "narrow", hello);
+        narrow.subscribe(&response_topic("narrow"));
+        assert_eq!(narrow.command(&["GET", "large"]), b"-ERR the quota has been exceeded\r\n");
+        assert_eq!(narrow.command(&["GET", "small 00"]), b"$1\r\nv\r\n");
+        let page = narrow.command(&["SCAN", "*"]);
+        assert!(page.starts_with(b"*2\r\n"), "the first of many: {}", page.escape_ascii());
+        let mut wide = raw(&broker, "wide");
+        assert_eq!(wide.command(&["GET", "large"]), blob(value.as_bytes()));
+        assert!(wide.command(&["SCAN", "*"]).starts_with(b"*1\r\n"), "all of it");
     })
     .await;
 }

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 
 use super::memory::{Held, Memory};
 use super::session::Window;
+use super::subscribe::Unfinished;
 use super::{CONNECTION_BYTES, SessionId};
 use crate::packet::{Notice, Packet};
 use crate::property::{Encode, Property};
@@ -50,6 +51,8 @@ pub(super) struct Connection {
     pub(super) silence_max: Option<Duration>,
     pub(super) window: Window,
     pub(super) aliases: BTreeMap<u16, Arc<str>>,
+    /// Filters that were sent together and are looked at some at a time.
+    pub(super) unfinished: Option<Unfinished>,
     /// Whether there is a wake for it.
     pub(super) is_woken: bool,
     /// Whether it had its turn, and others have theirs.
@@ -75,6 +78,7 @@ impl Connection {
             silence_max: None,
             window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
             aliases: BTreeMap::new(),
+            unfinished: None,
             is_woken: false,
             rests: false,
             is_held_up: false,
@@ -131,6 +135,7 @@ impl Connection {
         }
         self.set_input(memory, BytesMut::new());
         self.forget_aliases(memory);
+        self.take_unfinished(memory);
         if let State::Asking(connect, _) = core::mem::replace(&mut self.state, State::Closing) {
             self.held.remove(memory, connect.len());
         }
@@ -144,6 +149,17 @@ impl Connection {
     pub(super) fn take_input(&mut self, memory: &mut Memory) -> BytesMut {
         self.held.remove(memory, self.input.capacity());
         core::mem::take(&mut self.input)
+    }
+
+    pub(super) fn set_unfinished(&mut self, memory: &mut Memory, unfinished: Unfinished) {
+        self.held.add(memory, unfinished.bytes());
+        self.unfinished = Some(unfinished);
+    }
+
+    pub(super) fn take_unfinished(&mut self, memory: &mut Memory) -> Option<Unfinished> {
+        let unfinished = self.unfinished.take()?;
+        self.held.remove(memory, unfinished.bytes());
+        Some(unfinished)
     }
 
     pub(super) fn take_output(&mut self, memory: &mut Memory, out: &mut BytesMut) {

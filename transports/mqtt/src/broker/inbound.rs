@@ -1,26 +1,19 @@
 //! What comes from a client.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
 use super::config::Rules;
 use super::connection::{Connection, State};
 use super::message::Message;
-use super::retained::Replay;
-use super::tree::{Match, Subscribed, Tree};
 use super::{Broker, ConnectionId, SessionId};
 use crate::error::Malformed;
 use crate::kind::Kind;
-use crate::packet::{
-    Ack, Acks, Header, Notice, Packet, Publish, RetainHandling, Subscribe, Subscription,
-    Unsubscribe,
-};
+use crate::packet::{Ack, Header, Notice, Packet, Publish};
 use crate::property::{Encode, Properties, Property};
 use crate::qos::Qos;
 use crate::reason::Reason;
-use crate::topic::Filter;
 
 /// Nodes, subscriptions and members that the messages of one piece may take to be looked at before others have their turn.
 pub(super) const WORK_MAX: usize = 4_096;
@@ -30,9 +23,6 @@ pub(super) const WORK_BYTES: usize = 64;
 
 /// What a packet counts for, whatever it says.
 const PACKET_WORK: usize = 4;
-
-/// What a level of a filter counts for that is added or removed: its node is made, or given back.
-const LEVEL_WORK: usize = 8;
 
 impl Broker {
     /// Whether a connection was stopped for having had its turn: [`poll_output`](Self::poll_output) goes on with it, after others
@@ -67,8 +57,10 @@ impl Broker {
 
     /// Goes on with what was read before.
     pub(super) fn go_on(&mut self, now: Duration, id: ConnectionId) {
+        if !self.go_on_with_filters(now, id) {
+            return;
+        }
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.rests = false;
         let is_whole = connection.input.len() >= connection.needed.max(2);
         if connection.is_closing() || !is_whole || !connection.wants_input() {
             return;
@@ -357,104 +349,6 @@ impl Broker {
             _ => None,
         });
         rules.may_publish(client_id, topic, response_topic)
-    }
-
-    fn handle_subscribe(
-        &mut self,
-        now: Duration,
-        id: ConnectionId,
-        session: SessionId,
-        subscribe: &Subscribe<'_>,
-    ) {
-        let identifier = subscribe.properties.find(|property| match property {
-            Property::SubscriptionId(number) => Some(number),
-            _ => None,
-        });
-        let count = subscribe.subscriptions.count();
-        if count > self.config.limits.filters {
-            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
-        }
-        let reasons: Vec<u8> = subscribe
-            .subscriptions
-            .map(|subscription| self.subscribe(session, &subscription, identifier).0)
-            .collect();
-        let acks = Acks { id: subscribe.id, properties: (), reasons: &reasons };
-        self.answer(id, &Packet::SubAck(acks));
-        self.wants_replay(session);
-        self.check_share(now, session);
-    }
-
-    /// One subscription of a session.
-    pub(super) fn subscribe(
-        &mut self,
-        session: SessionId,
-        subscription: &Subscription<'_>,
-        id: Option<u32>,
-    ) -> Reason {
-        let Subscription { filter: text, options } = *subscription;
-        let limits = &self.config.limits;
-        let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
-        let levels = filter.filter.split('/').count();
-        self.work += LEVEL_WORK * levels;
-        if levels > limits.levels {
-            return Reason::TOPIC_FILTER_INVALID;
-        }
-        let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
-        if Some(session) != self.host {
-            let is_new = !kept.subscriptions.contains(text);
-            let held = kept.held.bytes() + Tree::cost(text);
-            if is_new && (kept.subscriptions.len() >= limits.subscriptions || held > limits.share) {
-                return Reason::QUOTA_EXCEEDED;
-            }
-            if let Err(reason) = kept.rules.may_subscribe(&kept.client_id, filter.filter) {
-                return reason;
-            }
-        }
-        let subscribed = Subscribed {
-            qos: options.qos,
-            no_local: options.no_local,
-            retain_as_published: options.retain_as_published,
-            id,
-        };
-        let is_new = self.tree.insert(&filter, Match { session, subscribed });
-        kept.subscribe(&mut self.memory, text);
-        let replays = match options.retain_handling {
-            RetainHandling::Always => filter.share.is_none(),
-            RetainHandling::IfNew => is_new && filter.share.is_none(),
-            RetainHandling::Never => false,
-        };
-        if replays && Some(session) != self.host && self.retained.len() > 0 {
-            kept.replay(&mut self.memory, text, Replay::new(subscribed));
-        }
-        Reason(options.qos as u8)
-    }
-
-    fn handle_unsubscribe(
-        &mut self,
-        now: Duration,
-        id: ConnectionId,
-        session: SessionId,
-        unsubscribe: &Unsubscribe<'_>,
-    ) {
-        let count = unsubscribe.filters.count();
-        if count > self.config.limits.filters {
-            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
-        }
-        let reasons: Vec<u8> =
-            unsubscribe.filters.map(|filter| self.unsubscribe(session, filter).0).collect();
-        let acks = Acks { id: unsubscribe.id, properties: (), reasons: &reasons };
-        self.answer(id, &Packet::UnsubAck(acks));
-    }
-
-    fn unsubscribe(&mut self, session: SessionId, text: &str) -> Reason {
-        let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
-        self.work += LEVEL_WORK * filter.filter.split('/').count();
-        let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
-        kept.unsubscribe(&mut self.memory, text);
-        match self.tree.remove(&filter, session) {
-            true => Reason::SUCCESS,
-            false => Reason::NO_SUBSCRIPTION_EXISTED,
-        }
     }
 
     fn handle_disconnect(

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::inbound::WORK_BYTES;
+use super::inbound::{WORK_BYTES, WORK_MAX};
 use super::inbox::Item;
 use super::message::Message;
 use super::session::{Queued, Route};
@@ -13,8 +13,8 @@ use super::{Broker, SessionId};
 use crate::qos::Qos;
 use crate::reason::Reason;
 
-/// Wills published in one call; the rest is due at once.
-const WILLS_MAX: usize = 16;
+/// What a will counts for, whoever subscribes to it.
+const WILL_WORK: usize = 256;
 
 impl Broker {
     /// Retains a message if it wants that, and passes it on to everybody who subscribes.
@@ -90,8 +90,12 @@ impl Broker {
             must_arrive: false,
         };
         session.push(&mut self.memory, queued);
-        self.wake_session(id);
-        self.check_share(now, id);
+        // What is looked up here is looked up for each of very many.
+        let (route, is_beyond) = (session.route, session.bytes() > self.config.limits.share);
+        self.wake_route(route);
+        if is_beyond {
+            self.check_share(now, id);
+        }
         true
     }
 
@@ -169,11 +173,12 @@ impl Broker {
         }
     }
 
-    /// Sees to what a call has led to: wills to be published, some at a time, and memory to be given back.
+    /// Sees to what a call has led to: wills to be published, as many as a turn has room for, and memory to be given back.
     pub(super) fn settle(&mut self, now: Duration) {
         self.relieve(now);
-        for _ in 0..WILLS_MAX {
+        while self.work <= WORK_MAX {
             let Some(will) = self.wills.pop_front() else { return };
+            self.work += WILL_WORK;
             self.route(now, &will);
             self.memory.release(&will);
             self.relieve(now);
@@ -182,10 +187,16 @@ impl Broker {
 
     /// Says that there may be something to do for a session.
     pub(super) fn wake_session(&mut self, id: SessionId) {
-        match self.sessions.get(&id).map(|session| session.route) {
-            Some(Route::Connection(connection)) => self.wake(connection),
-            Some(Route::Local(id)) => self.wake_local(id),
-            Some(Route::Away) | None => {}
+        if let Some(route) = self.sessions.get(&id).map(|session| session.route) {
+            self.wake_route(route);
+        }
+    }
+
+    fn wake_route(&mut self, route: Route) {
+        match route {
+            Route::Connection(connection) => self.wake(connection),
+            Route::Local(id) => self.wake_local(id),
+            Route::Away => {}
         }
     }
 }

@@ -36,12 +36,17 @@ type Subscribers = BTreeMap<SessionId, Subscribed>;
 /// Those that share a filter under one name.
 #[derive(Debug, Default)]
 pub(super) struct Group {
+    /// By their sessions.
     members: Vec<Match>,
     /// Who is next.
     turn: usize,
 }
 
 impl Group {
+    fn find(&self, session: SessionId) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&session, |member| member.session)
+    }
+
     /// The member whose turn it is, of those that are there; and else of those that will be.
     fn choose(&mut self, search: &mut Search<'_>) -> Option<Match> {
         let len = self.members.len();
@@ -113,26 +118,31 @@ impl Ends {
             Some(group) => group,
             None => self.shared.entry(share.into()).or_default(),
         };
-        match group.members.iter_mut().find(|member| member.session == new.session) {
-            Some(member) => *member = new,
-            None => {
-                group.members.push(new);
-                return true;
+        match group.find(new.session) {
+            Ok(at) => {
+                if let Some(member) = group.members.get_mut(at) {
+                    *member = new;
+                }
+                false
+            }
+            Err(at) => {
+                group.members.insert(at, new);
+                true
             }
         }
-        false
     }
 
     fn remove(&mut self, share: Option<&str>, session: SessionId) -> bool {
         let Some(share) = share else { return self.each.remove(&session).is_some() };
         let Some(group) = self.shared.get_mut(share) else { return false };
-        let before = group.members.len();
-        group.members.retain(|member| member.session != session);
-        let removed = group.members.len() < before;
+        let found = group.find(session);
+        if let Ok(at) = found {
+            group.members.remove(at);
+        }
         if group.members.is_empty() {
             self.shared.remove(share);
         }
-        removed
+        found.is_ok()
     }
 
     fn collect(&mut self, search: &mut Search<'_>) {

@@ -103,6 +103,14 @@ impl<'a, T: Copy> Items<'a, T> {
         if all.is_empty() { Err(Malformed::Empty) } else { Ok(Self::Wire(all)) }
     }
 
+    #[cfg(feature = "alloc")]
+    fn as_bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Wire(rest) => rest.as_bytes(),
+            Self::List(_) => &[],
+        }
+    }
+
     fn next(&mut self, one: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>) -> Option<T> {
         match self {
             // They were read once already, so the only error is that nothing is left.
@@ -125,6 +133,18 @@ impl<'a> Subscriptions<'a> {
     #[must_use]
     pub const fn new(list: &'a [Subscription<'a>]) -> Self {
         Self(Items::List(list))
+    }
+
+    /// What was received and checked before.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn trusted(bytes: &'a [u8]) -> Self {
+        Self(Items::Wire(Reader::new(bytes)))
+    }
+
+    /// What was received and is left.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn as_bytes(&self) -> &'a [u8] {
+        self.0.as_bytes()
     }
 
     pub(super) fn read(body: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -157,6 +177,18 @@ impl<'a> Filters<'a> {
     #[must_use]
     pub const fn new(list: &'a [&'a str]) -> Self {
         Self(Items::List(list))
+    }
+
+    /// What was received and checked before.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn trusted(bytes: &'a [u8]) -> Self {
+        Self(Items::Wire(Reader::new(bytes)))
+    }
+
+    /// What was received and is left.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn as_bytes(&self) -> &'a [u8] {
+        self.0.as_bytes()
     }
 
     pub(super) fn read(body: &mut Reader<'a>) -> Result<Self, Malformed> {

@@ -2,11 +2,13 @@
 
 mod attacks;
 mod contract;
+mod costs;
 mod hostile;
 mod laws;
 mod local;
 mod logins;
 mod statements;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
