@@ -150,7 +150,8 @@ impl Store {
         }
         // 3. Timestamps.
         let properties = &incoming.properties;
-        let stamps = Stamps::verify(
+        let stamps = Stamps::verify_within(
+            self.config.clock_drift_max,
             command.kind(),
             properties.timestamp,
             properties.fencing_token,

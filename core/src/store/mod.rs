@@ -198,7 +198,7 @@ impl Store {
         limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
         Self {
-            // What comes in is bounded by `Stamps::verify`; no request is refused for what this store has issued.
+            // What comes in is bounded by `Stamps::verify_within`; no request is refused for what this store has issued.
             clock: HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX),
             table: Table::new(seed, config.node_id.clone()),
             expiries: Deadlines::new(),

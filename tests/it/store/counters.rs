@@ -3,7 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, CommandKind, Condition, Refusal};
 use statestore_proto::mqtt::Qos;
-use statestore_proto::store::{DropReason, Handled, Verdict};
+use statestore_proto::store::{DropReason, Handled, StoreConfig, Verdict};
 
 use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 
@@ -141,4 +141,23 @@ fn counters_are_a_list_that_can_be_printed() {
     let sum = |name| counters.iter().filter(|of| of.name == name).map(|of| of.value).sum::<u64>();
     assert_eq!((sum("applied"), sum("refused"), sum("absent")), (1, 1, 1));
     assert_eq!((counters.iter().count(), all), (all, 8 * (4 + Refusal::ALL.len()) + 10));
+}
+
+#[test]
+fn a_store_may_allow_less_skew_and_never_more() {
+    for (drift, furthest) in [(5, 5_000), (60, 60_000), (61, 60_000)] {
+        let drift = core::time::Duration::from_secs(drift);
+        let mut rig = Rig::with(StoreConfig::new(7).clock_drift_max(drift));
+        let mut tell = |ahead: (u64, u64)| {
+            let mut ask = rig.ask("c", &set("k", "v"));
+            ask.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
+            ask.token = Some(format!("{}:0:c", EPOCH + ahead.1));
+            ask.hand_to(rig.now(), &mut rig.store).verdict
+        };
+        assert_eq!(tell((furthest + 1, 0)), Verdict::Refused(Refusal::TimestampSkew));
+        assert_eq!(tell((0, furthest + 1)), Verdict::Refused(Refusal::FencingTokenSkew));
+        assert_eq!(tell((furthest, furthest)), Verdict::Applied);
+        assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
+        assert_eq!(rig.store.counters().refused_for(Refusal::FencingTokenSkew), 1);
+    }
 }
