@@ -69,6 +69,9 @@ pub enum Access {
     Read,
     /// SET, DEL and VDEL.
     Write,
+    /// The same with a fencing token (`__ft`). It is asked about after [`Write`](Self::Write), if that is allowed: a SET with
+    /// a token shuts out whoever has none, or a lower one, until the key is deleted.
+    Fence,
 }
 
 /// The embedder's policy: whether this requester may do that with this key. It must depend on nothing else, or equal

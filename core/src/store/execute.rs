@@ -243,14 +243,15 @@ impl Store {
         incoming: &Incoming<'_>,
         command: &Command<&[u8]>,
     ) -> bool {
-        let access = if command.kind().is_write() { Access::Write } else { Access::Read };
+        let is_write = command.kind().is_write();
+        let access = if is_write { Access::Write } else { Access::Read };
+        let is_fenced = is_write && incoming.properties.fencing_token.is_some();
         let nameless = from.client_id().is_none_or(str::is_empty);
         let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
-        let allowed = self
-            .config
-            .authorizer
-            .as_ref()
-            .is_none_or(|allows| allows(&from, access, command.key()));
+        let allowed = self.config.authorizer.as_ref().is_none_or(|allows| {
+            allows(&from, access, command.key())
+                && (!is_fenced || allows(&from, Access::Fence, command.key()))
+        });
         // Nobody knows where to send the notifications of a client without a name.
         allowed && !(watching && nameless) && !from.is_contradicted_by(incoming)
     }
