@@ -151,8 +151,8 @@ might is disconnected, and a file that is of no use, or has nobody in it, change
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
 again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
-Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
-descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+Standard error has a line for each refused connection, message, subscription and will, failed handshake, client that is
+disconnected, write that is ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
 debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     #[command(flatten)]

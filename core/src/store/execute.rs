@@ -52,7 +52,7 @@ impl Store {
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
             self.send_reply(now, incoming, topic, correlation, refuse(refusal, dialect));
-            return Handled { verb: None, verdict: Verdict::Refused(refusal) };
+            return Handled::of(None, Verdict::Refused(refusal));
         };
         // 1. Grammar.
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
@@ -67,7 +67,7 @@ impl Store {
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
             self.send_reply(now, incoming, topic, Some(correlation), answer);
-            return Handled { verb, verdict };
+            return Handled::of(verb, verdict);
         }
         let client_id = from.client_id().unwrap_or_default();
         let content = self.replies.content_of(incoming);
@@ -86,7 +86,7 @@ impl Store {
                 self.watches.remove_earlier(client_id, command.key(), number);
             }
             self.send_reply(now, incoming, topic, Some(correlation), first);
-            return Handled { verb, verdict: Verdict::Repeated };
+            return Handled::of(verb, Verdict::Repeated);
         }
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
         if is_first {
@@ -103,7 +103,7 @@ impl Store {
             self.replies.insert(client_id, remembered);
         }
         self.send_reply(now, incoming, topic, Some(correlation), answer);
-        Handled { verb, verdict }
+        Handled::of(verb, verdict)
     }
 
     /// Which incarnation this is, for a request that asks.
