@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use listen::Listen;
+use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
 /// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
 /// longest key. A larger one may be dropped on its way without a word.
@@ -150,8 +151,8 @@ might is disconnected, and a file that is of no use, or has nobody in it, change
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
 again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
-Standard error has a line for each refused connection, failed handshake, client that is disconnected, and lack of file
-descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+Standard error has a line for each refused connection, message, subscription and will, failed handshake, client that is
+disconnected, write that is ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
 debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -180,6 +181,10 @@ pub(crate) struct Serve {
     /// they claim to be, it means nothing
     #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) client_share: u8,
+    /// How far a client's clock may be ahead of the one here, 1s to 60s: a request that is further ahead is refused. One that is
+    /// not sets the versions of all keys ahead by as much
+    #[arg(long, default_value = "60s", value_parser = drift, value_name = "TIME")]
+    pub(crate) max_clock_drift: Duration,
     /// The wire forms to answer in; auto answers each requester in its own
     #[arg(long, value_enum, default_value_t)]
     pub(crate) dialect: Dialect,
@@ -489,6 +494,15 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// As far as the protocol lets a clock be ahead, and no less than clocks are apart that are seldom set.
+fn drift(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_secs(1)..=CLOCK_DRIFT_MAX;
+    duration(text).and_then(|drift| match allowed.contains(&drift) {
+        true => Ok(drift),
+        false => Err("must be between 1s and the 60s of the protocol".to_owned()),
+    })
+}
+
 /// A duration whose tenth a clock can still count on by.
 fn lease(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
@@ -515,6 +529,8 @@ mod tests {
         assert!(duration("0s").is_err());
         assert!(lease("101y").is_err() && lease("0s").is_err() && lease("99y").is_ok());
         assert!(duration("-1s").is_err());
+        assert!(drift("999ms").is_err() && drift("1s").is_ok());
+        assert!(drift("60001ms").is_err() && drift("1m").is_ok());
     }
 
     #[test]

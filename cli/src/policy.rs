@@ -31,7 +31,8 @@ The table has one case on each line:
   allow  id=lamp                         CONNECT
 
 First allow or deny; then who: id, the client id, user, the user name, and any attributes; then CONNECT, PUBLISH,
-SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL or VDEL, and the topic or the key to the end of the line; SCAN with a key asks whether it is listed. # begins a comment.")]
+SUBSCRIBE, GET, SCAN, KEYNOTIFY, SET, DEL, VDEL, or FENCE for one of these three with a fencing token, and the topic or the
+key to the end of the line; SCAN with a key asks whether it is listed. # begins a comment.")]
     Test {
         /// The policy, JSON or YAML
         file: PathBuf,
@@ -73,6 +74,8 @@ enum Verb {
     Set,
     Del,
     Vdel,
+    /// SET, DEL or VDEL with a fencing token
+    Fence,
 }
 
 fn attribute(text: &str) -> Result<(String, String), &'static str> {
@@ -220,6 +223,7 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         Verb::Subscribe => Action::Subscribe(object),
         Verb::Get | Verb::Scan | Verb::Keynotify => Action::Read(object.as_bytes()),
         Verb::Set | Verb::Del | Verb::Vdel => Action::Write(object.as_bytes()),
+        Verb::Fence => Action::Fence(object.as_bytes()),
     };
     let attributes: Vec<(&str, &str)> =
         args.attribute.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();

@@ -75,6 +75,7 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
             client_percent: args.client_share,
             ..StoreLimits::default()
         })
+        .clock_drift_max(args.max_clock_drift)
         .dialect(match args.dialect {
             Dialect::Auto => DialectPolicy::Auto,
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),

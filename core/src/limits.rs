@@ -11,6 +11,10 @@ pub const TOPIC_BYTES_MAX: usize = 65_535;
 /// everybody else's versions.
 pub const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(60);
 
+/// How far ahead of its clock a write may set the versions of a store before that is counted and told, as
+/// [`Ahead`](crate::store::Ahead): more than clocks are apart that somebody looks after (our choice).
+pub const AHEAD_NOTED: Duration = Duration::from_secs(5);
+
 /// How many counts a `__ts` or `__ft` may be past the last version that a store issued, where that version is itself
 /// further ahead of the store's wall clock than [`CLOCK_DRIFT_MAX`].
 ///

@@ -33,6 +33,8 @@ pub enum Action<'a> {
     Read(&'a [u8]),
     /// SET, DEL or VDEL of a key.
     Write(&'a [u8]),
+    /// The same with a fencing token: what may be written and also fenced. See [`Fence`](crate#fences).
+    Fence(&'a [u8]),
 }
 
 impl<'a> Action<'a> {
@@ -42,6 +44,7 @@ impl<'a> Action<'a> {
         match access {
             Access::Read => Some(Self::Read(key)),
             Access::Write => Some(Self::Write(key)),
+            Access::Fence => Some(Self::Fence(key)),
             _ => None,
         }
     }

@@ -17,7 +17,8 @@ use crate::ask::{Action, Principal};
 /// ```
 ///
 /// First `allow` or `deny`; then who: `id`, the client id, `user`, the user name, and any attributes, as `name=value` without
-/// blanks; then one of `CONNECT`, `PUBLISH`, `SUBSCRIBE`, `GET`, `SCAN`, `KEYNOTIFY`, `SET`, `DEL`, `VDEL`; then the topic, the filter
+/// blanks; then one of `CONNECT`, `PUBLISH`, `SUBSCRIBE`, `GET`, `SCAN`, `KEYNOTIFY`, `SET`, `DEL`, `VDEL`,
+/// and `FENCE` for one of the last three with a fencing token; then the topic, the filter
 /// or the key, to the end of the line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cases {
@@ -46,6 +47,7 @@ enum Verb {
     Subscribe,
     Read,
     Write,
+    Fence,
 }
 
 /// What is wrong with a table, and where.
@@ -58,7 +60,7 @@ pub struct CaseError {
     pub problem: String,
 }
 
-const VERBS: [(&str, Verb); 9] = [
+const VERBS: [(&str, Verb); 10] = [
     ("CONNECT", Verb::Connect),
     ("PUBLISH", Verb::Publish),
     ("SUBSCRIBE", Verb::Subscribe),
@@ -68,6 +70,7 @@ const VERBS: [(&str, Verb); 9] = [
     ("SET", Verb::Write),
     ("DEL", Verb::Write),
     ("VDEL", Verb::Write),
+    ("FENCE", Verb::Fence),
 ];
 
 impl Cases {
@@ -154,6 +157,7 @@ impl Case {
             Verb::Subscribe => Action::Subscribe(&self.object),
             Verb::Read => Action::Read(self.object.as_bytes()),
             Verb::Write => Action::Write(self.object.as_bytes()),
+            Verb::Fence => Action::Fence(self.object.as_bytes()),
         };
         ask(&principal, &action)
     }

@@ -35,7 +35,7 @@ pub enum Lacks {
     Method,
     /// It is about other keys, topics or client ids.
     Object,
-    /// It has the key, but for the other method: reading and not writing, or the other way round.
+    /// It has the key, but for another method: reading and not writing, for instance.
     OtherMethod,
 }
 
@@ -82,6 +82,12 @@ impl Policy {
     /// allowed, and as many for what came near; what is not found by then is refused.
     #[must_use]
     pub fn decide(&self, principal: &Principal<'_>, action: &Action<'_>) -> Decision {
+        if let Action::Fence(key) = action {
+            let write = self.decide(principal, &Action::Write(key));
+            if !self.has_fences || !write.is_allowed() {
+                return write;
+            }
+        }
         let mut nearest: Option<(Place, Lacks)> = None;
         let mut near = |place: Place, lacks: Lacks| {
             if nearest.is_none_or(|(_, before)| lacks > before) {

@@ -45,7 +45,7 @@
 //! | `brokerResources` | `method` is `Connect`, `Publish` or `Subscribe` |
 //! | … `clientIds` | of Connect: patterns, one of which the client id must match; without any, it may be anything |
 //! | … `topics` | of Publish and Subscribe: topic filters |
-//! | `stateStoreResources` | `method` is `Read` (GET, KEYNOTIFY, and SCAN for what it lists), `Write` (SET, DEL, VDEL) or `ReadWrite` |
+//! | `stateStoreResources` | `method` is `Read` (GET, KEYNOTIFY, and SCAN for what it lists), `Write` (SET, DEL, VDEL), `ReadWrite`, or [`Fence`](#fences) |
 //! | … `keyType` | of `keys`: `Pattern`, the [glob of SCAN](statestore_proto::glob), if it is not given; `String`, exact; `Binary`, exact, in Base64 |
 //! | `cache`, `enableCache` | have no effect here |
 //!
@@ -55,6 +55,19 @@
 //! and one with `/`, `+` or `#` in it matches nothing.
 //!
 //! A client may subscribe to a filter if one of its `topics` covers it: if that matches whatever the filter matches.
+//!
+//! # Fences
+//!
+//! A SET with a fencing token shuts out whoever writes that key without one, or with a lower one, until it is deleted. The
+//! method `Fence` of `stateStoreResources` says which keys a client may write with a token. It is ours: deployed brokers
+//! do not know it, and refuse a document that has it.
+//!
+//! * A document without any `Fence` says nothing of tokens: what may be written may be written with one, as with deployed
+//!   brokers.
+//! * In a document with one, a write with a token is allowed if the write is, and a `Fence` of the principal has the key
+//!   too. `Fence` alone lets nobody write.
+//!
+//! Taking a lock needs no token; writing under it does, so `Fence` belongs to the keys that locks guard.
 //!
 //! # Choices
 //!

@@ -143,12 +143,21 @@ impl Policy {
             if let Some(text) = resource.grant.everything() {
                 warn(resource.line, format!("{text} matches everything"));
             }
-            if let Grant::Keys { read: false, write: true, keys } = &resource.grant {
-                if is_comparable && !self.is_read(&rule.principals, keys) {
+            if let (Grant::Keys { write, fence, keys, .. }, true) = (&resource.grant, is_comparable)
+            {
+                let is_elsewhere = |has| self.is_elsewhere(&rule.principals, keys, has);
+                if *write && !is_elsewhere(|(read, _)| read) {
                     warn(
                         resource.line,
                         "Write without Read: SET with NX or NEX, and VDEL, tell what is there, so this is \
                          a way to read; if that is meant, allow ReadWrite"
+                            .into(),
+                    );
+                }
+                if *fence && !is_elsewhere(|(_, write)| write) {
+                    warn(
+                        resource.line,
+                        "Fence without Write: it lets nobody write; allow Write or ReadWrite as well"
                             .into(),
                     );
                 }
@@ -165,11 +174,18 @@ impl Policy {
         self.rules.iter().map(|rule| rule.resources.len()).sum::<usize>() <= RESOURCES_MAX
     }
 
-    /// Whether all that these principals have of keys may be read by another resource.
-    fn is_read(&self, principals: &Principals, keys: &Keys) -> bool {
+    /// Whether these principals may read, or write, all of these keys by one resource.
+    fn is_elsewhere(
+        &self,
+        principals: &Principals,
+        keys: &Keys,
+        has: fn((bool, bool)) -> bool,
+    ) -> bool {
         let rules = self.rules.iter().filter(|rule| rule.principals.include(principals));
         rules.flat_map(|rule| &rule.resources).any(|one| match &one.grant {
-            Grant::Keys { read: true, keys: others, .. } => others.include(keys),
+            Grant::Keys { read, write, keys: others, .. } => {
+                has((*read, *write)) && others.include(keys)
+            }
             _ => false,
         })
     }
@@ -307,9 +323,14 @@ impl Grant {
             (Self::Publish(own), Self::Publish(others))
             | (Self::Subscribe(own), Self::Subscribe(others)) => has_all(own, others),
             (
-                Self::Keys { read, write, keys },
-                Self::Keys { read: reads, write: writes, keys: others },
-            ) => (*read || !reads) && (*write || !writes) && keys.include(others),
+                Self::Keys { read, write, fence, keys },
+                Self::Keys { read: reads, write: writes, fence: fences, keys: others },
+            ) => {
+                (*read || !reads)
+                    && (*write || !writes)
+                    && (*fence || !fences)
+                    && keys.include(others)
+            }
             _ => false,
         }
     }

@@ -32,8 +32,10 @@ impl Policy {
         let root = document::read(text)?;
         let root = Cursor { node: &root, path: String::new() };
         let rules = root.unwrapped()?;
-        let rules = rules.items()?.iter().map(rule).collect::<Result<_, _>>()?;
-        Ok(Self { rules })
+        let rules = rules.items()?.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+        let mut resources = rules.iter().flat_map(|rule| &rule.resources);
+        let has_fences = resources.any(|one| matches!(one.grant, Grant::Keys { fence: true, .. }));
+        Ok(Self { rules, has_fences })
     }
 
     /// How many rules it has.
@@ -298,8 +300,13 @@ fn key_grant(cursor: &Cursor<'_>) -> Result<Grant, PolicyError> {
         Binary,
     }
     let fields = cursor.fields(&["method", "keyType", "keys"])?;
-    let methods = [("Read", (true, false)), ("Write", (false, true)), ("ReadWrite", (true, true))];
-    let (read, write) = word(&required(cursor, &fields, "method")?, &methods)?;
+    let methods = [
+        ("Read", (true, false, false)),
+        ("Write", (false, true, false)),
+        ("ReadWrite", (true, true, false)),
+        ("Fence", (false, false, true)),
+    ];
+    let (read, write, fence) = word(&required(cursor, &fields, "method")?, &methods)?;
     let types = [("Pattern", Type::Pattern), ("String", Type::String), ("Binary", Type::Binary)];
     let key_type = fields.get("keyType").map_or(Ok(Type::Pattern), |name| word(&name, &types))?;
     let keys = some(cursor, &fields, "keys")?;
@@ -308,7 +315,7 @@ fn key_grant(cursor: &Cursor<'_>) -> Result<Grant, PolicyError> {
         Type::String => Keys::Texts(keys.iter().map(template).collect::<Result<_, _>>()?),
         Type::Binary => Keys::Bytes(keys.iter().map(bytes).collect::<Result<_, _>>()?),
     };
-    Ok(Grant::Keys { read, write, keys })
+    Ok(Grant::Keys { read, write, fence, keys })
 }
 
 fn bytes(cursor: &Cursor<'_>) -> Result<Box<[u8]>, PolicyError> {

@@ -19,6 +19,8 @@ pub struct Rights {
     subscribe: Vec<Matcher>,
     read: Vec<Matcher>,
     write: Vec<Matcher>,
+    /// `None` where what may be written may be fenced.
+    fence: Option<Vec<Matcher>>,
 }
 
 impl Policy {
@@ -32,6 +34,7 @@ impl Policy {
             subscribe: Vec::new(),
             read: Vec::new(),
             write: Vec::new(),
+            fence: self.has_fences.then(Vec::new),
         };
         let rules = self.rules.iter().filter(|rule| rule.principals.has(principal));
         for resource in rules.flat_map(|rule| &rule.resources) {
@@ -40,6 +43,9 @@ impl Policy {
                 Grant::Connect(_) => rights.connect.extend(matchers),
                 Grant::Publish(_) => rights.publish.extend(matchers),
                 Grant::Subscribe(_) => rights.subscribe.extend(matchers),
+                Grant::Keys { fence: true, .. } => {
+                    rights.fence.get_or_insert_default().extend(matchers)
+                }
                 Grant::Keys { read, write, .. } => {
                     if read && write {
                         rights.read.extend(matchers.iter().cloned());
@@ -66,6 +72,11 @@ impl Rights {
             Action::Subscribe(_) => &self.subscribe,
             Action::Read(_) => &self.read,
             Action::Write(_) => &self.write,
+            Action::Fence(key) => match &self.fence {
+                Some(fence) if self.allow(&Action::Write(key)) => fence,
+                Some(_) => return false,
+                None => &self.write,
+            },
         };
         let principal = Principal { client_id: &self.client_id, ..Principal::default() };
         let mut work = WORK_MAX;

@@ -32,6 +32,8 @@ impl core::fmt::Display for Section {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub(crate) rules: Vec<Rule>,
+    /// Whether it says which keys may be fenced; otherwise those that may be written are.
+    pub(crate) has_fences: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +93,7 @@ pub(crate) enum Grant {
     Keys {
         read: bool,
         write: bool,
+        fence: bool,
         keys: Keys,
     },
 }
@@ -127,7 +130,7 @@ impl Matcher {
         let object = match action {
             Action::Connect => principal.client_id.as_bytes(),
             Action::Publish(text) | Action::Subscribe(text) => text.as_bytes(),
-            Action::Read(key) | Action::Write(key) => key,
+            Action::Read(key) | Action::Write(key) | Action::Fence(key) => key,
         };
         *work = work.saturating_sub(1 + object.len() / 16);
         if *work == 0 {
@@ -159,13 +162,17 @@ impl Grant {
             | (Self::Subscribe(_), Action::Subscribe(_)) => true,
             (Self::Keys { read, .. }, Action::Read(_)) => *read,
             (Self::Keys { write, .. }, Action::Write(_)) => *write,
+            (Self::Keys { fence, .. }, Action::Fence(_)) => *fence,
             _ => false,
         }
     }
 
     /// Whether both are about keys.
     pub(crate) const fn is_of_keys(&self, action: &Action<'_>) -> bool {
-        matches!((self, action), (Self::Keys { .. }, Action::Read(_) | Action::Write(_)))
+        matches!(
+            (self, action),
+            (Self::Keys { .. }, Action::Read(_) | Action::Write(_) | Action::Fence(_))
+        )
     }
 
     /// What matches for one principal: nothing of what takes something that it does not have.

@@ -54,6 +54,44 @@ fn a_policy_is_in_force_and_read_again() {
     as_user(&own, "bob", &["set", "shared/k", "w"]).version();
 }
 
+/// A token in the future would shut out whoever writes a shared key without one.
+#[test]
+fn who_may_not_fence_a_key_writes_it_without_a_token() {
+    let policy = Scratch::new("fences.yaml");
+    let document = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, bob]").replace(
+        "method: Read, keys: [\"shared/*\"]}",
+        "method: ReadWrite, keys: [\"shared/*\"]}\n  - principals: {clientIds: [bob]}\n    \
+         stateStoreResources:\n      - {method: Fence, keys: [\"shared/*\"]}",
+    );
+    fs::write(policy.path(), document).unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let as_client = |client: &str, arguments: &[&str]| {
+        run(own.command("mqtt", arguments).args(["--client-id", client]))
+    };
+    let token = as_client("ann", &["set", "shared/k", "v"]).version();
+    let fenced = ["set", "shared/k", "w", "--fencing-token", &token];
+    as_client("ann", &fenced).fails(2, &["not authorized"]);
+    as_client("ann", &["set", "shared/k", "w"]).version();
+    as_client("bob", &fenced).version();
+    as_client("ann", &["set", "shared/k", "x"]).fails(2, &["a fencing token is required"]);
+    as_client("ann", &["del", "shared/k", "--fencing-token", &token]).fails(2, &["not authorized"]);
+    let path = policy.path();
+    let explain = |client: &str| {
+        run(statestore().args([
+            "policy",
+            "explain",
+            path,
+            "fence",
+            "shared/k",
+            "--client-id",
+            client,
+        ]))
+    };
+    explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
+    explain("ann")
+        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n");
+}
+
 /// Without its notifications a watch never begins, and somebody has to be told.
 #[test]
 fn a_watch_that_may_not_listen_says_so() {

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
-use statestore_tests::raw::Raw;
+use statestore_tests::raw::{Ask, Raw, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{Running, run, statestore};
 
-everywhere!(a_log_that_is_not_read_stops_nobody);
+everywhere!(a_log_that_is_not_read_stops_nobody, who_is_ahead_of_the_clock_is_named);
 
 /// A command line that serves on a free port.
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
@@ -97,4 +97,27 @@ fn a_wrong_filter_is_bad_input() {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("every Linux has it");
     let status = get.stderr(full).stdout(Stdio::null()).status().expect("it runs");
     assert_eq!(status.code(), Some(2), "though nobody reads it");
+}
+
+/// One line for each, with the client and the key as others have named them, and no value.
+fn who_is_ahead_of_the_clock_is_named(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("liar");
+    let mut set = |name: &str, ahead_s: u64| {
+        let ask = Ask::deployed("liar", words(&["SET", "two\nlines", "secret"]));
+        raw.answer(&ask.replacing(name, format!("{}:0:liar", unix_ms() + 1_000 * ahead_s)));
+        let said = here.store().complaint();
+        assert!(said.contains("client=\"liar\"") && !said.contains("secret"), "{said}");
+        said
+    };
+    let ahead = set("__ts", 30);
+    assert!(ahead.contains("has set the versions of all keys ahead"), "{ahead}");
+    assert!(ahead.contains("ahead_s=30") || ahead.contains("ahead_s=2"), "{ahead}");
+    let fenced = set("__ft", 40);
+    assert!(
+        fenced.contains("a key was fenced ahead") && fenced.contains(r"two\nlines"),
+        "{fenced}"
+    );
+    assert!(set("__ts", 100).contains("reason=TimestampSkew"));
+    assert!(set("__ft", 100).contains("reason=FencingTokenSkew"));
 }

@@ -1,6 +1,6 @@
 //! Options of every command: their environment variables, what wins, and what a wrong one gets.
 
-use statestore_tests::raw::Ask;
+use statestore_tests::raw::{Ask, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};
@@ -9,6 +9,7 @@ everywhere!(
     variables_stand_for_options,
     a_store_has_limits_and_strictness,
     a_store_has_a_limit_of_bytes_and_a_client_its_share,
+    a_store_says_how_far_clocks_may_be_ahead,
     an_expiry_is_any_length_of_time,
 );
 
@@ -81,6 +82,24 @@ fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
     set("two", "c", &value[1..]).version();
 }
 
+/// The tolerance is for the time that a request is under way.
+fn a_store_says_how_far_clocks_may_be_ahead(form: Form) {
+    let Some(here) = form.start(&["--max-clock-drift", "5s"]) else { return };
+    let mut raw = here.raw("raw");
+    let mut set = |name: &str, ahead_ms: u64| {
+        let stamp = format!("{}:0:raw", unix_ms() + ahead_ms);
+        let ask = Ask::deployed("raw", words(&["SET", "k", "v"]));
+        let ask = if name == "__ts" { ask.replacing(name, stamp) } else { ask.with(name, stamp) };
+        String::from_utf8(raw.answer(&ask)).expect("text")
+    };
+    for name in ["__ts", "__ft"] {
+        let refused = set(name, 20_000);
+        assert!(refused.contains("too far in the future"), "{refused}");
+    }
+    assert_eq!(set("__ts", 4_000), "+OK\r\n");
+    assert_eq!(set("__ft", 4_000), "+OK\r\n");
+}
+
 fn an_expiry_is_any_length_of_time(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     // The shortest is one millisecond, the longest is more than the store's clock can count.
@@ -115,6 +134,8 @@ fn what_cannot_be_meant_is_refused_with_a_hint() {
         ("serve --max-bytes 1G", &["--max-bytes"]),
         ("serve --client-share 0", &["--client-share", "1..=100"]),
         ("serve --client-share 101", &["--client-share", "1..=100"]),
+        ("serve --max-clock-drift 61s", &["--max-clock-drift", "60s"]),
+        ("serve --max-clock-drift 0.5s", &["--max-clock-drift"]),
         ("serve --password p", &["--broker URL"]),
         ("get k --password p", &["--user"]),
         ("completions tcsh", &["bash"]),

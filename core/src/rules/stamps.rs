@@ -1,5 +1,7 @@
 //! Step 3: the timestamps of a request become typed values or a refusal.
 
+use core::time::Duration;
+
 use crate::hlc::{FencingToken, FencingTokenRef, HlcRef, Timestamp, TimestampRef};
 use crate::limits::{CLOCK_DRIFT_MAX, STAMP_LEAD_MAX};
 use crate::message::{CommandKind, Refusal};
@@ -49,7 +51,22 @@ impl<'a> Stamps<'a> {
         now: UnixTime,
         issued: HlcRef<'_>,
     ) -> Result<Self, Refusal> {
-        let parse = |text, skew| parse(text, now, issued, skew);
+        Self::verify_within(CLOCK_DRIFT_MAX, kind, timestamp, fencing_token, now, issued)
+    }
+
+    /// The same for a store that lets stamps be no more than `drift_max` ahead of its wall clock.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_within(
+        drift_max: Duration,
+        kind: CommandKind,
+        timestamp: Option<&'a str>,
+        fencing_token: Option<&'a str>,
+        now: UnixTime,
+        issued: HlcRef<'_>,
+    ) -> Result<Self, Refusal> {
+        let parse = |text, skew| parse(text, now + drift_max, issued, skew);
         let mut stamps = Self::default();
         if kind == CommandKind::Set {
             let text = timestamp.ok_or(Refusal::MissingTimestamp)?;
@@ -73,14 +90,14 @@ impl<'a> Stamps<'a> {
 
 fn parse<'a>(
     text: &'a str,
-    now: UnixTime,
+    latest: UnixTime,
     issued: HlcRef<'_>,
     skew: Refusal,
 ) -> Result<HlcRef<'a>, Refusal> {
     let hlc = HlcRef::parse(text).map_err(|_| Refusal::MalformedTimestamp)?;
     let follows = || {
-        let latest = (issued.wall(), issued.counter().saturating_add(STAMP_LEAD_MAX));
-        (hlc.wall(), hlc.counter()) <= latest
+        let lead = (issued.wall(), issued.counter().saturating_add(STAMP_LEAD_MAX));
+        (hlc.wall(), hlc.counter()) <= lead
     };
-    if hlc.wall() <= now + CLOCK_DRIFT_MAX || follows() { Ok(hlc) } else { Err(skew) }
+    if hlc.wall() <= latest || follows() { Ok(hlc) } else { Err(skew) }
 }

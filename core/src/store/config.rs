@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 use core::fmt;
+use core::time::Duration;
 
 use crate::hlc::{NodeId, NodeIdRef};
-use crate::limits::StoreLimits;
+use crate::limits::{CLOCK_DRIFT_MAX, StoreLimits};
 use crate::message::{Dialect, Incarnation, WordCase};
 use crate::mqtt::Incoming;
 use crate::topic::ResponseTopic;
@@ -68,6 +69,9 @@ pub enum Access {
     Read,
     /// SET, DEL and VDEL.
     Write,
+    /// The same with a fencing token (`__ft`). It is asked about after [`Write`](Self::Write), if that is allowed: a SET with
+    /// a token shuts out whoever has none, or a lower one, until the key is deleted.
+    Fence,
 }
 
 /// The embedder's policy: whether this requester may do that with this key. It must depend on nothing else, or equal
@@ -111,6 +115,7 @@ pub enum Durability {
 pub struct StoreConfig {
     pub(super) node_id: NodeId,
     pub(super) limits: StoreLimits,
+    pub(super) clock_drift_max: Duration,
     pub(super) dialect: DialectPolicy,
     pub(super) word_case: WordCase,
     pub(super) durability: Durability,
@@ -132,6 +137,7 @@ impl StoreConfig {
         Self {
             node_id: NodeIdRef::STATE_STORE.into(),
             limits: StoreLimits::default(),
+            clock_drift_max: CLOCK_DRIFT_MAX,
             dialect: DialectPolicy::Auto,
             word_case: WordCase::Any,
             durability: Durability::None,
@@ -153,6 +159,17 @@ impl StoreConfig {
     #[must_use]
     pub const fn limits(mut self, limits: StoreLimits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// How far a `__ts` or `__ft` may be ahead of the store's wall clock: [`CLOCK_DRIFT_MAX`] by default, as the protocol has
+    /// it, and never more. What is further ahead is refused as it is there.
+    ///
+    /// It bounds how far one client can set the versions of all keys ahead of the clock, and a fence ahead of the tokens of
+    /// others. A client whose own clock is further ahead cannot write until that is set.
+    #[must_use]
+    pub fn clock_drift_max(mut self, drift: Duration) -> Self {
+        self.clock_drift_max = drift.min(CLOCK_DRIFT_MAX);
         self
     }
 
@@ -241,6 +258,7 @@ impl fmt::Debug for StoreConfig {
         f.debug_struct("StoreConfig")
             .field("node_id", &self.node_id)
             .field("limits", &self.limits)
+            .field("clock_drift_max", &self.clock_drift_max)
             .field("dialect", &self.dialect)
             .field("word_case", &self.word_case)
             .field("durability", &self.durability)

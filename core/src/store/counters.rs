@@ -1,6 +1,7 @@
 //! What became of each request, and what a store counts.
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::message::{CommandKind, Refusal, Reply};
 use crate::statistics::{self, Statistic};
@@ -13,11 +14,27 @@ pub struct Handled {
     pub verb: Option<CommandKind>,
     /// What came of it.
     pub verdict: Verdict,
+    /// How far it has set the versions of the store ahead of the clock, if by more than [`AHEAD_NOTED`](crate::limits::AHEAD_NOTED) and further than
+    /// they were: whose clock is wrong, or who means harm.
+    pub ahead: Option<Ahead>,
+}
+
+/// A write with a stamp that was ahead of the store's clock, and that the store has followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// How far the version of this write is ahead, and those of all that follow until the clock has caught up.
+    pub by: Duration,
+    /// Whether its fencing token is as far ahead, which keeps out who has an earlier one.
+    pub is_fence: bool,
 }
 
 impl Handled {
+    pub(super) const fn of(verb: Option<CommandKind>, verdict: Verdict) -> Self {
+        Self { verb, verdict, ahead: None }
+    }
+
     pub(super) const fn dropped(reason: DropReason) -> Self {
-        Self { verb: None, verdict: Verdict::Dropped(reason) }
+        Self::of(None, Verdict::Dropped(reason))
     }
 }
 
@@ -125,6 +142,10 @@ pub struct Counters {
     pub watches_lost: u64,
     /// Values that expired.
     pub expired_values: u64,
+    /// Writes that set the versions [ahead](Handled::ahead) of the clock by more than [`AHEAD_NOTED`](crate::limits::AHEAD_NOTED).
+    pub set_ahead: u64,
+    /// Those of them whose fencing token was as far ahead.
+    pub fenced_ahead: u64,
     /// The furthest, in milliseconds, that a `__ts` or `__ft` which was looked at was ahead of the wall clock here,
     /// refused or not. Any client can send any timestamp.
     pub ahead_max_ms: u64,
@@ -159,6 +180,8 @@ impl Counters {
             ("notifications", self.notifications),
             ("watches_lost", self.watches_lost),
             ("expired_values", self.expired_values),
+            ("set_ahead", self.set_ahead),
+            ("fenced_ahead", self.fenced_ahead),
             ("ahead_max_ms", self.ahead_max_ms),
             ("behind_max_ms", self.behind_max_ms),
         ];
@@ -206,6 +229,10 @@ impl Counters {
 
     #[inline]
     pub(super) fn count(&mut self, handled: Handled) {
+        if let Some(ahead) = handled.ahead {
+            self.set_ahead += 1;
+            self.fenced_ahead += u64::from(ahead.is_fence);
+        }
         let row = handled.verb.and_then(|verb| self.by_verb.get_mut(verb as usize));
         let row = row.unwrap_or(&mut self.unreadable);
         let counter = match handled.verdict {

@@ -52,7 +52,7 @@ impl Store {
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
             self.send_reply(now, incoming, topic, correlation, refuse(refusal, dialect));
-            return Handled { verb: None, verdict: Verdict::Refused(refusal) };
+            return Handled::of(None, Verdict::Refused(refusal));
         };
         // 1. Grammar.
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
@@ -73,7 +73,7 @@ impl Store {
                 false => (refuse(refusal, dialect), Verdict::Refused(refusal)),
             };
             self.send_reply(now, incoming, topic, Some(correlation), answer);
-            return Handled { verb, verdict };
+            return Handled::of(verb, verdict);
         }
         let client_id = from.client_id().unwrap_or_default();
         let content = self.replies.content_of(incoming);
@@ -92,7 +92,7 @@ impl Store {
                 self.watches.remove_earlier(client_id, command.key(), number);
             }
             self.send_reply(now, incoming, topic, Some(correlation), first);
-            return Handled { verb, verdict: Verdict::Repeated };
+            return Handled::of(verb, Verdict::Repeated);
         }
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
         if is_first {
@@ -109,7 +109,7 @@ impl Store {
             self.replies.insert(client_id, remembered);
         }
         self.send_reply(now, incoming, topic, Some(correlation), answer);
-        Handled { verb, verdict }
+        Handled::of(verb, verdict)
     }
 
     /// Which incarnation this is, for a request that asks.
@@ -182,7 +182,8 @@ impl Store {
         }
         // 3. Timestamps.
         let properties = &incoming.properties;
-        let stamps = Stamps::verify(
+        let stamps = Stamps::verify_within(
+            self.config.clock_drift_max,
             command.kind(),
             properties.timestamp,
             properties.fencing_token,
@@ -274,14 +275,15 @@ impl Store {
         incoming: &Incoming<'_>,
         command: &Command<&[u8]>,
     ) -> bool {
-        let access = if command.kind().is_write() { Access::Write } else { Access::Read };
+        let is_write = command.kind().is_write();
+        let access = if is_write { Access::Write } else { Access::Read };
+        let is_fenced = is_write && incoming.properties.fencing_token.is_some();
         let nameless = from.client_id().is_none_or(str::is_empty);
         let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
-        let allowed = self
-            .config
-            .authorizer
-            .as_ref()
-            .is_none_or(|allows| allows(&from, access, command.key()));
+        let allowed = self.config.authorizer.as_ref().is_none_or(|allows| {
+            allows(&from, access, command.key())
+                && (!is_fenced || allows(&from, Access::Fence, command.key()))
+        });
         // Nobody knows where to send the notifications of a client without a name.
         allowed && !(watching && nameless) && !from.is_contradicted_by(incoming)
     }

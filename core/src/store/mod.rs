@@ -82,16 +82,17 @@ use core::fmt;
 use core::time::Duration;
 
 pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
-pub use counters::{Counters, DropReason, Handled, Verdict, Verdicts};
+pub use counters::{Ahead, Counters, DropReason, Handled, Verdict, Verdicts};
 pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
 pub use shares::Holding;
 
 use crate::deadlines::Deadlines;
-use crate::hlc::{FencingToken, HybridClock, Version};
+use crate::hlc::{FencingToken, HlcRef, HybridClock, Version};
+use crate::limits::AHEAD_NOTED;
 use crate::machine::{Input, Machine};
 use crate::message::Expiry;
 use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
-use crate::time::{Instant, Now};
+use crate::time::{Instant, Now, UnixTime};
 use crate::topic;
 use outbox::Outbox;
 use replies::Replies;
@@ -198,7 +199,7 @@ impl Store {
         limits.outgoing_max = limits.outgoing_max.max(fan_outs);
         let seed = config.hash_seed;
         Self {
-            // What comes in is bounded by `Stamps::verify`; no request is refused for what this store has issued.
+            // What comes in is bounded by `Stamps::verify_within`; no request is refused for what this store has issued.
             clock: HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX),
             table: Table::new(seed, config.node_id.clone()),
             expiries: Deadlines::new(),
@@ -276,7 +277,9 @@ impl Store {
         let handled = if self.has_room() {
             self.latest = now.instant;
             self.replies.expire(now.instant);
-            let handled = self.process(now, from, incoming);
+            let issued = self.clock.last().wall();
+            let mut handled = self.process(now, from, incoming);
+            handled.ahead = self.set_ahead(now.unix, issued, incoming);
             if let Some(delivery) = incoming.delivery {
                 self.outbox.push(Transmit::Acknowledge(delivery));
             }
@@ -286,6 +289,17 @@ impl Store {
         };
         self.counters.count(handled);
         handled
+    }
+
+    /// How far a request has set the clock ahead, which had `issued` that before, if that is worth a word.
+    fn set_ahead(&self, now: UnixTime, issued: UnixTime, incoming: &Incoming<'_>) -> Option<Ahead> {
+        let last = self.clock.last().wall();
+        if last <= issued || last <= now + AHEAD_NOTED {
+            return None;
+        }
+        let by = Duration::from_millis(last.as_millis() - now.as_millis());
+        let token = incoming.properties.fencing_token.and_then(|text| HlcRef::parse(text).ok());
+        Some(Ahead { by, is_fence: token.is_some_and(|token| token.wall() >= last) })
     }
 
     /// Sorts out what is no request that can be answered.

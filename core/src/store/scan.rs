@@ -69,11 +69,11 @@ impl Store {
         match page {
             Ok(page) => {
                 let answer = Answer { payload: page.into(), timestamp: None };
-                (answer, Handled { verb, verdict: Verdict::Applied })
+                (answer, Handled::of(verb, Verdict::Applied))
             }
             Err(refusal) => {
                 let verdict = Verdict::Refused(refusal);
-                (refuse(refusal, dialect), Handled { verb, verdict })
+                (refuse(refusal, dialect), Handled::of(verb, verdict))
             }
         }
     }

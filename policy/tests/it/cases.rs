@@ -17,6 +17,8 @@ allow  id=lamp user=ann group=sensors  SET readings/ann/lux of today
 deny   id=lamp user=ann group=sensors  get readings/bob/lux
 allow  id=lamp group=sensors           CONNECT
 allow  id=lamp                         CONNECT
+allow  id=lamp user=ann group=sensors  FENCE readings/ann/lux of today
+allow  id=lamp user=ann group=sensors  fence readings/bob/lux
 ";
     let policy = Policy::parse(POLICY).unwrap();
     let cases = Cases::parse(table).unwrap().cases;
@@ -27,7 +29,7 @@ allow  id=lamp                         CONNECT
             (case.line, decision.is_allowed() == case.allowed)
         })
         .collect();
-    assert_eq!(as_expected, [(3, true), (4, true), (5, true), (6, false)]);
+    assert_eq!(as_expected, [(3, true), (4, true), (5, true), (6, false), (7, true), (8, false)]);
 }
 
 #[test]

@@ -19,9 +19,11 @@ fn each_combination_is_decided_as_the_table_says() {
             "Binary" => "cm9vbXMvMS9sdXg=",
             other => panic!("{other}"),
         };
+        let resource = |method| format!("{{method: {method}, keyType: {key_type}, keys: [{own}]}}");
+        let resources: Vec<String> = method.split('+').map(resource).collect();
         let document = format!(
-            "rules: [{{principals: {{usernames: [ann]}}, \
-             stateStoreResources: [{{method: {method}, keyType: {key_type}, keys: [{own}]}}]}}]"
+            "rules: [{{principals: {{usernames: [ann]}}, stateStoreResources: [{}]}}]",
+            resources.join(", ")
         );
         let policy = Policy::parse(&document).unwrap();
         let name = if who == "own" { "ann" } else { "bob" };
@@ -29,13 +31,70 @@ fn each_combination_is_decided_as_the_table_says() {
         let key: &[u8] = if key == "matching" { b"rooms/1/lux" } else { b"rooms/1/sound" };
         let action = match verb {
             "GET" | "KEYNOTIFY" => Action::Read(key),
+            "FENCE" => Action::Fence(key),
             _ => Action::Write(key),
         };
         let decision = policy.decide(&principal, &action);
         assert_eq!(decision.is_allowed(), expected == "allow", "{line}: {decision}");
         count += 1;
     }
-    assert_eq!(count, 180);
+    assert_eq!(count, 180 + 36 + 216);
+}
+
+/// One `Fence` for somebody, and everybody needs one: for tokens, and for nothing else.
+#[test]
+fn fences_are_for_whom_a_rule_names_where_one_does() {
+    let document = "rules:
+  - principals: {usernames: [ann, bob]}
+    stateStoreResources:
+      - {method: ReadWrite, keys: [shared, other]}
+  - principals: {usernames: [ann]}
+    stateStoreResources:
+      - {method: Fence, keys: [shared, foreign]}";
+    let without = document.replace("method: Fence", "method: Read");
+    let (policy, without) = (Policy::parse(document).unwrap(), Policy::parse(&without).unwrap());
+    for (user, action, expected, is_default) in [
+        (
+            "ann",
+            Action::Fence(b"shared"),
+            "allowed by line 7 (rule 2, resource 1 of stateStoreResources)",
+            true,
+        ),
+        (
+            "ann",
+            Action::Fence(b"other"),
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for another method",
+            true,
+        ),
+        (
+            "ann",
+            Action::Fence(b"foreign"),
+            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key for another method",
+            false,
+        ),
+        (
+            "bob",
+            Action::Fence(b"shared"),
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for another method",
+            true,
+        ),
+        (
+            "bob",
+            Action::Write(b"shared"),
+            "allowed by line 4 (rule 1, resource 1 of stateStoreResources)",
+            true,
+        ),
+    ] {
+        let principal = Principal { client_id: "x", user_name: Some(user), attributes: &[] };
+        let decision = policy.decide(&principal, &action);
+        assert_eq!(decision.to_string(), expected, "{user} {action:?}");
+        assert_eq!(policy.rights(&principal).allow(&action), decision.is_allowed(), "{action:?}");
+        assert_eq!(without.decide(&principal, &action).is_allowed(), is_default, "{action:?}");
+        assert_eq!(without.rights(&principal).allow(&action), is_default, "{action:?}");
+    }
+    let ann = Principal { client_id: "x", user_name: Some("ann"), attributes: &[] };
+    assert!(policy.rights(&ann).allow_key(Access::Fence, b"shared"));
+    assert!(!policy.rights(&ann).allow_key(Access::Fence, b"other"));
 }
 
 #[test]

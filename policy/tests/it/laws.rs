@@ -47,7 +47,7 @@ fn filter() -> impl Strategy<Value = String> {
 
 fn resource() -> impl Strategy<Value = (&'static str, &'static str, Vec<String>)> {
     let keys = (
-        select(vec!["Read", "Write", "ReadWrite"]),
+        select(vec!["Read", "Write", "Write", "ReadWrite", "Fence"]),
         select(vec!["Pattern", "String"]),
         vec(key_text(), 1..3),
     );
@@ -127,6 +127,7 @@ proptest! {
                 ("Publish", Action::Publish(object)),
                 ("Read", Action::Read(object.as_bytes())),
                 ("Write", Action::Write(object.as_bytes())),
+                ("Fence", Action::Fence(object.as_bytes())),
             ] {
                 let expected = allows(&rules, &who, method, object);
                 let decision = policy.decide(&principal, &action);

@@ -53,6 +53,10 @@ fn each_fault_is_found_where_it_is() {
             "line 10: Write without Read",
         ),
         (
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Fence, keys: [x]}]",
+            "line 10: Fence without Write",
+        ),
+        (
             "  - principals: {usernames: [b]}\n    stateStoreResources: [{method: Read, keys: ['own/{principal.username}/*']}]",
             "line 10: allows nothing that line 8 does not allow",
         ),
@@ -71,6 +75,7 @@ fn each_fault_is_found_where_it_is() {
 fn what_is_read_elsewhere_may_be_written() {
     let rules = "  - principals: {usernames: [c]}
     stateStoreResources:
+      - {method: Fence, keys: [x]}
       - {method: Write, keys: [x]}
       - {method: Read, keys: [x, y]}";
     assert_eq!(warnings(&sound(rules)), [""; 0]);

@@ -81,15 +81,25 @@ fn matches_topic(text: &str, who: &Who, topic: &str) -> bool {
     !(is_wild && topic.starts_with('$')) && is_topic(&filter, &topic.split('/').collect::<Vec<_>>())
 }
 
-/// Whether one of the rules allows this: `Publish`, `Read` or `Write` of an object.
+/// Whether one of the rules allows this: `Publish`, `Read`, `Write` or `Fence` of an object.
 pub(crate) fn allows(rules: &[Rule], who: &Who, method: &str, object: &str) -> bool {
+    if method == "Fence" {
+        let has_fences = rules.iter().flat_map(|rule| &rule.resources).any(|one| one.0 == "Fence");
+        return allows(rules, who, "Write", object)
+            && (!has_fences || grants(rules, who, method, object));
+    }
+    grants(rules, who, method, object)
+}
+
+fn grants(rules: &[Rule], who: &Who, method: &str, object: &str) -> bool {
     let is_for = |rule: &Rule| {
         let user = who.user.as_ref().filter(|user| !user.is_empty());
         user.is_some_and(|user| rule.users.iter().any(|own| own == user || own == "*"))
             || rule.attributes.iter().any(|all| all.iter().all(|one| who.attributes.contains(one)))
     };
     let has = |(own, key_type, texts): &(&str, &str, Vec<String>)| {
-        let is_method = *own == method || *own == "ReadWrite" && method != "Publish";
+        let is_method =
+            *own == method || *own == "ReadWrite" && ["Read", "Write"].contains(&method);
         let key: Vec<char> = object.chars().collect();
         is_method
             && texts.iter().any(|text| match *key_type {

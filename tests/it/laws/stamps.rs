@@ -1,7 +1,7 @@
 //! The timestamps of a request: which are read, in which order, and where exactly the minute ends.
 
 use proptest::prelude::*;
-use statestore_proto::hlc::{Hlc, HybridClock, NodeIdRef};
+use statestore_proto::hlc::{Hlc, HlcRef, HybridClock, NodeIdRef};
 use statestore_proto::message::{CommandKind, Refusal};
 use statestore_proto::rules::Stamps;
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -136,4 +136,24 @@ fn what_the_store_itself_issued_is_never_too_far_ahead() {
     for (wall, counter) in [(90_000, 8 + 65_536), (90_001, 0)] {
         assert_eq!(at(wall, counter), refused, "{wall}:{counter}");
     }
+}
+
+/// A smaller bound holds for both stamps, and is passed only by what follows from the store's own versions.
+#[test]
+fn a_store_may_allow_less_than_a_minute() {
+    use Refusal::{FencingTokenSkew, TimestampSkew};
+    let mut clock = HybridClock::new(NodeIdRef::STATE_STORE);
+    let (now, within) = (UnixTime::from_millis(NOW), core::time::Duration::from_millis(5_000));
+    let at = |wall: u64| format!("{}:0:c", NOW + wall);
+    let verify = |clock: &HybridClock<_>, ts: &str, ft: &str| {
+        let stamps =
+            Stamps::verify_within(within, CommandKind::Set, Some(ts), Some(ft), now, clock.last());
+        stamps.map(|_| ())
+    };
+    assert_eq!(verify(&clock, &at(5_000), &at(5_000)), Ok(()));
+    assert_eq!(verify(&clock, &at(5_001), &at(0)), Err(TimestampSkew));
+    assert_eq!(verify(&clock, &at(0), &at(5_001)), Err(FencingTokenSkew));
+    clock.advance_past(HlcRef::parse(&at(9_000)).unwrap());
+    assert_eq!(verify(&clock, &at(9_000), &at(9_000)), Ok(()));
+    assert_eq!(verify(&clock, &at(9_001), &at(0)), Err(TimestampSkew));
 }

@@ -3,7 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, CommandKind, Condition, Refusal};
 use statestore_proto::mqtt::Qos;
-use statestore_proto::store::{DropReason, Handled, Verdict};
+use statestore_proto::store::{Ahead, DropReason, Handled, StoreConfig, Verdict};
 
 use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 
@@ -31,7 +31,7 @@ fn each_verb_has_its_verdicts() {
         (stop, Unwatch, Applied),
         (stop, Unwatch, Absent),
     ] {
-        let handled = Handled { verb: Some(verb), verdict };
+        let handled = Handled { verb: Some(verb), verdict, ahead: None };
         assert_eq!(handed(&mut rig, &command), handled, "{command:?}");
     }
     let counters = *rig.store.counters();
@@ -54,7 +54,10 @@ fn refusals_are_counted_by_verb_and_reason() {
     again.token = Some(format!("{EPOCH}:5:c"));
     again.hand_to(rig.now(), &mut rig.store);
     let repeated = again.hand_to(rig.now(), &mut rig.store);
-    assert_eq!(repeated, Handled { verb: Some(CommandKind::Set), verdict: Verdict::Repeated });
+    assert_eq!(
+        repeated,
+        Handled { verb: Some(CommandKind::Set), verdict: Verdict::Repeated, ahead: None }
+    );
     let fenced = handed(&mut rig, &del("k"));
     assert_eq!(fenced.verdict, Verdict::Refused(Refusal::FencingTokenRequired));
     let mut nonsense = rig.ask("c", &get("k"));
@@ -63,7 +66,10 @@ fn refusals_are_counted_by_verb_and_reason() {
     hasty.qos = Qos::AtMostOnce;
     for (ask, refusal) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Refused(refusal) });
+        assert_eq!(
+            handled,
+            Handled { verb: None, verdict: Verdict::Refused(refusal), ahead: None }
+        );
         assert_eq!(rig.store.counters().unreadable().refused_for(refusal), 1);
     }
     let counters = rig.store.counters();
@@ -88,7 +94,7 @@ fn what_is_not_answered_says_why() {
         (stranger, DropReason::NotARequest),
     ] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Dropped(reason) });
+        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Dropped(reason), ahead: None });
     }
     assert_eq!(rig.store.counters().dropped(), 3);
 }
@@ -140,5 +146,61 @@ fn counters_are_a_list_that_can_be_printed() {
     );
     let sum = |name| counters.iter().filter(|of| of.name == name).map(|of| of.value).sum::<u64>();
     assert_eq!((sum("applied"), sum("refused"), sum("absent")), (1, 1, 1));
-    assert_eq!((counters.iter().count(), all), (all, 8 * (4 + Refusal::ALL.len()) + 10));
+    assert_eq!((counters.iter().count(), all), (all, 8 * (4 + Refusal::ALL.len()) + 12));
+}
+
+#[test]
+fn a_store_may_allow_less_skew_and_never_more() {
+    for (drift, furthest) in [(5, 5_000), (60, 60_000), (61, 60_000)] {
+        let drift = core::time::Duration::from_secs(drift);
+        let mut rig = Rig::with(StoreConfig::new(7).clock_drift_max(drift));
+        let mut tell = |ahead: (u64, u64)| {
+            let mut ask = rig.ask("c", &set("k", "v"));
+            ask.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
+            ask.token = Some(format!("{}:0:c", EPOCH + ahead.1));
+            ask.hand_to(rig.now(), &mut rig.store).verdict
+        };
+        assert_eq!(tell((furthest + 1, 0)), Verdict::Refused(Refusal::TimestampSkew));
+        assert_eq!(tell((0, furthest + 1)), Verdict::Refused(Refusal::FencingTokenSkew));
+        assert_eq!(tell((furthest, furthest)), Verdict::Applied);
+        assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
+        assert_eq!(rig.store.counters().refused_for(Refusal::FencingTokenSkew), 1);
+    }
+}
+
+#[test]
+fn who_sets_the_versions_ahead_is_told_and_counted() {
+    let mut rig = Rig::new();
+    let mut tell = |millis: u64, timestamp: u64, token: Option<u64>| {
+        rig.millis = millis;
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.timestamp = Some(format!("{}:0:c", EPOCH + timestamp));
+        ask.token = token.map(|token| format!("{}:0:c", EPOCH + token));
+        let handled = ask.hand_to(rig.now(), &mut rig.store);
+        handled.ahead.map(|ahead| (ahead.by.as_millis(), ahead.is_fence))
+    };
+    for (millis, timestamp, token, expected) in [
+        (0, 5_000, None, None),
+        (0, 5_001, None, Some((5_001, false))),
+        // They follow the versions that there are.
+        (0, 5_001, None, None),
+        (0, 3_000, Some(5_001), None),
+        (0, 0, Some(5_002), Some((5_002, true))),
+        (0, 7_000, Some(6_000), Some((7_000, false))),
+        // Refused, here for the token, it sets nothing.
+        (0, 8_000, Some(4_000), None),
+        (0, 60_001, Some(70_000), None),
+        // The clock has caught up.
+        (2_001, 7_001, Some(7_001), None),
+        (2_001, 9_000, Some(9_000), Some((6_999, true))),
+    ] {
+        let case = format!("{millis} {timestamp} {token:?}");
+        assert_eq!(tell(millis, timestamp, token), expected, "{case}");
+    }
+    let counters = rig.store.counters();
+    assert_eq!((counters.set_ahead, counters.fenced_ahead), (4, 2));
+    // A read sets nothing, whatever it says.
+    let mut read = rig.ask("c", &get("k"));
+    (read.timestamp, read.token) = (Some(format!("{}:0:c", EPOCH + 30_000)), None);
+    assert_eq!(read.hand_to(rig.now(), &mut rig.store).ahead, None::<Ahead>);
 }

@@ -1,14 +1,14 @@
 //! Sections 1, 2, 4 and 10: how a request must come, who sent it, and in which words it is answered.
 
 use bytes::Bytes;
-use statestore_proto::message::{Dialect, WordCase};
+use statestore_proto::message::{Command, Dialect, WordCase};
 use statestore_proto::mqtt::{Incoming, Qos};
 use statestore_proto::store::{Access, DialectPolicy, Principal, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_tests::ask::Told;
 
-use super::{OK, Rig, del, error, get, set, vdel, watch};
+use super::{OK, Rig, del, error, get, set, vdel, version, watch};
 
 #[test]
 fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
@@ -266,8 +266,41 @@ fn the_authorizer_is_asked_about_everything() {
     {
         assert_eq!(rig.answer("c", &command), refused, "{command:?}");
     }
+    // The token is no way around.
+    let mut fenced = rig.ask("c", &set("open", "v"));
+    fenced.token = Some(version(0, 0));
+    assert_eq!(rig.reply(&fenced).0, refused);
     // Before anything else of the request is looked at.
     let mut ask = rig.ask("c", &set("open", "v"));
     ask.timestamp = None;
     assert_eq!(rig.reply(&ask).0, refused);
+}
+
+/// Who may write need not be one who may shut others out.
+#[test]
+fn a_token_takes_a_right_of_its_own() {
+    let config = StoreConfig::new(7).authorizer(Box::new(|from, access, key| match access {
+        Access::Read => true,
+        Access::Write => key == b"shared",
+        Access::Fence => from.client_id() == Some("holder"),
+        other => panic!("{other:?}"),
+    }));
+    let mut rig = Rig::with(config);
+    let refused = error("not authorized").0;
+    let mut tell = |client: &str, command: &Command<&[u8]>, token: Option<&str>| {
+        let mut ask = rig.ask(client, command);
+        ask.token = token.map(Into::into);
+        rig.reply(&ask).0
+    };
+    let token = version(0, 0);
+    assert_eq!(tell("c", &set("shared", "v"), None), OK);
+    for command in [set("shared", "w"), del("shared"), vdel("shared", "v")] {
+        assert_eq!(tell("c", &command, Some(&token)), refused, "{command:?}");
+        assert_eq!(tell("c", &command, Some("nonsense")), refused, "{command:?}");
+    }
+    // Where no token counts none is asked about.
+    assert_eq!(tell("c", &get("shared"), Some(&token)), r"$1\r\nv\r\n");
+    assert_eq!(tell("holder", &set("shared", "w"), Some(&token)), OK);
+    assert_eq!(tell("holder", &set("other", "w"), Some(&token)), refused);
+    assert_eq!(tell("holder", &del("shared"), Some(&token)), r":1\r\n");
 }

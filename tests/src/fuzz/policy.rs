@@ -32,6 +32,7 @@ pub fn policy(data: &[u8]) {
         Action::Subscribe(object),
         Action::Read(object.as_bytes()),
         Action::Write(object.as_bytes()),
+        Action::Fence(object.as_bytes()),
     ] {
         let decision = policy.decide(&principal, &action);
         assert_eq!(decision.is_allowed(), policy.rights(&principal).allow(&action), "{decision}");

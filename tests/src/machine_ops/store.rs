@@ -236,7 +236,7 @@ impl StoreScript {
             .dialect(self.dialect().map_or(DialectPolicy::Auto, DialectPolicy::Pinned))
             .word_case(self.word_case())
             .durability(self.durability())
-            .authorizer(Box::new(|_, access, key| allows(access == Access::Write, key)));
+            .authorizer(Box::new(|_, access, key| allows(access != Access::Read, key)));
         Store::new(config)
     }
 

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::message::KeyPreview;
+use statestore_proto::message::{Command, KeyPreview, Refusal};
 use statestore_proto::mqtt::Incoming;
-use statestore_proto::store::{Authorizer, Handled, Principal, Store, StoreConfig};
+use statestore_proto::store::{Authorizer, Handled, Principal, Store, StoreConfig, Verdict};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::{Level, debug, field};
+use tracing::{Level, debug, field, warn};
 
 use crate::backoff::{Backoff, Pauses};
 use crate::clock::Clock;
@@ -184,13 +184,45 @@ impl StoreTask {
         let from = Principal::of(incoming);
         // A stopwatch is read only for those who look.
         let since = tracing::enabled!(Level::DEBUG).then(tokio::time::Instant::now);
-        let Handled { verb, verdict } = self.store.handle_publish(now, from, incoming);
+        let handled = self.store.handle_publish(now, from, incoming);
+        say_of_stamps(from, incoming, &handled);
+        let Handled { verb, verdict, .. } = handled;
         if let Some(since) = since {
             let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
             let (verified, elapsed_us) = (from.is_verified(), since.elapsed().as_micros());
             let (verb, client) = (verb.map(field::debug), client.map(field::debug));
             debug!(verb, client, verified, ?verdict, elapsed_us, "request");
         }
+    }
+}
+
+/// Says who was ahead of the clock here, whether it was refused or all have to follow.
+fn say_of_stamps(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled) {
+    let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
+    let verified = from.is_verified();
+    if let Verdict::Refused(reason @ (Refusal::TimestampSkew | Refusal::FencingTokenSkew)) =
+        handled.verdict
+    {
+        warn!(client, verified, ?reason, "a write was refused that is ahead of the clock here");
+    }
+    let Some(ahead) = handled.ahead else { return };
+    let ahead_s = ahead.by.as_secs();
+    if ahead.is_fence
+        && let Ok(command) = Command::decode(incoming.payload)
+    {
+        let key = field::debug(KeyPreview(command.key()));
+        warn!(
+            client,
+            verified,
+            ahead_s,
+            key,
+            "a key was fenced ahead of the clock here: earlier tokens are refused"
+        );
+    } else {
+        warn!(
+            client,
+            verified, ahead_s, "a write has set the versions of all keys ahead of the clock here"
+        );
     }
 }
 
