@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-pub(crate) use listen::Listen;
+pub(crate) use listen::{Listen, Principals};
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
 /// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
@@ -146,8 +146,8 @@ pub(crate) enum Output {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-SIGTERM and SIGINT end it. SIGHUP has it read the --password-file and the --policy again: whoever may not do any more what it
-might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certificate-attributes and the --policy again:
+whoever may not do any more what it might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
 again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
@@ -444,7 +444,7 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
 /// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
-    const OWN: [&str; 17] = [
+    const OWN: [&str; 19] = [
         "any_client_id",
         "allow_all",
         "listen",
@@ -453,6 +453,8 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         "tls_cert",
         "tls_key",
         "tls_client_ca",
+        "certificate_user",
+        "certificate_attributes",
         "password_file",
         "max_connections",
         "max_address_connections",
@@ -554,6 +556,9 @@ mod tests {
             ("statestore serve --presence", "--broker URL"),
             ("statestore serve --tls-cert c", "--tls-key"),
             ("statestore serve --tls-client-ca c", "--tls-cert"),
+            ("statestore serve --certificate-user cn", "--tls-client-ca"),
+            ("statestore serve --certificate-attributes f", "--certificate-user"),
+            ("statestore serve --any-client-id", "--password-file"),
             ("statestore serve --max-connections 0", "--max-connections"),
         ] {
             let error = parse(line).unwrap_err().to_string();

@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::fs::{FlockOperation, flock};
-use statestore_embedded::{Broker, Limits, Options, SharedUsers, Users, tls_config};
+use statestore_embedded::policy::CertificateAttributes;
+use statestore_embedded::{
+    Broker, CertificateName, CertificateUsers, Limits, Options, SharedUsers, Users, tls_config,
+};
 
 use crate::args::{Listen, Passwd};
 use crate::connection::read;
 use crate::failure::Failure;
 use crate::output::say;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, counted, text};
 use crate::secret::new_password;
 
 /// The users that a broker asks for, and the file that has them.
@@ -41,21 +44,50 @@ impl PasswordFile {
     }
 }
 
+/// The attributes of certificates, and the file that has them.
+pub(crate) struct AttributesFile {
+    path: PathBuf,
+    users: CertificateUsers,
+}
+
+impl AttributesFile {
+    /// Reads the file again. One that is of no use changes nothing.
+    fn reload(&self) {
+        let path = self.path.display();
+        match attributes(&self.path) {
+            Ok(read) => {
+                say(format_args!(
+                    "{path}: read again: attributes of {}",
+                    counted(read.len(), "subject")
+                ));
+                self.users.replace_attributes(read);
+            }
+            Err(failure) => say(format_args!("{failure}; nothing has changed")),
+        }
+    }
+}
+
 /// Files that are read again when somebody says so.
 #[derive(Default)]
 pub(crate) struct Files {
     pub(crate) passwords: Option<PasswordFile>,
+    pub(crate) attributes: Option<AttributesFile>,
     pub(crate) policy: Option<PolicyFile>,
 }
 
 impl Files {
     /// Reads all of them again. One that is of no use changes nothing.
     pub(crate) async fn reload(&self, broker: Option<&Broker>) {
-        if self.passwords.is_none() && self.policy.is_none() {
-            return say("SIGHUP: there is no --password-file or --policy to read again");
+        if self.passwords.is_none() && self.attributes.is_none() && self.policy.is_none() {
+            return say(
+                "SIGHUP: there is no --password-file, --certificate-attributes or --policy to read again",
+            );
         }
         if let Some(passwords) = &self.passwords {
             passwords.reload();
+        }
+        if let Some(attributes) = &self.attributes {
+            attributes.reload();
         }
         if let Some(policy) = &self.policy {
             policy.reload().await;
@@ -90,8 +122,15 @@ pub(crate) async fn start(
     for origin in &listen.websocket_origin {
         options = options.websocket_origin(origin_of_pages(origin)?);
     }
+    let mut attributes = None;
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {
         let authorities = listen.tls_client_ca.as_deref().map(read).transpose()?;
+        if let (Some(name), Some(authorities)) = (listen.certificate_user, &authorities) {
+            let users = certificate_users(listen, name.name(), authorities)?;
+            let path = listen.certificate_attributes.clone();
+            attributes = path.map(|path| AttributesFile { path, users: users.clone() });
+            options = options.certificate_users(users);
+        }
         let config = tls_config(&read(cert)?, &read(key)?, authorities.as_deref());
         options = options.tls(config.map_err(|error| {
             let (cert, key) = (cert.display(), key.display());
@@ -114,7 +153,25 @@ pub(crate) async fn start(
         .await
         .map_err(|error| Failure::bad_input(format_args!("cannot serve: {error}")))?;
     let line = line(broker.local_addr(), broker.websocket_addr(), listen, policy.is_some());
-    Ok((broker, Files { passwords, policy }, line))
+    Ok((broker, Files { passwords, attributes, policy }, line))
+}
+
+fn certificate_users(
+    listen: &Listen,
+    name: CertificateName,
+    authorities: &[u8],
+) -> Result<CertificateUsers, Failure> {
+    let users = CertificateUsers::new(authorities, name)
+        .map_err(|error| Failure::bad_input(format_args!("--tls-client-ca: {error}")))?;
+    if let Some(path) = &listen.certificate_attributes {
+        users.replace_attributes(attributes(path)?);
+    }
+    Ok(users)
+}
+
+fn attributes(path: &Path) -> Result<CertificateAttributes, Failure> {
+    CertificateAttributes::parse(&text(path)?)
+        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
 }
 
 fn limits(listen: &Listen) -> Limits {

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use statestore_embedded::SharedPolicy;
 use statestore_policy::{Action, Cases, Policy, Principal};
 
+use crate::args::Principals;
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{self, say};
@@ -96,16 +97,16 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<ExitCode, Failure> {
 pub(crate) struct PolicyFile {
     path: PathBuf,
     policy: SharedPolicy,
-    has_users: bool,
+    principals: Principals,
 }
 
 impl PolicyFile {
-    /// Reads it for clients that have user names or not.
-    pub(crate) fn read(path: &Path, has_users: bool) -> Result<Self, Failure> {
+    /// Reads it for clients that have these.
+    pub(crate) fn read(path: &Path, principals: Principals) -> Result<Self, Failure> {
         let read = policy(path)
             .map_err(|failure| Failure::bad_input(format_args!("--policy {failure}")))?;
-        warn(path, &read, has_users);
-        Ok(Self { path: path.to_owned(), policy: read.into(), has_users })
+        warn(path, &read, principals);
+        Ok(Self { path: path.to_owned(), policy: read.into(), principals })
     }
 
     pub(crate) const fn shared(&self) -> &SharedPolicy {
@@ -121,7 +122,7 @@ impl PolicyFile {
             Ok(read) => {
                 let rules = counted(read.len(), "rule");
                 say(format_args!("{}: read again: {rules}", self.path.display()));
-                warn(&self.path, &read, self.has_users);
+                warn(&self.path, &read, self.principals);
                 self.policy.replace(read);
             }
             Err(failure) => say(format_args!("{failure}; nothing has changed")),
@@ -130,7 +131,7 @@ impl PolicyFile {
 }
 
 /// Says how many doubts there are about a policy.
-fn warn(path: &Path, policy: &Policy, has_users: bool) {
+fn warn(path: &Path, policy: &Policy, principals: Principals) {
     let path = path.display();
     let count = policy.warnings().len();
     if count > 0 {
@@ -138,22 +139,25 @@ fn warn(path: &Path, policy: &Policy, has_users: bool) {
         say(format_args!("{path}: {count}; statestore policy check {path} prints them"));
     }
     let names = policy.names();
-    if names.user_names && !has_users {
+    if names.user_names && !principals.user_names {
         say(format_args!(
-            "{path}: rules for user names are for nobody here; clients have them by --password-file"
+            "{path}: rules for user names are for nobody here; clients have them by --password-file or \
+             --certificate-user"
         ));
     }
-    if names.attributes {
-        say(format_args!("{path}: rules for attributes are for nobody here; no client has any"));
+    if names.attributes && !principals.attributes {
+        say(format_args!(
+            "{path}: rules for attributes are for nobody here; clients have them by --certificate-attributes"
+        ));
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
+pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Reads a file as far as a policy may be long, and a little more.
-fn text(file: &Path) -> Result<String, Failure> {
+pub(crate) fn text(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = File::open(file).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
     read.map_err(|error| Failure::bad_input(format_args!("{}: {error}", file.display())))?;
@@ -239,7 +243,7 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         if !is_own && !policy.rights(&principal).names_client_id() {
             line(format_args!(
-                "but `serve --password-file` wants a client id that is {user}, or begins with {user}-, or that \
+                "but `serve` wants a client id that is {user}, or begins with {user}-, or that \
                  `clientIds` of a Connect names"
             ))?;
         }

@@ -23,10 +23,8 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let stop = Signals::new()?.with_hangup()?;
     let service = StoreService::builder();
     let mut config = config(&args)?;
-    let policy = args
-        .policy
-        .as_deref()
-        .map(|path| PolicyFile::read(path, args.listen.password_file.is_some()));
+    let policy =
+        args.policy.as_deref().map(|path| PolicyFile::read(path, args.listen.principals()));
     let policy = policy.transpose()?;
     if let Some(policy) = &policy {
         let shared = policy.shared();

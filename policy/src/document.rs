@@ -55,8 +55,8 @@ impl Open {
     }
 }
 
-/// Reads a whole document.
-pub(crate) fn read(text: &str) -> Result<Node, PolicyError> {
+/// Reads a whole document, which has `expected` at its top.
+pub(crate) fn read(text: &str, expected: &str) -> Result<Node, PolicyError> {
     let problem =
         |line, problem: String| PolicyError { line, path: "the document".into(), problem };
     if text.len() > BYTES_MAX {
@@ -114,7 +114,7 @@ pub(crate) fn read(text: &str) -> Result<Node, PolicyError> {
         };
         put(&mut root, &mut open, done).map_err(|text| problem(line, text))?;
     }
-    root.ok_or_else(|| problem(1, "it is empty; a policy has `rules`".into()))
+    root.ok_or_else(|| problem(1, format!("it is empty; it should have `{expected}`")))
 }
 
 /// Puts a node where it belongs.

@@ -80,6 +80,7 @@ extern crate alloc;
 
 mod ask;
 mod cases;
+mod certificates;
 mod decision;
 mod document;
 mod error;
@@ -91,6 +92,7 @@ mod template;
 
 pub use ask::{Action, Principal};
 pub use cases::{Case, CaseError, Cases};
+pub use certificates::{CertificateAttributes, Subject, SubjectError};
 pub use decision::{Decision, Lacks, Place};
 pub use error::PolicyError;
 pub use lint::{Names, Warning};

@@ -29,8 +29,8 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`]: the first thing that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let root = document::read(text)?;
-        let root = Cursor { node: &root, path: String::new() };
+        let root = document::read(text, "rules")?;
+        let root = Cursor::new(&root);
         let rules = root.unwrapped()?;
         let rules = rules.items()?.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
         let mut resources = rules.iter().flat_map(|rule| &rule.resources);
@@ -53,13 +53,17 @@ impl Policy {
 
 /// A node and the way to it.
 #[derive(Clone)]
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     node: &'a Node,
     path: String,
 }
 
 impl<'a> Cursor<'a> {
-    fn problem(&self, problem: String) -> PolicyError {
+    pub(crate) const fn new(node: &'a Node) -> Self {
+        Self { node, path: String::new() }
+    }
+
+    pub(crate) fn problem(&self, problem: String) -> PolicyError {
         let path = if self.path.is_empty() { "the document".into() } else { self.path.clone() };
         PolicyError { line: self.node.line, path, problem }
     }
@@ -102,13 +106,13 @@ impl<'a> Cursor<'a> {
         Ok(cursor)
     }
 
-    fn items(&self) -> Result<Vec<Self>, PolicyError> {
+    pub(crate) fn items(&self) -> Result<Vec<Self>, PolicyError> {
         let Value::List(list) = &self.node.value else { return Err(self.is_no("a list")) };
         let item = |(at, node)| Self { node, path: format!("{}[{}]", self.path, at + 1) };
         Ok(list.iter().enumerate().map(item).collect())
     }
 
-    fn text(&self) -> Result<&'a str, PolicyError> {
+    pub(crate) fn text(&self) -> Result<&'a str, PolicyError> {
         match &self.node.value {
             Value::Text(text) => Ok(text),
             _ => Err(self.is_no("a text")),
@@ -116,14 +120,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// A text that says something.
-    fn name(&self) -> Result<&'a str, PolicyError> {
+    pub(crate) fn name(&self) -> Result<&'a str, PolicyError> {
         match self.text()? {
             "" => Err(self.problem("is empty".into())),
             text => Ok(text),
         }
     }
 
-    fn all_fields(&self) -> Result<Vec<(&'a str, Self)>, PolicyError> {
+    pub(crate) fn all_fields(&self) -> Result<Vec<(&'a str, Self)>, PolicyError> {
         let Value::Table(table) = &self.node.value else { return Err(self.is_no("a table")) };
         let field = |(name, node): &'a (String, Node)| {
             let dot = if self.path.is_empty() { "" } else { "." };
@@ -133,7 +137,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The fields of a table that has these and no others. What is null is not there.
-    fn fields(&self, known: &[&str]) -> Result<Fields<'a>, PolicyError> {
+    pub(crate) fn fields(&self, known: &[&str]) -> Result<Fields<'a>, PolicyError> {
         let mut fields = self.all_fields()?;
         if let Some((name, unknown)) = fields.iter().find(|(name, _)| !known.contains(name)) {
             return Err(unknown
@@ -144,17 +148,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
-struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     fields: Vec<(&'a str, Cursor<'a>)>,
 }
 
 impl<'a> Fields<'a> {
-    fn get(&self, name: &str) -> Option<Cursor<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Cursor<'a>> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, cursor)| cursor.clone())
     }
 
     /// The items of a list that need not be there.
-    fn items(&self, name: &str) -> Result<Vec<Cursor<'a>>, PolicyError> {
+    pub(crate) fn items(&self, name: &str) -> Result<Vec<Cursor<'a>>, PolicyError> {
         self.get(name).map_or_else(|| Ok(Vec::new()), |list| list.items())
     }
 }
@@ -211,7 +215,7 @@ fn word<T: Copy>(cursor: &Cursor<'_>, words: &[(&str, T)]) -> Result<T, PolicyEr
     })
 }
 
-fn required<'a>(
+pub(crate) fn required<'a>(
     cursor: &Cursor<'a>,
     fields: &Fields<'a>,
     name: &str,

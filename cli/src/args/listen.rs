@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+use statestore_embedded::CertificateName;
+
 /// The broker of its own.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("users").multiple(true).args(["password_file", "certificate_user"]))]
 pub(crate) struct Listen {
     /// Where to listen; port 0 takes a free one, and 0.0.0.0 lets other machines connect
     #[arg(
@@ -35,12 +39,30 @@ pub(crate) struct Listen {
     /// Only clients with a certificate from these authorities, a PEM file
     #[arg(long, env = "STATESTORE_TLS_CLIENT_CA", value_name = "PATH", requires = "tls_cert")]
     pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Take this name in a client's certificate for its user; other names, and certificates with several, are refused
+    #[arg(
+        long,
+        env = "STATESTORE_CERTIFICATE_USER",
+        value_name = "NAME",
+        value_enum,
+        requires = "tls_client_ca"
+    )]
+    pub(crate) certificate_user: Option<CertificateUser>,
+    /// Which certificates have which attributes, for rules of the --policy: `authorizationAttributes` as in a
+    /// `BrokerAuthentication`, in JSON or YAML. SIGHUP reads it again
+    #[arg(
+        long,
+        env = "STATESTORE_CERTIFICATE_ATTRIBUTES",
+        value_name = "PATH",
+        requires = "certificate_user"
+    )]
+    pub(crate) certificate_attributes: Option<PathBuf>,
     /// Only users in this file, which `statestore passwd` writes; without it everybody who reaches the port
     #[arg(long, env = "STATESTORE_PASSWORD_FILE", value_name = "PATH")]
     pub(crate) password_file: Option<PathBuf>,
     /// Let users have any client id; otherwise it is the user's name, or begins with that and a hyphen, or is one that the policy
     /// names for Connect
-    #[arg(long, env = "STATESTORE_ANY_CLIENT_ID", requires = "password_file")]
+    #[arg(long, env = "STATESTORE_ANY_CLIENT_ID", requires = "users")]
     pub(crate) any_client_id: bool,
     /// Other machines may connect and do everything: what --listen with their addresses takes where there is no --policy
     #[arg(long, env = "STATESTORE_ALLOW_ALL", conflicts_with = "policy")]
@@ -71,4 +93,42 @@ pub(crate) struct Listen {
     /// Messages that each client may publish in a second; any number unless given
     #[arg(long, env = "STATESTORE_RATE_LIMIT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate_limit: Option<u32>,
+}
+
+/// Which name in a certificate is the user's, in the words of OpenSSL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CertificateUser {
+    /// Common name of the subject
+    Cn,
+    /// DNS name of the subject's alternative names
+    Dns,
+    /// E-mail address of the subject's alternative names
+    Email,
+}
+
+impl CertificateUser {
+    pub(crate) const fn name(self) -> CertificateName {
+        match self {
+            Self::Cn => CertificateName::CommonName,
+            Self::Dns => CertificateName::Dns,
+            Self::Email => CertificateName::Email,
+        }
+    }
+}
+
+impl Listen {
+    /// Whether clients have user names, and attributes.
+    pub(crate) const fn principals(&self) -> Principals {
+        Principals {
+            user_names: self.password_file.is_some() || self.certificate_user.is_some(),
+            attributes: self.certificate_attributes.is_some(),
+        }
+    }
+}
+
+/// What clients have by which a policy may name them, beside client ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Principals {
+    pub(crate) user_names: bool,
+    pub(crate) attributes: bool,
 }

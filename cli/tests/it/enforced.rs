@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use statestore_tests::certificates::Certificates;
 
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
@@ -164,4 +165,41 @@ fn a_terminal_shows_no_password() {
     let (ended, shown) = typed(&file, &["secret", "secret"]);
     assert_eq!((ended.code, shown.contains("secret")), (Some(0), false), "{shown}");
     assert!(fs::read_to_string(file.path()).unwrap().starts_with("ann:$argon2"));
+}
+
+#[test]
+fn certificates_are_users_with_attributes() {
+    let Some(made) = Certificates::make("certificates_are_users_with_attributes") else { return };
+    made.make_client("ann", "/CN=ann", "", "ca");
+    let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
+    let (policy, table) = (Scratch::new("certified.yaml"), Scratch::new("attributes.yaml"));
+    let text = POLICY.replace("usernames: [\"*\"]", "attributes: [{site: home}]");
+    fs::write(policy.path(), text).unwrap();
+    let attributes = |site: &str| {
+        let entry = format!("{{subject: CN=ca, attributes: {{site: {site}}}}}");
+        fs::write(table.path(), format!("authorizationAttributes: {{ours: {entry}}}")).unwrap();
+    };
+    attributes("home");
+    let (cert, key, ca) = (path("broker.pem"), path("broker.key"), path("ca.pem"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let users = ["--certificate-user", "cn", "--certificate-attributes", table.path()];
+    let own = Own::start(&[&tls[..], &users, &["--policy", policy.path()]].concat());
+    let client = |arguments: &[&str]| {
+        let identity = ["--ca", &ca, "--cert", &path("ann.pem"), "--key-file", &path("ann.key")];
+        run(&mut own.command("mqtts", &[arguments, &identity[..]].concat()))
+    };
+    client(&["set", "private/ann/k", "v", "--user", "ann"]).version();
+    client(&["get", "private/bob/k", "--client-id", "ann"]).fails(2, &["not authorized"]);
+    client(&["get", "k", "--user", "bob"]).fails(2, &["refused"]);
+    client(&["get", "k", "--client-id", "bob"]).fails(2, &["--client-id"]);
+    attributes("away");
+    own.store.signal("-HUP");
+    while !own.store.complaint().contains("attributes of 1 subject") {}
+    client(&["get", "private/ann/k", "--user", "ann"]).fails(2, &["refused"]);
+    fs::write(table.path(), "authorizationAttributes: {ours: {subject: ann}}").unwrap();
+    own.store.signal("-HUP");
+    while !own.store.complaint().contains("nothing has changed") {}
+    let mut serve = statestore();
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).args(tls).args(users);
+    run(&mut serve).fails(2, &[table.path(), "line 1", "attributes"]);
 }

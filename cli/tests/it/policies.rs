@@ -28,9 +28,9 @@ fn written(name: &str, text: &str) -> PathBuf {
 #[test]
 fn the_documented_policy_has_no_warnings() {
     let page = include_str!("../../../docs/security.md");
-    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (_, rest) = page.split_once("```yaml\nrules:").unwrap();
     let (policy, _) = rest.split_once("```").unwrap();
-    let file = written("documented.yaml", policy);
+    let file = written("documented.yaml", &format!("rules:{policy}"));
     run(statestore().args(["policy", "check"]).arg(&file)).is(0, "2 rules, 0 warnings\n");
     fs::remove_file(file).unwrap();
 }

@@ -259,6 +259,8 @@ impl Port {
         match timeout_at(deadline, tls.accept(stream)).await {
             Ok(Ok(mut stream)) => {
                 stream.get_mut().1.set_buffer_limit(Some(TLS_UNREAD_MAX));
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                self.running.prove(id, peer, chain);
                 return self.speak(id, stream, peer, deadline).await;
             }
             Ok(Err(error)) => warn!(%peer, %error, "no TLS"),

@@ -46,7 +46,8 @@
 //!
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
-//! for a certificate. A user's client ids are its name, and what begins with that and a hyphen, unless
+//! for a certificate, whose name is the user with [`Options::certificate_users`]; such a client is disconnected when its
+//! certificate expires. A user's client ids are its name, and what begins with that and a hyphen, unless
 //! [`Options::any_client_id`] leaves them free or a policy names others; nobody takes over another user's session.
 //! [`Options::policy`] allows what a [`policy`] allows, and nothing else; [`serve`] tells the store of it,
 //! and [`Broker::recheck`] disconnects whoever may not do any more what it might.
@@ -97,8 +98,11 @@
 
 mod access;
 mod broker;
+mod certificates;
 mod connection;
 mod convert;
+mod identities;
+mod identity;
 mod link;
 mod logins;
 mod options;
@@ -112,6 +116,7 @@ mod websocket;
 use std::net::Ipv4Addr;
 
 pub use broker::{BindError, Broker};
+pub use certificates::{CertificateName, CertificateUsers};
 pub use convert::Message;
 pub use link::EmbeddedLink;
 pub use options::Options;

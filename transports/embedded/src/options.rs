@@ -7,6 +7,7 @@ use std::sync::Arc;
 use statestore_mqtt::broker::Limits;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::certificates::CertificateUsers;
 use crate::shared_policy::SharedPolicy;
 use crate::users::SharedUsers;
 
@@ -32,6 +33,7 @@ pub struct Options {
     pub(crate) origins: Vec<String>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<SharedUsers>,
+    pub(crate) certificate_users: Option<CertificateUsers>,
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) any_client_id: bool,
     pub(crate) limits: Limits,
@@ -56,6 +58,7 @@ impl Options {
             origins: Vec::new(),
             tls: None,
             users: None,
+            certificate_users: None,
             policy: None,
             any_client_id: false,
             limits: Limits::default(),
@@ -106,6 +109,15 @@ impl Options {
         self
     }
 
+    /// Takes the name in each client's certificate for its user: nobody connects without one. To be used with
+    /// [`tls`](Self::tls) and authorities for clients. A client need not say a user name; if it does, it is this one. With
+    /// [`users`](Self::users) it needs both, the certificate and the password of the same user.
+    #[must_use]
+    pub fn certificate_users(mut self, users: CertificateUsers) -> Self {
+        self.certificate_users = Some(users);
+        self
+    }
+
     /// Lets clients do what this policy allows, and nothing else. The store has to be told as well:
     /// [`SharedPolicy::authorizer`]. By default everybody may do everything.
     #[must_use]
@@ -114,7 +126,7 @@ impl Options {
         self
     }
 
-    /// Lets [users](Self::users) have any client id. By default it is the user's name, or begins with that and a hyphen, or is
+    /// Lets users have any client id, however they prove who they are. By default it is the user's name, or begins with that and a hyphen, or is
     /// one that the [policy](Self::policy) names for Connect.
     #[must_use]
     pub const fn any_client_id(mut self) -> Self {

@@ -10,18 +10,20 @@ use statestore_mqtt::broker::{self, Admission, ConnectionId, Event, LocalEvent, 
 use statestore_proto::topic;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tracing::warn;
 
 use crate::access::{FixedRules, STORE};
 use crate::convert;
-use crate::logins::{Login, Logins};
+use crate::identities::{Claim, Identities};
+use crate::identity::Identity;
 use crate::options::Options;
 use crate::shared_policy::{Access, SharedPolicy};
 
 /// The broker from a start to the next stop.
 pub(crate) struct Running {
     begun: Instant,
-    logins: Option<Arc<Logins>>,
+    identities: Arc<Identities>,
     access: Access,
     /// Told when its next deadline is an earlier one.
     sooner: Notify,
@@ -31,6 +33,8 @@ pub(crate) struct Running {
 struct State {
     machine: broker::Broker,
     connections: BTreeMap<ConnectionId, Connected>,
+    /// Who connections are by their certificates: none for one that has gone.
+    certificates: BTreeMap<ConnectionId, Arc<Identity>>,
     locals: BTreeMap<LocalId, Arc<Notify>>,
     /// When the clock task wakes up.
     alarm: Option<Duration>,
@@ -43,6 +47,7 @@ struct Who {
     peer: SocketAddr,
     client_id: String,
     user_name: Option<String>,
+    certificate: Option<Arc<Identity>>,
 }
 
 struct Connected {
@@ -59,10 +64,11 @@ impl Running {
             any_client_id: options.any_client_id,
             assigned_prefix: assigned_prefix.as_str().into(),
         };
+        let identities = Identities::new(options);
         let config = broker::Config {
             limits: options.limits.clone(),
             rules: Arc::new(FixedRules),
-            asks_who: options.users.is_some() || options.policy.is_some(),
+            asks_who: !identities.is_empty() || options.policy.is_some(),
             assigned_prefix,
         };
         let mut machine = broker::Broker::new(config);
@@ -73,13 +79,14 @@ impl Running {
         let state = State {
             machine,
             connections: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             locals: BTreeMap::new(),
             alarm: None,
             is_stopped: false,
         };
         Self {
             begun: Instant::now(),
-            logins: options.users.clone().map(Logins::new).map(Arc::new),
+            identities: Arc::new(identities),
             access,
             sooner: Notify::new(),
             state: Mutex::new(state),
@@ -114,11 +121,12 @@ impl Running {
             let Some(peer) = state.connections.get(&connection).map(|known| known.peer) else {
                 continue;
             };
-            let who = Who { connection, peer, client_id, user_name };
-            match &self.logins {
-                Some(logins) => self.ask(Arc::clone(logins), who, password),
+            let certificate = state.certificates.get(&connection).cloned();
+            let who = Who { connection, peer, client_id, user_name, certificate };
+            match self.identities.is_empty() {
+                false => self.ask(who, password),
                 // Nobody says who it is.
-                None => self.admit(&mut state.machine, now, &Who { user_name: None, ..who }),
+                true => self.admit(&mut state.machine, now, &who, None),
             }
         }
         state.settle();
@@ -126,18 +134,23 @@ impl Running {
     }
 
     /// Finds out who somebody is.
-    fn ask(self: &Arc<Self>, logins: Arc<Logins>, who: Who, password: Option<Vec<u8>>) {
+    fn ask(self: &Arc<Self>, who: Who, password: Option<Vec<u8>>) {
         let running = Arc::clone(self);
         tokio::spawn(async move {
             let is_gone = || running.with(|machine, _| machine.is_closing(who.connection));
-            let (address, name) = (who.peer.ip(), who.user_name.as_deref());
-            let answer = logins.check(Login { address, name, password }, is_gone).await;
+            let claim = Claim {
+                address: who.peer.ip(),
+                user_name: who.user_name.as_deref(),
+                password,
+                certificate: who.certificate.as_ref(),
+            };
+            let answer = running.identities.identify(claim, is_gone).await;
             if let Err(reason) = answer {
                 let Who { peer, client_id, user_name, .. } = &who;
                 warn!(%peer, client_id, user_name, "a client that logs in was refused: {reason}");
             }
             running.with(|machine, now| match answer {
-                Ok(()) => running.admit(machine, now, &who),
+                Ok(identity) => running.admit(machine, now, &who, Some(&identity)),
                 Err(reason) => {
                     machine.handle_login(now, who.connection, Err(reason));
                 }
@@ -146,15 +159,28 @@ impl Running {
     }
 
     /// Lets a client do what it may, which may be nothing.
-    fn admit(&self, machine: &mut broker::Broker, now: Duration, who: &Who) {
-        let (client_id, user) = (&*who.client_id, who.user_name.as_deref());
-        let admitted = self.access.admit(client_id, user);
+    fn admit(
+        &self,
+        machine: &mut broker::Broker,
+        now: Duration,
+        who: &Who,
+        identity: Option<&Arc<Identity>>,
+    ) {
+        let (client_id, user) = (&*who.client_id, identity.map(|identity| &identity.user));
+        let admitted = self.access.admit(client_id, identity);
         if let Err(reason) = &admitted {
-            warn!(peer = %who.peer, client_id, user, "a client was refused: {reason}");
+            warn!(peer = %who.peer, client_id, user = user.map(|user| &**user), "a client was refused: {reason}");
         }
         let rights = admitted.as_ref().ok().and_then(|rules| rules.rights.clone());
-        let answer = admitted
-            .map(|rules| Admission { user: user.map(Into::into), rules: Some(Arc::new(rules)) });
+        let expires_at = identity.and_then(|identity| identity.expires).map(|expires| {
+            let left = expires.as_secs().saturating_sub(UnixTime::now().as_secs());
+            now.saturating_add(Duration::from_secs(left))
+        });
+        let answer = admitted.map(|rules| Admission {
+            user: user.cloned(),
+            rules: Some(Arc::new(rules)),
+            expires_at,
+        });
         // Nothing that it sends is taken by the store before both are done.
         let is_accepted = machine.handle_login(now, who.connection, answer);
         if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights) {
@@ -180,9 +206,22 @@ impl Running {
         (!state.is_stopped).then_some(told)
     }
 
+    /// Keeps who a connection is by its certificate, if certificates are users.
+    pub(crate) fn prove(&self, id: ConnectionId, peer: SocketAddr, chain: &[CertificateDer<'_>]) {
+        match self.identities.certificate(chain) {
+            None => {}
+            Some(Ok(identity)) => {
+                self.state().certificates.insert(id, Arc::new(identity));
+            }
+            Some(Err(error)) => warn!(%peer, "a certificate is no user's: {error}"),
+        }
+    }
+
     pub(crate) fn closed(self: &Arc<Self>, id: ConnectionId) {
         self.with(|machine, now| machine.handle_closed(now, id));
-        self.state().connections.remove(&id);
+        let mut state = self.state();
+        state.connections.remove(&id);
+        state.certificates.remove(&id);
     }
 
     /// Who is told when there is something to do for this attachment.

@@ -10,6 +10,7 @@ use statestore_policy::{Action, Policy, Principal, Rights};
 use statestore_proto::store::Authorizer;
 
 use crate::access::{FixedRules, is_private};
+use crate::identity::Identity;
 use crate::users::{SharedUsers, Users};
 
 /// A policy that can be replaced while a broker and its store ask it. Clones are the same; it is for one broker.
@@ -138,12 +139,20 @@ pub(crate) struct Access {
 
 impl Access {
     /// What a client may do that has logged in; the reason if it may not connect.
-    pub(crate) fn admit(&self, client_id: &str, user: Option<&str>) -> Result<ClientRules, Reason> {
+    pub(crate) fn admit(
+        &self,
+        client_id: &str,
+        identity: Option<&Arc<Identity>>,
+    ) -> Result<ClientRules, Reason> {
+        let user = identity.map(|identity| &*identity.user);
+        let attributes = identity.map(|identity| identity.attributes()).unwrap_or_default();
+        let attributes: Vec<(&str, &str)> =
+            attributes.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let users = self.users.as_ref().map(SharedUsers::current);
         let is_bound = self.any_client_id
             || client_id.starts_with(&*self.assigned_prefix)
             || user.is_none_or(|user| is_of(users.as_deref(), client_id, user));
-        let principal = Principal { client_id, user_name: user, attributes: &[] };
+        let principal = Principal { client_id, user_name: user, attributes: &attributes };
         let rights = self.policy.as_ref().map(|policy| policy.current().rights(&principal));
         let refused = match &rights {
             Some(rights) if !rights.allow(&Action::Connect) => Some(Reason::NOT_AUTHORIZED),
@@ -155,7 +164,7 @@ impl Access {
             Some(reason) => Err(reason),
             None => Ok(ClientRules {
                 hash: user.and_then(|user| users?.hash(user).map(Into::into)),
-                user: user.map(Into::into),
+                identity: identity.cloned(),
                 rights: rights.map(Arc::new),
                 access: self.clone(),
             }),
@@ -177,7 +186,7 @@ fn is_of(users: Option<&Users>, client_id: &str, user: &str) -> bool {
 /// What one client may do.
 pub(crate) struct ClientRules {
     access: Access,
-    user: Option<Arc<str>>,
+    identity: Option<Arc<Identity>>,
     /// Of the password it came with.
     hash: Option<Box<str>>,
     pub(crate) rights: Option<Arc<Rights>>,
@@ -221,7 +230,7 @@ impl Rules for ClientRules {
 
     fn still_hold(&self, client_id: &str) -> bool {
         self.access
-            .admit(client_id, self.user.as_deref())
+            .admit(client_id, self.identity.as_ref())
             .is_ok_and(|now| now.hash == self.hash && now.rights == self.rights)
     }
 }

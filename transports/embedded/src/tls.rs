@@ -60,11 +60,7 @@ pub fn tls_config(
     let builder = match client_authorities {
         None => builder.with_no_client_auth(),
         Some(authorities) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(authorities).map_err(TlsError::AuthorityPem)? {
-                roots.add(certificate)?;
-            }
-            let roots = Arc::new(roots);
+            let roots = Arc::new(roots(authorities)?);
             builder.with_client_cert_verifier(
                 WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
                     .build()?,
@@ -78,6 +74,15 @@ pub fn tls_config(
         false => TlsError::Key(error),
     })?;
     Ok(Arc::new(builder.with_single_cert(chain, key)?))
+}
+
+/// The authorities in a PEM file.
+pub(crate) fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(authorities).map_err(TlsError::AuthorityPem)? {
+        roots.add(certificate)?;
+    }
+    Ok(roots)
 }
 
 /// Refuses a certificate that no client takes today.

@@ -205,7 +205,7 @@ impl From<Users> for SharedUsers {
 }
 
 /// Client ids begin with it, and these are levels of topics.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let is_bad = |letter: char| matches!(letter, ':' | '/' | '+' | '#') || letter.is_control();
     !name.is_empty() && name.trim() == name && !name.contains(is_bad)
 }

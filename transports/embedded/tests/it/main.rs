@@ -1,5 +1,6 @@
 //! The broker with its store, and clients that reach it over the network.
 
+mod certificates;
 mod conformance;
 mod deployed;
 mod identity;

@@ -130,6 +130,8 @@ pub struct Admission {
     pub user: Option<Arc<str>>,
     /// What it may do; the rules of the [`Config`] if this says nothing.
     pub rules: Option<Arc<dyn Rules>>,
+    /// When what it has proved to be is true no longer: it is disconnected then, with *not authorized*.
+    pub expires_at: Option<Duration>,
 }
 
 impl core::fmt::Debug for Admission {

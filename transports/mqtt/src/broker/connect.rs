@@ -215,6 +215,7 @@ impl Broker {
             return self.end_connection(now, id, None);
         }
         self.set_deadline(id, deadline);
+        self.set_expiry(id, admission.expires_at);
         self.wants_replay(session);
         self.wake(id);
     }

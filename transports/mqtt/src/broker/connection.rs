@@ -47,6 +47,8 @@ pub(super) struct Connection {
     pub(super) heard: Duration,
     /// When its timer rings.
     pub(super) deadline: Option<Duration>,
+    /// When what its client has proved is true no longer.
+    pub(super) expires_at: Option<Duration>,
     /// How long nothing may come; `None` for ever.
     pub(super) silence_max: Option<Duration>,
     pub(super) window: Window,
@@ -75,6 +77,7 @@ impl Connection {
             unwritten: 0,
             heard: now,
             deadline: None,
+            expires_at: None,
             silence_max: None,
             window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
             aliases: BTreeMap::new(),

@@ -336,6 +336,7 @@ impl Broker {
     pub fn handle_closed(&mut self, now: Duration, id: ConnectionId) {
         self.end_connection(now, id, None);
         self.set_deadline(id, None);
+        self.set_expiry(id, None);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         connection.clear(&mut self.memory);
         if let Some(peer) = connection.peer {

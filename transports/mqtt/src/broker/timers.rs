@@ -26,6 +26,8 @@ const REPLAYED_MAX: usize = 32;
 pub(super) enum Timer {
     /// A connection has not said anything for as long as it may.
     Connection(ConnectionId),
+    /// What the client of a connection has proved is true no longer.
+    Expiry(ConnectionId),
     /// A will is published.
     Will(SessionId),
     /// A session ends.
@@ -55,6 +57,10 @@ impl Broker {
             self.timers.pop_first();
             match timer {
                 Timer::Connection(id) => self.check_silence(now, id),
+                Timer::Expiry(id) => {
+                    self.connections.entry(id).and_modify(|one| one.expires_at = None);
+                    self.end_connection(now, id, Some(Reason::NOT_AUTHORIZED));
+                }
                 Timer::Will(id) => self.publish_will(now, id),
                 Timer::Session(id) => self.end_session(now, id, None),
             }
@@ -71,6 +77,17 @@ impl Broker {
         }
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, Timer::Connection(id)));
+        }
+    }
+
+    /// Sets when a connection ends unless its client proves again who it is.
+    pub(super) fn set_expiry(&mut self, id: ConnectionId, expires_at: Option<Duration>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(before) = core::mem::replace(&mut connection.expires_at, expires_at) {
+            self.timers.remove(&(before, Timer::Expiry(id)));
+        }
+        if let Some(at) = expires_at {
+            self.timers.insert((at, Timer::Expiry(id)));
         }
     }
 

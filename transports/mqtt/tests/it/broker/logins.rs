@@ -33,7 +33,7 @@ fn asking() -> Net {
 
 fn of(user: &str) -> Result<Admission, Reason> {
     let rules = Own(user.chars().next().expect("a name"));
-    Ok(Admission { user: Some(user.into()), rules: Some(Arc::new(rules)) })
+    Ok(Admission { user: Some(user.into()), rules: Some(Arc::new(rules)), ..Admission::default() })
 }
 
 /// The question that there is, and its connection.
@@ -160,7 +160,11 @@ fn whose_rules_hold_no_more_is_sent_away_connected_or_not() {
             true => Some(Arc::new(Until(Arc::clone(&over)))),
             false => None,
         };
-        assert!(net.broker.handle_login(net.now, id, Ok(Admission { user: None, rules })));
+        assert!(net.broker.handle_login(
+            net.now,
+            id,
+            Ok(Admission { rules, ..Admission::default() })
+        ));
         net.seen(id);
         if name == "away" {
             net.close(id);
@@ -181,7 +185,7 @@ fn a_session_of_rules_that_hold_no_more_is_not_resumed() {
         let rules = || Some(Arc::new(Until(Arc::clone(&over))) as Arc<dyn Rules>);
         for expected in [false, !is_over] {
             let id = net.try_connect("a", KEPT);
-            let admission = Admission { user: None, rules: rules() };
+            let admission = Admission { rules: rules(), ..Admission::default() };
             net.broker.handle_login(net.now, id, Ok(admission));
             assert_eq!(net.seen(id), [Seen::ConnAck(expected, Reason::SUCCESS)]);
             net.close(id);
@@ -228,4 +232,29 @@ fn who_is_expelled_leaves_nothing() {
     let host = net.broker.attach_host(net.now, "$host");
     assert!(!net.broker.expel(net.now, "$host", Reason::NOT_AUTHORIZED));
     assert!(net.broker.is_attached(host));
+}
+
+#[test]
+fn who_has_proved_something_for_a_time_is_disconnected_after_it() {
+    let mut net = asking();
+    let until = |at| of("ann").map(|known| Admission { expires_at: Some(at), ..known });
+    let a = net.try_connect("a", KEPT);
+    let _ = asked(&mut net);
+    let at = net.now + seconds(10);
+    assert!(net.broker.handle_login(net.now, a, until(at)));
+    net.pass(seconds(9));
+    assert_eq!(net.seen(a), [Seen::ConnAck(false, Reason::SUCCESS)]);
+    net.pass(seconds(1));
+    assert_eq!(net.seen(a), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
+    assert!(net.is_closed(a));
+    net.close(a);
+    // Its session waits for it; of a connection that has gone there is no timer left.
+    let again = net.try_connect("a", KEPT);
+    let _ = asked(&mut net);
+    let at = net.now + seconds(10);
+    assert!(net.broker.handle_login(net.now, again, until(at)));
+    assert_eq!(net.seen(again), [Seen::ConnAck(true, Reason::SUCCESS)]);
+    net.close(again);
+    let due = net.broker.poll_timeout().expect("its session ends");
+    assert!(due > at, "{due:?}");
 }
