@@ -42,7 +42,7 @@ fn passed_on<P: Encode>(publish: &Packet<'_, P>) -> Message {
     let from = machine.attach(Duration::ZERO, from).expect("room");
     assert_eq!(machine.publish_local(Duration::ZERO, from, publish), Ok(Reason::SUCCESS));
     match machine.poll_local(Duration::ZERO, to) {
-        Some(broker::LocalEvent::Message(message)) => Message::new(Duration::ZERO, message),
+        Some(broker::LocalEvent::Message(message)) => Message::new(Duration::ZERO, message, None),
         other => panic!("{other:?}"),
     }
 }
