@@ -1,5 +1,6 @@
 //! The broker as a machine: clients that are bytes, and time that is an argument.
 
+mod aliases;
 mod attacks;
 mod contract;
 mod costs;
