@@ -10,6 +10,7 @@ mod local;
 mod logins;
 mod statements;
 mod turns;
+mod world;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
