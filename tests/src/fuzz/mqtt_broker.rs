@@ -224,6 +224,8 @@ impl Run {
         let mut properties =
             vec![Property::SessionExpiry(expiry), Property::ReceiveMaximum(receive_maximum)];
         properties.extend(packet_bytes.map(Property::MaximumPacketSize));
+        let alias_max = if flags & 32 != 0 { u16::from(d / 64) } else { 0 };
+        properties.extend((alias_max > 0).then_some(Property::TopicAliasMaximum(alias_max)));
         let delay = [Property::WillDelay(u32::from(d % 5))];
         let will = (flags & 2 != 0).then_some(Will {
             qos: pick(&QOS, flags / 4),
@@ -250,6 +252,7 @@ impl Run {
             expiry: Duration::from_secs(expiry.into()),
             receive_maximum: usize::from(receive_maximum),
             packet_bytes: packet_bytes.map_or(usize::MAX, |bytes| bytes as usize),
+            alias_max,
         };
         self.connect(at, &Packet::Connect(connect), hello);
     }

@@ -410,6 +410,7 @@ impl Run {
             expiry: Duration::ZERO,
             receive_maximum: usize::from(u16::MAX),
             packet_bytes: usize::MAX,
+            alias_max: 0,
         };
         self.connect(at, &Packet::Connect(connect), hello);
         while !self.logins.is_empty() {

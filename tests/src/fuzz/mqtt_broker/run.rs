@@ -31,6 +31,7 @@ pub(super) struct Hello {
     pub(super) expiry: Duration,
     pub(super) receive_maximum: usize,
     pub(super) packet_bytes: usize,
+    pub(super) alias_max: u16,
 }
 
 /// A connection.
@@ -202,6 +203,7 @@ impl Run {
         if is_first {
             slot.hello = Some(hello);
             slot.ear.packet_bytes = hello.packet_bytes;
+            slot.ear.alias_max = hello.alias_max;
         }
         self.write(at, packet, 0);
         self.take_events();
@@ -494,6 +496,7 @@ impl Run {
         slot.written = written;
         slot.is_wild = true;
         slot.ear.packet_bytes = usize::MAX;
+        slot.ear.alias_max = u16::MAX;
         self.is_tainted = true;
         let (id, name) = (slot.id, slot.name);
         if let Some(name) = name {

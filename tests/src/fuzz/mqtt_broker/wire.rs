@@ -1,5 +1,6 @@
 //! What one connection is sent: packets of MQTT 5 that a client may be sent, when it may.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use bytes::BytesMut;
@@ -32,7 +33,7 @@ pub(super) struct Publish {
     pub(super) id: u16,
     pub(super) subscription_ids: Vec<u32>,
     pub(super) expiry: Option<u32>,
-    /// Bytes of the packet.
+    /// Bytes of the packet, with its topic.
     pub(super) len: usize,
 }
 
@@ -42,6 +43,9 @@ pub(super) struct Ear {
     unread: BytesMut,
     /// Bytes of the largest packet that may come.
     pub(super) packet_bytes: usize,
+    /// The greatest topic alias that may come.
+    pub(super) alias_max: u16,
+    aliases: BTreeMap<u16, String>,
     is_greeted: bool,
     is_over: bool,
 }
@@ -54,6 +58,8 @@ impl Ear {
         Self {
             unread: BytesMut::new(),
             packet_bytes: usize::MAX,
+            alias_max: 0,
+            aliases: BTreeMap::new(),
             is_greeted: false,
             is_over: false,
         }
@@ -96,20 +102,22 @@ impl Ear {
                 Heard::ConnAck(told.session_present, told.reason)
             }
             Packet::Publish(publish) => {
-                assert!(!publish.topic.is_empty(), "the broker uses no aliases");
+                let mut alias = None;
                 let mut subscription_ids = Vec::new();
                 let mut expiry = None;
                 for property in &publish.properties {
                     match property {
                         Property::SubscriptionId(id) => subscription_ids.push(id),
                         Property::MessageExpiry(seconds) => expiry = Some(seconds),
-                        Property::TopicAlias(alias) => panic!("alias {alias}"),
+                        Property::TopicAlias(number) => alias = Some(number),
                         _ => {}
                     }
                 }
                 subscription_ids.sort_unstable();
+                let topic = self.topic(publish.topic, alias);
+                let len = if publish.topic.is_empty() { len + topic.len() } else { len };
                 Heard::Publish(Publish {
-                    topic: publish.topic.into(),
+                    topic,
                     payload: publish.payload.into(),
                     qos: publish.qos,
                     dup: publish.dup,
@@ -133,5 +141,19 @@ impl Ear {
             }
             other => panic!("no client is sent {other:?}"),
         }
+    }
+
+    /// What a topic or its alias says.
+    fn topic(&mut self, topic: &str, alias: Option<u16>) -> String {
+        let Some(alias) = alias else {
+            assert!(!topic.is_empty(), "a message without a topic");
+            return topic.into();
+        };
+        assert!((1..=self.alias_max).contains(&alias), "alias {alias} of {}", self.alias_max);
+        if topic.is_empty() {
+            return self.aliases.get(&alias).expect("an alias that was said").clone();
+        }
+        self.aliases.insert(alias, topic.into());
+        topic.into()
     }
 }

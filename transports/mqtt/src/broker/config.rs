@@ -39,6 +39,8 @@ pub struct Limits {
     pub in_flight: u16,
     /// Topic aliases that one client may set.
     pub topic_aliases: u16,
+    /// Topic aliases that one connection is given, of as many as its client offers to keep; the first topics have them.
+    pub topic_aliases_given: u16,
     /// Messages that one client may publish in a second; what is beyond is refused with *quota exceeded*.
     pub messages_per_second: Option<u32>,
     /// Subscriptions of one client.
@@ -72,6 +74,7 @@ impl Default for Limits {
             receive_maximum: 1_024,
             in_flight: 1_024,
             topic_aliases: 16,
+            topic_aliases_given: 16,
             messages_per_second: None,
             subscriptions: 1_000,
             filters: 1_000,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use super::aliases::Aliases;
 use super::config::{Admission, Rules};
 use super::connection::State;
 use super::message::Message;
@@ -21,6 +22,7 @@ struct Wishes {
     session_expiry: u32,
     receive_maximum: u16,
     packet_bytes: Option<u32>,
+    topic_aliases: u16,
     authenticates: bool,
 }
 
@@ -30,6 +32,7 @@ impl Wishes {
             session_expiry: 0,
             receive_maximum: u16::MAX,
             packet_bytes: None,
+            topic_aliases: 0,
             authenticates: false,
         };
         for property in &properties {
@@ -37,6 +40,7 @@ impl Wishes {
                 Property::SessionExpiry(seconds) => wishes.session_expiry = seconds,
                 Property::ReceiveMaximum(messages) => wishes.receive_maximum = messages,
                 Property::MaximumPacketSize(bytes) => wishes.packet_bytes = Some(bytes),
+                Property::TopicAliasMaximum(aliases) => wishes.topic_aliases = aliases,
                 Property::AuthenticationMethod(_) => wishes.authenticates = true,
                 _ => {}
             }
@@ -186,6 +190,7 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.state = State::Open(session);
         connection.heard = now;
+        connection.given = Aliases::new(wishes.topic_aliases.min(limits.topic_aliases_given));
         connection.window = Window {
             in_flight: wishes.receive_maximum.min(limits.in_flight).into(),
             packet_bytes: wishes.packet_bytes(),

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
+use super::aliases::Aliases;
 use super::memory::{Held, Memory};
 use super::session::Window;
 use super::subscribe::Unfinished;
@@ -52,7 +53,10 @@ pub(super) struct Connection {
     /// How long nothing may come; `None` for ever.
     pub(super) silence_max: Option<Duration>,
     pub(super) window: Window,
+    /// Those that its client has set.
     pub(super) aliases: BTreeMap<u16, Arc<str>>,
+    /// Those that it was given.
+    pub(super) given: Aliases,
     /// Filters that were sent together and are looked at some at a time.
     pub(super) unfinished: Option<Unfinished>,
     /// Whether there is a wake for it.
@@ -81,6 +85,7 @@ impl Connection {
             silence_max: None,
             window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
             aliases: BTreeMap::new(),
+            given: Aliases::default(),
             unfinished: None,
             is_woken: false,
             rests: false,
@@ -138,6 +143,7 @@ impl Connection {
         }
         self.set_input(memory, BytesMut::new());
         self.forget_aliases(memory);
+        self.given.clear(memory, &mut self.held);
         self.take_unfinished(memory);
         if let State::Asking(connect, _) = core::mem::replace(&mut self.state, State::Closing) {
             self.held.remove(memory, connect.len());

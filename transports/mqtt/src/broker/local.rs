@@ -60,8 +60,10 @@ impl Broker {
             return Err(Reason::QUOTA_EXCEEDED);
         }
         let (session, _) = self.open(now, &client_id.into(), true);
+        let id = self.attach_to(session);
+        // It may be this one that there is no room for, and then it hears of it.
         self.settle(now);
-        Ok(self.attach_to(session))
+        Ok(id)
     }
 
     /// Attaches the host. There is one: whoever was is detached, and what waited for it waits for the new one.
@@ -78,7 +80,9 @@ impl Broker {
         if !self.inbox.is_empty() {
             self.wake_host();
         }
-        self.attach_to(session)
+        let id = self.attach_to(session);
+        self.settle(now);
+        id
     }
 
     fn attach_to(&mut self, session: SessionId) -> LocalId {

@@ -106,6 +106,10 @@ impl Message {
         &self.topic
     }
 
+    pub(super) const fn shared_topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
     /// Properties, without topic alias and subscription identifiers. The expiry interval is the one that it came with.
     #[must_use]
     pub fn properties(&self) -> Properties<'_> {
@@ -186,11 +190,12 @@ impl fmt::Debug for Message {
 }
 
 /// The properties of a message as they go out to one client: as they came, with what is left of the expiry interval, and
-/// the identifiers of the subscriptions behind them.
+/// the identifiers of the subscriptions and the topic alias behind them.
 pub(super) struct Forwarded<'a> {
     pub(super) message: &'a Message,
     pub(super) now: Duration,
     pub(super) subscription_ids: &'a [u32],
+    pub(super) alias: Option<u16>,
 }
 
 impl Encode for Forwarded<'_> {
@@ -207,6 +212,10 @@ impl Encode for Forwarded<'_> {
         for id in self.subscription_ids {
             sink.put(&[id::SUBSCRIPTION]);
             put_varint(sink, usize::try_from(*id).unwrap_or(usize::MAX))?;
+        }
+        if let Some(alias) = self.alias {
+            sink.put(&[id::TOPIC_ALIAS]);
+            sink.put(&alias.to_be_bytes());
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! An MQTT 5 broker as a state machine: bytes in, bytes out, and the time as an argument.
 //!
 //! It knows sessions, QoS 0 to 2, flow control, retained messages, wills, shared subscriptions, subscription options and
-//! identifiers, topic aliases of clients, keep alive, expiry of messages and sessions, and takeover. It forwards properties
-//! as they came and in their order, and adds nothing.
+//! identifiers, topic aliases in both directions, keep alive, expiry of messages and sessions, and takeover. It forwards
+//! properties as they came and in their order, and adds those that belong to a connection: identifiers and an alias.
 //!
 //! # Driving it
 //!
@@ -94,6 +94,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
 
+mod aliases;
 mod config;
 mod connect;
 mod connection;

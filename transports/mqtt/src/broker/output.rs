@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
-use super::session::Sent;
+use super::connection::Connection;
+use super::session::{Sent, Way};
 use super::{Broker, ConnectionId};
 use crate::reason::Reason;
 
@@ -54,8 +55,13 @@ impl Broker {
             if out.len() >= CHUNK {
                 break Output::More;
             }
-            let Some(kept) = self.sessions.get_mut(&session) else { return Output::Idle };
-            match kept.send(now, &mut self.memory, window, out) {
+            let kept = self.sessions.get_mut(&session);
+            let Some((kept, connection)) = kept.zip(self.connections.get_mut(&id)) else {
+                return Output::Idle;
+            };
+            let Connection { given, held, .. } = connection;
+            let mut way = Way { window, given, held, out };
+            match kept.send(now, &mut self.memory, &mut way) {
                 Sent::Packet => {}
                 Sent::Dropped => self.stats.dropped += 1,
                 Sent::Missed => {

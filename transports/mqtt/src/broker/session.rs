@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
+use super::aliases::{Alias, Aliases};
 use super::config::Rules;
 use super::memory::{Held, Memory};
 use super::message::{Forwarded, Message};
@@ -116,6 +117,15 @@ pub(super) struct Window {
     pub(super) packet_bytes: usize,
 }
 
+/// The connection that packets are written to, as far as they depend on it.
+pub(super) struct Way<'a> {
+    pub(super) window: Window,
+    /// Topic aliases that its client was given, and what they take.
+    pub(super) given: &'a mut Aliases,
+    pub(super) held: &'a mut Held,
+    pub(super) out: &'a mut BytesMut,
+}
+
 /// What came of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
@@ -216,24 +226,18 @@ impl Session {
     }
 
     /// Writes the next packet for the client, if there is one and it may be sent.
-    pub(super) fn send(
-        &mut self,
-        now: Duration,
-        memory: &mut Memory,
-        window: Window,
-        out: &mut BytesMut,
-    ) -> Sent {
+    pub(super) fn send(&mut self, now: Duration, memory: &mut Memory, way: &mut Way<'_>) -> Sent {
         if let Some(at) = self.in_flight.iter().position(|one| !one.is_sent) {
-            return self.send_again(now, memory, window, at, out);
+            return self.send_again(now, memory, way, at);
         }
         let Some(first) = self.queue.front() else { return Sent::Nothing };
         let is_late = first.message.has_expired(now);
-        if first.qos > Qos::AtMostOnce && !is_late && self.in_flight.len() >= window.in_flight {
+        if first.qos > Qos::AtMostOnce && !is_late && self.in_flight.len() >= way.window.in_flight {
             return Sent::Nothing;
         }
         let Some(queued) = self.take_first() else { return Sent::Nothing };
         let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
-        if is_late || !encode(now, &queued, id, false, window.packet_bytes, out) {
+        if is_late || !encode(now, memory, &queued, id, false, way) {
             self.unread.release(memory, &queued.message, queued.beside());
             return if queued.must_arrive { Sent::Missed } else { Sent::Dropped };
         }
@@ -252,23 +256,22 @@ impl Session {
         &mut self,
         now: Duration,
         memory: &mut Memory,
-        window: Window,
+        way: &mut Way<'_>,
         at: usize,
-        out: &mut BytesMut,
     ) -> Sent {
         // They are sent in order, so this many are on their way on this connection.
-        let has_room = at < window.in_flight;
+        let has_room = at < way.window.in_flight;
         let Some(again) = self.in_flight.get_mut(at) else { return Sent::Nothing };
         let must_arrive = match &again.stage {
             Stage::Released => {
                 again.is_sent = true;
                 let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
-                let _ = Packet::PubRel(ack).encode(out);
+                let _ = Packet::PubRel(ack).encode(way.out);
                 return Sent::Packet;
             }
             Stage::Published(_) if !has_room => return Sent::Nothing,
             Stage::Published(queued) => {
-                if encode(now, queued, Some(again.id), true, window.packet_bytes, out) {
+                if encode(now, memory, queued, Some(again.id), true, way) {
                     again.is_sent = true;
                     return Sent::Packet;
                 }
@@ -410,21 +413,35 @@ impl Session {
 /// Writes a PUBLISH; not if that makes a larger packet than the client takes.
 fn encode(
     now: Duration,
+    memory: &mut Memory,
     queued: &Queued,
     id: Option<NonZeroU16>,
     dup: bool,
-    packet_bytes: usize,
-    out: &mut BytesMut,
+    way: &mut Way<'_>,
 ) -> bool {
     let message = &*queued.message;
-    let packet = Packet::Publish(Publish {
-        dup,
-        qos: queued.qos,
-        retain: queued.retain,
-        topic: message.topic(),
-        id,
-        properties: Forwarded { message, now, subscription_ids: &queued.subscription_ids },
-        payload: message.payload_bytes(),
-    });
-    packet.encoded_len().is_ok_and(|len| len <= packet_bytes) && packet.encode(out).is_ok()
+    let packet_bytes = way.window.packet_bytes;
+    let mut write = |alias: Alias| {
+        let known = matches!(alias, Alias::Known(_));
+        let subscription_ids = &queued.subscription_ids;
+        let packet = Packet::Publish(Publish {
+            dup,
+            qos: queued.qos,
+            retain: queued.retain,
+            topic: if known { "" } else { message.topic() },
+            id,
+            properties: Forwarded { message, now, subscription_ids, alias: alias.number() },
+            payload: message.payload_bytes(),
+        });
+        packet.encoded_len().is_ok_and(|len| len <= packet_bytes) && packet.encode(way.out).is_ok()
+    };
+    let alias = way.given.of(message.topic());
+    if write(alias) {
+        if let Alias::New(number) = alias {
+            way.given.set(memory, way.held, message.shared_topic(), number);
+        }
+        return true;
+    }
+    // It may fit without another alias.
+    matches!(alias, Alias::New(_)) && write(Alias::None)
 }

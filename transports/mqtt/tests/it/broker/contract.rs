@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::laws::{Op, World, ops};
+use super::world::{Op, World, ops};
 use super::*;
 
 proptest! {

@@ -330,3 +330,35 @@ fn clients_are_sent_to_another_server() {
     let back = net.try_connect("a", KEPT);
     assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)], "its session is there");
 }
+
+/// Whoever is thrown out as soon as it comes is told so.
+#[test]
+fn a_client_that_has_no_room_hears_of_it() {
+    let mut net = Net::limited(|limits| limits.memory = 3_000);
+    let other = net.connect("c", HELLO);
+    net.seen(other);
+    let id = net.broker.attach(net.now, "a").expect("it may come");
+    assert!(net.broker.stats().bytes <= 3_000, "{:?}", net.broker.stats());
+    assert!(!net.broker.is_attached(id) && !net.broker.is_connected("a"));
+    let told = net.broker.poll_local(net.now, id);
+    assert!(matches!(told, Some(LocalEvent::Detached(Reason::QUOTA_EXCEEDED))), "{told:?}");
+    assert_eq!((net.broker.stats().evicted, net.broker.stats().sessions), (1, 1));
+    net.broker.detach(net.now, id);
+    net.write(other, &[0xc0, 0x00]);
+    assert_eq!(net.seen(other), [Seen::PingResp]);
+}
+
+/// The host takes the client id of another: what that one left comes to an end at once.
+#[test]
+fn a_host_comes_in_the_place_of_a_client() {
+    let mut net = Net::default();
+    let heir = net.connect("heir", HELLO);
+    net.subscribe(heir, "will", Qos::AtMostOnce);
+    let hello = Hello { will: Some(will("will", "gone", &[])), ..HELLO };
+    let before = net.connect("host", hello);
+    let host = net.broker.attach_host(net.now, "host");
+    assert_eq!(net.broker.poll_timeout(), None, "nothing is left to be done");
+    assert_eq!(net.seen(before), [Seen::Disconnect(Reason::SESSION_TAKEN_OVER)]);
+    assert_eq!(net.payloads(heir), ["gone"]);
+    assert!(net.broker.is_attached(host));
+}

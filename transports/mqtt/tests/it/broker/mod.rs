@@ -1,5 +1,6 @@
 //! The broker as a machine: clients that are bytes, and time that is an argument.
 
+mod aliases;
 mod attacks;
 mod contract;
 mod costs;
@@ -9,6 +10,7 @@ mod local;
 mod logins;
 mod statements;
 mod turns;
+mod world;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
