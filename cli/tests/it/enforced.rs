@@ -6,6 +6,9 @@ use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use statestore_tests::mqttbytes::v5::PubAckReason;
+use statestore_tests::raw::{Ask, Raw, words};
+
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
@@ -90,6 +93,34 @@ fn who_may_not_fence_a_key_writes_it_without_a_token() {
     explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
     explain("ann")
         .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n");
+}
+
+/// Who tried what it may not, in a line each.
+#[test]
+fn what_a_policy_refuses_is_logged() {
+    let policy = Scratch::new("logged.yaml");
+    fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, eve]"))
+        .unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let until = |part: &str| loop {
+        let line = own.store.complaint();
+        if line.contains(part) {
+            break line;
+        }
+    };
+    let mut raw = Raw::connect(own.port, "eve");
+    raw.subscribe("private/\u{202e}/#");
+    let line = until("a subscription was refused: not authorized");
+    assert!(line.contains("client_id=\"eve\"") && line.contains("topic=\"private/"), "{line}");
+    assert!(!line.contains('\u{202e}'), "{line:?}");
+    let mut ask = Ask::deployed("eve", words(&["GET", "shared/k"]));
+    ask.response_topic = Some("clients/ann/response".into());
+    assert_eq!(raw.put(&ask), Some(PubAckReason::NotAuthorized));
+    let line = until("a message was refused: not authorized");
+    assert!(
+        line.contains("client_id=\"eve\"") && line.contains("\"clients/ann/response\""),
+        "{line}"
+    );
 }
 
 /// Without its notifications a watch never begins, and somebody has to be told.
