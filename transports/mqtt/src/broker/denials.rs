@@ -79,7 +79,8 @@ impl Denials {
 }
 
 fn shortened(name: &str) -> String {
-    name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned()
+    let end = (0..=NAME_MAX.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    end.and_then(|end| name.get(..end)).unwrap_or_default().to_owned()
 }
 
 impl Broker {
