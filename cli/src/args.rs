@@ -79,8 +79,11 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Prints the manual page
-    Man,
+    /// Prints the manual page of this command, or of one of its commands: `statestore man serve`
+    Man {
+        /// The command, such as `serve` or `policy explain`
+        command: Vec<String>,
+    },
 }
 
 /// Where the broker is, and who connects.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use statestore_proto::client::WatchEnd;
 use statestore_proto::lock::HolderStatus;
-use statestore_tokio::{Election, HolderWatch, LockError, LockLost, StateStore};
+use statestore_tokio::{Election, HolderWatch, LockError, LockLost, StateStore, Status};
 use tokio::sync::watch;
 
 use crate::args::{Elect, Output};
@@ -14,6 +14,10 @@ use crate::failure::Failure;
 use crate::lock::{given_up, not_acquired, say_left};
 use crate::output::{json_text, line, say};
 use crate::signals::Signals;
+
+/// What is missing where the store answers, and says nothing of the election.
+const DEAF: &str = "the store answers and nothing is heard of this election: access rules or a policy may refuse the \
+                    subscription to its notifications, clients/statestore/+/+/+/command/notify/+";
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     // A leader resigns whatever ends it.
@@ -35,8 +39,19 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     let campaign = lead(&election, stopped);
     tokio::pin!(campaign);
     let (mut left, mut standing) = (args.count, args.candidate.is_some());
+    let (mut is_known, mut is_deaf) = (false, false);
+    let patience = tokio::time::sleep(args.common.timeout);
+    tokio::pin!(patience);
     while left != Some(0) {
         tokio::select! {
+            () = &mut patience, if !is_known => {
+                if store.status().current() == Status::Online {
+                    is_deaf = true;
+                    break;
+                }
+                patience.as_mut().reset(tokio::time::Instant::now() + args.common.timeout);
+                continue;
+            }
             seen = changes.next() => match seen {
                 Some(seen) => tokio::select! {
                     printed = print(&args, &seen) => printed?,
@@ -50,6 +65,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
             }
             _ = signals.received() => break,
         }
+        is_known = true;
         left = left.map(|left| left - 1);
     }
     if standing {
@@ -61,15 +77,13 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     }
     drop(changes);
     store.shutdown().await;
-    Ok(ExitCode::SUCCESS)
+    if is_deaf { Err(Failure::bad_input(DEAF)) } else { Ok(ExitCode::SUCCESS) }
 }
 
 /// Why there is nothing more to tell.
 fn over(changes: &HolderWatch, store: &StateStore) -> Failure {
     match changes.end() {
-        Some(WatchEnd::Refused(error)) => {
-            Failure::bad_input(format_args!("the store refused: {error}"))
-        }
+        Some(WatchEnd::Refused(error)) => Failure::refused(error),
         _ => Failure::stopped(store.status().current().reason()),
     }
 }

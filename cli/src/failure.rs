@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bytes::Bytes;
+use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_rumqttc::REFUSED;
 use statestore_tokio::{Error, StoreClosed};
@@ -74,10 +76,22 @@ impl Failure {
         )
     }
 
+    /// What the store has answered, with what to do about it where somebody else has to do it.
+    pub(crate) fn refused(error: &ServiceError<Bytes>) -> Self {
+        let advice = match error.known() {
+            Some(Refusal::NotAuthorized) => {
+                "; ask whoever runs the store: `statestore policy explain` says which rule it would take"
+            }
+            _ => "",
+        };
+        Self::Refused(format!("the store refused: {error}{advice}"))
+    }
+
     /// A failed request; `last_failure` is what the link says.
     pub(crate) fn request(error: Error, last_failure: Option<&str>) -> Self {
         match error {
-            Error::Invalid(_) | Error::Refused(_) => Self::Refused(error.to_string()),
+            Error::Refused(refused) => Self::refused(&refused),
+            Error::Invalid(_) => Self::Refused(error.to_string()),
             Error::Closed(closed) => Self::closed(&closed),
             Error::NotSent => Self::Unreachable(match last_failure {
                 Some(reason) => format!("no connection to the broker: {reason}; check --broker"),

@@ -51,10 +51,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             output::raw(&script)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::Man => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(Args::command()).render(&mut page).map_err(Failure::system)?;
-            output::raw(&page)?;
+        Verb::Man { command } => {
+            output::raw(&manual(&command)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
@@ -83,7 +81,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Verify(verify) => verify::run(verify).await,
-            Verb::Completions { .. } | Verb::Man | Verb::Passwd(_) | Verb::Policy { .. } => {
+            Verb::Completions { .. } | Verb::Man { .. } | Verb::Passwd(_) | Verb::Policy { .. } => {
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -91,4 +89,21 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     // A line that nobody takes may still be waited for.
     runtime.shutdown_background();
     ended
+}
+
+/// The page of a command, by the names that lead to it.
+fn manual(names: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut all = Args::command();
+    all.build();
+    let mut command = &all;
+    for name in names {
+        command = command.find_subcommand(name).ok_or_else(|| {
+            Failure::bad_input(format_args!(
+                "{name}: there is no such command; see statestore --help"
+            ))
+        })?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page).map_err(Failure::system)?;
+    Ok(page)
 }

@@ -229,6 +229,9 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         Verb::Set | Verb::Del | Verb::Vdel => Action::Write(object.as_bytes()),
         Verb::Fence => Action::Fence(object.as_bytes()),
     };
+    if let Some(problem) = action.problem() {
+        return Err(Failure::bad_input(format_args!("{}: {problem}", printable(object))));
+    }
     let attributes: Vec<(&str, &str)> =
         args.attribute.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let principal = Principal {

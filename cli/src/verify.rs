@@ -79,6 +79,13 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
                 "the store has stopped answering; the rules after that were not tried",
             ));
         }
+        None if report.is_conformant() && report.not_allowed() > 0 => {
+            return Err(Failure::bad_input(format_args!(
+                "{} rules could not be judged, since the store does not allow this client what they take: for this run it \
+                 needs ReadWrite, and Fence where there is any, for the keys `{name}/*`; --client-id and --user say who it is",
+                report.not_allowed()
+            )));
+        }
         None if report.is_conformant() && report.left.is_empty() => ExitCode::SUCCESS,
         None => ExitCode::from(FAILED),
     })
@@ -156,8 +163,12 @@ fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
 
 fn lines(report: &CaseReport) -> String {
     let CaseReport { case, verdict, findings, elapsed, .. } = report;
-    let mut text =
-        format!("{:<8} {:<26} {:>7.1} ms\n", verdict.name(), case.name, millis(*elapsed));
+    let mut text = format!("{:<8} {:<26} {:>7.1} ms", verdict.name(), case.name, millis(*elapsed));
+    if let (Verdict::Skipped, [finding]) = (verdict, &findings[..]) {
+        let _ = writeln!(text, "  {}", finding.text);
+        return printable(&text);
+    }
+    text.push('\n');
     if *verdict == Verdict::Fail || *verdict == Verdict::Differs {
         let of = match case.source {
             Source::Page => "the protocol page",

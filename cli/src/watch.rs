@@ -4,11 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use statestore_proto::client::{WatchEnd, WatchEvent};
-use statestore_proto::message::ServiceError;
 
 use crate::args::{Output, Watch};
 use crate::connection;
-use crate::escape::one_line;
+use crate::escape::{on_one_line, one_line};
 use crate::failure::Failure;
 use crate::output::{json_text, line, say};
 use crate::signals::Signals;
@@ -44,7 +43,9 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
         };
         let Some(event) = signals.unless_received(next).await else { break };
         match event {
-            Some(WatchEvent::Ended(WatchEnd::Refused(error))) => return Err(refused(&error)),
+            Some(WatchEvent::Ended(WatchEnd::Refused(error))) => {
+                return Err(Failure::refused(&error));
+            }
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => {
                 return Err(Failure::stopped(store.status().current().reason()));
             }
@@ -53,7 +54,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
                     if event == WatchEvent::Live && !is_known {
                         absent(&args).await?;
                     }
-                    print(&args, &event).await
+                    print(&args, &event, store.status().current().reason()).await
                 };
                 let Some(printed) = signals.unless_received(printed).await else { break };
                 printed?;
@@ -69,13 +70,9 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn refused(error: &ServiceError<bytes::Bytes>) -> Failure {
-    Failure::bad_input(format_args!("the store refused: {error}"))
-}
-
 /// Raw output is a line for each change: the value, escaped so that it stays one line; what is no value goes to
 /// standard error.
-async fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
+async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Result<(), Failure> {
     let json = args.common.output == Output::Json;
     match event {
         WatchEvent::Changed { value, version } if json => {
@@ -89,7 +86,13 @@ async fn print(args: &Watch, event: &WatchEvent) -> Result<(), Failure> {
         WatchEvent::Gap if json => line(json_text("gap", &args.key, None, None)).await,
         WatchEvent::Changed { value: None, .. } => note("deleted").await,
         WatchEvent::Live => note("live: that is current, changes follow").await,
-        WatchEvent::Gap => note("gap: changes may be missed from here on").await,
+        WatchEvent::Gap => match trouble {
+            Some(trouble) => {
+                let trouble = on_one_line(trouble);
+                note(&format!("gap: changes may be missed from here on ({trouble})")).await
+            }
+            None => note("gap: changes may be missed from here on").await,
+        },
         WatchEvent::Ended(_) => Ok(()),
     }
 }

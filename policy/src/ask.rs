@@ -1,5 +1,6 @@
 //! Whom and what a policy is asked about.
 
+use statestore_mqtt::topic;
 use statestore_proto::store::Access;
 
 /// Who somebody is, as the transport has found out.
@@ -38,6 +39,31 @@ pub enum Action<'a> {
 }
 
 impl<'a> Action<'a> {
+    /// Why nobody can do this whatever is allowed: it is no topic, or no topic filter.
+    ///
+    /// ```
+    /// use statestore_policy::Action;
+    ///
+    /// assert_eq!(Action::Subscribe("rooms/#").problem(), None);
+    /// assert!(Action::Subscribe("rooms/#/lux").problem().is_some());
+    /// assert!(Action::Publish("rooms/#").problem().is_some());
+    /// ```
+    #[must_use]
+    pub fn problem(&self) -> Option<&'static str> {
+        match self {
+            Self::Publish(name) if !topic::is_name(name) => {
+                Some("it is no topic to publish to: one has no `+` and no `#`, and is not empty")
+            }
+            Self::Subscribe(filter) if filter.starts_with("$share/") => {
+                Some("it is a shared subscription: ask for the filter behind $share/NAME/")
+            }
+            Self::Subscribe(filter) if !topic::is_filter(filter) => Some(
+                "it is no topic filter: `+` is a whole level, and `#` a whole level at the end",
+            ),
+            _ => None,
+        }
+    }
+
     /// The action that an [`Access`] to a key is; `None` for one that this crate does not know.
     #[must_use]
     pub const fn of_key(access: Access, key: &'a [u8]) -> Option<Self> {

@@ -179,6 +179,14 @@ fn completions_and_manual_need_no_broker() {
     }
     let page = run(statestore().arg("man"));
     assert!(page.code == Some(0) && page.text().contains(".TH statestore 1"), "{page:?}");
+    let page = run(statestore().args(["man", "serve"]));
+    assert!(page.code == Some(0) && page.text().contains(".TH statestore-serve 1"), "{page:?}");
+    for option in ["policy", "password\\-file", "max\\-clock\\-drift"] {
+        assert!(page.text().contains(option), "{option}: {page:?}");
+    }
+    let page = run(statestore().args(["man", "policy", "explain"]));
+    assert!(page.text().contains("client\\-id"), "{page:?}");
+    run(statestore().args(["man", "fly"])).fails(2, &["fly", "--help"]);
     let help = run(statestore().arg("--help"));
     assert!(help.code == Some(0) && help.text().contains("Exit codes"), "{help:?}");
     let version = run(statestore().arg("--version"));

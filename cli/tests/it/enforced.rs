@@ -7,6 +7,9 @@ use std::process::Command;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use statestore_tests::certificates::Certificates;
 
+use statestore_tests::mqttbytes::v5::PubAckReason;
+use statestore_tests::raw::{Ask, Raw, words};
+
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
@@ -38,7 +41,8 @@ fn a_policy_is_in_force_and_read_again() {
     let own = Own::start(&["--password-file", users.path(), "--policy", policy.path()]);
     as_user(&own, "ann", &["set", "private/ann/k", "v"]).version();
     as_user(&own, "ann", &["get", "private/ann/k"]).is(0, "v");
-    as_user(&own, "bob", &["get", "private/ann/k"]).fails(2, &["not authorized"]);
+    as_user(&own, "bob", &["get", "private/ann/k"])
+        .fails(2, &["not authorized; ask whoever runs the store: `statestore policy explain`"]);
     as_user(&own, "bob", &["set", "shared/k", "v"]).fails(2, &["not authorized"]);
     as_user(&own, "bob", &["keys", "**"]).is(1, "");
     as_user(&own, "bob", &["get", "shared/k", "--client-id", "ann"]).fails(2, &["--client-id"]);
@@ -93,6 +97,73 @@ fn who_may_not_fence_a_key_writes_it_without_a_token() {
         .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n");
 }
 
+/// Who is disconnected by a new policy learns that it was, and why.
+#[test]
+fn who_is_disconnected_is_told_why() {
+    let policy = Scratch::new("replaced.yaml");
+    let own_rules = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann]");
+    fs::write(policy.path(), &own_rules).unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let watch = own.command("mqtt", &["watch", "shared/k", "--client-id", "ann"]);
+    let watch = Running::start({ watch }.env_remove("STATESTORE_LOG"));
+    while !watch.complaint().contains("live") {}
+    fs::write(policy.path(), own_rules.replace("shared/*", "none/*")).unwrap();
+    own.store.signal("-HUP");
+    let gap = watch.complaint();
+    assert!(
+        gap.contains("gap: ") && gap.contains("disconnected by the broker: NotAuthorized (0x87)"),
+        "{gap}"
+    );
+    let ended = watch.end();
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.err.contains("not authorized; ask whoever runs the store"), "{ended:?}");
+}
+
+/// What a policy forbids breaks no rule of the protocol.
+#[test]
+fn what_a_policy_forbids_is_not_judged() {
+    let policy = Scratch::new("verified.yaml");
+    fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [\"*\"]")).unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let mut verify = own.command("mqtt", &["verify", "--case", "value", "--case", "fence"]);
+    let ended = run(&mut verify);
+    let said = "rules could not be judged, since the store does not allow this client";
+    assert!(ended.code == Some(2) && ended.err.contains(said), "{ended:?}");
+    let lines: Vec<&str> = ended.text().lines().take_while(|line| !line.is_empty()).collect();
+    let refused =
+        lines.iter().filter(|line| line.starts_with("skipped  ") && line.contains("not allow"));
+    assert_eq!((refused.count(), lines.len() > 10), (lines.len(), true), "{lines:#?}");
+    assert!(ended.text().contains("left: 0"), "{ended:?}");
+}
+
+/// Who tried what it may not, in a line each.
+#[test]
+fn what_a_policy_refuses_is_logged() {
+    let policy = Scratch::new("logged.yaml");
+    fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, eve]"))
+        .unwrap();
+    let own = Own::start(&["--policy", policy.path()]);
+    let until = |part: &str| loop {
+        let line = own.store.complaint();
+        if line.contains(part) {
+            break line;
+        }
+    };
+    let mut raw = Raw::connect(own.port, "eve");
+    raw.subscribe("private/\u{202e}/#");
+    let line = until("a subscription was refused: not authorized");
+    assert!(line.contains("client_id=\"eve\"") && line.contains("topic=\"private/"), "{line}");
+    assert!(!line.contains('\u{202e}'), "{line:?}");
+    let mut ask = Ask::deployed("eve", words(&["GET", "shared/k"]));
+    ask.response_topic = Some("clients/ann/response".into());
+    assert_eq!(raw.put(&ask), Some(PubAckReason::NotAuthorized));
+    let line = until("a message was refused: not authorized");
+    assert!(
+        line.contains("client_id=\"eve\"") && line.contains("\"clients/ann/response\""),
+        "{line}"
+    );
+}
+
 /// Without its notifications a watch never begins, and somebody has to be told.
 #[test]
 fn a_watch_that_may_not_listen_says_so() {
@@ -110,6 +181,10 @@ fn a_watch_that_may_not_listen_says_so() {
     let complaint = watch.complaint();
     assert!(complaint.contains("not watching yet"), "{complaint}");
     watch.kill();
+    let broker = format!("mqtt://127.0.0.1:{}", own.port);
+    let elect =
+        ["elect", "shared/k", "--client-id", "ann", "--timeout", "500ms", "--broker", &broker];
+    run(statestore().args(elect)).fails(2, &["nothing is heard of this election", "notify/+"]);
 }
 
 #[test]

@@ -62,6 +62,14 @@ fn a_policy_is_checked_tested_and_explained() {
     explain(&["connect"]).is(0, "allowed by line 5 (rule 1, resource 1 of brokerResources)\n");
     explain(&["connect", "x"]).fails(2, &["--client-id"]);
     explain(&["get"]).fails(2, &["key"]);
+    for (verb, topic, problem) in [
+        ("subscribe", "a/#/b", "no topic filter"),
+        ("subscribe", "a+", "no topic filter"),
+        ("subscribe", "$share/group/a", "behind $share"),
+        ("publish", "a/+", "no topic to publish to"),
+    ] {
+        explain(&[verb, topic]).fails(2, &[topic, problem]);
+    }
 
     let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Fetch"));
     run(&["check", bad.to_str().unwrap()])

@@ -2,7 +2,7 @@
 
 use crate::ask::{By, ask};
 use crate::cases::pages::page;
-use crate::trial::{ONE, Trial, Written, ZERO};
+use crate::trial::{ONE, Stop, Trial, Written, ZERO};
 
 /// Pages of what is left that are asked for at most.
 const PAGES_MAX: usize = 64;
@@ -36,6 +36,10 @@ impl Trial {
                         break;
                     }
                     Ok(_) => {}
+                    Err(Stop::Skipped(_)) if state == Written::Refused => {
+                        self.written.remove(&key);
+                        break;
+                    }
                     Err(_) => {
                         self.drop_connections();
                         break;

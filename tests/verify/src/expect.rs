@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ask::{Ask, By, Dialect, ask, blob, notification_topic, notify_set, show};
-use crate::report::Verdict;
+use crate::report::{NOT_ALLOWED, Verdict};
 use crate::trial::{ABSENT, Done, OK, Reply, Stop, Trial, is_notification};
 use crate::version::Stamp;
 use crate::wire::Message;
@@ -183,5 +183,15 @@ impl Trial {
             self.must(false, format_args!("a notification too many: {payload} on {topic}"));
         }
         Ok(())
+    }
+}
+
+impl Reply {
+    /// Access rules are the store's own, and no case is about them: one that meets with them goes no further.
+    pub(crate) fn allowed(self) -> Result<Self, Stop> {
+        match self.error() {
+            Some("not authorized") => Err(Stop::Skipped(NOT_ALLOWED)),
+            _ => Ok(self),
+        }
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::Dialect;
 use crate::case::Case;
 
+/// Why a case cannot be judged where the store has access rules.
+pub(crate) const NOT_ALLOWED: &str = "the store does not allow this client what the rule takes";
+
 /// What came of a case, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
@@ -92,6 +95,13 @@ impl Report {
     #[must_use]
     pub fn is_conformant(&self) -> bool {
         self.count(Verdict::Fail) == 0
+    }
+
+    /// Cases that could not be judged, since the store does not allow this client what they take.
+    #[must_use]
+    pub fn not_allowed(&self) -> usize {
+        let is_one = |case: &&CaseReport| case.findings.iter().any(|one| one.text == NOT_ALLOWED);
+        self.cases.iter().filter(|case| case.verdict == Verdict::Skipped).filter(is_one).count()
     }
 
     /// Whom the store answers in which dialect, in words.

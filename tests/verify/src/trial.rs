@@ -475,7 +475,7 @@ impl Trial {
         if self.times.len() < TIMES_MAX {
             self.times.push(since.elapsed());
         }
-        Ok(reply)
+        reply.allowed()
     }
 
     /// Keeps account of the keys that there may be.

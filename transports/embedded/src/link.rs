@@ -60,13 +60,16 @@ impl Broker {
 
 impl Attached {
     fn new(running: Arc<Running>, client_id: &str) -> Result<Self, Reason> {
-        let id = running.with(|machine, now| match client_id == STORE {
-            true => Ok(machine.attach_host(now, client_id)),
-            false => machine.attach(now, client_id),
+        let id = running.with(|machine, now| {
+            if client_id == STORE {
+                return Ok(machine.attach_host(now, client_id));
+            }
+            let id = machine.attach(now, client_id)?;
+            if let Some(policy) = running.policy() {
+                policy.attached(client_id, |other| machine.concerns_host(other));
+            }
+            Ok(id)
         })?;
-        if let Some(policy) = running.policy().filter(|_| client_id != STORE) {
-            policy.attached(client_id);
-        }
         let told = running.attached(id);
         Ok(Self { running, id, told, results: VecDeque::new(), was_full: false, taken: 0 })
     }
@@ -236,6 +239,32 @@ mod tests {
 
     use super::*;
     use crate::options::Options;
+    use crate::policy::Policy;
+    use crate::shared_policy::SharedPolicy;
+
+    /// While there is no store nobody says who has gone, past so many of them; they are forgotten for all that.
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_has_gone_is_forgotten_without_a_store_too() {
+        let policy = SharedPolicy::from(Policy::default());
+        let options = Options::new((Ipv4Addr::LOCALHOST, 0)).policy(policy.clone());
+        let broker = Broker::bind(options).await.expect("it listens");
+        for at in 0..30_000 {
+            let mut client = broker.link(&format!("client-{at}"));
+            client.connect().await.expect("it connects");
+            client.disconnect().await;
+        }
+        // Of ten thousand the store is yet to hear, and as many more may not have been looked through.
+        assert!(policy.known() <= 20_002, "{}", policy.known());
+        let mut store = broker.store_link();
+        store.connect().await.expect("it connects");
+        let mut heard = 0;
+        while let Ok(Ok(LinkEvent::ClientGone(_))) =
+            tokio::time::timeout(std::time::Duration::from_millis(100), store.next(true)).await
+        {
+            heard += 1;
+        }
+        assert_eq!((heard, policy.known() <= 10_001), (10_000, true));
+    }
 
     /// However much waits for the store, others have their turns.
     #[tokio::test(flavor = "current_thread")]

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use statestore_mqtt::Reason;
-use statestore_mqtt::broker::{self, Admission, ConnectionId, Event, LocalEvent, LocalId, Wake};
+use statestore_mqtt::broker::{
+    self, Admission, ConnectionId, Denial, Denied, Event, LocalEvent, LocalId, Wake,
+};
 use statestore_proto::topic;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -129,6 +131,9 @@ impl Running {
                 true => self.admit(&mut state.machine, now, &who, None),
             }
         }
+        while let Some(denial) = state.machine.poll_denial() {
+            say_denied(&denial);
+        }
         state.settle();
         (result, state)
     }
@@ -184,7 +189,7 @@ impl Running {
         // Nothing that it sends is taken by the store before both are done.
         let is_accepted = machine.handle_login(now, who.connection, answer);
         if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights) {
-            policy.connected(client_id, rights);
+            policy.connected(client_id, rights, |other| machine.concerns_host(other));
         }
     }
 
@@ -303,6 +308,19 @@ impl State {
                 told.notify_one();
             }
         }
+    }
+}
+
+/// A line of its own kind for each, so that many of one do not hide the others.
+fn say_denied(denial: &Denial) {
+    let Denial { denied, client_id, topic, response_topic, reason, left_out } = denial;
+    let more = (*left_out > 0).then_some(left_out);
+    match denied {
+        Denied::Publish => {
+            warn!(client_id, topic, response_topic, more, "a message was refused: {reason}");
+        }
+        Denied::Subscribe => warn!(client_id, topic, more, "a subscription was refused: {reason}"),
+        _ => warn!(client_id, topic, more, "a client was refused for its will: {reason}"),
     }
 }
 

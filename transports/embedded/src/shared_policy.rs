@@ -37,8 +37,36 @@ pub struct SharedPolicy(Arc<Inner>);
 struct Inner {
     policy: RwLock<Arc<Policy>>,
     /// What the store may do for whom: for each client that is connected, or was when it sent what the store has not taken.
-    known: RwLock<BTreeMap<Arc<str>, Known>>,
+    known: RwLock<Clients>,
 }
+
+/// Those that the store may hear of. They are looked through when they have doubled, since not every end is told: no more than
+/// so many while there is no store.
+struct Clients {
+    by_id: BTreeMap<Arc<str>, Known>,
+    /// How many there may be before they are looked through.
+    sweep_at: usize,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { by_id: BTreeMap::new(), sweep_at: SWEEP_MIN }
+    }
+}
+
+impl Clients {
+    /// Remembers one, and of the others those that are needed, once there are twice as many as there were of these.
+    fn insert(&mut self, client_id: &str, known: Known, is_needed: impl Fn(&str) -> bool) {
+        self.by_id.insert(client_id.into(), known);
+        if self.by_id.len() > self.sweep_at {
+            self.by_id.retain(|other, _| **other == *client_id || is_needed(other));
+            self.sweep_at = SWEEP_MIN.max(2 * self.by_id.len());
+        }
+    }
+}
+
+/// Clients that are not worth a search for those who have gone.
+const SWEEP_MIN: usize = 1_024;
 
 enum Known {
     /// A client in this process.
@@ -73,7 +101,7 @@ impl SharedPolicy {
         Box::new(move |principal, access, key| {
             let client_id = principal.client_id().filter(|_| principal.is_verified());
             let known = read(&own.0.known);
-            match client_id.and_then(|client_id| known.get(client_id)) {
+            match client_id.and_then(|client_id| known.by_id.get(client_id)) {
                 Some(Known::Local) => true,
                 Some(Known::Rights(rights)) => rights.allow_key(access, key),
                 None => false,
@@ -93,23 +121,35 @@ impl SharedPolicy {
         })
     }
 
-    /// What a client may do is known to the store from now on.
-    pub(crate) fn connected(&self, client_id: &str, rights: &Arc<Rights>) {
-        write(&self.0.known).insert(client_id.into(), Known::Rights(Arc::clone(rights)));
+    /// What a client may do is known to the store from now on. `is_needed` says whether another one still has to be.
+    pub(crate) fn connected(
+        &self,
+        client_id: &str,
+        rights: &Arc<Rights>,
+        is_needed: impl Fn(&str) -> bool,
+    ) {
+        let known = Known::Rights(Arc::clone(rights));
+        write(&self.0.known).insert(client_id, known, is_needed);
     }
 
-    pub(crate) fn attached(&self, client_id: &str) {
-        write(&self.0.known).insert(client_id.into(), Known::Local);
+    pub(crate) fn attached(&self, client_id: &str, is_needed: impl Fn(&str) -> bool) {
+        write(&self.0.known).insert(client_id, Known::Local, is_needed);
     }
 
     /// The store has heard that a client has gone, and the client has not come back.
     pub(crate) fn gone(&self, client_id: &str) {
-        write(&self.0.known).remove(client_id);
+        write(&self.0.known).by_id.remove(client_id);
+    }
+
+    /// How many clients the store may hear of.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        read(&self.0.known).by_id.len()
     }
 
     /// Nobody is connected any more.
     pub(crate) fn clear(&self) {
-        write(&self.0.known).clear();
+        *write(&self.0.known) = Clients::default();
     }
 }
 
@@ -238,6 +278,31 @@ impl Rules for ClientRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever comes and goes is forgotten also where nobody says so.
+    #[test]
+    fn what_is_known_of_clients_is_bounded_by_those_there_are() {
+        let policy = SharedPolicy::from(Policy::default());
+        let rights = Arc::new(Policy::default().rights(&Principal::default()));
+        let is_there = |client_id: &str| client_id.ends_with("00");
+        for at in 0..100_000 {
+            let client_id = format!("client-{at}");
+            match at % 2 {
+                0 => policy.connected(&client_id, &rights, is_there),
+                _ => policy.attached(&client_id, is_there),
+            }
+            let known = policy.known();
+            assert!(known <= SWEEP_MIN.max(2 * (at / 100 + 2)) + 1, "{at}: {known}");
+        }
+        let needed = (1..1_000).map(|at| format!("client-{at}00"));
+        let all = read(&policy.0.known);
+        assert!(needed.into_iter().all(|client_id| all.by_id.contains_key(&*client_id)));
+        drop(all);
+        policy.gone("client-100");
+        assert!(!read(&policy.0.known).by_id.contains_key("client-100"));
+        policy.clear();
+        assert_eq!(policy.known(), 0);
+    }
 
     #[test]
     fn a_client_id_is_of_the_longest_name_that_fits() {

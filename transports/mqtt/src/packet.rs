@@ -336,6 +336,11 @@ impl<P: Encode> Packet<'_, P> {
                 Ok(())
             }
             Self::PingReq | Self::PingResp => Ok(()),
+            // The length is said where there are none, too: rumqttc does not read a reason without it.
+            Self::Disconnect(Notice { reason, properties }) if *reason != Reason::SUCCESS => {
+                sink.put(&[reason.0]);
+                put_properties(properties, sink)
+            }
             Self::Disconnect(Notice { reason, properties })
             | Self::Auth(Notice { reason, properties }) => put_reason(*reason, properties, sink),
         }

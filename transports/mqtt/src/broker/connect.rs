@@ -10,6 +10,7 @@ use core::time::Duration;
 use super::aliases::Aliases;
 use super::config::{Admission, Rules};
 use super::connection::State;
+use super::denials::Denied;
 use super::message::Message;
 use super::session::{Route, Session, Will, Window};
 use super::{Broker, ConnectionId, Event, SessionId};
@@ -274,13 +275,13 @@ impl Broker {
     }
 
     fn will(
-        &self,
+        &mut self,
         now: Duration,
         rules: &dyn Rules,
         client_id: &Arc<str>,
         will: &packet::Will<'_>,
     ) -> Result<Will, Reason> {
-        self.may_publish(rules, client_id, will.topic, will.properties)?;
+        self.may_publish(Denied::Will, rules, client_id, will.topic, will.properties)?;
         let mut delay = Duration::ZERO;
         // Everything but the delay is the message's.
         let kept = will.properties.iter().filter(|property| match property {

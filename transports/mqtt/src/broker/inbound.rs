@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::config::Rules;
 use super::connection::{Connection, State};
+use super::denials::Denied;
 use super::message::Message;
 use super::{Broker, ConnectionId, SessionId};
 use crate::error::Malformed;
@@ -328,14 +329,18 @@ impl Broker {
         let Ok(message) = Message::new(now, Some(sender), topic, publish) else {
             return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
         };
-        match self.may_publish(&*kept.rules, &kept.client_id, topic, message.properties()) {
+        let (rules, client_id) = (Arc::clone(&kept.rules), Arc::clone(&kept.client_id));
+        let properties = message.properties();
+        match self.may_publish(Denied::Publish, &*rules, &client_id, topic, properties) {
             Ok(()) => self.route(now, &Arc::new(message)),
             Err(reason) => reason,
         }
     }
 
+    /// Whether the rules allow a message, which is noted if they do not.
     pub(super) fn may_publish(
-        &self,
+        &mut self,
+        what: Denied,
         rules: &dyn Rules,
         client_id: &str,
         topic: &str,
@@ -348,7 +353,9 @@ impl Broker {
             Property::ResponseTopic(topic) => Some(topic),
             _ => None,
         });
-        rules.may_publish(client_id, topic, response_topic)
+        rules.may_publish(client_id, topic, response_topic).inspect_err(|reason| {
+            self.denials.push(what, client_id, (topic, response_topic), *reason);
+        })
     }
 
     fn handle_disconnect(

@@ -240,6 +240,13 @@ impl Broker {
         }
     }
 
+    /// Whether a client is connected or attached, or the host has something of it still to take: otherwise nobody need
+    /// remember it for the host, which is told of those who have gone, but not when too many of them wait to be told.
+    #[must_use]
+    pub fn concerns_host(&self, client_id: &str) -> bool {
+        self.is_connected(client_id) || self.inbox.user(client_id).is_some()
+    }
+
     /// Whether an attachment goes on; [`poll_local`](Self::poll_local) says why not.
     #[must_use]
     pub fn is_attached(&self, id: LocalId) -> bool {

@@ -98,6 +98,7 @@ mod aliases;
 mod config;
 mod connect;
 mod connection;
+mod denials;
 mod evict;
 mod inbound;
 mod inbox;
@@ -113,11 +114,13 @@ mod timers;
 mod tree;
 
 pub use config::{Admission, AllowAll, Config, Limits, Rules};
+pub use denials::{Denial, Denied};
 pub use local::{Busy, LocalEvent, LocalId};
 pub use message::Message;
 pub use output::Output;
 
 use connection::Connection;
+use denials::Denials;
 use inbox::Inbox;
 use memory::Memory;
 use retained::Retained;
@@ -220,6 +223,8 @@ pub struct Stats {
     pub offenders: u64,
     /// Connections that were refused by [`handle_login`](Broker::handle_login), those that had gone by then included.
     pub refused_logins: u64,
+    /// Messages, subscriptions and wills that the [`Rules`] did not allow.
+    pub denied: u64,
 }
 
 /// An MQTT 5 broker. See the [module documentation](self).
@@ -245,6 +250,7 @@ pub struct Broker {
     timers: BTreeSet<(Duration, Timer)>,
     wakes: VecDeque<Wake>,
     events: VecDeque<Event>,
+    denials: Denials,
     last_number: u64,
     stats: Stats,
     /// Wills that are due: each session has one, which is not among its own any more.
@@ -283,6 +289,7 @@ impl Broker {
             timers: BTreeSet::new(),
             wakes: VecDeque::new(),
             events: VecDeque::new(),
+            denials: Denials::default(),
             last_number: 0,
             stats: Stats::default(),
             wills: VecDeque::new(),
@@ -299,6 +306,7 @@ impl Broker {
             sessions: self.sessions.len(),
             retained: self.retained.len(),
             bytes: self.memory.total(),
+            denied: self.denials.total(),
             ..self.stats
         }
     }

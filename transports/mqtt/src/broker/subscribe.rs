@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
+use super::denials::Denied;
 use super::inbound::WORK_MAX;
 use super::retained::Replay;
 use super::tree::{Match, Subscribed, Tree};
@@ -206,6 +207,8 @@ impl Broker {
                 return Reason::QUOTA_EXCEEDED;
             }
             if let Err(reason) = kept.rules.may_subscribe(&kept.client_id, filter.filter) {
+                let names = (filter.filter, None);
+                self.denials.push(Denied::Subscribe, &kept.client_id, names, reason);
                 return reason;
             }
         }

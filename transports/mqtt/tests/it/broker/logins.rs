@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_mqtt::broker::{Admission, Event, Rules};
+use statestore_mqtt::broker::{Admission, Denial, Denied, Event, Rules};
 
 use super::*;
 
@@ -257,4 +257,61 @@ fn who_has_proved_something_for_a_time_is_disconnected_after_it() {
     net.close(again);
     let due = net.broker.poll_timeout().expect("its session ends");
     assert!(due > at, "{due:?}");
+}
+
+/// Who was refused what, and no more of it in memory than somebody may want to read.
+#[test]
+fn what_the_rules_refuse_is_told_once() {
+    let mut net = asking();
+    let b = net.try_connect("b", HELLO);
+    assert_eq!(asked(&mut net).0, b);
+    net.broker.handle_login(net.now, b, of("b"));
+    net.seen(b);
+    let denial = |denied, client_id: &str, topic: &str| Denial {
+        denied,
+        client_id: client_id.into(),
+        topic: topic.into(),
+        response_topic: None,
+        reason: Reason::NOT_AUTHORIZED,
+        left_out: 0,
+    };
+    net.publish(b, "b/1", "x", Qos::AtLeastOnce, 1);
+    net.subscribe(b, "b/+", Qos::AtLeastOnce);
+    assert_eq!((net.broker.poll_denial(), net.broker.stats().denied), (None, 0));
+    net.publish(b, "a/1", "x", Qos::AtMostOnce, 0);
+    net.publish(b, "a/2", "x", Qos::AtLeastOnce, 2);
+    net.subscribe_with(b, "$share/s/a/+", SubscriptionOptions::default(), &[]);
+    let hello = Hello { will: Some(will("a/3", "x", &[])), ..HELLO };
+    log_in(&mut net, "b2", hello, "b");
+    for expected in [
+        denial(Denied::Publish, "b", "a/1"),
+        denial(Denied::Publish, "b", "a/2"),
+        denial(Denied::Subscribe, "b", "a/+"),
+        denial(Denied::Will, "b2", "a/3"),
+    ] {
+        assert_eq!(net.broker.poll_denial(), Some(expected));
+    }
+    assert_eq!((net.broker.poll_denial(), net.broker.stats().denied), (None, 4));
+    // Of many, and of long names, only the begin.
+    let long = format!("a{}", "\u{e9}".repeat(1_000));
+    for _ in 0..1_000 {
+        net.publish(b, &long, "x", Qos::AtMostOnce, 0);
+    }
+    let told: Vec<Denial> = std::iter::from_fn(|| net.broker.poll_denial()).collect();
+    assert_eq!(told.iter().map(|one| 1 + one.left_out).sum::<u64>(), 1_000);
+    assert_eq!((told.len(), net.broker.stats().denied), (64, 1_004));
+    assert!(told.iter().all(|one| one.topic == format!("a{}", "\u{e9}".repeat(63))));
+}
+
+/// Who is neither there nor has left something to be taken need not be known.
+#[test]
+fn whom_the_host_may_hear_of_is_known() {
+    let mut net = Net::new(Config::default());
+    let host = net.broker.attach_host(net.now, "$host");
+    let a = net.connect("a", HELLO);
+    assert!(net.broker.concerns_host("a") && !net.broker.concerns_host("b"));
+    net.close(a);
+    assert!(net.broker.concerns_host("a"), "its end is still to be told");
+    while net.broker.poll_local(net.now, host).is_some() {}
+    assert!(!net.broker.concerns_host("a"));
 }
