@@ -114,6 +114,14 @@ pub(crate) struct Login {
     /// Password for the broker; better by its environment variable, since command lines can be read by others
     #[arg(long, env = "STATESTORE_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
+    /// Log in as a Kubernetes service account, by the token in this file, which is read for each connection
+    #[arg(
+        long,
+        env = "STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE",
+        value_name = "PATH",
+        conflicts_with = "password"
+    )]
+    pub(crate) service_account_token_file: Option<PathBuf>,
     /// Certificates of the authorities to trust with mqtts://, a PEM file; by default those that this machine trusts
     #[arg(long, env = "STATESTORE_CA", value_name = "PATH")]
     pub(crate) ca: Option<PathBuf>,
@@ -149,8 +157,8 @@ pub(crate) enum Output {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certificate-attributes and the --policy again:
-whoever may not do any more what it might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certificate-attributes, the
+--service-account-keys and the --policy again: whoever may not do any more what it might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
 again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
@@ -447,7 +455,7 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
 /// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
-    const OWN: [&str; 19] = [
+    const OWN: [&str; 22] = [
         "any_client_id",
         "allow_all",
         "listen",
@@ -459,6 +467,9 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         "certificate_user",
         "certificate_attributes",
         "password_file",
+        "service_account_keys",
+        "service_account_issuer",
+        "service_account_audience",
         "max_connections",
         "max_address_connections",
         "max_sessions",
@@ -468,8 +479,16 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         "retained_memory",
         "rate_limit",
     ];
-    const OTHER: [&str; 7] =
-        ["client_id", "user", "password", "ca", "cert", "key_file", "presence"];
+    const OTHER: [&str; 8] = [
+        "client_id",
+        "user",
+        "password",
+        "service_account_token_file",
+        "ca",
+        "cert",
+        "key_file",
+        "presence",
+    ];
     let given = |names: &[&'static str]| {
         let is_given = |name: &&str| serve.value_source(name) == Some(ValueSource::CommandLine);
         let name = names.iter().find(|name| is_given(name))?;
@@ -562,6 +581,9 @@ mod tests {
             ("statestore serve --certificate-user cn", "--tls-client-ca"),
             ("statestore serve --certificate-attributes f", "--certificate-user"),
             ("statestore serve --any-client-id", "--password-file"),
+            ("statestore serve --service-account-keys k", "--service-account-issuer"),
+            ("statestore serve --service-account-audience a", "--service-account-keys"),
+            ("statestore serve --service-account-token-file t", "--broker URL"),
             ("statestore serve --max-connections 0", "--max-connections"),
         ] {
             let error = parse(line).unwrap_err().to_string();

@@ -1,5 +1,6 @@
 //! From the options of a connection to a link.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
     if login.cert.is_some() != login.key_file.is_some() {
         return Err(Failure::bad_input("--cert and --key-file belong together: give both"));
     }
+    if let Some(path) = &login.service_account_token_file {
+        token(path)?;
+    }
     let mut options = Options::new(client_id, host, port);
     if let Some(user) = &login.user {
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
@@ -58,12 +62,41 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
     Ok(options)
 }
 
+/// The same link, which logs in as a service account if it is to.
+pub(crate) fn as_account(link: RumqttcLink, login: &Login) -> RumqttcLink {
+    let Some(path) = login.service_account_token_file.clone() else { return link };
+    link.mqtt_options(move |mqtt| {
+        // Who has mounted it there writes a new one before it expires. Without any the broker says that it takes none.
+        let token = token(&path).unwrap_or_default();
+        mqtt.set_authentication_method(Some("K8S-SAT".into()));
+        mqtt.set_authentication_data(Some(token.into()));
+    })
+}
+
+/// The token in a file, of 60 KiB at most: more than brokers take.
+fn token(path: &Path) -> Result<Vec<u8>, Failure> {
+    const TOKEN_MAX: usize = 60 << 10;
+    let bad = |error: &dyn std::fmt::Display| {
+        Failure::bad_input(format_args!("--service-account-token-file {}: {error}", path.display()))
+    };
+    let mut token = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| bad(&error))?;
+    let limit = u64::try_from(TOKEN_MAX).unwrap_or(u64::MAX) + 1;
+    file.take(limit).read_to_end(&mut token).map_err(|error| bad(&error))?;
+    let token = token.trim_ascii();
+    match token.len() {
+        0 => Err(bad(&"there is no token in it")),
+        len if len > TOKEN_MAX => Err(bad(&"this is too long to be a token")),
+        _ => Ok(token.to_vec()),
+    }
+}
+
 /// A handle on the store beside this broker.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let link = RumqttcLink::for_client(options).fail_fast(advice);
+    let link = as_account(RumqttcLink::for_client(options), login).fail_fast(advice);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
     let store = builder
         .spawn(link)
@@ -99,9 +132,14 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, broker: String) {
 /// A client id that no other run has. A user's begins with the name, as brokers that bind client ids to users want it.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
     match &login.user {
-        Some(user) => format!("{user}-{}", unique_id(role)),
+        Some(user) => format!("{}-{}", client_name(user), unique_id(role)),
         None => unique_id(role),
     }
+}
+
+/// What a user's client ids begin with: a service account's namespace and name, which have colons between them in the user.
+pub(crate) fn client_name(user: &str) -> String {
+    user.strip_prefix("system:serviceaccount:").unwrap_or(user).replace(':', ".")
 }
 
 /// A name that no other run has.

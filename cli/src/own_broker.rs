@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use rustix::fs::{FlockOperation, flock};
 use statestore_embedded::policy::CertificateAttributes;
 use statestore_embedded::{
-    Broker, CertificateName, CertificateUsers, Limits, Options, SharedUsers, Users, tls_config,
+    Broker, CertificateName, CertificateUsers, Limits, Options, ServiceAccountKeys,
+    ServiceAccounts, SharedUsers, Users, tls_config,
 };
 
 use crate::args::{Listen, Passwd};
@@ -67,20 +68,43 @@ impl AttributesFile {
     }
 }
 
+/// The keys of whoever issues tokens, and the file that has them.
+pub(crate) struct KeysFile {
+    path: PathBuf,
+    accounts: ServiceAccounts,
+}
+
+impl KeysFile {
+    /// Reads the file again. One that is of no use changes nothing.
+    fn reload(&self) {
+        match keys(&self.path) {
+            Ok(read) => {
+                let (path, count) = (self.path.display(), counted(read.len(), "key"));
+                say(format_args!("{path}: read again: {count} from now on"));
+                self.accounts.replace_keys(read);
+            }
+            Err(failure) => say(format_args!("{failure}; nothing has changed")),
+        }
+    }
+}
+
 /// Files that are read again when somebody says so.
 #[derive(Default)]
 pub(crate) struct Files {
     pub(crate) passwords: Option<PasswordFile>,
     pub(crate) attributes: Option<AttributesFile>,
+    pub(crate) keys: Option<KeysFile>,
     pub(crate) policy: Option<PolicyFile>,
 }
 
 impl Files {
     /// Reads all of them again. One that is of no use changes nothing.
     pub(crate) async fn reload(&self, broker: Option<&Broker>) {
-        if self.passwords.is_none() && self.attributes.is_none() && self.policy.is_none() {
+        let Self { passwords, attributes, keys, policy } = self;
+        if passwords.is_none() && attributes.is_none() && keys.is_none() && policy.is_none() {
             return say(
-                "SIGHUP: there is no --password-file, --certificate-attributes or --policy to read again",
+                "SIGHUP: there is no --password-file, --certificate-attributes, --service-account-keys or --policy to \
+                 read again",
             );
         }
         if let Some(passwords) = &self.passwords {
@@ -88,6 +112,9 @@ impl Files {
         }
         if let Some(attributes) = &self.attributes {
             attributes.reload();
+        }
+        if let Some(keys) = &self.keys {
+            keys.reload();
         }
         if let Some(policy) = &self.policy {
             policy.reload().await;
@@ -149,11 +176,19 @@ pub(crate) async fn start(
         options = options.users(users.clone());
         passwords = Some(PasswordFile { path: path.clone(), users });
     }
+    let mut accounts = None;
+    if let (Some(path), Some(issuer)) =
+        (&listen.service_account_keys, &listen.service_account_issuer)
+    {
+        let known = ServiceAccounts::new(keys(path)?, issuer, &listen.service_account_audience);
+        options = options.service_accounts(known.clone());
+        accounts = Some(KeysFile { path: path.clone(), accounts: known });
+    }
     let broker = Broker::bind(options)
         .await
         .map_err(|error| Failure::bad_input(format_args!("cannot serve: {error}")))?;
     let line = line(broker.local_addr(), broker.websocket_addr(), listen, policy.is_some());
-    Ok((broker, Files { passwords, attributes, policy }, line))
+    Ok((broker, Files { passwords, attributes, keys: accounts, policy }, line))
 }
 
 fn certificate_users(
@@ -171,6 +206,11 @@ fn certificate_users(
 
 fn attributes(path: &Path) -> Result<CertificateAttributes, Failure> {
     CertificateAttributes::parse(&text(path)?)
+        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
+}
+
+fn keys(path: &Path) -> Result<ServiceAccountKeys, Failure> {
+    ServiceAccountKeys::parse(&text(path)?)
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
 }
 
@@ -199,7 +239,9 @@ fn line(
     let and = websocket.map(|address| format!(" and {web}://{address}")).unwrap_or_default();
     let is_here = address.ip().is_loopback()
         && websocket.is_none_or(|websocket| websocket.ip().is_loopback());
-    let is_open = listen.password_file.is_none() && listen.tls_client_ca.is_none();
+    let is_open = listen.password_file.is_none()
+        && listen.tls_client_ca.is_none()
+        && listen.service_account_keys.is_none();
     let who = match (is_here, is_open) {
         (true, true) => "only this machine can connect",
         (true, false) => "only this machine can connect, and only with what it takes to log in",

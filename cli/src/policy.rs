@@ -10,6 +10,7 @@ use statestore_embedded::SharedPolicy;
 use statestore_policy::{Action, Cases, Policy, Principal};
 
 use crate::args::Principals;
+use crate::connection::client_name;
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{self, say};
@@ -141,13 +142,14 @@ fn warn(path: &Path, policy: &Policy, principals: Principals) {
     let names = policy.names();
     if names.user_names && !principals.user_names {
         say(format_args!(
-            "{path}: rules for user names are for nobody here; clients have them by --password-file or \
-             --certificate-user"
+            "{path}: rules for user names are for nobody here; clients have them by --password-file, \
+             --certificate-user or --service-account-keys"
         ));
     }
     if names.attributes && !principals.attributes {
         say(format_args!(
-            "{path}: rules for attributes are for nobody here; clients have them by --certificate-attributes"
+            "{path}: rules for attributes are for nobody here; clients have them by \
+             --certificate-attributes or --service-account-keys"
         ));
     }
 }
@@ -242,11 +244,12 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     let decision = policy.decide(&principal, &action);
     line(decision)?;
     if let (Verb::Connect, Some(user), true) = (args.verb, &args.user, decision.is_allowed()) {
-        let rest = args.client_id.strip_prefix(&**user);
+        let name = client_name(user);
+        let rest = args.client_id.strip_prefix(&*name);
         let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         if !is_own && !policy.rights(&principal).names_client_id() {
             line(format_args!(
-                "but `serve` wants a client id that is {user}, or begins with {user}-, or that \
+                "but `serve` wants a client id that is {name}, or begins with {name}-, or that \
                  `clientIds` of a Connect names"
             ))?;
         }

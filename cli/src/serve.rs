@@ -56,7 +56,8 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         Some(_) => "the policy trusts that requesters are who they claim to be",
     };
     let line = format!("statestore: ready on {url} as client {}; {trust}", options.client_id);
-    let link = RumqttcLink::for_store(options).fail_fast(connection::advice);
+    let link = connection::as_account(RumqttcLink::for_store(options), &args.login)
+        .fail_fast(connection::advice);
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
     host(service, stop, line, &files, None).await

@@ -34,6 +34,11 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let connection = &args.connection;
     // Keys are of this run alone, whatever the client ids are.
     let name = client_id(&connection.login, "verify");
+    if connection.login.service_account_token_file.is_some() {
+        return Err(Failure::bad_input(
+            "--service-account-token-file: verify cannot log in by a token; give --user or --cert",
+        ));
+    }
     let options = options(&connection.broker, &connection.login, &name)?;
     let mut settings = Settings::new(&name);
     settings.client_id = Some(options.client_id.clone());

@@ -24,6 +24,7 @@ pub mod raw;
 pub mod scripted;
 pub mod sim;
 pub mod timely;
+pub mod tokens;
 pub mod vectors;
 pub mod verify;
 pub mod worlds;

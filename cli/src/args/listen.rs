@@ -7,7 +7,7 @@ use statestore_embedded::CertificateName;
 
 /// The broker of its own.
 #[derive(Clone, Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("users").multiple(true).args(["password_file", "certificate_user"]))]
+#[command(group = clap::ArgGroup::new("users").multiple(true).args(["password_file", "certificate_user", "service_account_keys"]))]
 pub(crate) struct Listen {
     /// Where to listen; port 0 takes a free one, and 0.0.0.0 lets other machines connect
     #[arg(
@@ -60,6 +60,33 @@ pub(crate) struct Listen {
     /// Only users in this file, which `statestore passwd` writes; without it everybody who reaches the port
     #[arg(long, env = "STATESTORE_PASSWORD_FILE", value_name = "PATH")]
     pub(crate) password_file: Option<PathBuf>,
+    /// Let Kubernetes service accounts in by their tokens (method K8S-SAT), beside the users above: the public keys of whoever
+    /// issues tokens, a JSON Web Key Set, as `kubectl get --raw /openid/v1/jwks` prints it. SIGHUP reads it again
+    #[arg(
+        long,
+        env = "STATESTORE_SERVICE_ACCOUNT_KEYS",
+        value_name = "PATH",
+        requires = "service_account_issuer"
+    )]
+    pub(crate) service_account_keys: Option<PathBuf>,
+    /// The issuer that tokens must name: `issuer` in what `kubectl get --raw /.well-known/openid-configuration` prints
+    #[arg(
+        long,
+        env = "STATESTORE_SERVICE_ACCOUNT_ISSUER",
+        value_name = "URL",
+        requires = "service_account_keys"
+    )]
+    pub(crate) service_account_issuer: Option<String>,
+    /// An audience, one of which tokens must be for; may be given several times
+    #[arg(
+        long,
+        env = "STATESTORE_SERVICE_ACCOUNT_AUDIENCE",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "aio-internal",
+        requires = "service_account_keys"
+    )]
+    pub(crate) service_account_audience: Vec<String>,
     /// Let users have any client id; otherwise it is the user's name, or begins with that and a hyphen, or is one that the policy
     /// names for Connect
     #[arg(long, env = "STATESTORE_ANY_CLIENT_ID", requires = "users")]
@@ -120,8 +147,11 @@ impl Listen {
     /// Whether clients have user names, and attributes.
     pub(crate) const fn principals(&self) -> Principals {
         Principals {
-            user_names: self.password_file.is_some() || self.certificate_user.is_some(),
-            attributes: self.certificate_attributes.is_some(),
+            user_names: self.password_file.is_some()
+                || self.certificate_user.is_some()
+                || self.service_account_keys.is_some(),
+            attributes: self.certificate_attributes.is_some()
+                || self.service_account_keys.is_some(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use statestore_tests::certificates::Certificates;
+use statestore_tests::tokens::{Claims, ISSUER, Issuer, key_set};
 
 use statestore_tests::mqttbytes::v5::PubAckReason;
 use statestore_tests::raw::{Ask, Raw, words};
@@ -277,4 +278,47 @@ fn certificates_are_users_with_attributes() {
     let mut serve = statestore();
     serve.args(["serve", "--listen", "127.0.0.1:0"]).args(tls).args(users);
     run(&mut serve).fails(2, &[table.path(), "line 1", "attributes"]);
+}
+
+#[test]
+fn service_accounts_come_in_by_their_tokens() {
+    let (issuer, other) = (Issuer::p256("k"), Issuer::p256("other"));
+    let (keys, token) = (Scratch::new("keys.json"), Scratch::new("token"));
+    let policy = Scratch::new("accounts.yaml");
+    let text = POLICY.replace("usernames: [\"*\"]", "attributes: [{namespace: home}]");
+    let text = text.replace("{principal.username}", "{principal.attributes.serviceAccount}");
+    fs::write(policy.path(), text).unwrap();
+    fs::write(keys.path(), key_set(&[&issuer])).unwrap();
+    let from = ["--service-account-keys", keys.path(), "--service-account-issuer", ISSUER];
+    let own = Own::start(&[&from[..], &["--policy", policy.path()]].concat());
+    let user = "system:serviceaccount:home:door";
+    let client = |arguments: &[&str]| {
+        let by = ["--service-account-token-file", token.path(), "--user", user];
+        run(&mut own.command("mqtt", &[arguments, &by[..]].concat()))
+    };
+    client(&["get", "k"]).fails(2, &[token.path()]);
+    fs::write(token.path(), "\n").unwrap();
+    client(&["get", "k"]).fails(2, &[token.path(), "no token"]);
+    let claims = Claims::of("home", "door");
+    fs::write(token.path(), issuer.token(&claims) + "\n").unwrap();
+    client(&["set", "private/door/k", "v"]).version();
+    client(&["get", "private/door/k"]).is(0, "v");
+    client(&["get", "private/window/k"]).fails(2, &["not authorized"]);
+    client(&["get", "k", "--client-id", "door"]).fails(2, &["--client-id"]);
+    client(&["verify"]).fails(2, &["verify cannot"]);
+    fs::write(token.path(), issuer.token(&Claims::of("away", "door"))).unwrap();
+    client(&["get", "private/door/k"]).fails(2, &["refused"]);
+    fs::write(token.path(), other.token(&claims)).unwrap();
+    client(&["get", "private/door/k"]).fails(2, &["refused"]);
+    fs::write(keys.path(), key_set(&[&issuer, &other])).unwrap();
+    own.store.signal("-HUP");
+    while !own.store.complaint().contains("read again: 2 keys") {}
+    client(&["get", "private/door/k"]).is(0, "v");
+    fs::write(keys.path(), "{}").unwrap();
+    own.store.signal("-HUP");
+    while !own.store.complaint().contains("nothing has changed") {}
+    client(&["get", "private/door/k"]).is(0, "v");
+    let mut serve = statestore();
+    run(serve.args(["serve", "--listen", "127.0.0.1:0"]).args(from))
+        .fails(2, &[keys.path(), "kubectl"]);
 }

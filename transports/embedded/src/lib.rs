@@ -47,7 +47,7 @@
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
 //! for a certificate, whose name is the user with [`Options::certificate_users`]; such a client is disconnected when its
-//! certificate expires. A user's client ids are its name, and what begins with that and a hyphen, unless
+//! certificate expires. With the feature `service-accounts` Kubernetes service accounts come in by their tokens. A user's client ids are its name, and what begins with that and a hyphen, unless
 //! [`Options::any_client_id`] leaves them free or a policy names others; nobody takes over another user's session.
 //! [`Options::policy`] allows what a [`policy`] allows, and nothing else; [`serve`] tells the store of it,
 //! and [`Broker::recheck`] disconnects whoever may not do any more what it might.
@@ -82,7 +82,7 @@
 //!   read from until some of them are taken, and nobody else waits for that. While there is no store, requests wait for
 //!   one.
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
-//!   to encrypt and connect, and 4 KiB.
+//!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
 //! * Sessions of clients that are away: a day, and 10,000 together with the others; one more ends the one that holds least.
 //! * Who logs in: two passwords are looked at at a time, and 64 wait for that; others are told that the server is busy.
@@ -107,6 +107,8 @@ mod link;
 mod logins;
 mod options;
 mod running;
+#[cfg(feature = "service-accounts")]
+mod service_accounts;
 mod shared_policy;
 mod tls;
 mod users;
@@ -120,6 +122,8 @@ pub use certificates::{CertificateName, CertificateUsers};
 pub use convert::Message;
 pub use link::EmbeddedLink;
 pub use options::Options;
+#[cfg(feature = "service-accounts")]
+pub use service_accounts::{KeysError, ServiceAccountKeys, ServiceAccounts};
 pub use shared_policy::SharedPolicy;
 pub use statestore_mqtt::broker::{Limits, Stats};
 /// The policy itself.

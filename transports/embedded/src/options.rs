@@ -8,6 +8,8 @@ use statestore_mqtt::broker::Limits;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::certificates::CertificateUsers;
+#[cfg(feature = "service-accounts")]
+use crate::service_accounts::ServiceAccounts;
 use crate::shared_policy::SharedPolicy;
 use crate::users::SharedUsers;
 
@@ -34,6 +36,8 @@ pub struct Options {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) users: Option<SharedUsers>,
     pub(crate) certificate_users: Option<CertificateUsers>,
+    #[cfg(feature = "service-accounts")]
+    pub(crate) service_accounts: Option<ServiceAccounts>,
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) any_client_id: bool,
     pub(crate) limits: Limits,
@@ -59,6 +63,8 @@ impl Options {
             tls: None,
             users: None,
             certificate_users: None,
+            #[cfg(feature = "service-accounts")]
+            service_accounts: None,
             policy: None,
             any_client_id: false,
             limits: Limits::default(),
@@ -115,6 +121,16 @@ impl Options {
     #[must_use]
     pub fn certificate_users(mut self, users: CertificateUsers) -> Self {
         self.certificate_users = Some(users);
+        self
+    }
+
+    /// Lets Kubernetes service accounts connect by their tokens, beside those that [`users`](Self::users) and
+    /// [`certificate_users`](Self::certificate_users) let in. Whoever has a token needs nothing else; a user name, if it says
+    /// one, is that of the account. Needs the feature `service-accounts`.
+    #[cfg(feature = "service-accounts")]
+    #[must_use]
+    pub fn service_accounts(mut self, accounts: ServiceAccounts) -> Self {
+        self.service_accounts = Some(accounts);
         self
     }
 

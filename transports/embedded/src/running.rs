@@ -20,7 +20,7 @@ use crate::convert;
 use crate::identities::{Claim, Identities};
 use crate::identity::Identity;
 use crate::options::Options;
-use crate::shared_policy::{Access, SharedPolicy};
+use crate::shared_policy::{Access, ClientRules, SharedPolicy};
 
 /// The broker from a start to the next stop.
 pub(crate) struct Running {
@@ -67,10 +67,14 @@ impl Running {
             assigned_prefix: assigned_prefix.as_str().into(),
         };
         let identities = Identities::new(options);
+        let mut limits = options.limits.clone();
+        let method = identities.method();
+        limits.connect_bytes += method.map_or(0, |(_, bytes)| bytes);
         let config = broker::Config {
-            limits: options.limits.clone(),
+            limits,
             rules: Arc::new(FixedRules),
             asks_who: !identities.is_empty() || options.policy.is_some(),
+            authentication_method: method.map(|(name, _)| name.into()),
             assigned_prefix,
         };
         let mut machine = broker::Broker::new(config);
@@ -117,18 +121,25 @@ impl Running {
         let now = self.begun.elapsed();
         let mut state = self.state();
         let result = act(&mut state.machine, now);
-        while let Some(Event::Login { connection, client_id, user_name, password }) =
-            state.machine.poll_event()
-        {
+        while let Some(event) = state.machine.poll_event() {
+            let (Event::Login { connection, .. } | Event::Reauthenticate { connection, .. }) =
+                event;
             let Some(peer) = state.connections.get(&connection).map(|known| known.peer) else {
                 continue;
             };
-            let certificate = state.certificates.get(&connection).cloned();
-            let who = Who { connection, peer, client_id, user_name, certificate };
-            match self.identities.is_empty() {
-                false => self.ask(who, password),
-                // Nobody says who it is.
-                true => self.admit(&mut state.machine, now, &who, None),
+            match event {
+                Event::Login { client_id, user_name, password, authentication_data, .. } => {
+                    let certificate = state.certificates.get(&connection).cloned();
+                    let who = Who { connection, peer, client_id, user_name, certificate };
+                    match self.identities.is_empty() {
+                        false => self.ask(who, password, authentication_data),
+                        // Nobody says who it is.
+                        true => self.admit(&mut state.machine, now, &who, None),
+                    }
+                }
+                Event::Reauthenticate { client_id, authentication_data, .. } => {
+                    self.ask_again(connection, peer, client_id, authentication_data);
+                }
             }
         }
         while let Some(denial) = state.machine.poll_denial() {
@@ -139,7 +150,7 @@ impl Running {
     }
 
     /// Finds out who somebody is.
-    fn ask(self: &Arc<Self>, who: Who, password: Option<Vec<u8>>) {
+    fn ask(self: &Arc<Self>, who: Who, password: Option<Vec<u8>>, token: Option<Vec<u8>>) {
         let running = Arc::clone(self);
         tokio::spawn(async move {
             let is_gone = || running.with(|machine, _| machine.is_closing(who.connection));
@@ -148,6 +159,7 @@ impl Running {
                 user_name: who.user_name.as_deref(),
                 password,
                 certificate: who.certificate.as_ref(),
+                token,
             };
             let answer = running.identities.identify(claim, is_gone).await;
             if let Err(reason) = answer {
@@ -163,6 +175,30 @@ impl Running {
         });
     }
 
+    /// Finds out whether somebody is still who it was. Each connection asks once at a time.
+    fn ask_again(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        peer: SocketAddr,
+        client_id: String,
+        token: Vec<u8>,
+    ) {
+        let running = Arc::clone(self);
+        tokio::spawn(async move {
+            let identity = running.identities.token(peer.ip(), &token);
+            let is_same = running.with(|machine, now| {
+                let rules = identity.and_then(|identity| {
+                    let rules = running.access.admit(&client_id, Some(&identity))?;
+                    Ok(admission(now, Some(&identity), rules))
+                });
+                machine.handle_reauthentication(now, connection, rules.ok())
+            });
+            if !is_same {
+                warn!(%peer, client_id, "a client has not proved again who it is");
+            }
+        });
+    }
+
     /// Lets a client do what it may, which may be nothing.
     fn admit(
         &self,
@@ -171,21 +207,13 @@ impl Running {
         who: &Who,
         identity: Option<&Arc<Identity>>,
     ) {
-        let (client_id, user) = (&*who.client_id, identity.map(|identity| &identity.user));
+        let (client_id, user) = (&*who.client_id, identity.map(|identity| &*identity.user));
         let admitted = self.access.admit(client_id, identity);
         if let Err(reason) = &admitted {
-            warn!(peer = %who.peer, client_id, user = user.map(|user| &**user), "a client was refused: {reason}");
+            warn!(peer = %who.peer, client_id, user, "a client was refused: {reason}");
         }
         let rights = admitted.as_ref().ok().and_then(|rules| rules.rights.clone());
-        let expires_at = identity.and_then(|identity| identity.expires).map(|expires| {
-            let left = expires.as_secs().saturating_sub(UnixTime::now().as_secs());
-            now.saturating_add(Duration::from_secs(left))
-        });
-        let answer = admitted.map(|rules| Admission {
-            user: user.cloned(),
-            rules: Some(Arc::new(rules)),
-            expires_at,
-        });
+        let answer = admitted.map(|rules| admission(now, identity, rules));
         // Nothing that it sends is taken by the store before both are done.
         let is_accepted = machine.handle_login(now, who.connection, answer);
         if let (true, Some(policy), Some(rights)) = (is_accepted, &self.access.policy, &rights) {
@@ -294,6 +322,17 @@ impl Running {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the machine is to know of a client that may do this.
+fn admission(now: Duration, identity: Option<&Arc<Identity>>, rules: ClientRules) -> Admission {
+    // The machine has a clock that nobody sets.
+    let expires_at = identity.and_then(|identity| identity.expires).map(|expires| {
+        let left = expires.as_secs().saturating_sub(UnixTime::now().as_secs());
+        now.saturating_add(Duration::from_secs(left))
+    });
+    let user = identity.map(|identity| Arc::clone(&identity.user));
+    Admission { user, rules: Some(Arc::new(rules)), expires_at }
 }
 
 impl State {

@@ -191,7 +191,7 @@ impl Access {
         let users = self.users.as_ref().map(SharedUsers::current);
         let is_bound = self.any_client_id
             || client_id.starts_with(&*self.assigned_prefix)
-            || user.is_none_or(|user| is_of(users.as_deref(), client_id, user));
+            || identity.is_none_or(|identity| is_of(users.as_deref(), client_id, identity));
         let principal = Principal { client_id, user_name: user, attributes: &attributes };
         let rights = self.policy.as_ref().map(|policy| policy.current().rights(&principal));
         let refused = match &rights {
@@ -213,14 +213,15 @@ impl Access {
 }
 
 /// Whether a client id is that of a user: its name, or its name, a hyphen and anything. If several names fit it is the longest
-/// one's.
-fn is_of(users: Option<&Users>, client_id: &str, user: &str) -> bool {
+/// one's, and of a user in the password file rather than of an account whose client ids begin alike.
+fn is_of(users: Option<&Users>, client_id: &str, identity: &Identity) -> bool {
     let fits = |name: &str| {
         let rest = client_id.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    let is_longer = |name: &str| name.len() > user.len() && fits(name);
-    fits(user) && !users.is_some_and(|users| users.names().any(is_longer))
+    let own = identity.client_name();
+    let is_another = |name: &str| name.len() >= own.len() && *name != *identity.user && fits(name);
+    fits(&own) && !users.is_some_and(|users| users.names().any(is_another))
 }
 
 /// What one client may do.
@@ -269,15 +270,18 @@ impl Rules for ClientRules {
     }
 
     fn still_hold(&self, client_id: &str) -> bool {
-        self.access
-            .admit(client_id, self.identity.as_ref())
-            .is_ok_and(|now| now.hash == self.hash && now.rights == self.rights)
+        self.identity.as_ref().is_none_or(|identity| identity.still_holds())
+            && self
+                .access
+                .admit(client_id, self.identity.as_ref())
+                .is_ok_and(|now| now.hash == self.hash && now.rights == self.rights)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Proof;
 
     /// Whoever comes and goes is forgotten also where nobody says so.
     #[test]
@@ -323,7 +327,9 @@ mod tests {
             ("ann-marie-1", "ann-marie", true),
             ("ann", "ann-marie", false),
         ] {
-            assert_eq!(is_of(Some(&users), client_id, user), expected, "{client_id} {user}");
+            let proof = Proof::Password;
+            let identity = Identity { user: user.into(), expires: None, proof };
+            assert_eq!(is_of(Some(&users), client_id, &identity), expected, "{client_id} {user}");
         }
     }
 }

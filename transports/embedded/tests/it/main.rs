@@ -8,6 +8,8 @@ mod limits;
 mod login;
 mod notifications;
 mod policy;
+#[cfg(feature = "service-accounts")]
+mod service_accounts;
 mod topics;
 #[cfg(feature = "websocket")]
 mod websocket;

@@ -157,6 +157,9 @@ pub struct Config {
     pub rules: Arc<dyn Rules>,
     /// Whether each CONNECT waits for [`handle_login`](super::Broker::handle_login).
     pub asks_who: bool,
+    /// The one method of enhanced authentication, which takes one packet of the client: what it has as authentication data
+    /// is in the question. Others are refused, and all of them without this or `asks_who`.
+    pub authentication_method: Option<String>,
     /// Begins the client ids of those that come without one; a number follows. No two brokers should have the same.
     pub assigned_prefix: String,
 }
@@ -168,6 +171,7 @@ impl Default for Config {
             limits: Limits::default(),
             rules: Arc::new(AllowAll),
             asks_who: false,
+            authentication_method: None,
             assigned_prefix: "assigned-".into(),
         }
     }

@@ -14,27 +14,29 @@ use super::denials::Denied;
 use super::message::Message;
 use super::session::{Route, Session, Will, Window};
 use super::{Broker, ConnectionId, Event, SessionId};
-use crate::packet::{self, ConnAck, Connect, Packet, Publish};
+use crate::packet::{self, ConnAck, Connect, Notice, Packet, Publish};
 use crate::property::{Properties, Property};
 use crate::reason::Reason;
 
 /// What a CONNECT says in its properties, and what counts where it says nothing.
-struct Wishes {
+struct Wishes<'a> {
     session_expiry: u32,
     receive_maximum: u16,
     packet_bytes: Option<u32>,
     topic_aliases: u16,
-    authenticates: bool,
+    method: Option<&'a str>,
+    data: &'a [u8],
 }
 
-impl Wishes {
-    fn of(properties: Properties<'_>) -> Self {
+impl<'a> Wishes<'a> {
+    fn of(properties: Properties<'a>) -> Self {
         let mut wishes = Self {
             session_expiry: 0,
             receive_maximum: u16::MAX,
             packet_bytes: None,
             topic_aliases: 0,
-            authenticates: false,
+            method: None,
+            data: &[],
         };
         for property in &properties {
             match property {
@@ -42,7 +44,8 @@ impl Wishes {
                 Property::ReceiveMaximum(messages) => wishes.receive_maximum = messages,
                 Property::MaximumPacketSize(bytes) => wishes.packet_bytes = Some(bytes),
                 Property::TopicAliasMaximum(aliases) => wishes.topic_aliases = aliases,
-                Property::AuthenticationMethod(_) => wishes.authenticates = true,
+                Property::AuthenticationMethod(method) => wishes.method = Some(method),
+                Property::AuthenticationData(data) => wishes.data = data,
                 _ => {}
             }
         }
@@ -75,7 +78,12 @@ impl Broker {
         });
         let Some(connection) = self.connections.get_mut(&id) else { return };
         // For every answer, also one that refuses it.
-        connection.window.packet_bytes = Wishes::of(connect.properties).packet_bytes();
+        let wishes = Wishes::of(connect.properties);
+        connection.window.packet_bytes = wishes.packet_bytes();
+        let offered = self.config.authentication_method.as_deref().filter(|_| self.config.asks_who);
+        if wishes.method.is_some() && wishes.method != offered {
+            return self.refuse(now, id, Reason::BAD_AUTHENTICATION_METHOD);
+        }
         if !self.config.asks_who {
             return self.accept(now, id, connect, assigned, Admission::default());
         }
@@ -87,6 +95,7 @@ impl Broker {
             client_id,
             user_name: connect.user_name.map(ToOwned::to_owned),
             password: connect.password.map(<[u8]>::to_vec),
+            authentication_data: wishes.method.map(|_| wishes.data.to_vec()),
         });
     }
 
@@ -121,6 +130,71 @@ impl Broker {
         self.connections.get(&connection).is_some_and(|one| one.session().is_some())
     }
 
+    /// An AUTH: the client proves anew who it is (section 4.12.1). Nothing more is read from it until that is answered.
+    pub(super) fn handle_auth(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        session: SessionId,
+        notice: &Notice<Properties<'_>>,
+    ) {
+        let Wishes { method, data, .. } = Wishes::of(notice.properties);
+        let client_id = self.sessions.get(&session).map(|kept| Arc::clone(&kept.client_id));
+        let connection = self.connections.get_mut(&id).filter(|one| one.authenticates);
+        let is_meant = notice.reason == Reason::RE_AUTHENTICATE
+            && method == self.config.authentication_method.as_deref();
+        let (Some(connection), Some(client_id), true) = (connection, client_id, is_meant) else {
+            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+        };
+        connection.asked = Some(data.len());
+        connection.held.add(&mut self.memory, data.len());
+        self.events.push_back(Event::Reauthenticate {
+            connection: id,
+            client_id: (*client_id).to_owned(),
+            authentication_data: data.to_vec(),
+        });
+    }
+
+    /// The answer to [`Event::Reauthenticate`]: what is known of a client that has proved who it is, which has to be the same
+    /// user. Where it is another one, or `None`, or its [rules hold no more](Rules::still_hold), it is disconnected with *not
+    /// authorized*. For a connection that is gone, or has not asked, it changes nothing. Gives whether it stays connected.
+    pub fn handle_reauthentication(
+        &mut self,
+        now: Duration,
+        connection: ConnectionId,
+        answer: Option<Admission>,
+    ) -> bool {
+        self.stats.refused_logins += u64::from(answer.is_none());
+        let Some(asking) = self.connections.get_mut(&connection) else { return false };
+        let (Some(bytes), Some(session)) = (asking.asked.take(), asking.session()) else {
+            return false;
+        };
+        asking.held.remove(&mut self.memory, bytes);
+        let kept = self.sessions.get_mut(&session);
+        let is_same = |(kept, admission): &(&mut Session, Admission)| {
+            kept.user == admission.user && kept.rules.still_hold(&kept.client_id)
+        };
+        let accepted = kept.zip(answer).filter(is_same);
+        let is_accepted = accepted.is_some();
+        match accepted {
+            Some((kept, Admission { rules, expires_at, .. })) => {
+                if let Some(rules) = rules {
+                    kept.rules = rules;
+                }
+                let method = self.config.authentication_method.as_deref();
+                let method = method.map(Property::AuthenticationMethod);
+                let (reason, properties) = (Reason::SUCCESS, method.as_slice());
+                asking.answer(&mut self.memory, &Packet::Auth(Notice { reason, properties }));
+                self.set_expiry(connection, expires_at);
+                self.wake(connection);
+                self.go_on(now, connection);
+            }
+            None => self.end_connection(now, connection, Some(Reason::NOT_AUTHORIZED)),
+        }
+        self.settle(now);
+        is_accepted
+    }
+
     /// A CONNACK that says no.
     pub(super) fn refuse(&mut self, now: Duration, id: ConnectionId, reason: Reason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -140,9 +214,6 @@ impl Broker {
         admission: Admission,
     ) {
         let wishes = Wishes::of(connect.properties);
-        if wishes.authenticates {
-            return self.refuse(now, id, Reason::BAD_AUTHENTICATION_METHOD);
-        }
         let is_assigned = assigned.is_some();
         let client_id = assigned.unwrap_or_else(|| connect.client_id.into());
         let rules = admission.rules.unwrap_or_else(|| Arc::clone(&self.config.rules));
@@ -190,6 +261,7 @@ impl Broker {
         kept.set_will(&mut self.memory, will);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.state = State::Open(session);
+        connection.authenticates = wishes.method.is_some();
         connection.heard = now;
         connection.given = Aliases::new(wishes.topic_aliases.min(limits.topic_aliases_given));
         connection.window = Window {
@@ -214,6 +286,7 @@ impl Broker {
         if limits.topic_aliases > 0 {
             properties.push(Property::TopicAliasMaximum(limits.topic_aliases));
         }
+        properties.extend(wishes.method.map(Property::AuthenticationMethod));
         let (reason, properties) = (Reason::SUCCESS, &properties[..]);
         let connack = ConnAck { session_present, reason, properties };
         if !connection.answer(&mut self.memory, &Packet::ConnAck(connack)) {

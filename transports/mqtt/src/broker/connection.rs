@@ -48,6 +48,10 @@ pub(super) struct Connection {
     pub(super) heard: Duration,
     /// When its timer rings.
     pub(super) deadline: Option<Duration>,
+    /// Whether its client has chosen the method of enhanced authentication.
+    pub(super) authenticates: bool,
+    /// Bytes of what its client proves anew, while somebody looks at it.
+    pub(super) asked: Option<usize>,
     /// When what its client has proved is true no longer.
     pub(super) expires_at: Option<Duration>,
     /// How long nothing may come; `None` for ever.
@@ -81,6 +85,8 @@ impl Connection {
             unwritten: 0,
             heard: now,
             deadline: None,
+            authenticates: false,
+            asked: None,
             expires_at: None,
             silence_max: None,
             window: Window { in_flight: usize::from(u16::MAX), packet_bytes: usize::MAX },
@@ -108,7 +114,11 @@ impl Connection {
     /// Whether more is to be read from it.
     pub(super) fn wants_input(&self) -> bool {
         let reads = matches!(self.state, State::New | State::Open(_));
-        reads && !self.is_held_up && !self.rests && self.output.len() < OUTPUT_MAX
+        reads
+            && self.asked.is_none()
+            && !self.is_held_up
+            && !self.rests
+            && self.output.len() < OUTPUT_MAX
     }
 
     /// Writes a packet behind what waits already; whether the client takes one as large.

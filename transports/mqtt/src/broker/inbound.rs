@@ -221,13 +221,13 @@ impl Broker {
             }
             Packet::PingReq => self.answer(id, &Packet::<()>::PingResp),
             Packet::Disconnect(notice) => self.handle_disconnect(now, id, session, notice),
-            // None of these has a place here, and AUTH none without a method in the CONNECT.
+            Packet::Auth(notice) => self.handle_auth(now, id, session, notice),
+            // None of these has a place here.
             Packet::Connect(_)
             | Packet::ConnAck(_)
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
-            | Packet::PingResp
-            | Packet::Auth(_) => self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
+            | Packet::PingResp => self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
         }
     }
 

@@ -85,7 +85,8 @@
 //!   identifiers.
 //! * PUBACK and PUBREC say *no matching subscribers* when there are none.
 //! * A session ends with its connection if that was ended for taking too much.
-//! * Enhanced authentication is refused with *bad authentication method*.
+//! * Enhanced authentication is by [one method](Config::authentication_method) that takes one packet; others are refused with
+//!   *bad authentication method*. Who proves itself anew is not read from until that is answered.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -166,18 +167,37 @@ pub enum Event {
         user_name: Option<String>,
         /// Password.
         password: Option<Vec<u8>>,
+        /// What a client has that has chosen the [method](Config::authentication_method); 64 KiB at most.
+        authentication_data: Option<Vec<u8>>,
+    },
+    /// Whether a client is still who it was, which proves that anew; to be answered with
+    /// [`Broker::handle_reauthentication`]. There is one for each connection at a time.
+    Reauthenticate {
+        /// The connection.
+        connection: ConnectionId,
+        /// Client id.
+        client_id: String,
+        /// What it has by the [method](Config::authentication_method); 64 KiB at most.
+        authentication_data: Vec<u8>,
     },
 }
 
-/// Without the password.
+/// Without passwords and what else proves something.
 impl core::fmt::Debug for Event {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self::Login { connection, client_id, user_name, .. } = self;
-        f.debug_struct("Login")
-            .field("connection", connection)
-            .field("client_id", client_id)
-            .field("user_name", user_name)
-            .finish_non_exhaustive()
+        match self {
+            Self::Login { connection, client_id, user_name, .. } => f
+                .debug_struct("Login")
+                .field("connection", connection)
+                .field("client_id", client_id)
+                .field("user_name", user_name)
+                .finish_non_exhaustive(),
+            Self::Reauthenticate { connection, client_id, .. } => f
+                .debug_struct("Reauthenticate")
+                .field("connection", connection)
+                .field("client_id", client_id)
+                .finish_non_exhaustive(),
+        }
     }
 }
 

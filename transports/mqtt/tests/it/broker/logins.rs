@@ -315,3 +315,132 @@ fn whom_the_host_may_hear_of_is_known() {
     while net.broker.poll_local(net.now, host).is_some() {}
     assert!(!net.broker.concerns_host("a"));
 }
+
+/// Says and proves something by a method.
+fn proof(method: &'static str, data: &'static [u8]) -> [Property<'static>; 3] {
+    [
+        Property::AuthenticationMethod(method),
+        Property::AuthenticationData(data),
+        Property::SessionExpiry(60),
+    ]
+}
+
+fn authenticating() -> Net {
+    let authentication_method = Some("TOKEN".into());
+    Net::new(Config { asks_who: true, authentication_method, ..Config::default() })
+}
+
+/// Sends an AUTH.
+fn prove(net: &mut Net, id: ConnectionId, reason: Reason, properties: &[Property<'_>]) {
+    net.send(id, Packet::Auth(Notice { reason, properties }));
+}
+
+fn proved(net: &mut Net, id: ConnectionId, user: &str, at: u64) -> bool {
+    let admission = Admission { expires_at: Some(seconds(at)), ..of(user).expect("a user") };
+    let question = net.broker.poll_event();
+    let Some(Event::Reauthenticate { connection, authentication_data, .. }) = question else {
+        panic!("{question:?}")
+    };
+    assert_eq!((connection, &authentication_data[..]), (id, &b"again"[..]));
+    net.broker.handle_reauthentication(net.now, id, Some(admission))
+}
+
+/// A client that has come in by a token, until second 10.
+fn authenticated(net: &mut Net) -> ConnectionId {
+    let properties = proof("TOKEN", b"secret");
+    let id = net.try_connect("a", Hello { properties: &properties, ..HELLO });
+    let question = net.broker.poll_event();
+    assert!(!format!("{question:?}").contains("115"), "no secret is shown");
+    let Some(Event::Login { authentication_data: Some(data), .. }) = question else { panic!() };
+    assert_eq!(data, b"secret");
+    let admission = Admission { expires_at: Some(seconds(10)), ..of("ann").expect("a user") };
+    assert!(net.broker.handle_login(net.now, id, Ok(admission)));
+    id
+}
+
+#[test]
+fn a_method_is_offered_or_refused() {
+    let properties = proof("TOKEN", b"");
+    let hello = Hello { properties: &properties, ..HELLO };
+    let refused = [Seen::ConnAck(false, Reason::BAD_AUTHENTICATION_METHOD)];
+    let method = Some("TOKEN".to_owned());
+    let unasked = Config { authentication_method: method, ..Config::default() };
+    for config in [Config::default(), unasked, Config { asks_who: true, ..Config::default() }] {
+        let mut net = Net::new(config);
+        let id = net.try_connect("a", hello);
+        assert_eq!((net.seen(id), net.is_closed(id)), (refused.to_vec(), true));
+        assert_eq!(net.broker.poll_event(), None);
+    }
+    let mut net = authenticating();
+    let other = proof("token", b"");
+    let id = net.try_connect("a", Hello { properties: &other, ..HELLO });
+    assert_eq!(net.seen(id), refused);
+    let id = authenticated(&mut net);
+    assert_eq!(net.seen(id), [Seen::ConnAck(false, Reason::SUCCESS)]);
+}
+
+#[test]
+fn who_proves_itself_again_stays_and_is_not_read_from_meanwhile() {
+    let mut net = authenticating();
+    let id = authenticated(&mut net);
+    let _ = net.seen(id);
+    net.pass(seconds(5));
+    prove(&mut net, id, Reason::RE_AUTHENTICATE, &proof("TOKEN", b"again")[..2]);
+    net.publish(id, "a/1", "x", Qos::AtLeastOnce, 1);
+    assert_eq!(net.seen(id), []);
+    assert!(!net.broker.wants_input(id));
+    assert!(proved(&mut net, id, "ann", 20));
+    let acknowledged = Seen::PubAck(1, Reason::NO_MATCHING_SUBSCRIBERS);
+    assert_eq!(net.seen(id), [Seen::Auth(Reason::SUCCESS, "TOKEN".into()), acknowledged]);
+    assert!(!net.broker.handle_reauthentication(net.now, id, None), "nobody has asked");
+    assert!(!net.is_closed(id));
+    net.pass(seconds(10));
+    assert!(!net.is_closed(id));
+    net.pass(seconds(10));
+    assert_eq!(net.seen(id), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
+    net.close(id);
+    net.pass(seconds(100));
+    assert_eq!(net.broker.stats().bytes, 0);
+}
+
+#[test]
+fn who_proves_to_be_another_or_nothing_is_disconnected() {
+    for user in [Some("abe"), None] {
+        let mut net = authenticating();
+        let id = authenticated(&mut net);
+        let _ = net.seen(id);
+        prove(&mut net, id, Reason::RE_AUTHENTICATE, &proof("TOKEN", b"again")[..2]);
+        match user {
+            Some(user) => assert!(!proved(&mut net, id, user, 20)),
+            None => assert!(!net.broker.handle_reauthentication(net.now, id, None)),
+        }
+        assert_eq!(net.seen(id), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
+        assert!(net.is_closed(id));
+    }
+}
+
+#[test]
+fn an_auth_that_was_not_agreed_upon_is_a_protocol_error() {
+    for (reason, method) in [
+        (Reason::RE_AUTHENTICATE, "OTHER"),
+        (Reason::CONTINUE_AUTHENTICATION, "TOKEN"),
+        (Reason::SUCCESS, "TOKEN"),
+    ] {
+        let mut net = authenticating();
+        let id = authenticated(&mut net);
+        let _ = net.seen(id);
+        prove(&mut net, id, reason, &proof(method, b"again")[..2]);
+        assert_eq!(net.seen(id), [Seen::Disconnect(Reason::PROTOCOL_ERROR)], "{reason} {method}");
+    }
+    // Without a method in the CONNECT, and before one.
+    let mut net = authenticating();
+    log_in(&mut net, "a", HELLO, "ann");
+    let id = net.try_connect("a2", HELLO);
+    net.broker.handle_login(net.now, id, of("ann"));
+    let _ = net.seen(id);
+    prove(&mut net, id, Reason::RE_AUTHENTICATE, &proof("TOKEN", b"again")[..2]);
+    assert_eq!(net.seen(id), [Seen::Disconnect(Reason::PROTOCOL_ERROR)]);
+    let early = net.accept().expect("room");
+    prove(&mut net, early, Reason::RE_AUTHENTICATE, &proof("TOKEN", b"again")[..2]);
+    assert_eq!((net.seen(early), net.is_closed(early)), (vec![], true));
+}

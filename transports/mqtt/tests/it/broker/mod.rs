@@ -40,6 +40,8 @@ enum Seen {
     UnsubAck(Vec<u8>),
     PingResp,
     Disconnect(Reason),
+    /// With the method.
+    Auth(Reason, String),
     Other,
 }
 
@@ -76,6 +78,13 @@ impl Seen {
             Packet::UnsubAck(acks) => Self::UnsubAck(acks.reasons.into()),
             Packet::PingResp => Self::PingResp,
             Packet::Disconnect(notice) => Self::Disconnect(notice.reason),
+            Packet::Auth(notice) => {
+                let method = notice.properties.iter().find_map(|property| match property {
+                    Property::AuthenticationMethod(method) => Some(method.to_owned()),
+                    _ => None,
+                });
+                Self::Auth(notice.reason, method.expect("a method"))
+            }
             _ => Self::Other,
         }
     }
