@@ -381,7 +381,9 @@ impl Oracle {
                 if self.has_no_room(command, asker) {
                     return Err(Refusal::QuotaExceeded);
                 }
+                let before = self.clock.0;
                 let version = self.issue(unix, timestamp.max(token.clone()).unwrap_or_default());
+                self.set_ahead(unix, before, version.0, token.as_ref().map(|token| token.0));
                 let due = expiry.map(|px| now.instant.as_millis().saturating_add(px.as_millis()));
                 let entry =
                     Entry { value: value.to_vec(), version: version.clone(), fence: token, due };
@@ -439,6 +441,16 @@ impl Oracle {
         if wall != unix && (ahead || !is_token) {
             let most = self.counters.entry((name, None, None)).or_default();
             *most = wall.abs_diff(unix).max(*most);
+        }
+    }
+
+    /// A version more than five seconds ahead, and further than those before.
+    fn set_ahead(&mut self, unix: u64, before: u64, wall: u64, token: Option<u64>) {
+        if wall > before && wall > unix.saturating_add(5_000) {
+            self.count("set_ahead", None, None, 1);
+            if token >= Some(wall) {
+                self.count("fenced_ahead", None, None, 1);
+            }
         }
     }
 
