@@ -104,7 +104,7 @@ refusals! {
     /// `__ft` is lower than the token of the key: a newer holder of the lock has written.
     FencingTokenLower = "the request fencing token is a lower version than the fencing token protecting the resource"
         | "the request fencing token is a lower version that the fencing token protecting the resource",
-    /// No room for what the request would add.
+    /// No room for what the request would add; or for the answer, in the largest packet that its requester takes.
     QuotaExceeded = "the quota has been exceeded",
     /// The payload is not of the protocol's grammar.
     Syntax = "syntax error",

@@ -66,6 +66,7 @@ impl Store {
         let verb = Some(command.kind());
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
+            // Our choice: the protocol has no error for a value that its requester cannot take.
             let max = self.payload_max(now, incoming, answer.timestamp.as_ref());
             let refusal = Refusal::QuotaExceeded;
             let (answer, verdict) = match answer.payload.len() <= max {
