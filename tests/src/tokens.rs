@@ -26,7 +26,7 @@ pub struct Issuer {
 
 #[derive(Debug)]
 enum Key {
-    P256(EcdsaKeyPair),
+    P256(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -79,7 +79,7 @@ impl Issuer {
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
         let key = key.expect("a key");
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.as_ref(), &random);
-        Self { id: id.into(), key: Key::P256(key.expect("a key")) }
+        Self { id: id.into(), key: Key::P256(Box::new(key.expect("a key"))) }
     }
 
     /// With a new key for RS256; `None` where there is no openssl to make one.
