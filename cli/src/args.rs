@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-pub(crate) use listen::{Listen, Principals};
+pub(crate) use listen::Listen;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 
 /// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the

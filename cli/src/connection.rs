@@ -11,6 +11,7 @@ use statestore_rumqttc::{
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::say;
+use crate::policy::client_name;
 
 /// Where a broker is.
 #[derive(Debug, PartialEq, Eq)]
@@ -135,11 +136,6 @@ pub(crate) fn client_id(login: &Login, role: &str) -> String {
         Some(user) => format!("{}-{}", client_name(user), unique_id(role)),
         None => unique_id(role),
     }
-}
-
-/// What a user's client ids begin with: a service account's namespace and name, which have colons between them in the user.
-pub(crate) fn client_name(user: &str) -> String {
-    user.strip_prefix("system:serviceaccount:").unwrap_or(user).replace(':', ".")
 }
 
 /// A name that no other run has.

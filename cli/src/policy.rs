@@ -9,8 +9,6 @@ use clap::ValueEnum;
 use statestore_embedded::SharedPolicy;
 use statestore_policy::{Action, Cases, Policy, Principal};
 
-use crate::args::Principals;
-use crate::connection::client_name;
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{self, say};
@@ -92,6 +90,13 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<ExitCode, Failure> {
         PolicyVerb::Explain(args) => explain(args)?,
     };
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What clients have by which a policy may name them, beside client ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Principals {
+    pub(crate) user_names: bool,
+    pub(crate) attributes: bool,
 }
 
 /// A policy that is in force, and the file that has it.
@@ -211,6 +216,11 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
     }
     line(format_args!("{}, {differ} differ", counted(cases.cases.len(), "case")))?;
     Ok(differ == 0)
+}
+
+/// What a user's client ids begin with: a service account's namespace and name, which have colons between them in the user.
+pub(crate) fn client_name(user: &str) -> String {
+    user.strip_prefix("system:serviceaccount:").unwrap_or(user).replace(':', ".")
 }
 
 fn explain(args: &Explain) -> Result<bool, Failure> {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use statestore_embedded::CertificateName;
 
+use crate::policy::Principals;
+
 /// The broker of its own.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("users").multiple(true).args(["password_file", "certificate_user", "service_account_keys"]))]
@@ -154,11 +156,4 @@ impl Listen {
                 || self.service_account_keys.is_some(),
         }
     }
-}
-
-/// What clients have by which a policy may name them, beside client ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Principals {
-    pub(crate) user_names: bool,
-    pub(crate) attributes: bool,
 }

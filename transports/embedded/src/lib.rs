@@ -47,7 +47,8 @@
 //! By default everybody who reaches the port, which by default is this machine. [`Options::users`] asks for a name and
 //! password out of a [`Users`] file; [`Options::tls`] encrypts, and [`tls_config`] with authorities for clients asks each
 //! for a certificate, whose name is the user with [`Options::certificate_users`]; such a client is disconnected when its
-//! certificate expires. With the feature `service-accounts` Kubernetes service accounts come in by their tokens. A user's client ids are its name, and what begins with that and a hyphen, unless
+//! certificate expires. With the feature `service-accounts` Kubernetes service accounts come in by their tokens.
+//! A user's client ids are its name, and what begins with that and a hyphen, unless
 //! [`Options::any_client_id`] leaves them free or a policy names others; nobody takes over another user's session.
 //! [`Options::policy`] allows what a [`policy`] allows, and nothing else; [`serve`] tells the store of it,
 //! and [`Broker::recheck`] disconnects whoever may not do any more what it might.

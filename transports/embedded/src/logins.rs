@@ -20,7 +20,7 @@ use crate::users::{SharedUsers, Users, Workspace};
 /// Passwords looked at at a time: each takes a thread for a while, and 19 MiB for good.
 const CHECKS_MAX: usize = 2;
 
-/// Clients that wait for that; each has its CONNECT here, of 4 KiB at most. Others are told to come later.
+/// Clients that wait for that; each has its CONNECT here, of 20 KiB at most. Others are told to come later.
 const WAITING_MAX: usize = 64;
 
 /// How long a right password is known without a look at the file's hash.

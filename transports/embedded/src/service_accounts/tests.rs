@@ -22,7 +22,7 @@ fn a_token_is_an_account_s_from_its_beginning_to_its_expiry() {
     for issuer in issuers {
         let token = issuer.token(&claims);
         let verify = |seconds| accounts.verify(token.as_bytes(), at(seconds));
-        let account = verify(1_500).expect("it is good now");
+        let account = verify(1_500).expect("a good one");
         assert_eq!(account.user(), "system:serviceaccount:home:door.bell");
         assert_eq!((&*account.namespace, &*account.name), ("home", "door.bell"));
         assert_eq!(account.expires, at(2_000 + CLOCKS_DIFFER));

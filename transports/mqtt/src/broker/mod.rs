@@ -185,19 +185,14 @@ pub enum Event {
 /// Without passwords and what else proves something.
 impl core::fmt::Debug for Event {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Login { connection, client_id, user_name, .. } => f
-                .debug_struct("Login")
-                .field("connection", connection)
-                .field("client_id", client_id)
-                .field("user_name", user_name)
-                .finish_non_exhaustive(),
-            Self::Reauthenticate { connection, client_id, .. } => f
-                .debug_struct("Reauthenticate")
-                .field("connection", connection)
-                .field("client_id", client_id)
-                .finish_non_exhaustive(),
-        }
+        let (name, connection, client_id) = match self {
+            Self::Login { connection, client_id, .. } => ("Login", connection, client_id),
+            Self::Reauthenticate { connection, client_id, .. } => {
+                ("Reauthenticate", connection, client_id)
+            }
+        };
+        let mut f = f.debug_struct(name);
+        f.field("connection", connection).field("client_id", client_id).finish_non_exhaustive()
     }
 }
 
