@@ -270,6 +270,21 @@ fn a_cancelled_request_completes_at_once() {
 }
 
 #[test]
+fn a_request_given_up_before_it_was_sent_takes_no_other_with_it() {
+    let mut rig = Rig::offline();
+    let ids = [rig.submit(get()), rig.submit(set()), rig.submit(get())];
+    assert!(rig.client.cancel(ids[1]));
+    assert_eq!(rig.completed(), (ids[1], Outcome::Cancelled { sent: false }));
+    rig.connect();
+    for id in [ids[0], ids[2]] {
+        let publish = rig.sent().0;
+        rig.reply(&publish, "$-1\r\n", None);
+        assert_eq!(rig.completed().0, id);
+    }
+    assert_eq!(rig.client.poll_transmit(), None);
+}
+
+#[test]
 fn a_request_that_the_broker_does_not_pass_on_is_rejected() {
     for reason in [
         ReasonCode::NOT_AUTHORIZED,

@@ -196,6 +196,30 @@ fn whoever_floods_the_cache_forgets_its_own_answers() {
 }
 
 #[test]
+fn whoever_floods_the_cache_is_known_among_many() {
+    let mut rig = Rig::limited(StoreLimits { replies_max: 240, ..StoreLimits::default() });
+    let mut ask = |client: &str| {
+        let ask = rig.ask(client, &stop("k"));
+        rig.reply(&ask);
+        ask
+    };
+    let flood: Vec<_> = (0..40).map(|_| ask("flood")).collect();
+    for n in 0..100 {
+        ask(&format!("other{n}"));
+    }
+    let rival: Vec<_> = (0..60).map(|_| ask("rival")).collect();
+    for _ in 0..40 {
+        ask("flood");
+    }
+    // There is room for no other, and eighty are more than sixty.
+    ask("newcomer");
+    rig.reply(&rival[0]);
+    assert_eq!(rig.store.counters().repeated(), 1);
+    rig.reply(&flood[0]);
+    assert_eq!(rig.store.counters().repeated(), 1, "that was forgotten");
+}
+
+#[test]
 fn acknowledgements_follow_their_answers_in_order_of_arrival() {
     let mut rig = Rig::new();
     let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &set("k", "v"))).collect();
