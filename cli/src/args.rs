@@ -397,8 +397,8 @@ Each rule passes, fails or differs, and with each finding come the request and i
 protocol page, the wire (what deployed clients need), or a choice, where both are silent. A store differs when it does
 something else that is legal; one beside a broker cannot do all that a store within its broker can, so it differs there.
 
-Some hundreds of requests are sent, one after the other. Keys are set below one prefix, statestore-verify- and eight digits,
-and removed at the end, also after SIGINT, SIGTERM and SIGHUP; no other key is changed. The rule clock/nearly-ahead moves the
+Some hundreds of requests are sent, one after the other. Keys are set below one prefix, statestore-verify- and eight digits
+(with --user NAME behind NAME-), and removed at the end, also after SIGINT, SIGTERM and SIGHUP; no other key is changed. The rule clock/nearly-ahead moves the
 clock of the store up to 40 seconds ahead of the time of day until that has caught up: leave it out with --skip where this
 matters. Client ids begin with --client-id, as ID-a and ID-b. With --output json a line is a rule, and the last one the summary; with junit what fails or differs is also on
 standard error. The exit code is 1 when a rule fails or a key may be left, 3 when nobody answers, and 128 and the signal's

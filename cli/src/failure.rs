@@ -50,10 +50,13 @@ impl Failure {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
         match reason.strip_prefix(REFUSED) {
             Some(code) if code.contains("ClientId") => Self::Refused(format!(
-                "{reason}; give another --client-id, for a user its name or what begins with that and a hyphen, or leave it out"
+                "{reason}; client ids of users are their names or begin with these and a hyphen: give --user NAME, also beside a certificate or a token, or another --client-id"
+            )),
+            Some(code) if code.contains("AuthenticationMethod") => Self::Refused(format!(
+                "{reason}; this broker takes no service account tokens: leave out --service-account-token-file"
             )),
             Some(_) => Self::Refused(format!(
-                "{reason}; check --user and STATESTORE_PASSWORD, and whether this --client-id may connect"
+                "{reason}; check --user and STATESTORE_PASSWORD, the certificate or the token if there is one, and whether this --client-id may connect"
             )),
             None if reason.contains("SessionTakenOver") => Self::Unreachable(format!(
                 "{reason}; another client has connected with this --client-id: give each its own"

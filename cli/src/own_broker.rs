@@ -121,9 +121,7 @@ impl Files {
         }
         let ended = broker.map(Broker::recheck).unwrap_or_default();
         if ended > 0 {
-            say(format_args!(
-                "{ended} clients were disconnected, since they may not do what they might"
-            ));
+            say(format_args!("clients disconnected, since their rights have changed: {ended}"));
         }
     }
 }

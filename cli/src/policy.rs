@@ -253,6 +253,11 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     };
     let decision = policy.decide(&principal, &action);
     line(decision)?;
+    if args.verb == Verb::Fence && !decision.is_allowed() {
+        line(
+            "where a rule of the document has the method Fence, a write with a token takes Write and Fence",
+        )?;
+    }
     if let (Verb::Connect, Some(user), true) = (args.verb, &args.user, decision.is_allowed()) {
         let name = client_name(user);
         let rest = args.client_id.strip_prefix(&*name);

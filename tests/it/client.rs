@@ -1,5 +1,6 @@
 //! The rules of the client, one by one.
 
+mod counters;
 mod incarnation;
 mod listing;
 mod readings;

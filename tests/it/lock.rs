@@ -144,6 +144,14 @@ impl Rig {
 }
 
 #[test]
+fn a_lease_is_what_was_asked_for_in_whole_milliseconds() {
+    for (asked, given) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_500, 2), (0, 1)] {
+        let config = LockConfig::new("lock", "me", *b"12345678", Duration::from_micros(asked));
+        assert_eq!((config.lease(), &config.key()[..]), (millis(given), b"lock".as_slice()));
+    }
+}
+
+#[test]
 fn a_holder_is_read_back_from_its_value() {
     let held = |value: &'static str| {
         let reply = Reply::Value(Bytes::from_static(value.as_bytes()));

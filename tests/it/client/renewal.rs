@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_loopback::{Clock, Faults, World};
 use statestore_proto::client::{
-    ClientConfig, Event, Request, Stale, WatchEnd, WatchEvent, WatchId,
+    ClientConfig, Event, Request, Stale, WatchEnd, WatchEvent, WatchId, WatchPhase,
 };
 use statestore_proto::message::{Command, Condition, Incarnation, Refusal, ServiceError};
 use statestore_proto::mqtt::{Publish, ReasonCode};
@@ -122,6 +122,7 @@ fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
     let registration = watch(&mut rig);
     rig.notify("k", Some("b"), Some("7:0:s"));
     assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(rig.client.watch_phase(id), Some(WatchPhase::Registering));
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
@@ -132,6 +133,7 @@ fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
     let (mut rig, id, read) = renewed();
     rig.notify("k", Some("b"), Some("7:0:s"));
     assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(rig.client.watch_phase(id), Some(WatchPhase::Reading));
     rig.reply(&read, "$1\r\na\r\n", Some("6:0:s"));
     assert_eq!(told(&mut rig, id), expected);
     rig.pass(INTERVAL - SHARE);

@@ -7,6 +7,7 @@ use statestore_proto::client::{
     ClientConfig, ConfigError, Event, Outcome, Request, Stale, SubmitError,
 };
 use statestore_proto::hlc::{FencingToken, Hlc, NodeId};
+use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
 use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 use statestore_proto::time::{Now, UnixTime};
@@ -267,6 +268,33 @@ fn a_cancelled_request_completes_at_once() {
     assert_eq!((rig.client.poll_transmit(), rig.client.poll_timeout()), (None, None));
     rig.reply(&publish, "$-1\r\n", None);
     assert_eq!(rig.events(), [Event::Stale(Stale::Reply(sent))]);
+}
+
+#[test]
+fn a_transport_is_told_what_the_application_is() {
+    let mut rig = Rig::offline();
+    assert!(!Machine::is_ready(&rig.client) && Machine::wants_messages(&rig.client));
+    assert_eq!(Machine::poll_timeout(&rig.client), None);
+    rig.connect();
+    rig.submit(get());
+    assert!(Machine::is_ready(&rig.client));
+    assert_eq!(Machine::poll_timeout(&rig.client), rig.client.poll_timeout());
+    assert!(rig.client.poll_timeout().is_some());
+}
+
+#[test]
+fn a_request_given_up_before_it_was_sent_takes_no_other_with_it() {
+    let mut rig = Rig::offline();
+    let ids = [rig.submit(get()), rig.submit(set()), rig.submit(get())];
+    assert!(rig.client.cancel(ids[1]));
+    assert_eq!(rig.completed(), (ids[1], Outcome::Cancelled { sent: false }));
+    rig.connect();
+    for id in [ids[0], ids[2]] {
+        let publish = rig.sent().0;
+        rig.reply(&publish, "$-1\r\n", None);
+        assert_eq!(rig.completed().0, id);
+    }
+    assert_eq!(rig.client.poll_transmit(), None);
 }
 
 #[test]

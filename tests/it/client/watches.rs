@@ -1,7 +1,9 @@
 //! Watches: from the registration over gaps to the end.
 
 use bytes::Bytes;
-use statestore_proto::client::{Event, Stale, SubmitError, WatchEnd, WatchEvent, WatchId};
+use statestore_proto::client::{
+    Event, Stale, SubmitError, WatchEnd, WatchEvent, WatchId, WatchPhase,
+};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::{Command, Refusal, ServiceError};
 use statestore_proto::mqtt::{Publish, ReasonCode};
@@ -68,6 +70,34 @@ fn no_registration_is_sent_before_notifications_are_subscribed() {
     assert_eq!(told(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
     rig.client.watch(rig.now(), Bytes::from_static(b"second")).unwrap();
     assert!(matches!(rig.sent().1, Command::Watch { .. }), "one subscription serves all");
+}
+
+#[test]
+fn a_watch_says_where_it_stands() {
+    // The phase, and how many watches and requests there are.
+    let stands =
+        |rig: &Rig, id| (rig.client.watch_phase(id), rig.client.watches(), rig.client.pending());
+    let mut rig = Rig::offline();
+    let id = watch(&mut rig);
+    assert_eq!(stands(&rig, id), (Some(WatchPhase::Waiting), 1, 0));
+    rig.connect();
+    assert_eq!(stands(&rig, id), (Some(WatchPhase::Registering), 1, 1));
+    register(&mut rig);
+    assert_eq!(stands(&rig, id), (Some(WatchPhase::Reading), 1, 1));
+    let (second, third) = (rig.submit(super::get()), rig.submit(super::get()));
+    assert_eq!(rig.client.pending(), 3);
+    assert!(rig.client.cancel(second) && rig.client.cancel(third));
+    read(&mut rig, "$-1\r\n", None);
+    assert_eq!(stands(&rig, id), (Some(WatchPhase::Live), 1, 0));
+    let other = rig.client.watch(rig.now(), Bytes::from_static(b"other")).unwrap();
+    assert_eq!(stands(&rig, other), (Some(WatchPhase::Registering), 2, 1));
+    assert!(rig.client.unwatch(rig.now(), id));
+    assert_eq!(stands(&rig, id), (Some(WatchPhase::Stopping), 2, 2));
+    rig.sent();
+    let stop = expect(&mut rig, &Command::Unwatch { key: K });
+    rig.reply(&stop, "+OK\r\n", None);
+    rig.events();
+    assert_eq!(stands(&rig, id), (None, 1, 1));
 }
 
 #[test]

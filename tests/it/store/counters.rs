@@ -76,6 +76,7 @@ fn refusals_are_counted_by_verb_and_reason() {
     assert_eq!(counters.of(CommandKind::Set).refused_for(Refusal::QuotaExceeded), 1);
     assert_eq!(counters.of(CommandKind::Del).refused_for(Refusal::FencingTokenRequired), 1);
     assert_eq!(counters.refused_for(Refusal::QuotaExceeded), 1);
+    assert_eq!(counters.refused_for(Refusal::MissingTimestamp), 0);
     assert_eq!((counters.executed(), counters.refused(), counters.repeated()), (2, 4, 1));
 }
 

@@ -196,6 +196,51 @@ fn whoever_floods_the_cache_forgets_its_own_answers() {
 }
 
 #[test]
+fn whoever_floods_the_cache_is_known_among_many() {
+    let mut rig = Rig::limited(StoreLimits { replies_max: 240, ..StoreLimits::default() });
+    let mut ask = |client: &str| {
+        let ask = rig.ask(client, &stop("k"));
+        rig.reply(&ask);
+        ask
+    };
+    let flood: Vec<_> = (0..40).map(|_| ask("flood")).collect();
+    for n in 0..100 {
+        ask(&format!("other{n}"));
+    }
+    let rival: Vec<_> = (0..60).map(|_| ask("rival")).collect();
+    for _ in 0..40 {
+        ask("flood");
+    }
+    // There is room for no other, and eighty are more than sixty.
+    ask("newcomer");
+    rig.reply(&rival[0]);
+    assert_eq!(rig.store.counters().repeated(), 1);
+    rig.reply(&flood[0]);
+    assert_eq!(rig.store.counters().repeated(), 1, "that was forgotten");
+}
+
+#[test]
+fn an_answer_takes_a_place_beside_its_bytes() {
+    let limits =
+        StoreLimits { replies_max: 15, reply_bytes_max: 150_000, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let mut ask = |client: &str, topic: String| {
+        let mut ask = rig.ask(client, &stop("k"));
+        ask.response_topic = Some(topic);
+        rig.reply(&ask);
+        ask
+    };
+    // Ten thousand bytes are as much as a place: eight short answers are more than seven of a thousand bytes.
+    let short: Vec<_> = (0..8).map(|_| ask("short", "t".into())).collect();
+    let long: Vec<_> = (0..7).map(|_| ask("long", "t".repeat(1_000))).collect();
+    ask("newcomer", "t".into());
+    rig.reply(&long[0]);
+    assert_eq!(rig.store.counters().repeated(), 1);
+    rig.reply(&short[0]);
+    assert_eq!(rig.store.counters().repeated(), 1, "that was forgotten");
+}
+
+#[test]
 fn acknowledgements_follow_their_answers_in_order_of_arrival() {
     let mut rig = Rig::new();
     let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &set("k", "v"))).collect();

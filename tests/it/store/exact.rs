@@ -150,6 +150,16 @@ fn a_full_store_takes_what_does_not_grow() {
 }
 
 #[test]
+fn a_configuration_says_whether_writes_are_recorded_and_the_store_is_named() {
+    let config = || StoreConfig::new(7);
+    assert!(!config().is_durable() && !config().has_incarnation());
+    for durability in [Durability::All, Durability::Requested] {
+        assert!(config().durability(durability).is_durable());
+    }
+    assert!(config().incarnation(1).has_incarnation());
+}
+
+#[test]
 fn expiries_wait_for_room_to_tell_of_them() {
     let limits = StoreLimits { outgoing_max: 0, watches_per_key_max: 1, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);

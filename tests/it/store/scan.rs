@@ -262,6 +262,18 @@ fn no_pattern_escapes_the_work_of_a_page() {
 }
 
 #[test]
+fn a_long_key_is_more_work_though_its_first_byte_decides() {
+    let [short, long] = [8, 1_024].map(|len| {
+        let keys = (0..100).map(|n| format!("{n:a>len$}"));
+        let (keys, pages) = Rig::holding(small(8_192, 1_000), keys).listing("[b]*");
+        assert_eq!(keys.len(), 0);
+        pages
+    });
+    // 64 for each key, and as much again for a thousand bytes of it.
+    assert!(long * 2 > short * 3, "{short} and {long} pages");
+}
+
+#[test]
 fn a_match_that_takes_long_goes_on_where_it_was() {
     let limits = StoreLimits { key_bytes_max: 2_000, ..small(8_192, 10_000) };
     let key = "a".repeat(2_000);

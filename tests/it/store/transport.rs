@@ -1,14 +1,38 @@
 //! Sections 1, 2, 4 and 10: how a request must come, who sent it, and in which words it is answered.
 
 use bytes::Bytes;
+use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Dialect, WordCase};
-use statestore_proto::mqtt::{Incoming, Qos};
+use statestore_proto::mqtt::{Incoming, Qos, ReasonCode, Transmit};
 use statestore_proto::store::{Access, DialectPolicy, Principal, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
 use statestore_tests::ask::Told;
 
 use super::{OK, Rig, del, error, get, set, vdel, version, watch};
+
+#[test]
+fn a_store_subscribes_on_each_connection_and_is_ready_from_the_suback_to_its_loss() {
+    let mut rig = Rig::new();
+    let mut earlier = None;
+    for reason in [ReasonCode::GRANTED_QOS_1, ReasonCode::NOT_AUTHORIZED, ReasonCode::SUCCESS] {
+        rig.store.handle_connected();
+        assert!(!rig.store.is_ready(), "asked, not granted");
+        let Some(Transmit::Subscribe { filter, token }) = rig.store.poll_transmit() else {
+            panic!("a store subscribes to requests first");
+        };
+        assert_eq!((&*filter, rig.store.poll_transmit()), (REQUEST, None));
+        if let Some(earlier) = earlier.replace(token) {
+            rig.store.handle_subscribed(earlier, ReasonCode::GRANTED_QOS_1);
+            assert!(!rig.store.is_ready(), "that was granted on another connection");
+        }
+        rig.store.handle_subscribed(token, reason);
+        assert_eq!(rig.store.is_ready(), !reason.is_error(), "{reason:?}");
+        assert_eq!(Machine::is_ready(&rig.store), rig.store.is_ready());
+        rig.store.handle_disconnected();
+        assert!(!rig.store.is_ready());
+    }
+}
 
 #[test]
 fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {

@@ -45,6 +45,7 @@ fn pages_mean_what_the_file_says() {
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let page = Page::decode(&payload).map_err(|error| error.to_string())?;
         same("keys", &page.keys().collect(), &keys)?;
+        same("how many", &(page.len(), page.is_empty()), &(keys.len(), keys.is_empty()))?;
         same("token", &page.token(), &token.as_deref())?;
         same("reply", &ScanReply::decode(&payload), &Ok(ScanReply::Page(page)))?;
         check_edges(&payload, |edge| Page::decode(edge).is_ok(), |_| false)?;

@@ -358,6 +358,12 @@ fn say_denied(denial: &Denial) {
         Denied::Publish => {
             warn!(client_id, topic, response_topic, more, "a message was refused: {reason}");
         }
+        Denied::Stay => {
+            warn!(
+                client_id,
+                more, "a client was disconnected: its certificate or token has expired"
+            );
+        }
         Denied::Subscribe => warn!(client_id, topic, more, "a subscription was refused: {reason}"),
         _ => warn!(client_id, topic, more, "a client was refused for its will: {reason}"),
     }

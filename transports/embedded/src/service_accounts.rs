@@ -91,7 +91,7 @@ pub(crate) enum NoAccount {
     Malformed,
     #[error("it is signed neither with RS256 nor with ES256")]
     Algorithm,
-    #[error("no key here is the one that it names")]
+    #[error("it names no key that is here")]
     Key,
     #[error("its signature is wrong")]
     Signature,

@@ -218,12 +218,11 @@ fn say_of_stamps(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled
             key,
             "a key was fenced ahead of the clock here: earlier tokens are refused"
         );
-    } else {
-        warn!(
-            client,
-            verified, ahead_s, "a write has set the versions of all keys ahead of the clock here"
-        );
     }
+    warn!(
+        client,
+        verified, ahead_s, "a write has set the versions of all keys ahead of the clock here"
+    );
 }
 
 impl Task for StoreTask {

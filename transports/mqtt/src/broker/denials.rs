@@ -23,6 +23,8 @@ pub enum Denied {
     Subscribe,
     /// A will, and so the connection that it came with.
     Will,
+    /// To stay: what it had [proved](super::Admission::expires_at) is true no longer.
+    Stay,
 }
 
 /// Something that a client may not do. Names are shortened to their first 128 bytes.

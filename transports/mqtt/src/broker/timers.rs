@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use super::connection::{Connection, State};
+use super::denials::Denied;
 use super::inbound::WORK_MAX;
 use super::message::Message;
 use super::retained::Replay;
@@ -59,6 +60,7 @@ impl Broker {
                 Timer::Connection(id) => self.check_silence(now, id),
                 Timer::Expiry(id) => {
                     self.connections.entry(id).and_modify(|one| one.expires_at = None);
+                    self.note_expiry(id);
                     self.end_connection(now, id, Some(Reason::NOT_AUTHORIZED));
                 }
                 Timer::Will(id) => self.publish_will(now, id),
@@ -77,6 +79,13 @@ impl Broker {
         }
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, Timer::Connection(id)));
+        }
+    }
+
+    fn note_expiry(&mut self, id: ConnectionId) {
+        let session = self.connections.get(&id).and_then(Connection::session);
+        if let Some(session) = session.and_then(|id| self.sessions.get(&id)) {
+            self.denials.push(Denied::Stay, &session.client_id, ("", None), Reason::NOT_AUTHORIZED);
         }
     }
 

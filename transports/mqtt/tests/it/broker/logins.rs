@@ -246,6 +246,8 @@ fn who_has_proved_something_for_a_time_is_disconnected_after_it() {
     assert_eq!(net.seen(a), [Seen::ConnAck(false, Reason::SUCCESS)]);
     net.pass(seconds(1));
     assert_eq!(net.seen(a), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
+    let denial = net.broker.poll_denial().expect("somebody is told");
+    assert_eq!((denial.denied, &*denial.client_id), (Denied::Stay, "a"));
     assert!(net.is_closed(a));
     net.close(a);
     // Its session waits for it; of a connection that has gone there is no timer left.
