@@ -11,7 +11,7 @@ use statestore_rumqttc::{
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::say;
-use crate::policy::client_name;
+use crate::policy::client_prefix;
 
 /// Where a broker is.
 #[derive(Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, broker: String) {
 /// A client id that no other run has. A user's begins with the name, as brokers that bind client ids to users want it.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
     match &login.user {
-        Some(user) => format!("{}-{}", client_name(user), unique_id(role)),
+        Some(user) => format!("{}{}", client_prefix(user), unique_id(role)),
         None => unique_id(role),
     }
 }

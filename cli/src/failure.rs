@@ -50,7 +50,7 @@ impl Failure {
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
         match reason.strip_prefix(REFUSED) {
             Some(code) if code.contains("ClientId") => Self::Refused(format!(
-                "{reason}; client ids of users are their names or begin with these and a hyphen: give --user NAME, also beside a certificate or a token, or another --client-id"
+                "{reason}; client ids of users are their names or begin with these: give --user NAME, also beside a certificate or a token, or another --client-id"
             )),
             Some(code) if code.contains("AuthenticationMethod") => Self::Refused(format!(
                 "{reason}; this broker takes no service account tokens: leave out --service-account-token-file"

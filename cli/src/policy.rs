@@ -218,9 +218,13 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
     Ok(differ == 0)
 }
 
-/// What a user's client ids begin with: a service account's namespace and name, which have colons between them in the user.
-pub(crate) fn client_name(user: &str) -> String {
-    user.strip_prefix("system:serviceaccount:").unwrap_or(user).replace(':', ".")
+/// What a user's client ids begin with, if they are not just that without its last character. A service account has its
+/// namespace and name, with colons between them in the user, and an underscore behind.
+pub(crate) fn client_prefix(user: &str) -> String {
+    match user.strip_prefix("system:serviceaccount:") {
+        Some(account) => format!("{}_", account.replace(':', ".")),
+        None => format!("{user}-"),
+    }
 }
 
 fn explain(args: &Explain) -> Result<bool, Failure> {
@@ -259,12 +263,12 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         )?;
     }
     if let (Verb::Connect, Some(user), true) = (args.verb, &args.user, decision.is_allowed()) {
-        let name = client_name(user);
-        let rest = args.client_id.strip_prefix(&*name);
-        let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        let prefix = client_prefix(user);
+        let name = prefix.get(..prefix.len() - 1).unwrap_or_default();
+        let is_own = args.client_id == name || args.client_id.starts_with(&prefix);
         if !is_own && !policy.rights(&principal).names_client_id() {
             line(format_args!(
-                "but `serve` wants a client id that is {name}, or begins with {name}-, or that \
+                "but `serve` wants a client id that is {name}, or begins with {prefix}, or that \
                  `clientIds` of a Connect names"
             ))?;
         }

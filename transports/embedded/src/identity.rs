@@ -47,7 +47,16 @@ impl Identity {
         }
     }
 
-    /// What its client ids are, or begin with, before a hyphen. Those of the state store have no colons, so a service account
+    /// Whether it is a service account's.
+    pub(crate) const fn is_account(&self) -> bool {
+        match &self.proof {
+            Proof::Password | Proof::Certificate { .. } => false,
+            #[cfg(feature = "service-accounts")]
+            Proof::Token { .. } => true,
+        }
+    }
+
+    /// What its client ids are, or begin with. Those of the state store have no colons, so a service account
     /// has its namespace, which has no dot, a dot and its name.
     pub(crate) fn client_name(&self) -> Cow<'_, str> {
         match &self.proof {

@@ -60,13 +60,14 @@ struct Connected {
 impl Running {
     pub(crate) fn new(options: &Options) -> Self {
         let assigned_prefix = format!("assigned-{:08x}-", fastrand::u32(..));
+        let identities = Identities::new(options);
         let access = Access {
             policy: options.policy.clone(),
             users: options.users.clone(),
             any_client_id: options.any_client_id,
+            has_accounts: identities.method().is_some(),
             assigned_prefix: assigned_prefix.as_str().into(),
         };
-        let identities = Identities::new(options);
         let mut limits = options.limits.clone();
         let method = identities.method();
         limits.connect_bytes += method.map_or(0, |(_, bytes)| bytes);

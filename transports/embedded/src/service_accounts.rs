@@ -40,7 +40,7 @@ const PREFIX: &str = "system:serviceaccount:";
 ///
 /// The user is `system:serviceaccount:NAMESPACE:NAME`, as Kubernetes calls it; with colons in it, it is nobody's in a password
 /// file and in a certificate. Its attributes are `namespace` and `serviceAccount`. Its client ids are `NAMESPACE.NAME`, or begin
-/// with that and a hyphen: a client of the state store has no colon in its id.
+/// with that and an underscore, which no name of an account has: a client of the state store has no colon in its id.
 ///
 /// ```
 /// use statestore_embedded::{Options, ServiceAccountKeys, ServiceAccounts};

@@ -173,6 +173,8 @@ pub(crate) struct Access {
     pub(crate) users: Option<SharedUsers>,
     /// Whether users may have any client id.
     pub(crate) any_client_id: bool,
+    /// Whether service accounts come in.
+    pub(crate) has_accounts: bool,
     /// Begins the client ids that this broker gives.
     pub(crate) assigned_prefix: Arc<str>,
 }
@@ -191,7 +193,9 @@ impl Access {
         let users = self.users.as_ref().map(SharedUsers::current);
         let is_bound = self.any_client_id
             || client_id.starts_with(&*self.assigned_prefix)
-            || identity.is_none_or(|identity| is_of(users.as_deref(), client_id, identity));
+            || identity.is_none_or(|identity| {
+                is_of(users.as_deref(), self.has_accounts, client_id, identity)
+            });
         let principal = Principal { client_id, user_name: user, attributes: &attributes };
         let rights = self.policy.as_ref().map(|policy| policy.current().rights(&principal));
         let refused = match &rights {
@@ -214,14 +218,34 @@ impl Access {
 
 /// Whether a client id is that of a user: its name, or its name, a hyphen and anything. If several names fit it is the longest
 /// one's, and of a user in the password file rather than of an account whose client ids begin alike.
-fn is_of(users: Option<&Users>, client_id: &str, identity: &Identity) -> bool {
-    let fits = |name: &str| {
+///
+/// A service account has an underscore in place of the hyphen: names of accounts have hyphens in them, as often as not one
+/// behind the name of another, and nobody lists them. Where there are accounts, no user has what may be the client id of one.
+fn is_of(users: Option<&Users>, has_accounts: bool, client_id: &str, identity: &Identity) -> bool {
+    let fits = |name: &str, behind: char| {
         let rest = client_id.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(behind))
     };
     let own = identity.client_name();
-    let is_another = |name: &str| name.len() >= own.len() && *name != *identity.user && fits(name);
-    fits(&own) && !users.is_some_and(|users| users.names().any(is_another))
+    let is_own = match identity.is_account() {
+        true => fits(&own, '_'),
+        false if has_accounts && is_of_accounts(client_id) => *own == *client_id,
+        false => fits(&own, '-'),
+    };
+    let is_another =
+        |name: &str| name.len() >= own.len() && *name != *identity.user && fits(name, '-');
+    is_own && !users.is_some_and(|users| users.names().any(is_another))
+}
+
+/// Whether a service account may have this client id.
+fn is_of_accounts(client_id: &str) -> bool {
+    let name = client_id.split('_').next().unwrap_or_default();
+    let is_named = |part: &str| {
+        let may_be =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        !part.is_empty() && part.bytes().all(may_be)
+    };
+    name.split_once('.').is_some_and(|(namespace, name)| is_named(namespace) && is_named(name))
 }
 
 /// What one client may do.
@@ -329,7 +353,29 @@ mod tests {
         ] {
             let proof = Proof::Password;
             let identity = Identity { user: user.into(), expires: None, proof };
-            assert_eq!(is_of(Some(&users), client_id, &identity), expected, "{client_id} {user}");
+            let found = is_of(Some(&users), false, client_id, &identity);
+            assert_eq!(found, expected, "{client_id} {user}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_an_account_s_is_no_user_s() {
+        let users = Users::default();
+        let of_user = |user: &str, client_id| {
+            let identity = Identity { user: user.into(), expires: None, proof: Proof::Password };
+            [false, true].map(|has| is_of(Some(&users), has, client_id, &identity))
+        };
+        for (user, client_id, expected) in [
+            ("kube", "kube-system.ctl", [true, false]),
+            ("kube", "kube-system.ctl_1", [true, false]),
+            ("kube", "kube-1", [true, true]),
+            ("kube", "kube-1.", [true, true]),
+            ("kube", "kube-System.ctl", [true, true]),
+            ("kube", "kube-a_b.c", [true, true]),
+            ("ns.app", "ns.app", [true, true]),
+            ("ns.app", "ns.app-1", [true, false]),
+        ] {
+            assert_eq!(of_user(user, client_id), expected, "{user} {client_id}");
         }
     }
 }
