@@ -174,6 +174,38 @@ fn an_absent_key_of_a_silent_store_is_a_gap_and_of_another_none() {
     }
 }
 
+/// What was heard before a read says nothing of what was missed before it.
+#[test]
+fn a_change_from_before_the_renewal_hides_nothing_that_was_missed() {
+    let (mut rig, id) = almost_due_at(Some(ONE));
+    rig.notify("k", Some("w"), Some("6:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("w"), Some("6:0:s"))]);
+    rig.pass(1);
+    let registration = watch(&mut rig);
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\nx\r\n", Some("7:0:s"));
+    assert_eq!(told(&mut rig, id).first(), Some(&WatchEvent::Gap));
+}
+
+#[test]
+fn watches_do_not_renew_all_at_once() {
+    let interval = Some(Duration::from_millis(INTERVAL));
+    let mut rig = Rig::with(config().renew_watches(interval));
+    for key in ["1", "2", "3"] {
+        rig.client.watch(rig.now(), key).unwrap();
+    }
+    rig.connect();
+    for _ in 0..6 {
+        let (publish, command) = rig.sent();
+        let answer = if matches!(command, Command::Get { .. }) { "$-1\r\n" } else { "+OK\r\n" };
+        rig.reply(&publish, answer, None);
+    }
+    // The third is due first.
+    let first = Instant::from_millis(INTERVAL - 3 * SHARE);
+    assert_eq!(rig.client.poll_timeout(), Some(first));
+}
+
 #[test]
 fn a_store_that_was_told_in_error_that_the_client_is_gone_is_found_out() {
     let (mut rig, id, read) = renewed_at(Some(ONE));

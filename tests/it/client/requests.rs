@@ -9,7 +9,7 @@ use statestore_proto::client::{
 use statestore_proto::hlc::{FencingToken, Hlc, NodeId};
 use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
-use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
+use statestore_proto::mqtt::{Correlation, Incoming, ReasonCode, Transmit};
 use statestore_proto::time::{Now, UnixTime};
 use statestore_proto::topic::{NotificationTopic, REQUEST, RESERVED, TopicError};
 
@@ -431,4 +431,13 @@ fn a_configuration_that_no_store_would_answer_is_refused() {
     assert!(
         matches!(rig.client.poll_transmit(), Some(Transmit::Subscribe { filter, .. }) if &*filter == "my/replies")
     );
+}
+
+#[test]
+fn correlation_data_are_equal_byte_by_byte() {
+    let (short, long) = (b"0123456789abcdef", b"0123456789abcdef+");
+    assert_eq!(Correlation::new(short), Correlation::new(short));
+    for other in [&b"0123456789abcdeF"[..], b"0123456789abcde", b"", long] {
+        assert_ne!(Correlation::new(short), Correlation::new(other));
+    }
 }

@@ -269,3 +269,20 @@ fn a_deadline_at_the_end_of_time_is_never_due() {
         assert_eq!(lock.poll_timeout(), due);
     }
 }
+
+#[test]
+fn a_lock_that_is_given_up_before_it_asks_asks_for_nothing() {
+    let mut rig = Rig::new(config());
+    rig.lock.acquire(at(0), None).unwrap();
+    assert!(rig.lock.release(at(0)));
+    assert!(rig.lock.poll_action(at(0)).is_none());
+}
+
+#[test]
+fn an_answer_that_outlived_its_lease_is_none_and_a_single_try_ends_with_it() {
+    let mut rig = Rig::new(config());
+    rig.lock.try_acquire(at(0)).unwrap();
+    let ticket = rig.takes(0);
+    rig.lock.handle_outcome(at(1_500), ticket, done(5));
+    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::NoAnswer)]);
+}

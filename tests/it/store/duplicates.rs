@@ -259,3 +259,34 @@ fn acknowledgements_follow_their_answers_in_order_of_arrival() {
         asks.iter().flat_map(|ask| [answered(ask).0, answered(ask).1]).collect();
     assert_eq!(places, [0, 1, 2, 3, 4, 5]);
 }
+
+#[test]
+fn an_answer_is_forgotten_at_the_very_end_of_its_time_behind_older_ones_too() {
+    let mut rig = Rig::new();
+    rig.answer("c", &set("old", "kept for a minute"));
+    let mut ask = rig.ask("c", &del("k"));
+    ask.expiry = Some(1);
+    assert_eq!(rig.answer("c", &set("k", "1")), OK);
+    assert_eq!(rig.all(&ask).1.0, r":1\r\n");
+    assert_eq!(rig.answer("c", &set("k", "2")), OK);
+    rig.millis += 1_999;
+    ask.arrived = Some(Instant::from_millis(rig.millis));
+    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "the first answer");
+    assert_eq!(rig.answer("c", &get("k")), r"$1\r\n2\r\n");
+    rig.millis += 1;
+    ask.arrived = Some(Instant::from_millis(rig.millis));
+    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "done again");
+    assert_eq!(rig.answer("c", &get("k")), r"$-1\r\n");
+}
+
+/// However many answers were forgotten, those that are kept are counted as before.
+#[test]
+fn answers_stay_within_their_bytes() {
+    let limits = StoreLimits { reply_bytes_max: 2_000, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let asks: Vec<_> = (0..200).map(|_| rig.ask("c", &del("k"))).collect();
+    asks.iter().for_each(|ask| _ = rig.reply(ask));
+    asks.iter().rev().for_each(|ask| _ = rig.reply(ask));
+    let repeated = rig.store.counters().repeated();
+    assert!((1..=40).contains(&repeated), "{repeated} are remembered");
+}

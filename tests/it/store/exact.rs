@@ -40,6 +40,21 @@ fn keys_and_values_may_be_as_many_bytes_as_their_limit() {
     assert_eq!((rig.store.bytes(), rig.store.len()), (2, 1));
 }
 
+/// The limit of all, and not a client's share of it.
+#[test]
+fn a_value_that_grows_past_the_limit_of_all_is_refused_whoever_asks() {
+    let mut rig = Rig::limited(StoreLimits { bytes_max: 10, ..StoreLimits::default() });
+    let mut claimed = |value| {
+        let mut ask = rig.ask("c", &set("key", value));
+        ask.verified = None;
+        rig.all(&ask).1.0
+    };
+    assert_eq!(claimed("1234"), OK);
+    assert_eq!(claimed("12345678"), error(QUOTA).0);
+    assert_eq!(claimed("1234567"), OK);
+    assert_eq!(claimed("1"), OK);
+}
+
 /// Whether the first of two writes of equal length is still known when it comes again.
 fn remembers_both(reply_bytes_max: usize) -> bool {
     let limits = StoreLimits { reply_bytes_max, ..StoreLimits::default() };

@@ -1,6 +1,7 @@
 //! What a store keeps is bounded in bytes, whoever asks for it.
 
 use statestore_proto::limits::StoreLimits;
+use statestore_proto::machine::Machine;
 use statestore_proto::mqtt::Transmit;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_tests::ask::Told;
@@ -80,6 +81,27 @@ fn a_fan_out_counts_its_payload_once_and_until_it_is_gone() {
     assert!(!rig.store.has_room(), "the last of them still holds it");
     assert!(rig.store.poll_transmit().is_some());
     assert!(rig.store.has_room());
+}
+
+/// A key counts beside its value, in what is notified and in what is recorded.
+#[test]
+fn keys_that_wait_count_as_values_do() {
+    let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
+    let long = "k".repeat(6_000);
+    let mut rig = Rig::limited(limits);
+    assert_eq!(rig.answer("c", &watch(&long)), OK);
+    for has_room in [true, false] {
+        let ask = rig.ask("w", &set(&long, ""));
+        ask.hand_to(rig.now(), &mut rig.store);
+        assert_eq!(rig.store.has_room(), has_room);
+        assert_eq!(Machine::wants_messages(&rig.store), has_room);
+    }
+    let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+    for has_room in [true, false] {
+        let ask = rig.ask("w", &set(&long, ""));
+        ask.hand_to(rig.now(), &mut rig.store);
+        assert_eq!(rig.store.has_room(), has_room);
+    }
 }
 
 #[test]
