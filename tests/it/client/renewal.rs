@@ -188,6 +188,26 @@ fn a_change_from_before_the_renewal_hides_nothing_that_was_missed() {
     assert_eq!(told(&mut rig, id).first(), Some(&WatchEvent::Gap));
 }
 
+/// What was heard before the connection was lost may be of a store that is no more.
+#[test]
+fn what_was_heard_on_another_connection_is_not_held_against_a_read() {
+    let mut rig = Rig::with(config());
+    let id = rig.client.watch(rig.now(), K).unwrap();
+    rig.connect();
+    let registration = watch(&mut rig);
+    rig.notify("k", Some("w"), Some("9:0:s"));
+    rig.reply(&registration, "+OK\r\n", None);
+    get(&mut rig);
+    rig.disconnect();
+    rig.events();
+    rig.connect();
+    let registration = watch(&mut rig);
+    rig.reply(&registration, "+OK\r\n", None);
+    let read = get(&mut rig);
+    rig.reply(&read, "$1\r\na\r\n", Some("5:0:s"));
+    assert_eq!(told(&mut rig, id), [changed(Some("a"), Some("5:0:s")), WatchEvent::Live]);
+}
+
 #[test]
 fn watches_do_not_renew_all_at_once() {
     let interval = Some(Duration::from_millis(INTERVAL));
