@@ -1,5 +1,6 @@
 use crate::ask::By::{self, A, B};
 use crate::ask::{Dialect, ask, notification_topic, notify_set, response_topic};
+use crate::report::NOT_ALLOWED;
 use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO, in_time};
 
 /// Registers.
@@ -248,6 +249,9 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
     let message = trial.message_of(&ask!["KEYNOTIFY", key], &id);
     in_time(within, connection.publish(&message)).await?;
     let reply = tokio::time::timeout(within, connection.next()).await;
+    if matches!(&reply, Ok(Ok(reply)) if reply.payload.ends_with(b"not authorized\r\n")) {
+        return Err(Stop::Skipped(NOT_ALLOWED));
+    }
     let registered = matches!(&reply, Ok(Ok(reply)) if reply.payload == OK);
     if !registered {
         return Err(Stop::Missing(
