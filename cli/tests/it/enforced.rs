@@ -95,7 +95,8 @@ fn who_may_not_fence_a_key_writes_it_without_a_token() {
     };
     explain("bob").is(0, "allowed by line 14 (rule 2, resource 1 of stateStoreResources)\n");
     explain("ann")
-        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n");
+        .is(1, "refused; line 11 (rule 1, resource 2 of stateStoreResources) has this key for another method\n\
+                 where a rule of the document has the method Fence, a write with a token takes Write and Fence\n");
 }
 
 /// Who is disconnected by a new policy learns that it was, and why.
