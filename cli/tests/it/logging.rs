@@ -118,6 +118,9 @@ fn who_is_ahead_of_the_clock_is_named(form: Form) {
         fenced.contains("a key was fenced ahead") && fenced.contains(r"two\nlines"),
         "{fenced}"
     );
+    // All versions follow it.
+    let followed = here.store().complaint();
+    assert!(followed.contains("has set the versions of all keys ahead"), "{followed}");
     assert!(set("__ts", 100).contains("reason=TimestampSkew"));
     assert!(set("__ft", 100).contains("reason=FencingTokenSkew"));
 }
