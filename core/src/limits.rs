@@ -15,6 +15,11 @@ pub const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(60);
 /// [`Ahead`](crate::store::Ahead): more than clocks are apart that somebody looks after (our choice).
 pub const AHEAD_NOTED: Duration = Duration::from_secs(5);
 
+/// How far ahead of its wall clock a store that keeps only what was asked for notes down the versions it may issue: one
+/// record in this time is what values that are not kept cost. A store that crashed goes on from there, so its versions
+/// are ahead by as much until the wall clock has caught up (our choice).
+pub const CLOCK_RESERVE: Duration = Duration::from_secs(10);
+
 /// How many counts a `__ts` or `__ft` may be past the last version that a store issued, where that version is itself
 /// further ahead of the store's wall clock than [`CLOCK_DRIFT_MAX`].
 ///

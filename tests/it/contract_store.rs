@@ -33,6 +33,19 @@ struct Given {
     contents: Vec<String>,
 }
 
+impl Given {
+    /// What waits for a disk may be overtaken by what does not, acknowledgements by each other never. What
+    /// `machine_ops` says of that in detail is left out here.
+    fn by_topic(mut self) -> Self {
+        let rank = |sent: &Transmit| match sent {
+            Transmit::Acknowledge(_) => None,
+            other => Some(format!("{other:?}")),
+        };
+        self.sent.sort_by_key(rank);
+        self
+    }
+}
+
 fn persist(store: &mut Store, given: &mut Given) {
     if let Some(batch) = store.poll_records() {
         given.records.extend(batch.records);
@@ -80,7 +93,7 @@ proptest! {
             poll(&mut store, &mut given, *most);
             last = *now;
         }
-        prop_assert_eq!(finish(store, given, last), run(&script, 7));
+        prop_assert_eq!(finish(store, given, last).by_topic(), run(&script, 7).by_topic());
     }
 
     #[test]

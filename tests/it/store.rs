@@ -7,6 +7,8 @@ mod exact;
 mod fit;
 mod incarnation;
 mod memory;
+mod records;
+mod restart;
 mod scan;
 mod shares;
 mod transport;

@@ -105,11 +105,15 @@ pub enum Durability {
     /// None.
     #[default]
     None,
-    /// Those that touch a key whose stored or new value was set with `aio-persistence`.
+    /// Those that touch a key whose stored or new value was set with `aio-persistence`, or that is one of the [durable
+    /// keys](StoreConfig::durable_keys). Any other value is gone after a crash, and its fence with it.
     Requested,
     /// All.
     All,
 }
+
+/// Which keys are kept whether or not their requester asks. It must depend on nothing but the key.
+pub type KeySelector = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// Configuration of a [`Store`](super::Store).
 pub struct StoreConfig {
@@ -119,6 +123,8 @@ pub struct StoreConfig {
     pub(super) dialect: DialectPolicy,
     pub(super) word_case: WordCase,
     pub(super) durability: Durability,
+    pub(super) durable_keys: Option<KeySelector>,
+    pub(super) durable_watches: bool,
     pub(super) hash_seed: u64,
     pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
@@ -141,6 +147,8 @@ impl StoreConfig {
             dialect: DialectPolicy::Auto,
             word_case: WordCase::Any,
             durability: Durability::None,
+            durable_keys: None,
+            durable_watches: false,
             hash_seed,
             incarnation: None,
             authorizer: None,
@@ -194,6 +202,31 @@ impl StoreConfig {
         self
     }
 
+    /// Keys that are kept with [`Durability::Requested`] as though each SET of them had asked for that.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Durability, StoreConfig};
+    ///
+    /// let config = StoreConfig::new(7)
+    ///     .durability(Durability::Requested)
+    ///     .durable_keys(Box::new(|key| key.starts_with(b"settings/")));
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn durable_keys(mut self, is_durable: KeySelector) -> Self {
+        self.durable_keys = Some(is_durable);
+        self
+    }
+
+    /// Whether registrations for notifications are recorded too, where anything is durable: for a store that is an ordinary client of a
+    /// broker, whose clients and their sessions outlive it and do not register again. In a broker of its own they come
+    /// anew, and so do their registrations.
+    #[must_use]
+    pub const fn durable_watches(mut self, are_durable: bool) -> Self {
+        self.durable_watches = are_durable;
+        self
+    }
+
     /// Sets the [`Incarnation`] that this store reports to clients that ask, so that they notice when it was replaced.
     ///
     /// Draw it anew for each store that begins without registrations, at random: one that was seen before hides what was
@@ -208,6 +241,17 @@ impl StoreConfig {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.durability != Durability::None
+    }
+
+    /// Whether registrations are recorded.
+    pub(super) fn keeps_watches(&self) -> bool {
+        self.durable_watches && self.is_durable()
+    }
+
+    /// Whether a value is to be kept whose SET did or did not ask for that.
+    pub(super) fn is_kept(&self, key: &[u8], asked: bool) -> bool {
+        let selected = || self.durable_keys.as_ref().is_some_and(|is_durable| is_durable(key));
+        asked || (self.durability == Durability::Requested && selected())
     }
 
     /// Whether it was given an incarnation.
@@ -262,6 +306,8 @@ impl fmt::Debug for StoreConfig {
             .field("dialect", &self.dialect)
             .field("word_case", &self.word_case)
             .field("durability", &self.durability)
+            .field("durable_keys", &self.durable_keys.is_some())
+            .field("durable_watches", &self.durable_watches)
             .field("incarnation", &self.incarnation)
             .field("authorizer", &self.authorizer.is_some())
             .finish_non_exhaustive()

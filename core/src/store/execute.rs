@@ -6,14 +6,16 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::counters::{Handled, Verdict};
+use super::outbox::About;
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
 use super::watches::{self, Registration};
 use super::{
-    Access, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordChange,
-    RecordedExpiry, Store,
+    Access, Answered, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordedExpiry,
+    Store,
 };
 use crate::hlc::{FencingToken, Hlc, HlcRef, Version};
+use crate::limits::CLOCK_RESERVE;
 use crate::message::{
     Command, CommandKind, Condition, Dialect, Incarnation, Notification, Refusal, Reply,
 };
@@ -51,7 +53,8 @@ impl Store {
                 Refusal::NotQos1
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
-            self.send_reply(now, incoming, topic, correlation, refuse(refusal, dialect));
+            let answer = refuse(refusal, dialect);
+            self.send_reply(now, incoming, About::Nothing, topic, correlation, answer);
             return Handled::of(None, Verdict::Refused(refusal));
         };
         // 1. Grammar.
@@ -59,11 +62,14 @@ impl Store {
             Ok(command) => command,
             Err(error) => {
                 let (answer, handled) = self.answer_other(now, from, incoming, dialect, error);
-                self.send_reply(now, incoming, topic, Some(correlation), answer);
+                // A page tells of any number of keys.
+                let about = About::Everything;
+                self.send_reply(now, incoming, about, topic, Some(correlation), answer);
                 return handled;
             }
         };
         let verb = Some(command.kind());
+        let about = About::Key(command.key());
         if command.kind() == CommandKind::Get {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
             // Our choice: the protocol has no error for a value that its requester cannot take.
@@ -73,7 +79,7 @@ impl Store {
                 true => (answer, verdict),
                 false => (refuse(refusal, dialect), Verdict::Refused(refusal)),
             };
-            self.send_reply(now, incoming, topic, Some(correlation), answer);
+            self.send_reply(now, incoming, about, topic, Some(correlation), answer);
             return Handled::of(verb, verdict);
         }
         let client_id = from.client_id().unwrap_or_default();
@@ -91,26 +97,61 @@ impl Store {
             if command.kind() == CommandKind::Unwatch {
                 // The KEYNOTIFY before it may have been delivered again too.
                 self.watches.remove_earlier(client_id, command.key(), number);
+                self.record_ended();
             }
-            self.send_reply(now, incoming, topic, Some(correlation), first);
+            self.send_reply(now, incoming, about, topic, Some(correlation), first);
             return Handled::of(verb, Verdict::Repeated);
         }
+        let is_recorded = is_first && self.records_answer(incoming, &command);
         let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, number);
         if is_first {
             // A copy arrives before its time is over, and may wait here for as long once more.
             let kept = incoming.message_expiry.map(|s| Duration::from_secs(2 * u64::from(s)));
+            let kept = kept.unwrap_or(REPLY_KEPT).max(REPLY_KEPT_MIN);
+            if is_recorded {
+                let answered = Answered {
+                    client_id: client_id.into(),
+                    response_topic: Arc::clone(&topic),
+                    correlation: correlation.clone(),
+                    content,
+                    payload: answer.payload.clone(),
+                    timestamp: answer.timestamp.clone(),
+                    kept,
+                    order: number,
+                };
+                self.outbox.record(command.key(), Record::Answered(answered));
+            }
             let remembered = Remembered {
                 response_topic: Arc::clone(&topic),
                 correlation: correlation.clone(),
                 content,
                 answer: answer.clone(),
-                until: now.instant + kept.unwrap_or(REPLY_KEPT).max(REPLY_KEPT_MIN),
+                until: now.instant + kept,
                 hash,
+                is_recorded,
             };
             self.replies.insert(client_id, remembered);
         }
-        self.send_reply(now, incoming, topic, Some(correlation), answer);
+        self.send_reply(now, incoming, about, topic, Some(correlation), answer);
         Handled::of(verb, verdict)
+    }
+
+    /// Whether the answer to this request must survive, refusal or not: its effect may, or may have been refused for
+    /// what does.
+    fn records_answer(&self, incoming: &Incoming<'_>, command: &Command<&[u8]>) -> bool {
+        let key = command.key();
+        match (self.config.durability, command.kind()) {
+            // One that comes again is executed again.
+            (_, CommandKind::Watch) => false,
+            (_, CommandKind::Unwatch) => self.config.keeps_watches(),
+            (Durability::None, _) => false,
+            (Durability::All, _) => true,
+            (Durability::Requested, _) => {
+                let entry = self.table.find(key).and_then(|slot| self.table.get(slot));
+                self.config.is_kept(key, incoming.properties.persist)
+                    || entry.is_some_and(super::Entry::is_persistent)
+            }
+        }
     }
 
     /// Which incarnation this is, for a request that asks.
@@ -122,12 +163,13 @@ impl Store {
         &mut self,
         now: Now,
         to: &Incoming<'_>,
+        about: About<'_>,
         topic: Arc<str>,
         correlation_data: Option<Correlation>,
         answer: Answer,
     ) {
         let reply = self.reply(now, to, topic, correlation_data, answer);
-        self.outbox.push(Transmit::Publish(reply));
+        self.outbox.push(about, Transmit::Publish(reply));
     }
 
     /// Bytes of the largest payload with which an answer arrives, as far as that is known.
@@ -227,7 +269,7 @@ impl Store {
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
         // 7. Apply.
         let incarnation = self.incarnation_for(incoming);
-        let persist = properties.persist;
+        let persist = self.config.is_kept(command.key(), properties.persist);
         let request = Request { from, dialect, incarnation, stamps, persist, number };
         match change {
             Change::Put => match self.apply_put(now, &request, slot, command) {
@@ -429,7 +471,7 @@ impl Store {
             after,
             is_lease,
         });
-        self.record_put((key, value), &meta, expires, was_persistent);
+        self.record_put(now.unix, (key, value), &meta, expires, was_persistent);
         self.put(slot, key, value, meta);
         self.notify(key, &Notification::Set(*value), &version);
         Some(version)
@@ -461,7 +503,9 @@ impl Store {
                     incarnation,
                     request: number,
                 };
-                self.watches.insert(self.latest, &registration);
+                if let Some(record) = self.watches.insert(self.latest, &registration) {
+                    self.outbox.record(key, record);
+                }
             }
             Change::Unwatch => self.watches.remove(client_id, key),
             Change::None | Change::Put => {}
@@ -483,8 +527,8 @@ impl Store {
         if durability == Durability::All
             || (durability == Durability::Requested && entry.is_persistent())
         {
-            let change = RecordChange::Removed { version: version.clone() };
-            self.outbox.record(Record { key: entry.key().into(), change });
+            let record = Record::Removed { key: entry.key().into(), version: version.clone() };
+            self.outbox.record(entry.key(), record);
         }
         self.notify(entry.key(), &Notification::Deleted, version.hlc());
     }
@@ -492,26 +536,39 @@ impl Store {
     /// Records a SET. A value that is not to be kept still ends one that was.
     fn record_put(
         &mut self,
+        now: UnixTime,
         (key, value): (&[u8], &[u8]),
         meta: &Meta,
         expires: Option<RecordedExpiry>,
         was_persistent: bool,
     ) {
-        let change = match self.config.durability {
+        let is_chosen = match self.config.durability {
             Durability::None => return,
-            Durability::Requested if !meta.persist && !was_persistent => return,
-            Durability::Requested if !meta.persist => {
-                RecordChange::Removed { version: meta.version.clone() }
-            }
-            Durability::Requested | Durability::All => RecordChange::Put {
+            Durability::Requested => meta.persist,
+            Durability::All => true,
+        };
+        let version = meta.version.clone();
+        let record = if is_chosen {
+            Record::Put {
+                key: key.into(),
                 value: value.into(),
-                version: meta.version.clone(),
+                version,
                 fencing_token: meta.fence.clone(),
                 expires,
                 persist: meta.persist,
-            },
+            }
+        } else if was_persistent {
+            Record::Removed { key: key.into(), version }
+        } else if version.hlc().wall() >= self.reserved {
+            // The versions of some seconds in one record.
+            let ahead = version.hlc().wall() + Duration::from_millis(1);
+            self.reserved = ahead.max(now + CLOCK_RESERVE);
+            let reserved = Hlc::new(self.reserved, 0, version.hlc().node().clone());
+            Record::Issued { version: Version::new(reserved) }
+        } else {
+            return;
         };
-        self.outbox.record(Record { key: key.into(), change });
+        self.outbox.record(key, record);
     }
 
     /// Notifies the watchers of a key, each in the dialect that it registered in. They share one payload.
@@ -528,7 +585,7 @@ impl Store {
             // What they share is freed with the last of them.
             let shared = payloads.iter().flatten().map(Bytes::len).sum::<usize>() + key.len();
             let bytes = if number + 1 == watches.len() { shared } else { 0 };
-            self.outbox.notify(Arc::clone(watch), payload, version.clone(), bytes);
+            self.outbox.notify(key, Arc::clone(watch), payload, version.clone(), bytes);
         }
     }
 }

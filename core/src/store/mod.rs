@@ -48,53 +48,65 @@
 //!
 //! # Durability
 //!
-//! With [`StoreConfig::durability`], [`Store::poll_records`] hands out what was written, and everything that depends on
-//! it is held until [`Store::handle_persisted`]. A new store takes such records back through [`Store::restore`]. The
-//! cache of answers and the registrations are not kept.
+//! With [`StoreConfig::durability`], [`Store::poll_records`] hands out what must survive: values, answers, and with
+//! [`StoreConfig::durable_watches`] registrations. Whatever tells of a key that was written is held until
+//! [`Store::handle_persisted`] says that its records are safe, and nothing else waits. A new store takes the records back
+//! through [`Store::restore`].
 //!
-//! Records add up, and only the last of a key counts. To compact them:
+//! | What | After a restart |
+//! |---|---|
+//! | a value that is kept, its version and fence | as it was |
+//! | a value with an expiry | has what the wall clock leaves of its time ([`RecordedExpiry::rest`]), a lease all of it |
+//! | a value that is not kept ([`Durability::Requested`]) | is gone, with its fence |
+//! | a request whose answer was recorded, delivered again | gets that answer and has no effect, refusals included |
+//! | a request whose answer was not recorded | is new; nobody had its answer |
+//! | versions | go on past the greatest that was issued, whatever the wall clock says |
+//! | registrations | are there with [`StoreConfig::durable_watches`], and gone without |
 //!
-//! 1. Take what is due with [`Store::poll_records`] and append it to the log, as ever.
-//! 2. Before the next request is handed over, write [`Store::snapshot`] to a new log. It holds the effect of everything
-//!    until here, in one record for each value and one for the clock.
-//! 3. Append to the new log from now on. Once it is safe on disk, let it take the place of the old one, in one step.
+//! Records add up, and only the last of a key counts. To compact them, write a snapshot to a new log, whole with
+//! [`Store::snapshot`] or in parts, between requests, with [`Store::snapshot_part`]; what is written from its beginning on
+//! goes to the new log too. Once all of it is safe, let it take the place of the old one, in one step.
 //!
 //! Batches that are handed out and not yet persisted need no care: what the snapshot and a batch both say, restores the
-//! same. Until the new log has taken its place, call [`Store::handle_persisted`] for what is safe in the old one too. An
-//! embedder with another idea of what to keep makes its records from [`Store::iter`] with [`StoredEntry::to_record`], and
-//! keeps the first record of the snapshot with them.
+//! same. An embedder with another idea of what to keep makes its records from [`Store::iter`] with
+//! [`StoredEntry::to_record`], and keeps the first record of the snapshot with them.
 
+mod codec;
 mod config;
 mod counters;
 mod execute;
 mod order;
 mod outbox;
+mod pending;
 mod record;
 mod replies;
+mod restore;
 mod scan;
 mod seal;
 mod shares;
 mod table;
 mod watches;
 
-use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
-pub use config::{Access, Authorizer, DialectPolicy, Durability, Principal, StoreConfig};
+pub use codec::{RecordsError, decode_records, encode_records};
+pub use config::{
+    Access, Authorizer, DialectPolicy, Durability, KeySelector, Principal, StoreConfig,
+};
 pub use counters::{Ahead, Counters, DropReason, Handled, Verdict, Verdicts};
-pub use record::{Batch, BatchId, Record, RecordChange, RecordedExpiry};
+pub use record::{Answered, Batch, BatchId, Record, RecordedExpiry};
+pub use restore::SnapshotPosition;
 pub use shares::Holding;
 
 use crate::deadlines::Deadlines;
 use crate::hlc::{FencingToken, HlcRef, HybridClock, Version};
 use crate::limits::AHEAD_NOTED;
 use crate::machine::{Input, Machine};
-use crate::message::Expiry;
 use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use crate::time::{Instant, Now, UnixTime};
 use crate::topic;
-use outbox::Outbox;
+use outbox::{About, Outbox};
 use replies::Replies;
 use seal::Seal;
 use table::{Entry, Meta, Slot, Table};
@@ -122,6 +134,8 @@ pub struct Store {
     latest: Instant,
     /// Whether requests are subscribed on this connection.
     subscribed: bool,
+    /// No version from here on may be issued before a record says so, where not every version has one.
+    reserved: UnixTime,
     counters: Counters,
 }
 
@@ -140,40 +154,8 @@ pub struct StoredEntry<'a> {
     pub expires: Option<Instant>,
     /// Whether it expires and was set on a condition (NX or NEX), as locks are.
     pub is_lease: bool,
-    /// Whether the requester asked for durability.
+    /// Whether it is to be kept where not everything is: its requester asked for that, or its key says so.
     pub persist: bool,
-}
-
-impl StoredEntry<'_> {
-    /// What [`Store::restore`] makes this entry of, written at `now`.
-    ///
-    /// To a value that expires it gives what is left of its time at `now`, and never more than that. So a lease, which
-    /// gets all of it again when it is restored, ends no earlier than its holder expects.
-    ///
-    /// ```
-    /// # use statestore_proto::store::{Record, Store};
-    /// # use statestore_proto::time::Now;
-    /// fn of_one_tenant(store: &Store, now: Now) -> Vec<Record> {
-    ///     store.iter(now).filter(|entry| entry.key.starts_with(b"tenant-7/")).map(|entry| entry.to_record(now)).collect()
-    /// }
-    /// # assert_eq!(of_one_tenant(&Store::new(statestore_proto::store::StoreConfig::new(0)), Now::default()), []);
-    /// ```
-    #[must_use]
-    pub fn to_record(&self, now: Now) -> Record {
-        let expires = self.expires.and_then(|at| {
-            let left = at.duration_since(now.instant);
-            let after = Expiry::after(left.max(Duration::from_millis(1)))?;
-            Some(RecordedExpiry { at: now.unix + left, after, is_lease: self.is_lease })
-        });
-        let change = RecordChange::Put {
-            value: self.value.into(),
-            version: self.version.clone(),
-            fencing_token: self.fencing_token.cloned(),
-            expires,
-            persist: self.persist,
-        };
-        Record { key: self.key.into(), change }
-    }
 }
 
 impl fmt::Debug for StoredEntry<'_> {
@@ -203,43 +185,17 @@ impl Store {
             clock: HybridClock::new(config.node_id.clone()).with_drift_max(Duration::MAX),
             table: Table::new(seed, config.node_id.clone()),
             expiries: Deadlines::new(),
-            watches: Watches::new(),
-            replies: Replies::new(seed, config.limits.replies_max, config.limits.reply_bytes_max),
-            outbox: Outbox::new(),
+            watches: Watches::new(config.keeps_watches()),
+            replies: Replies::new(seed, &config.limits, config.is_durable()),
+            outbox: Outbox::new(seed),
             seal: Seal::new(config.effective_scan_secret()),
             connections: 0,
             latest: Instant::default(),
             subscribed: false,
+            reserved: UnixTime::default(),
             counters: Counters::default(),
             config,
         }
-    }
-
-    /// Restores one record of an earlier store. Call it for all records, in order, before anything else.
-    ///
-    /// The clock moves past every version seen, so no version is issued twice. Limits do not apply: what was accepted
-    /// once is kept. Records do not say who wrote a value, so it counts for no [client's
-    /// share](crate::limits::StoreLimits::client_percent) until a client writes it again. [`RecordedExpiry::rest`] says how much time is left to a value that expires; one that has none left
-    /// is absent from now on, and the next [`handle_timeout`](Self::handle_timeout) records its removal, so that no
-    /// later store with an earlier wall clock has it again.
-    pub fn restore(&mut self, now: Now, record: &Record) {
-        let (RecordChange::Put { version, .. } | RecordChange::Removed { version }) =
-            &record.change;
-        self.clock.advance_past(version.hlc().as_deref());
-        if let Some(slot) = self.table.find(&record.key) {
-            self.remove(slot);
-        }
-        let RecordChange::Put { value, version, fencing_token, expires, persist } = &record.change
-        else {
-            return;
-        };
-        let is_lease = expires.is_some_and(|expires| expires.is_lease);
-        let expires = expires.map(|expires| now.instant + expires.rest(now.unix));
-        let fence = fencing_token.clone();
-        let owner = None;
-        let meta =
-            Meta { version: version.clone(), persist: *persist, expires, is_lease, fence, owner };
-        self.put(None, &record.key, value, meta);
     }
 
     /// Handles a new connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
@@ -281,8 +237,10 @@ impl Store {
             let mut handled = self.process(now, from, incoming);
             handled.ahead = self.set_ahead(now.unix, issued, incoming);
             if let Some(delivery) = incoming.delivery {
-                self.outbox.push(Transmit::Acknowledge(delivery));
+                // Acknowledgements stay in order.
+                self.outbox.push(About::Everything, Transmit::Acknowledge(delivery));
             }
+            self.end_unit();
             handled
         } else {
             Handled::dropped(DropReason::Overloaded)
@@ -314,7 +272,8 @@ impl Store {
         if topic::check_response(response_topic).is_err() {
             // A name that is only claimed may be the name of a victim.
             if let Some(client_id) = from.client_id().filter(|_| from.is_verified()) {
-                self.outbox.push(Transmit::Disconnect { client_id: client_id.into() });
+                let disconnect = Transmit::Disconnect { client_id: client_id.into() };
+                self.outbox.push(About::Nothing, disconnect);
             }
             return Handled::dropped(DropReason::Forbidden);
         }
@@ -327,6 +286,7 @@ impl Store {
     /// Ends every registration of a client that has disconnected, whether or not its MQTT session lives on.
     pub fn handle_client_gone(&mut self, client_id: &str) {
         self.counters.watches_lost += self.watches.remove_client(client_id) as u64;
+        self.end_unit();
     }
 
     /// Handles the PUBACK of a PUBLISH that carried a token. When it reached nobody
@@ -342,6 +302,7 @@ impl Store {
             ReasonCode::SUCCESS => self.watches.delivered(self.latest, token),
             _ => {}
         }
+        self.end_unit();
     }
 
     /// Removes what is due and tells its watchers. Early or repeated calls change nothing.
@@ -356,6 +317,7 @@ impl Store {
                 break;
             };
             self.expire(slot);
+            self.end_unit();
         }
     }
 
@@ -370,10 +332,32 @@ impl Store {
         self.outbox.pop()
     }
 
-    /// The records of all writes since the last call; `None` when there were none.
+    /// All records since the last call; `None` when there were none.
     #[must_use]
     pub fn poll_records(&mut self) -> Option<Batch> {
-        self.outbox.take_records()
+        self.outbox.take_records(usize::MAX)
+    }
+
+    /// The oldest records, no more than `count` of them, for an engine whose transactions have a limit; `None` when there
+    /// are none. What one request wrote stays together, and may be more than `count` alone.
+    ///
+    /// One request has up to five, and one more for each registration that it ends.
+    #[must_use]
+    pub fn poll_records_within(&mut self, count: usize) -> Option<Batch> {
+        self.outbox.take_records(count)
+    }
+
+    /// Closes what is persisted together.
+    fn end_unit(&mut self) {
+        self.record_ended();
+        self.outbox.close_unit();
+    }
+
+    /// Records the registrations that have ended.
+    fn record_ended(&mut self) {
+        while let Some(watch) = self.watches.poll_ended() {
+            self.outbox.record(watch.key(), watch.to_end());
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); `None` when nothing is due, or when nothing can be done
@@ -409,19 +393,6 @@ impl Store {
             .iter()
             .filter(move |entry| !entry.is_expired(now.instant))
             .map(|entry| self.stored(entry))
-    }
-
-    /// Records that say what all records until now say, and no more: what a log of records can begin with in their place.
-    ///
-    /// The first is of no key. It carries the last version issued, which may be that of a value removed since, so that no
-    /// later store issues it again. Then comes each value that is kept: with [`Durability::Requested`] those that asked for
-    /// it, otherwise all.
-    pub fn snapshot(&self, now: Now) -> impl Iterator<Item = Record> {
-        let version = Version::new(self.clock.last().into());
-        let clock = Record { key: Box::default(), change: RecordChange::Removed { version } };
-        let chosen = self.config.durability == Durability::Requested;
-        let kept = self.iter(now).filter(move |entry| entry.persist || !chosen);
-        core::iter::once(clock).chain(kept.map(move |entry| entry.to_record(now)))
     }
 
     /// Keys stored, those included that have expired and were not removed yet.

@@ -6,34 +6,50 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::pending::Pending;
 use super::record::{Batch, BatchId, Record};
 use super::watches::Watch;
 use crate::hlc::Hlc;
 use crate::mqtt::Transmit;
 
-/// The queue of a store. Records of writes go out in batches; whatever was queued after a record waits for its batch,
-/// so nothing that depends on a write is seen before the write is safe, and order is kept.
+/// The queue of a store.
+///
+/// Records of one request, or of one expiry, are a *unit*: they become durable together. What tells of a key waits for
+/// the last unit that wrote it, and so does everything about that key that comes later; what tells of no write waits for
+/// nothing. So packets about one key stay in order, and nobody waits for the disk on account of another key.
 ///
 /// Requests fill it, through their answers, notifications and records; `Store::has_room` says when no more may come.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// The SUBSCRIBE of the present connection. It tells of no write, so it waits for none.
     subscribe: Option<Transmit>,
-    queue: VecDeque<Waiting>,
-    records: Vec<Record>,
+    /// What waits for nothing.
+    ready: VecDeque<Waiting>,
+    /// What waits for a unit, by unit.
+    held: VecDeque<Held>,
+    held_count: usize,
+    /// Records that were not handed out yet, each with its unit.
+    records: VecDeque<(u64, Record)>,
     record_bytes: usize,
     /// Of what waits in the queue.
     bytes: usize,
-    /// Batches that were persisted, counted.
-    persisted: u64,
-    /// Batches that were handed out, counted.
+    /// Units that are complete, counted.
+    units: u64,
+    /// The last unit that was handed out, and the last that is durable.
     handed_out: u64,
+    persisted: u64,
+    pending: Pending,
 }
 
-/// A packet, and what it waits for.
+/// What waits for one unit.
+#[derive(Debug)]
+struct Held {
+    unit: u64,
+    packets: Vec<Waiting>,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    batch: u64,
     bytes: usize,
     packet: Packet,
 }
@@ -49,21 +65,36 @@ enum Packet {
     },
 }
 
+/// What a packet tells of, which decides what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum About<'a> {
+    /// Of nothing that is written.
+    Nothing,
+    /// Of one key.
+    Key(&'a [u8]),
+    /// Of everything until now.
+    Everything,
+}
+
 impl Outbox {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(seed: u64) -> Self {
         Self {
             subscribe: None,
-            queue: VecDeque::new(),
-            records: Vec::new(),
+            ready: VecDeque::new(),
+            held: VecDeque::new(),
+            held_count: 0,
+            records: VecDeque::new(),
             record_bytes: 0,
             bytes: 0,
-            persisted: 0,
+            units: 0,
             handed_out: 0,
+            persisted: 0,
+            pending: Pending::new(seed),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queue.len().max(self.records.len())
+        (self.ready.len() + self.held_count).max(self.records.len())
     }
 
     /// Bytes of payloads, topics, keys and values in the queue and in the records not handed out yet.
@@ -76,7 +107,7 @@ impl Outbox {
         self.subscribe = Some(subscribe);
     }
 
-    pub(super) fn push(&mut self, transmit: Transmit) {
+    pub(super) fn push(&mut self, about: About<'_>, transmit: Transmit) {
         let bytes = match &transmit {
             Transmit::Publish(publish) => {
                 let correlation = publish.correlation_data.as_ref();
@@ -87,28 +118,44 @@ impl Outbox {
             Transmit::Disconnect { client_id } => client_id.len(),
             Transmit::Subscribe { .. } | Transmit::Acknowledge(_) => 0,
         };
-        self.wait(bytes, Packet::Ready(transmit));
+        self.wait(about, Waiting { bytes, packet: Packet::Ready(transmit) });
     }
 
-    /// Queues a notification; `bytes` is what this one of a fan-out holds in memory beside the others.
-    pub(super) fn notify(&mut self, watch: Arc<Watch>, payload: Bytes, version: Hlc, bytes: usize) {
-        self.wait(bytes, Packet::Notification { watch, payload, version });
+    /// Queues a notification about a key; `bytes` is what this one of a fan-out holds in memory beside the others.
+    pub(super) fn notify(
+        &mut self,
+        key: &[u8],
+        watch: Arc<Watch>,
+        payload: Bytes,
+        version: Hlc,
+        bytes: usize,
+    ) {
+        let packet = Packet::Notification { watch, payload, version };
+        self.wait(About::Key(key), Waiting { bytes, packet });
     }
 
-    fn wait(&mut self, bytes: usize, packet: Packet) {
-        let batch = self.handed_out + u64::from(!self.records.is_empty());
-        self.bytes += bytes;
-        self.queue.push_back(Waiting { batch, bytes, packet });
+    fn wait(&mut self, about: About<'_>, waiting: Waiting) {
+        self.bytes += waiting.bytes;
+        let unit = match about {
+            About::Nothing => None,
+            About::Key(key) => self.pending.of(key),
+            About::Everything => self.pending.last(),
+        };
+        let Some(unit) = unit else { return self.ready.push_back(waiting) };
+        self.held_count += 1;
+        // Mostly it is the last one.
+        let at = self.held.partition_point(|held| held.unit < unit);
+        match self.held.get_mut(at) {
+            Some(held) if held.unit == unit => held.packets.push(waiting),
+            _ => self.held.insert(at, Held { unit, packets: Vec::from([waiting]) }),
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<Transmit> {
         if let Some(subscribe) = self.subscribe.take() {
             return Some(subscribe);
         }
-        if self.queue.front()?.batch > self.persisted {
-            return None;
-        }
-        let Waiting { bytes, packet, .. } = self.queue.pop_front()?;
+        let Waiting { bytes, packet } = self.ready.pop_front()?;
         self.bytes -= bytes;
         Some(match packet {
             Packet::Ready(transmit) => transmit,
@@ -118,22 +165,49 @@ impl Outbox {
         })
     }
 
-    pub(super) fn record(&mut self, record: Record) {
+    /// Adds a record to the unit that is open. What is said about this key from now on waits for it.
+    pub(super) fn record(&mut self, key: &[u8], record: Record) {
+        let unit = self.units + 1;
         self.record_bytes += record.len();
-        self.records.push(record);
+        self.pending.insert(unit, key);
+        self.records.push_back((unit, record));
     }
 
-    pub(super) fn take_records(&mut self) -> Option<Batch> {
-        if self.records.is_empty() {
+    /// Ends the unit that is open, if there is anything in it.
+    pub(super) fn close_unit(&mut self) {
+        if self.records.back().is_some_and(|(unit, _)| *unit > self.units) {
+            self.units += 1;
+        }
+    }
+
+    /// The oldest units whose records are no more than `count` together; one at least.
+    pub(super) fn take_records(&mut self, count: usize) -> Option<Batch> {
+        self.close_unit();
+        let mut records = Vec::new();
+        while let Some((first, _)) = self.records.front() {
+            let first = *first;
+            let len = self.records.iter().take_while(|(unit, _)| *unit == first).count();
+            if !records.is_empty() && records.len().saturating_add(len) > count {
+                break;
+            }
+            self.handed_out = first;
+            records.extend(self.records.drain(..len).map(|(_, record)| record));
+        }
+        if records.is_empty() {
             return None;
         }
-        self.handed_out += 1;
-        self.record_bytes = 0;
-        Some(Batch { id: BatchId(self.handed_out), records: core::mem::take(&mut self.records) })
+        self.record_bytes -= records.iter().map(Record::len).sum::<usize>();
+        Some(Batch { id: BatchId(self.handed_out), records })
     }
 
     /// Batches are persisted in order, so this one says it of all before it.
     pub(super) fn persisted(&mut self, id: BatchId) {
         self.persisted = self.persisted.max(id.0.min(self.handed_out));
+        self.pending.persisted(self.persisted);
+        while self.held.front().is_some_and(|held| held.unit <= self.persisted) {
+            let Some(held) = self.held.pop_front() else { return };
+            self.held_count -= held.packets.len();
+            self.ready.extend(held.packets);
+        }
     }
 }

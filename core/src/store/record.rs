@@ -1,29 +1,29 @@
-//! Writes as records: what an embedder keeps on disk, and what a store is rebuilt from.
+//! What must survive, as records: what an embedder keeps on disk, and what a store is rebuilt from.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use bytes::Bytes;
+
 use crate::debug;
-use crate::hlc::{FencingToken, Version};
-use crate::message::Expiry;
+use crate::hlc::{FencingToken, Hlc, Version};
+use crate::message::{Dialect, Expiry};
+use crate::mqtt::Correlation;
 use crate::time::UnixTime;
 
-/// One applied write. The last record of a key says what the key holds.
+/// One thing that a store must not forget. What comes later about the same key, request or registration takes its place.
+///
+/// Its [bytes](crate::store::encode_records) say all of it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Record {
-    /// The key.
-    pub key: Box<[u8]>,
-    /// What became of it.
-    pub change: RecordChange,
-}
-
-/// What a write made of its key.
-#[derive(Clone, PartialEq, Eq)]
-pub enum RecordChange {
-    /// The key has this value.
+#[non_exhaustive]
+pub enum Record {
+    /// A key has this value.
     Put {
+        /// The key.
+        key: Box<[u8]>,
         /// The value.
         value: Box<[u8]>,
         /// Its version.
@@ -35,11 +35,64 @@ pub enum RecordChange {
         /// Whether the requester asked for durability.
         persist: bool,
     },
-    /// The key is gone: deleted, expired, or not to be kept any more.
+    /// A key is gone: deleted, expired, or not to be kept any more.
     Removed {
+        /// The key.
+        key: Box<[u8]>,
         /// The version of the value that was removed. A rebuilt clock must be past it.
         version: Version,
     },
+    /// A request was answered. When it is delivered again, it gets this answer and has no effect.
+    Answered(Answered),
+    /// A client is registered for the notifications of a key.
+    Watched {
+        /// The MQTT client id.
+        client_id: Box<str>,
+        /// The key.
+        key: Box<[u8]>,
+        /// Whether a broker vouched for the client id.
+        verified: bool,
+        /// What its notifications are written in.
+        dialect: Dialect,
+        /// Whether they say which [incarnation](crate::message::Incarnation) of the store sends them.
+        wants_incarnation: bool,
+        /// The place of its KEYNOTIFY among all requests.
+        order: u64,
+    },
+    /// A registration has ended.
+    Unwatched {
+        /// The MQTT client id.
+        client_id: Box<str>,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// No version up to this one is issued again.
+    Issued {
+        /// The version.
+        version: Version,
+    },
+}
+
+/// What a request was answered, and what names that request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The MQTT client id of the requester; empty where none is known.
+    pub client_id: Box<str>,
+    /// Where it was answered.
+    pub response_topic: Arc<str>,
+    /// Its correlation data.
+    pub correlation: Correlation,
+    /// Stands for its payload and stamps.
+    pub content: u64,
+    /// The payload of the answer.
+    pub payload: Bytes,
+    /// The `__ts` of the answer.
+    pub timestamp: Option<Hlc>,
+    /// For how long it is remembered. A store that is restored remembers it for all of that again: no clock tells how
+    /// long the request waits with the broker.
+    pub kept: Duration,
+    /// The place of the request among all.
+    pub order: u64,
 }
 
 /// When a recorded value expires.
@@ -90,7 +143,7 @@ impl RecordedExpiry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(pub(super) u64);
 
-/// Records of consecutive writes, in order, to be persisted together.
+/// Records of consecutive requests, in order, to be persisted together. No request has records in two of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// To be reported when all of it is persisted.
@@ -100,39 +153,76 @@ pub struct Batch {
 }
 
 impl Record {
-    /// Bytes of key and value.
+    /// The key that it is about, if it is about one.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Removed { key, .. }
+            | Self::Watched { key, .. }
+            | Self::Unwatched { key, .. } => Some(key),
+            Self::Answered(_) | Self::Issued { .. } => None,
+        }
+    }
+
+    /// Bytes of keys, values, names and answers. An answer shares most of its bytes with its packet, which counts them.
     pub(super) fn len(&self) -> usize {
-        let value = match &self.change {
-            RecordChange::Put { value, .. } => value.len(),
-            RecordChange::Removed { .. } => 0,
-        };
-        self.key.len() + value
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Removed { key, .. } => key.len(),
+            Self::Answered(answered) => answered.client_id.len(),
+            Self::Watched { client_id, key, .. } | Self::Unwatched { client_id, key } => {
+                client_id.len() + key.len()
+            }
+            Self::Issued { .. } => 0,
+        }
     }
 }
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record")
-            .field("key", &debug::Key(&self.key))
-            .field("change", &self.change)
-            .finish()
-    }
-}
-
-impl fmt::Debug for RecordChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { value, version, fencing_token, expires, persist } => f
+            Self::Put { key, value, version, fencing_token, expires, persist } => f
                 .debug_struct("Put")
+                .field("key", &debug::Key(key))
                 .field("value", &debug::Value(value))
                 .field("version", version)
                 .field("fencing_token", fencing_token)
                 .field("expires", expires)
                 .field("persist", persist)
                 .finish(),
-            Self::Removed { version } => {
-                f.debug_struct("Removed").field("version", version).finish()
-            }
+            Self::Removed { key, version } => f
+                .debug_struct("Removed")
+                .field("key", &debug::Key(key))
+                .field("version", version)
+                .finish(),
+            Self::Answered(answered) => fmt::Debug::fmt(answered, f),
+            Self::Watched { client_id, key, order, .. } => f
+                .debug_struct("Watched")
+                .field("client_id", client_id)
+                .field("key", &debug::Key(key))
+                .field("order", order)
+                .finish_non_exhaustive(),
+            Self::Unwatched { client_id, key } => f
+                .debug_struct("Unwatched")
+                .field("client_id", client_id)
+                .field("key", &debug::Key(key))
+                .finish(),
+            Self::Issued { version } => f.debug_struct("Issued").field("version", version).finish(),
         }
+    }
+}
+
+impl fmt::Debug for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answered")
+            .field("client_id", &self.client_id)
+            .field("response_topic", &self.response_topic)
+            .field("correlation", &self.correlation)
+            .field("payload", &debug::Value(&self.payload))
+            .field("timestamp", &self.timestamp)
+            .field("kept", &self.kept)
+            .field("order", &self.order)
+            .finish_non_exhaustive()
     }
 }

@@ -17,8 +17,11 @@ use core::hash::{BuildHasher, Hash, Hasher};
 use bytes::Bytes;
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
 
+use super::Answered;
 use crate::hlc::Hlc;
+use crate::limits::StoreLimits;
 use crate::mqtt::{Correlation, Incoming};
 use crate::time::Instant;
 
@@ -49,6 +52,8 @@ pub(super) struct Remembered {
     pub(super) until: Instant,
     /// Of all that names the request; computed once.
     pub(super) hash: u64,
+    /// Whether a record says it.
+    pub(super) is_recorded: bool,
 }
 
 /// Answers by what names their request, by requester, and by age.
@@ -68,8 +73,11 @@ pub(super) struct Replies {
     /// The greatest last.
     ranks: BTreeSet<(Rank, u32)>,
     hash: FixedState,
-    /// Requests remembered so far.
+    /// Whether a later store must know the same requests.
+    is_durable: bool,
+    /// The greatest number that a request was given, and that of the newest answer.
     last: u64,
+    last_answer: u64,
     count: usize,
     bytes: usize,
     count_max: usize,
@@ -99,7 +107,7 @@ struct Share {
 type Rank = (usize, Reverse<u64>);
 
 impl Replies {
-    pub(super) const fn new(seed: u64, count_max: usize, bytes_max: usize) -> Self {
+    pub(super) const fn new(seed: u64, limits: &StoreLimits, is_durable: bool) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -111,11 +119,13 @@ impl Replies {
             clients: HashTable::new(),
             ranks: BTreeSet::new(),
             hash: FixedState::with_seed(seed),
+            is_durable,
             last: 0,
+            last_answer: 0,
             count: 0,
             bytes: 0,
-            count_max,
-            bytes_max,
+            count_max: limits.replies_max,
+            bytes_max: limits.reply_bytes_max,
         }
     }
 
@@ -123,8 +133,20 @@ impl Replies {
     /// duplicate of it.
     pub(super) fn content_of(&self, incoming: &Incoming<'_>) -> u64 {
         let properties = &incoming.properties;
-        let stamps = (properties.timestamp, properties.fencing_token, properties.persist);
-        self.hash.hash_one((&incoming.payload[..], stamps))
+        if !self.is_durable {
+            let stamps = (properties.timestamp, properties.fencing_token, properties.persist);
+            return self.hash.hash_one((&incoming.payload[..], stamps));
+        }
+        // The same for every store there will be. Whoever finds two contents with one hash fools nobody but himself.
+        let mut hasher = SipHasher13::new();
+        for text in [properties.timestamp, properties.fencing_token] {
+            let text = text.unwrap_or_default();
+            hasher.write(&(text.len() as u64).to_le_bytes());
+            hasher.write(text.as_bytes());
+        }
+        hasher.write(&[u8::from(properties.persist)]);
+        hasher.write(incoming.payload);
+        hasher.finish()
     }
 
     /// What a request is looked up by.
@@ -158,6 +180,14 @@ impl Replies {
 
     /// Remembers an answer to `client_id` until its request cannot be delivered again.
     pub(super) fn insert(&mut self, client_id: &str, remembered: Remembered) {
+        self.insert_as(self.next_number(), client_id, remembered);
+    }
+
+    /// The same for the answer with this number. One that is not greater than those before has been there.
+    pub(super) fn insert_as(&mut self, number: u64, client_id: &str, remembered: Remembered) {
+        if number <= self.last_answer {
+            return;
+        }
         let hash = remembered.hash;
         let key = RequestKey {
             correlation: remembered.correlation.as_bytes(),
@@ -170,9 +200,10 @@ impl Replies {
         if let Some(outdated) = outdated {
             self.remove_from_index(hash, outdated);
         }
-        self.last += 1;
+        self.advance(number);
+        self.last_answer = number;
         let Some(share) = self.share_of(client_id) else { return };
-        let slot = Slot { remembered, number: self.last, share, older: self.newest, newer: None };
+        let slot = Slot { remembered, number, share, older: self.newest, newer: None };
         let Some(place) = place(&mut self.slots, &mut self.free, slot) else { return };
         self.link_newest(place);
         let (slots, hash_at) = (&self.slots, |slot: &Option<Slot>| match slot {
@@ -195,6 +226,46 @@ impl Replies {
             };
             self.forget(oldest);
         }
+    }
+
+    /// Gives no number again up to this one.
+    pub(super) fn advance(&mut self, number: u64) {
+        self.last = self.last.max(number);
+    }
+
+    /// The number of the newest answer.
+    pub(super) const fn last_answer(&self) -> u64 {
+        self.last_answer
+    }
+
+    /// The answers that records say, with numbers past one and up to another, in order.
+    pub(super) fn recorded(
+        &self,
+        now: Instant,
+        after: u64,
+        until: u64,
+    ) -> impl Iterator<Item = Answered> {
+        let next = |at: &u32| self.slot(*at)?.newer;
+        let slots = core::iter::successors(self.oldest, next).filter_map(|at| self.slot(at));
+        let due = slots.take_while(move |slot| slot.number <= until);
+        let due = due.filter(move |slot| slot.number > after && slot.remembered.is_recorded);
+        due.filter(move |slot| now < slot.remembered.until)
+            .filter_map(move |slot| self.to_record(now, slot))
+    }
+
+    fn to_record(&self, now: Instant, slot: &Slot) -> Option<Answered> {
+        let Remembered { response_topic, correlation, content, answer, until, .. } =
+            &slot.remembered;
+        Some(Answered {
+            client_id: self.share(slot.share)?.client_id.clone(),
+            response_topic: Arc::clone(response_topic),
+            correlation: correlation.clone(),
+            content: *content,
+            payload: answer.payload.clone(),
+            timestamp: answer.timestamp.clone(),
+            kept: until.duration_since(now),
+            order: slot.number,
+        })
     }
 
     /// Forgets answers that are past their time, as far as no older one is not.

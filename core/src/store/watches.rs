@@ -1,15 +1,17 @@
 //! Registrations for notifications: by key for the fan-out, by client for its end, by number for late outcomes, and by
 //! the age of the last sign of life, where nobody says that a client is gone.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use core::ops::Bound;
 use core::time::Duration;
 
 use bytes::Bytes;
 
+use super::Record;
 use crate::hlc::Hlc;
 use crate::message::{Dialect, Incarnation};
 use crate::mqtt::{Publish, PublishToken, Purpose};
@@ -21,6 +23,8 @@ use crate::topic::NotificationTopic;
 pub(super) struct Watch {
     /// Grows with every registration and renewal.
     number: u64,
+    /// The number of the registration of which this is a renewal, or its own: the last that was recorded.
+    recorded: u64,
     /// The number of the KEYNOTIFY, which stays the same when that is delivered again.
     request: u64,
     client_id: Arc<str>,
@@ -55,6 +59,38 @@ impl Watch {
             },
             timestamp: Some(version),
         }
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What restores it.
+    pub(super) fn to_record(&self) -> Record {
+        Record::Watched {
+            client_id: (&*self.client_id).into(),
+            key: (&*self.key).into(),
+            verified: self.verified,
+            dialect: self.dialect,
+            wants_incarnation: self.incarnation.is_some(),
+            order: self.request,
+        }
+    }
+
+    /// What says that it has ended.
+    pub(super) fn to_end(&self) -> Record {
+        Record::Unwatched { client_id: (&*self.client_id).into(), key: (&*self.key).into() }
+    }
+
+    /// Whether the records of both would say the same, but for when it was asked for.
+    fn is_like(&self, other: &Self) -> bool {
+        self.verified == other.verified
+            && self.dialect == other.dialect
+            && self.incarnation == other.incarnation
     }
 
     /// Bytes of key and client id.
@@ -117,6 +153,10 @@ pub(super) struct Watches {
     by_age: BTreeSet<(Instant, Arc<str>)>,
     last: u64,
     bytes: usize,
+    /// Whether there are to be records of them.
+    are_recorded: bool,
+    /// Those that have ended, until their records are made, which is before the call ends in which they did.
+    ended: VecDeque<Arc<Watch>>,
 }
 
 /// Who registers for what.
@@ -131,8 +171,10 @@ pub(super) struct Registration<'a> {
 }
 
 impl Watches {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(are_recorded: bool) -> Self {
         Self {
+            are_recorded,
+            ended: VecDeque::new(),
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
@@ -167,26 +209,56 @@ impl Watches {
         self.by_client.get(client_id).is_some_and(|client| client.keys.contains_key(key))
     }
 
-    /// Registers at `now`, or renews under a new number.
-    pub(super) fn insert(&mut self, now: Instant, of: &Registration<'_>) {
+    /// A registration that has ended since the last call, where there are to be records of that.
+    pub(super) fn poll_ended(&mut self) -> Option<Arc<Watch>> {
+        self.ended.pop_front()
+    }
+
+    /// The number of the newest registration.
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The registrations with numbers past `after`, in order, where there are to be records of them; those left out that
+    /// were recorded past `until`.
+    pub(super) fn recorded(&self, after: u64, until: u64) -> impl Iterator<Item = &Watch> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        let watches = self.by_number.range(range).map(|(_, watch)| &**watch);
+        watches.filter(move |watch| self.are_recorded && watch.recorded <= until)
+    }
+
+    /// Registers at `now`, or renews under a new number; what there is to be recorded of that.
+    ///
+    /// A renewal is none of it. Its request only has a later place among others, which matters to a copy of a STOP that
+    /// ended an earlier registration; that end was recorded, and what was registered since as well.
+    pub(super) fn insert(&mut self, now: Instant, of: &Registration<'_>) -> Option<Record> {
         let known = self.by_client.get_key_value(of.client_id).map(|(id, _)| Arc::clone(id));
         let client_id: Arc<str> = known.unwrap_or_else(|| of.client_id.into());
         let known = self.by_key.get_key_value(of.key).map(|(key, _)| Arc::clone(key));
         let key: Arc<[u8]> = known.unwrap_or_else(|| of.key.into());
         self.last += 1;
         let number = self.last;
-        let watch = Arc::new(Watch {
+        let renewed = self.by_client.get(&client_id).and_then(|client| client.keys.get(&key));
+        let renewed = renewed.and_then(|number| self.by_number.remove(number));
+        let mut watch = Watch {
             number,
+            recorded: number,
             request: of.request,
             client_id: Arc::clone(&client_id),
             verified: of.verified,
             key: Arc::clone(&key),
             dialect: of.dialect,
             incarnation: of.incarnation,
-        });
+        };
+        let record = match &renewed {
+            Some(renewed) if renewed.is_like(&watch) => {
+                watch.recorded = renewed.recorded;
+                None
+            }
+            _ => self.are_recorded.then(|| watch.to_record()),
+        };
+        let watch = Arc::new(watch);
         self.by_number.insert(number, Arc::clone(&watch));
-        let renewed = self.by_client.get(&client_id).and_then(|client| client.keys.get(&key));
-        let renewed = renewed.and_then(|number| self.by_number.remove(number));
         self.change(&client_id, |client| {
             client.seen = now;
             client.keys.insert(Arc::clone(&key), number);
@@ -203,6 +275,7 @@ impl Watches {
                 .filter(|old| old.number == renewed.number)
                 .for_each(|old| *old = Arc::clone(&watch)),
         }
+        record
     }
 
     pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) {
@@ -291,6 +364,9 @@ impl Watches {
             watchers.retain(|other| other.number != *number);
             if watchers.is_empty() {
                 self.by_key.remove(&watch.key);
+            }
+            if self.are_recorded {
+                self.ended.push_back(watch);
             }
         }
     }

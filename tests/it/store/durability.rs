@@ -1,25 +1,32 @@
 //! Nothing that depends on a write is seen before the write is safe, and what is safe comes back.
 
 use statestore_proto::hlc::Version;
-use statestore_proto::message::{Command, Condition};
-use statestore_proto::store::{BatchId, Durability, Record, RecordChange, Store, StoreConfig};
+use statestore_proto::message::{Command, Condition, Scan};
+use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tests::ask::Told;
 
 use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 
-fn durable(durability: Durability) -> Rig {
+pub(super) fn durable(durability: Durability) -> Rig {
     Rig::with(StoreConfig::new(7).durability(durability))
 }
 
 /// Hands a request over and says how many packets may leave at once.
-fn leaves(rig: &mut Rig, command: &Command<&[u8]>, persist: bool) -> usize {
+pub(super) fn leaves(rig: &mut Rig, command: &Command<&[u8]>, persist: bool) -> usize {
     let mut ask = rig.ask("c", command);
     ask.persist = persist;
     rig.hand(&ask).len()
 }
 
-fn records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
+/// All records since the last call, those of answers left out.
+pub(super) fn records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
+    let (id, mut records) = all_records(rig);
+    records.retain(|record| !matches!(record, Record::Answered(_)));
+    (id, records)
+}
+
+pub(super) fn all_records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
     let batch = rig.store.poll_records().unwrap();
     (batch.id, batch.records)
 }
@@ -32,17 +39,59 @@ fn without_durability_there_are_no_records() {
 }
 
 #[test]
-fn everything_after_a_write_waits_for_it() {
+fn what_tells_of_a_write_waits_for_it_and_nothing_else() {
     let mut rig = durable(Durability::All);
     assert_eq!(leaves(&mut rig, &get("k"), false), 2);
     assert_eq!(leaves(&mut rig, &set("k", "v"), false), 0);
     assert_eq!(leaves(&mut rig, &get("k"), false), 0, "a read of it tells of it");
-    assert_eq!(leaves(&mut rig, &get("other"), false), 0, "order is kept");
+    assert_eq!(leaves(&mut rig, &get("other"), false), 1, "its acknowledgement stays in order");
+    let scan = Scan { pattern: b"*".as_slice(), token: None }.encode();
+    let mut ask = rig.ask("c", &get("k"));
+    ask.payload = scan.into();
+    assert_eq!(rig.hand(&ask), [], "so may a listing");
     let (id, written) = records(&mut rig);
     assert_eq!((written.len(), rig.store.poll_records()), (1, None));
     assert_eq!(leaves(&mut rig, &get("k"), false), 0);
     rig.store.handle_persisted(id);
-    assert_eq!(Told::drain(&mut rig.store).len(), 8);
+    let acknowledged = |told: &Told| match told {
+        Told::Acknowledge(number) => Some(*number),
+        _ => None,
+    };
+    let told = Told::drain(&mut rig.store);
+    let order: Vec<u64> = told.iter().filter_map(acknowledged).collect();
+    assert_eq!((told.len(), order.len()), (9, 5));
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[test]
+fn a_read_waits_for_its_write_and_no_longer() {
+    let mut rig = durable(Durability::All);
+    leaves(&mut rig, &set("k", "v"), false);
+    let (first, _) = records(&mut rig);
+    leaves(&mut rig, &set("other", "v"), false);
+    let (second, _) = records(&mut rig);
+    assert_eq!(leaves(&mut rig, &get("k"), false), 0);
+    rig.store.handle_persisted(first);
+    let told = Told::drain(&mut rig.store);
+    let replies = told.iter().filter(|told| matches!(told, Told::Reply { .. })).count();
+    assert_eq!((replies, told.len()), (2, 3), "its own acknowledgement is behind the second write");
+    rig.store.handle_persisted(second);
+    assert_eq!(Told::drain(&mut rig.store).len(), 3);
+}
+
+#[test]
+fn a_batch_is_cut_between_requests() {
+    let mut rig = durable(Durability::All);
+    for key in ["a", "b", "c"] {
+        leaves(&mut rig, &set(key, "v"), false);
+    }
+    for (count, expected) in [(0, 2), (4, 4)] {
+        let batch = rig.store.poll_records_within(count).unwrap();
+        assert_eq!(batch.records.len(), expected);
+        rig.store.handle_persisted(batch.id);
+        assert_eq!(Told::drain(&mut rig.store).len(), expected);
+    }
+    assert_eq!(rig.store.poll_records_within(4), None);
 }
 
 #[test]
@@ -102,13 +151,13 @@ fn an_expiry_is_a_write() {
     rig.millis = 100;
     assert_eq!(rig.timer(), []);
     let (id, written) = records(&mut rig);
-    assert!(matches!(&written[..], [Record { change: RecordChange::Removed { .. }, .. }]));
+    assert!(matches!(&written[..], [Record::Removed { .. }]));
     rig.store.handle_persisted(id);
     assert_eq!(Told::drain(&mut rig.store).len(), 1);
 }
 
 impl Rig {
-    fn answer_later(&mut self, client: &str, command: &Command<&[u8]>) {
+    pub(super) fn answer_later(&mut self, client: &str, command: &Command<&[u8]>) {
         let ask = self.ask(client, command);
         let _ = self.hand(&ask);
     }
@@ -117,16 +166,21 @@ impl Rig {
 #[test]
 fn when_requested_only_what_asked_for_it_is_kept() {
     let mut rig = durable(Durability::Requested);
+    assert_eq!(leaves(&mut rig, &set("plain", "v"), false), 0, "versions are noted down first");
+    let (id, written) = records(&mut rig);
+    assert!(matches!(&written[..], [Record::Issued { .. }]));
+    rig.store.handle_persisted(id);
+    assert_eq!(Told::drain(&mut rig.store).len(), 2);
     assert_eq!(leaves(&mut rig, &set("plain", "v"), false), 2);
     assert_eq!(rig.store.poll_records(), None);
     assert_eq!(leaves(&mut rig, &set("kept", "v"), true), 0);
     let (id, written) = records(&mut rig);
-    assert!(matches!(&written[0].change, RecordChange::Put { persist: true, .. }));
+    assert!(matches!(&written[0], Record::Put { persist: true, .. }));
     rig.store.handle_persisted(id);
     let _ = Told::drain(&mut rig.store);
     assert_eq!(leaves(&mut rig, &set("kept", "w"), false), 0, "the kept value must not come back");
     let (id, written) = records(&mut rig);
-    assert!(matches!(&written[0].change, RecordChange::Removed { .. }));
+    assert!(matches!(&written[0], Record::Removed { .. }));
     rig.store.handle_persisted(id);
     let _ = Told::drain(&mut rig.store);
     assert_eq!(leaves(&mut rig, &del("kept"), false), 2);
@@ -192,12 +246,15 @@ fn a_store_is_rebuilt_from_its_records() {
     assert_eq!(rebuilt.timer(), []);
     let (id, written) = records(&mut rebuilt);
     rebuilt.store.handle_persisted(id);
-    assert!(
-        matches!(&written[..], [Record { key, change: RecordChange::Removed { .. } }] if **key == *b"short")
-    );
+    assert!(matches!(&written[..], [Record::Removed { key, .. }] if **key == *b"short"));
     assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
     let ask = rebuilt.ask("c", &set("fenced", "w"));
-    assert_eq!(rebuilt.reply(&ask).0, r"-ERR a fencing token is required for this request\r\n");
+    assert_eq!(rebuilt.hand(&ask), [], "a refusal is to be remembered too");
+    let (id, _) = all_records(&mut rebuilt);
+    rebuilt.store.handle_persisted(id);
+    let told = Told::drain(&mut rebuilt.store);
+    let [Told::Reply { payload, .. }, Told::Acknowledge(_)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(payload, r"-ERR a fencing token is required for this request\r\n");
 }
 
 #[test]
@@ -221,7 +278,7 @@ fn versions_go_on_after_a_restart_even_with_a_clock_that_is_behind() {
 }
 
 /// Starts a store from a disk, with wall clock and monotonic clock set by hand.
-fn started(disk: &[Record], unix: u64) -> (Store, Now) {
+pub(super) fn started(disk: &[Record], unix: u64) -> (Store, Now) {
     let mut store = Store::new(StoreConfig::new(8).durability(Durability::All));
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
     disk.iter().for_each(|record| store.restore(now, record));
@@ -278,7 +335,7 @@ fn no_step_of_the_wall_clock_gives_a_value_more_than_its_time() {
 }
 
 /// What a store holds, in a form that compares.
-fn contents(store: &Store, now: Now) -> Vec<String> {
+pub(super) fn contents(store: &Store, now: Now) -> Vec<String> {
     let mut all: Vec<String> = store.iter(now).map(|stored| format!("{stored:?}")).collect();
     all.sort();
     all
@@ -301,10 +358,18 @@ fn a_snapshot_takes_the_place_of_all_records_before() {
     ] {
         leaves(&mut rig, &command, persist);
     }
-    let (_, log) = records(&mut rig);
+    let (_, log) = all_records(&mut rig);
     rig.millis = 4_000;
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
-    assert_eq!((log.len(), snapshot.len()), (8, 5), "one for each value, one for the clock");
+    let answers = |records: &[Record]| {
+        records.iter().filter(|record| matches!(record, Record::Answered(_))).count()
+    };
+    assert_eq!((answers(&log), answers(&snapshot)), (8, 8));
+    assert_eq!(
+        (log.len() - 8, snapshot.len() - 8),
+        (8, 5),
+        "one for each value, one for the clock"
+    );
 
     // At once, nothing has changed. The log gives a lease all of its time again, the snapshot what was left of it.
     let (from_log, now) = started(&log, 4_000);
@@ -338,18 +403,18 @@ fn a_snapshot_keeps_the_version_of_what_is_gone() {
     leaves(&mut rig, &set("k", "v"), false);
     leaves(&mut rig, &del("k"), false);
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
-    let [Record { key, change: RecordChange::Removed { version: last } }] = &snapshot[..] else {
+    let [Record::Issued { version: last }, Record::Answered(_), Record::Answered(_)] =
+        &snapshot[..]
+    else {
         panic!("{snapshot:?}")
     };
-    assert_eq!((key.len(), last.to_string()), (0, version(30_000, 1)));
+    assert_eq!(last.to_string(), version(30_000, 1));
     let (mut later, now) = started(&snapshot, 0);
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{EPOCH}:0:c"));
     ask.hand_to(now, &mut later);
     let (_, written) = later.poll_records().map(|batch| (batch.id, batch.records)).unwrap();
-    let RecordChange::Put { version: issued, .. } = &written[0].change else {
-        panic!("{written:?}")
-    };
+    let Record::Put { version: issued, .. } = &written[0] else { panic!("{written:?}") };
     assert_eq!(issued.to_string(), version(30_000, 2));
 }
 
@@ -358,12 +423,14 @@ fn a_snapshot_holds_what_is_kept_and_no_more() {
     let mut rig = durable(Durability::Requested);
     leaves(&mut rig, &set("plain", "v"), false);
     leaves(&mut rig, &set("kept", "v"), true);
-    let keys =
-        |store: &Store, now| store.snapshot(now).map(|record| record.key).collect::<Vec<_>>();
-    assert_eq!(keys(&rig.store, rig.now()), [Box::from(*b""), Box::from(*b"kept")]);
+    let keys = |store: &Store, now| {
+        let keys = store.snapshot(now).filter_map(|record| record.key().map(<[u8]>::to_vec));
+        keys.collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&rig.store, rig.now()), [b"kept"]);
     let mut rig = durable(Durability::None);
     leaves(&mut rig, &set("plain", "v"), false);
-    assert_eq!(keys(&rig.store, rig.now()).len(), 2, "who keeps no records may still want one");
+    assert_eq!(keys(&rig.store, rig.now()).len(), 1, "who keeps no records may still want one");
 }
 
 /// A counter so great that it takes the place where a lease is noted, from a store of the same name.
@@ -371,14 +438,15 @@ fn a_snapshot_holds_what_is_kept_and_no_more() {
 fn a_great_counter_is_no_lease() {
     let great = format!("{EPOCH}:{}:StateStore", 1_u64 << 31);
     let version = Version::new(great.parse().unwrap());
-    let change = RecordChange::Put {
+    let record = Record::Put {
+        key: Box::from(*b"k"),
         value: Box::from(*b"v"),
         version: version.clone(),
         fencing_token: None,
         expires: None,
         persist: false,
     };
-    let (store, now) = started(&[Record { key: Box::from(*b"k"), change }], 0);
+    let (store, now) = started(&[record], 0);
     let stored = store.get(now, b"k").unwrap();
     assert_eq!((stored.version, stored.is_lease), (version, false));
 }

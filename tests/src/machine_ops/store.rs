@@ -18,7 +18,7 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 
 pub(crate) use hold::assert_same;
 
-use hold::Disk;
+use hold::{About, Disk};
 use requests::{damaged, request, spoil};
 
 use super::Reader;
@@ -265,6 +265,10 @@ pub fn store_ops(data: &[u8]) {
     for (now, op) in &script.ops {
         let before = disk.numbers.len();
         let mut expected = Out::new();
+        let about = match op {
+            StoreInput::Ask(ask) => About::of(ask),
+            _ => About::Nothing,
+        };
         if disk.holds && store.has_room() {
             // What is due must be told while there is room, or it would take up room that a request may have.
             store.handle_timeout(*now);
@@ -294,7 +298,7 @@ pub fn store_ops(data: &[u8]) {
             StoreInput::Hold(holds) => disk.holds = *holds && durability == Durability::All,
             StoreInput::Persist => _ = disk.persist(&mut store),
         }
-        disk.settle(&mut store, durability, expected);
+        disk.settle(&mut store, durability, &about, expected);
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
         assert_eq!(store.watches(), oracle.watches());
@@ -305,12 +309,12 @@ pub fn store_ops(data: &[u8]) {
         last = *now;
     }
     disk.holds = false;
-    disk.settle(&mut store, durability, Out::new());
+    disk.settle(&mut store, durability, &About::Nothing, Out::new());
     compare_contents(&store, &oracle, last);
     if durability == Durability::All {
         // An expiry counts once it is recorded; until then nobody was told of it.
         store.handle_timeout(last);
-        disk.settle(&mut store, durability, oracle.expire(last));
+        disk.settle(&mut store, durability, &About::Nothing, oracle.expire(last));
         let mut rebuilt = script.store(8);
         disk.records.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {

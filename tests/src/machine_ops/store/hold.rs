@@ -1,12 +1,37 @@
 //! What a store sends and when, held against what its oracle said: in order, and nothing before its record is safe.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use statestore_proto::mqtt::{PublishToken, Transmit};
+use statestore_proto::message::Command;
+use statestore_proto::mqtt::{PublishToken, Qos, Transmit};
 use statestore_proto::store::{Batch, Durability, Record, Store};
 
-use crate::ask::Told;
+use crate::ask::{Ask, Told};
 use crate::oracle::Out;
+
+/// What an answer tells of.
+#[derive(Clone, Debug)]
+pub(super) enum About {
+    /// Of nothing that is written.
+    Nothing,
+    /// Of one key.
+    Key(Vec<u8>),
+    /// Of any number of them.
+    Everything,
+}
+
+impl About {
+    /// What the answer to this request tells of.
+    pub(super) fn of(ask: &Ask) -> Self {
+        if ask.correlation.is_none() || ask.qos != Qos::AtLeastOnce {
+            return Self::Nothing;
+        }
+        match Command::decode(&ask.payload) {
+            Ok(command) => Self::Key(command.key().to_vec()),
+            Err(_) => Self::Everything,
+        }
+    }
+}
 
 /// A disk that may take its time, and what waits for it.
 #[derive(Default)]
@@ -20,8 +45,12 @@ pub(super) struct Disk {
     batches: VecDeque<Batch>,
     handed_out: u64,
     persisted: u64,
-    /// What the oracle said and nobody has heard yet, and how many batches must be persisted before.
-    due: VecDeque<(Out, u64)>,
+    /// The last batch that has a record about each key.
+    written: BTreeMap<Vec<u8>, u64>,
+    /// What the oracle said and must not be heard yet, and how many batches must be persisted before.
+    held: Vec<(u64, (Told, u64))>,
+    /// What must be heard now.
+    due: Out,
 }
 
 impl Disk {
@@ -29,13 +58,44 @@ impl Disk {
     ///
     /// # Panics
     /// When the store sends anything else, anything too early, or not all that it could.
-    pub(super) fn settle(&mut self, store: &mut Store, durability: Durability, expected: Out) {
-        if let Some(batch) = store.poll_records() {
+    pub(super) fn settle(
+        &mut self,
+        store: &mut Store,
+        durability: Durability,
+        about: &About,
+        expected: Out,
+    ) {
+        while let Some(batch) = store.poll_records_within(1) {
             assert!(durability != Durability::None && !batch.records.is_empty());
             self.handed_out += 1;
+            for record in &batch.records {
+                let key = match (record.key(), about) {
+                    (Some(key), _) => key,
+                    (None, About::Key(key)) => key,
+                    (None, _) => panic!("{record:?} about nothing"),
+                };
+                self.written.insert(key.to_vec(), self.handed_out);
+            }
             self.batches.push_back(batch);
         }
-        self.due.push_back((expected, self.handed_out));
+        for told in expected {
+            let key = match (&told.0, about) {
+                (Told::Notification { topic, .. }, _) => {
+                    let level = topic.rsplit('/').next().unwrap_or_default();
+                    hex::decode(level).expect("a key in hexadecimal digits")
+                }
+                (Told::Reply { .. }, About::Key(key)) => key.clone(),
+                (Told::Acknowledge(_), _) | (Told::Reply { .. }, About::Everything) => {
+                    self.wait(self.handed_out, told);
+                    continue;
+                }
+                _ => {
+                    self.wait(0, told);
+                    continue;
+                }
+            };
+            self.wait(self.written.get(&key).copied().unwrap_or_default(), told);
+        }
         if durability == Durability::All {
             self.hear(store);
         }
@@ -45,23 +105,32 @@ impl Disk {
         self.hear(store);
     }
 
+    fn wait(&mut self, batch: u64, told: (Told, u64)) {
+        if batch <= self.persisted {
+            self.due.push(told);
+        } else {
+            self.held.push((batch, told));
+        }
+    }
+
     /// Persists the oldest batch; whether there was one.
     pub(super) fn persist(&mut self, store: &mut Store) -> bool {
         let Some(batch) = self.batches.pop_front() else { return false };
         self.records.extend(batch.records);
         self.persisted += 1;
         store.handle_persisted(batch.id);
+        let (due, held) = core::mem::take(&mut self.held)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(batch, _)| *batch <= self.persisted);
+        self.held = held;
+        self.due.extend(due.into_iter().map(|(_, told)| told));
         true
     }
 
     /// Hears everything that the store sends now: no less and no more than what is safe.
     fn hear(&mut self, store: &mut Store) {
-        let mut expected = Out::new();
-        while self.due.front().is_some_and(|(_, batch)| *batch <= self.persisted) {
-            expected.extend(self.due.pop_front().into_iter().flat_map(|(told, _)| told));
-        }
         let sent: Vec<Transmit> = std::iter::from_fn(|| store.poll_transmit()).collect();
-        assert_same(&sent, expected, &mut self.numbers);
+        assert_same(&sent, core::mem::take(&mut self.due), &mut self.numbers);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use statestore_proto::store::{Record, RecordChange};
+use statestore_proto::store::Record;
 
 use super::{Change, Effect, Held, Truth};
 
@@ -33,10 +33,12 @@ impl Truth {
         let mut latest = BTreeMap::new();
         self.clock = (0, 0);
         for record in records {
-            let key = Bytes::copy_from_slice(&record.key);
-            let (RecordChange::Put { version, .. } | RecordChange::Removed { version }) =
-                &record.change;
-            let put = matches!(record.change, RecordChange::Put { .. });
+            let (Record::Put { key, version, .. } | Record::Removed { key, version }) = record
+            else {
+                continue;
+            };
+            let key = Bytes::copy_from_slice(key);
+            let put = matches!(record, Record::Put { .. });
             let version = version.hlc();
             self.clock = self.clock.max((version.wall().as_millis(), version.counter()));
             kept.insert((key.clone(), version.clone(), put));

@@ -1,0 +1,231 @@
+//! What a store must not forget beside values: answers, registrations, versions; and snapshots in parts.
+
+use std::time::Duration;
+
+use statestore_proto::limits::CLOCK_RESERVE;
+use statestore_proto::message::{Command, Condition};
+use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_tests::ask::{Ask, Told};
+
+use super::durability::{all_records, contents, durable, leaves, records, started};
+use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};
+
+/// A store that begins with what is on the disk, and a request that is delivered again.
+fn again(disk: &[Record], config: StoreConfig, unix: u64, ask: &Ask) -> Vec<Told> {
+    let mut store = Store::new(config);
+    let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
+    disk.iter().for_each(|record| store.restore(now, record));
+    ask.hand_to(now, &mut store);
+    if let Some(batch) = store.poll_records() {
+        store.handle_persisted(batch.id);
+    }
+    Told::drain(&mut store)
+}
+
+#[test]
+fn a_request_that_comes_again_after_a_restart_has_one_effect() {
+    let mut rig = durable(Durability::All);
+    let mut disk = Vec::new();
+    let mut first = Vec::new();
+    let lock = |value| set_if("lock", value, Condition::IfAbsent, 10_000);
+    for command in [lock("a"), lock("b"), del("lock"), set("k", "1"), set("k", "2"), del("k")] {
+        let ask = rig.ask("c", &command);
+        let _ = rig.hand(&ask);
+        let (id, records) = all_records(&mut rig);
+        rig.store.handle_persisted(id);
+        disk.extend(records);
+        first.push((ask, Told::drain(&mut rig.store)));
+    }
+    let contents = |disk: &[Record]| contents(&started(disk, 0).0, started(disk, 0).1);
+    // In a log, and in the snapshot that takes its place; with another seed, and whatever the wall clock says.
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    assert_eq!(contents(&disk), contents(&snapshot));
+    for (unix, disk) in [(0, &disk), (0, &snapshot), (3_600_000, &disk)] {
+        for (ask, told) in &first {
+            let config = StoreConfig::new(8).durability(Durability::All);
+            assert_eq!(&again(disk, config, unix, ask), told);
+        }
+    }
+    // The lock that was refused is not taken now that it is free, but a new request is no copy.
+    let (refused, told) = &first[1];
+    assert!(matches!(&told[0], Told::Reply { payload, .. } if payload == r":-1\r\n"));
+    let mut fresh = refused.clone();
+    fresh.correlation = Some(b"another".to_vec());
+    let config = StoreConfig::new(8).durability(Durability::All);
+    let told = again(&disk, config, 0, &fresh);
+    assert!(matches!(&told[0], Told::Reply { payload, .. } if payload == OK), "{told:?}");
+}
+
+#[test]
+fn when_requested_answers_about_what_is_kept_are_kept() {
+    let mut rig = durable(Durability::Requested);
+    let mut answers = |command: &Command<&[u8]>, persist| {
+        leaves(&mut rig, command, persist);
+        let records = rig.store.poll_records().map_or(Vec::new(), |batch| batch.records);
+        records.iter().filter(|record| matches!(record, Record::Answered(_))).count()
+    };
+    assert_eq!(answers(&set("plain", "v"), false), 0);
+    assert_eq!(answers(&del("plain"), false), 0);
+    assert_eq!(answers(&set_if("kept", "v", Condition::IfAbsent, 9_000), true), 1);
+    assert_eq!(answers(&set_if("kept", "w", Condition::IfAbsent, 9_000), false), 1, "refused");
+    assert_eq!(answers(&set_if("kept", "w", Condition::IfAbsent, 9_000), true), 1);
+    assert_eq!(answers(&del("kept"), false), 1);
+    assert_eq!(answers(&del("kept"), false), 0);
+}
+
+#[test]
+fn versions_of_what_is_not_kept_are_not_issued_again() {
+    let mut rig = durable(Durability::Requested);
+    let mut disk = Vec::new();
+    let mut stamp_max = 0;
+    // Far apart, close together, and ahead of the clock by what a client says.
+    for (millis, stamp) in [(0, 0), (1, 0), (9_999, 0), (10_000, 0), (10_001, 60_000), (10_002, 0)]
+    {
+        rig.millis = millis;
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.timestamp = Some(format!("{}:0:c", EPOCH + millis + stamp));
+        let _ = rig.hand(&ask);
+        if let Some(batch) = rig.store.poll_records() {
+            rig.store.handle_persisted(batch.id);
+            disk.extend(batch.records);
+        }
+        let issued = rig.store.get(rig.now(), b"k").unwrap().version;
+        let (store, now) = started(&disk, 0);
+        assert!(store.is_empty());
+        let mut later = store;
+        let mut ask = rig.ask("c", &set("k", "v"));
+        ask.timestamp = Some(format!("{EPOCH}:0:c"));
+        ask.hand_to(now, &mut later);
+        let next = later.get(now, b"k").unwrap().version;
+        assert!(next > issued, "{next} after {issued}");
+        stamp_max = stamp.max(stamp_max);
+        let clock = rig.now().unix + Duration::from_millis(stamp_max);
+        let ahead = next.hlc().wall().duration_since(clock);
+        assert!(ahead <= CLOCK_RESERVE + Duration::from_millis(1), "{ahead:?}");
+    }
+    assert_eq!(disk.len(), 3, "one in ten seconds, and one for what is ahead: {disk:?}");
+}
+
+#[test]
+fn keys_may_be_durable_by_themselves() {
+    let config = StoreConfig::new(7)
+        .durability(Durability::Requested)
+        .durable_keys(Box::new(|key| key.starts_with(b"settings/")));
+    let mut rig = Rig::with(config);
+    leaves(&mut rig, &set("settings/a", "v"), false);
+    leaves(&mut rig, &set("other", "v"), false);
+    leaves(&mut rig, &set("asked", "v"), true);
+    let (_, written) = records(&mut rig);
+    let kept: Vec<&[u8]> = written.iter().filter_map(Record::key).collect();
+    assert_eq!(kept, [&b"settings/a"[..], b"asked"]);
+    assert!(rig.store.get(rig.now(), b"settings/a").unwrap().persist);
+}
+
+fn watching() -> StoreConfig {
+    StoreConfig::new(7).durability(Durability::All).durable_watches(true)
+}
+
+#[test]
+fn registrations_are_kept_where_the_store_is_a_client_of_a_broker() {
+    let mut rig = Rig::with(watching());
+    for client in ["a", "b", "c"] {
+        rig.answer_later(client, &watch("k"));
+        rig.answer_later(client, &watch("l"));
+    }
+    let (_, begun) = all_records(&mut rig);
+    assert_eq!(begun.len(), 6, "KEYNOTIFY is executed again, so its answer is none: {begun:?}");
+    rig.answer_later("a", &watch("k"));
+    assert_eq!(rig.store.poll_records(), None, "a renewal says nothing new");
+    rig.answer_later("a", &stop("k"));
+    rig.store.handle_client_gone("b");
+    let (_, ended) = all_records(&mut rig);
+    let ends = |record: &&Record| matches!(record, Record::Unwatched { .. });
+    assert_eq!((ended.len(), ended.iter().filter(ends).count()), (4, 3));
+    let disk: Vec<Record> = begun.iter().chain(&ended).cloned().collect();
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    for disk in [&disk, &snapshot] {
+        let mut rig = Rig::with(watching());
+        disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
+        assert_eq!((rig.store.watches(), rig.store.poll_records()), (3, None));
+        leaves(&mut rig, &set("k", "v"), false);
+        leaves(&mut rig, &set("l", "v"), false);
+        let (id, _) = all_records(&mut rig);
+        rig.store.handle_persisted(id);
+        let told = Told::drain(&mut rig.store);
+        let told = told.iter().filter_map(|told| match told {
+            Told::Notification { client, .. } => Some(client.as_str()),
+            _ => None,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), ["c", "a", "c"]);
+    }
+    assert_eq!(Rig::with(StoreConfig::new(7)).store.snapshot(rig.now()).count(), 1);
+}
+
+#[test]
+fn a_stop_that_comes_again_after_a_restart_ends_no_later_registration() {
+    let mut rig = Rig::with(watching());
+    let mut disk = Vec::new();
+    let asks = [watch("k"), stop("k"), watch("k")].map(|command| rig.ask("c", &command));
+    for ask in &asks {
+        let _ = rig.hand(ask);
+        disk.extend(all_records(&mut rig).1);
+    }
+    let mut rig = Rig::with(watching());
+    disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
+    let _ = rig.hand(&asks[1]);
+    assert_eq!(rig.store.watches(), 1);
+    // Whereas the one that is there now is ended by what comes after it.
+    let ask = rig.ask("c", &stop("k"));
+    let _ = rig.hand(&ask);
+    assert_eq!(rig.store.watches(), 0);
+}
+
+#[test]
+fn a_snapshot_in_parts_while_the_store_goes_on() {
+    for part_bytes in [0, 200, 1_000, usize::MAX] {
+        let mut rig = Rig::with(watching());
+        for number in 0..20 {
+            leaves(&mut rig, &set(&format!("key{number:02}"), "old"), false);
+            rig.answer_later(&format!("client{number}"), &watch("key00"));
+        }
+        let _ = all_records(&mut rig);
+        let (mut disk, mut log) = (Vec::new(), Vec::new());
+        let mut position = Some(SnapshotPosition::default());
+        let mut number = 0;
+        while let Some(at) = position {
+            let (part, next) = rig.store.snapshot_part(rig.now(), &at, part_bytes);
+            disk.extend(part);
+            position = next;
+            // Before and behind where it is.
+            for key in [number % 20, 19 - number % 20] {
+                leaves(&mut rig, &set(&format!("key{key:02}"), "new"), false);
+                leaves(&mut rig, &del(&format!("key{:02}", (key + 3) % 20)), false);
+                rig.answer_later(&format!("client{key}"), &stop("key00"));
+                leaves(&mut rig, &set(&format!("more{number:02}"), "new"), false);
+                rig.answer_later("late", &watch(&format!("more{key}")));
+                rig.answer_later("client7", &watch("key00"));
+                rig.answer_later("client11", &watch("key00"));
+            }
+            number += 1;
+            let (id, records) = all_records(&mut rig);
+            rig.store.handle_persisted(id);
+            let _ = Told::drain(&mut rig.store);
+            log.extend(records);
+        }
+        assert!(part_bytes > 1_000 || number > 3);
+        disk.extend(log);
+        let mut rebuilt = Rig::with(watching());
+        disk.iter().for_each(|record| rebuilt.store.restore(rebuilt.now(), record));
+        assert_eq!(contents(&rebuilt.store, rebuilt.now()), contents(&rig.store, rig.now()));
+        assert_eq!(rebuilt.store.watches(), rig.store.watches());
+        let mut answers = |store: &Store| -> Vec<String> {
+            let answers = store.snapshot(rig.now()).filter_map(|record| match record {
+                Record::Answered(answered) => Some(format!("{:?}", answered.order)),
+                _ => None,
+            });
+            answers.collect()
+        };
+        assert_eq!(answers(&rebuilt.store), answers(&rig.store), "{part_bytes}");
+    }
+}
