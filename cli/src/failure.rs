@@ -69,7 +69,7 @@ impl Failure {
 
     /// The end of what was to go on until it is told to stop; `reason` is what the link says.
     pub(crate) fn stopped(reason: Option<&str>) -> Self {
-        Self::closed(&StoreClosed { reason: reason.map(ToOwned::to_owned) })
+        Self::closed(&StoreClosed { reason: reason.map(ToOwned::to_owned), is_journal: false })
     }
 
     /// The end of a store that has served, so what it was given at the start is not to blame.

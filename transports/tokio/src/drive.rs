@@ -5,7 +5,7 @@ use std::time::Duration;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::mqtt::Transmit;
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::backoff::Pauses;
 use crate::clock::Clock;
@@ -31,15 +31,25 @@ pub(crate) struct Driver<T: Task, L: Link> {
 enum End {
     Stopped,
     Failed(LinkError),
+    /// What the task does by itself cannot go on.
+    Broken(String),
 }
 
 impl<T: Task, L: Link> Driver<T, L> {
     /// Runs until it is stopped, or until the link cannot be mended.
     pub(crate) async fn run(mut self) {
+        let prepared = tokio::select! {
+            prepared = self.task.prepare(&self.clock) => prepared,
+            _ = self.stop.wait_for(|stop| *stop) => return,
+        };
+        if let Err(reason) = prepared {
+            return self.broken(reason);
+        }
         loop {
             match self.offline().await {
                 Ok(()) => {}
-                Err(End::Stopped) => return,
+                Err(End::Stopped) => return self.finish().await,
+                Err(End::Broken(reason)) => return self.broken(reason),
                 Err(End::Failed(error)) => {
                     if self.failed(&error) {
                         return;
@@ -58,8 +68,9 @@ impl<T: Task, L: Link> Driver<T, L> {
             match end {
                 End::Stopped => {
                     self.link.disconnect().await;
-                    return;
+                    return self.finish().await;
                 }
+                End::Broken(reason) => return self.broken(reason),
                 End::Failed(error) => {
                     if self.failed(&error) {
                         return;
@@ -67,6 +78,24 @@ impl<T: Task, L: Link> Driver<T, L> {
                 }
             }
         }
+    }
+
+    /// Does what is left to be done without a connection.
+    async fn finish(&mut self) {
+        self.task.end_soon();
+        self.task.settle(self.clock.now());
+        while !self.task.is_done() {
+            if let Err(reason) = self.task.work().await {
+                return self.broken(reason);
+            }
+            self.task.settle(self.clock.now());
+        }
+    }
+
+    /// What the task does by itself has failed, for good.
+    fn broken(&self, reason: String) {
+        error!(%reason, "giving up");
+        tell(&self.status, Status::JournalFailed { reason });
     }
 
     /// Records a failure; returns whether it is final.
@@ -100,6 +129,7 @@ impl<T: Task, L: Link> Driver<T, L> {
                     None => return Err(End::Stopped),
                 },
                 () = clock.sleep_until(task.machine().poll_timeout()) => task.input(clock.now(), Input::Timeout),
+                worked = task.work() => worked.map_err(End::Broken)?,
                 _ = stop.wait_for(|stop| *stop) => return Err(End::Stopped),
             }
         };
@@ -119,6 +149,9 @@ impl<T: Task, L: Link> Driver<T, L> {
         let mut stopping: Option<tokio::time::Instant> = None;
         let goodbye = || Some(tokio::time::Instant::now() + GOODBYE_MAX);
         loop {
+            if stopping.is_some() {
+                task.end_soon();
+            }
             task.settle(clock.now());
             if let Some(reason) = task.refused() {
                 link.disconnect().await;
@@ -133,7 +166,7 @@ impl<T: Task, L: Link> Driver<T, L> {
                     break;
                 }
             }
-            if stopping.is_some() && refused.is_none() {
+            if stopping.is_some() && refused.is_none() && task.is_done() {
                 return End::Stopped;
             }
             tokio::select! {
@@ -146,6 +179,9 @@ impl<T: Task, L: Link> Driver<T, L> {
                     None => stopping = goodbye(),
                 },
                 () = clock.sleep_until(task.machine().poll_timeout()) => task.input(clock.now(), Input::Timeout),
+                worked = task.work() => if let Err(reason) = worked {
+                    return End::Broken(reason);
+                },
                 _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = goodbye(),
                 () = late(stopping) => return End::Stopped,
             }
@@ -157,7 +193,8 @@ impl<T: Task, L: Link> Driver<T, L> {
 impl<T: Task, L: Link> Drop for Driver<T, L> {
     fn drop(&mut self) {
         // What has failed stays so.
-        if !matches!(*self.status.borrow(), Status::Failed { .. }) {
+        let now = self.status.borrow().clone();
+        if !matches!(now, Status::Failed { .. } | Status::JournalFailed { .. }) {
             tell(&self.status, Status::Stopped);
         }
     }

@@ -57,11 +57,13 @@ pub enum Error {
 }
 
 /// The drive loop has ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("the client is closed{}{}", if .reason.is_some() { ": " } else { "" }, .reason.as_deref().unwrap_or_default())]
 pub struct StoreClosed {
     /// Why, when it was not asked for.
     pub reason: Option<String>,
+    /// Whether it was the [journal](crate::Journal) of a store that failed.
+    pub is_journal: bool,
 }
 
 impl Error {

@@ -87,5 +87,5 @@ impl Fence {
 }
 
 const fn closed() -> End {
-    End::Closed(StoreClosed { reason: None })
+    End::Closed(StoreClosed { reason: None, is_journal: false })
 }

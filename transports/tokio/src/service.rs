@@ -1,12 +1,15 @@
 //! A store behind a link.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Command, KeyPreview, Refusal};
 use statestore_proto::mqtt::Incoming;
-use statestore_proto::store::{Authorizer, Handled, Principal, Store, StoreConfig, Verdict};
+use statestore_proto::store::{
+    Authorizer, Durability, Handled, Principal, Store, StoreConfig, Verdict,
+};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 use tokio::runtime::Handle;
@@ -18,6 +21,8 @@ use crate::backoff::{Backoff, Pauses};
 use crate::clock::Clock;
 use crate::drive::Driver;
 use crate::error::StoreClosed;
+use crate::journal::{Journal, Keeper};
+use crate::keeping::Keeping;
 use crate::link::Link;
 use crate::stats::{StoreStats, lock};
 use crate::status::{Status, StatusWatch};
@@ -39,13 +44,23 @@ pub struct StoreService {
 #[must_use = "nothing is served before `spawn`"]
 pub struct ServiceBuilder {
     config: StoreConfig,
+    journal: Option<Hidden>,
     backoff: Backoff,
     runtime: Option<Handle>,
 }
 
-/// A service cannot write records, so it refuses a store whose answers would wait for that.
+/// A journal has nothing to show.
+struct Hidden(Box<dyn Keeper>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("journal")
+    }
+}
+
+/// A service without a journal has nowhere to write records, so it refuses a store whose answers would wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a service keeps values in memory only: leave out `StoreConfig::durability`")]
+#[error("a durable store needs a journal: give one first, or leave out `StoreConfig::durability`")]
 pub struct NotDurable;
 
 impl ServiceBuilder {
@@ -53,13 +68,25 @@ impl ServiceBuilder {
     /// drawn at random when it starts.
     ///
     /// # Errors
-    /// [`NotDurable`] for a configuration with [`StoreConfig::durability`].
+    /// [`NotDurable`] for a configuration with [`StoreConfig::durability`], unless a [`journal`](Self::journal) was given.
     pub fn config(mut self, config: StoreConfig) -> Result<Self, NotDurable> {
-        if config.is_durable() {
+        if config.is_durable() && self.journal.is_none() {
             return Err(NotDurable);
         }
         self.config = config;
         Ok(self)
+    }
+
+    /// Keeps what must survive in this journal, and begins with what it has: values whose requesters ask for that
+    /// (`aio-persistence`), and the answers about them. A [configuration](Self::config) that comes after it may say
+    /// otherwise by its [durability](StoreConfig::durability), also that nothing is written.
+    ///
+    /// Beside a broker that is not this store's own, let the configuration keep
+    /// [registrations](StoreConfig::durable_watches) too.
+    pub fn journal(mut self, journal: impl Journal) -> Self {
+        self.config = self.config.durability(Durability::Requested);
+        self.journal = Some(Hidden(Box::new(journal)));
+        self
     }
 
     /// Asks this about every request; see [`StoreConfig::authorizer`].
@@ -86,8 +113,8 @@ impl ServiceBuilder {
         self
     }
 
-    /// Starts the drive loop. It connects at once, and again whenever the connection is lost; the values are kept
-    /// meanwhile.
+    /// Starts the drive loop. It reads the [journal](Self::journal), if there is one, and connects; and again whenever the
+    /// connection is lost; the values are kept meanwhile.
     ///
     /// # Panics
     /// When there is no [`runtime`](Self::runtime): called outside of one, and without having been given one.
@@ -104,7 +131,14 @@ impl ServiceBuilder {
         };
         let store = Store::new(config);
         let driver = Driver {
-            task: StoreTask { store, stats: Arc::clone(&stats), is_news: false, refused: None },
+            task: StoreTask {
+                store,
+                stats: Arc::clone(&stats),
+                is_news: false,
+                refused: None,
+                unread: self.journal,
+                keeping: None,
+            },
             link,
             commands: receiver,
             stop: stopped,
@@ -127,6 +161,7 @@ impl StoreService {
     pub fn builder() -> ServiceBuilder {
         ServiceBuilder {
             config: StoreConfig::new(fastrand::Rng::new().u64(..)),
+            journal: None,
             backoff: Backoff::default(),
             runtime: None,
         }
@@ -152,13 +187,13 @@ impl StoreService {
         *lock(&self.stats)
     }
 
-    /// Waits until the store has stopped by itself, because its link failed for good.
+    /// Waits until the store has stopped by itself, because its link or its journal failed for good.
     pub async fn stopped(&mut self) -> StoreClosed {
         let _ = (&mut self.task).await;
         self.status.closed()
     }
 
-    /// Stops the store after it has sent what it has to send. Returns when it has.
+    /// Stops the store after it has sent and kept what it has to. Returns when it has.
     pub async fn shutdown(self) {
         let _ = self.stop.send(true);
         let _ = self.task.await;
@@ -177,6 +212,9 @@ struct StoreTask {
     is_news: bool,
     /// Why no request can arrive on this connection.
     refused: Option<String>,
+    /// The journal, until it was read.
+    unread: Option<Hidden>,
+    keeping: Option<Keeping>,
 }
 
 impl StoreTask {
@@ -233,6 +271,29 @@ impl Task for StoreTask {
         &mut self.store
     }
 
+    async fn prepare(&mut self, clock: &Clock) -> Result<(), String> {
+        let Some(Hidden(journal)) = self.unread.take() else { return Ok(()) };
+        let keeping = Keeping::load(journal, &mut self.store, || clock.now()).await;
+        self.keeping = Some(keeping.map_err(|error| error.to_string())?);
+        self.is_news = true;
+        Ok(())
+    }
+
+    async fn work(&mut self) -> Result<(), String> {
+        let Some(keeping) = &mut self.keeping else { return core::future::pending().await };
+        let batch = keeping.done().await.map_err(|error| error.to_string())?;
+        batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
+        Ok(())
+    }
+
+    fn end_soon(&mut self) {
+        self.keeping.iter_mut().for_each(Keeping::end_snapshot);
+    }
+
+    fn is_done(&self) -> bool {
+        self.keeping.as_ref().is_none_or(Keeping::is_idle)
+    }
+
     fn input(&mut self, now: Now, input: Input<'_>) {
         match input {
             Input::Message(incoming) => self.request(now, incoming),
@@ -258,7 +319,10 @@ impl Task for StoreTask {
         self.refused.take()
     }
 
-    fn settle(&mut self, _: Now) {
+    fn settle(&mut self, now: Now) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.begin(now, &mut self.store);
+        }
         if !core::mem::take(&mut self.is_news) {
             return;
         }

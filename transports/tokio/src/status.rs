@@ -22,6 +22,12 @@ pub enum Status {
         /// Why.
         reason: String,
     },
+    /// Given up: what this store writes cannot be kept, or what was kept cannot be read. Whatever was not safe was not
+    /// acknowledged, so the broker delivers it again to the next store.
+    JournalFailed {
+        /// Why.
+        reason: String,
+    },
     /// Ended, as it was told to.
     Stopped,
 }
@@ -32,7 +38,7 @@ impl fmt::Display for Status {
         f.write_str(match self {
             Self::Offline { .. } => "offline",
             Self::Online => "online",
-            Self::Failed { .. } => "failed",
+            Self::Failed { .. } | Self::JournalFailed { .. } => "failed",
             Self::Stopped => "stopped",
         })?;
         self.reason().map_or(Ok(()), |reason| write!(f, ": {reason}"))
@@ -46,7 +52,7 @@ impl Status {
         match self {
             Self::Offline { reason } => reason.as_deref(),
             Self::Online | Self::Stopped => None,
-            Self::Failed { reason } => Some(reason),
+            Self::Failed { reason } | Self::JournalFailed { reason } => Some(reason),
         }
     }
 }
@@ -87,10 +93,11 @@ impl StatusWatch {
 
     /// Why it has ended.
     pub(crate) fn closed(&self) -> StoreClosed {
-        let reason = match &*self.0.borrow() {
-            Status::Failed { reason } => Some(reason.clone()),
-            Status::Online | Status::Offline { .. } | Status::Stopped => None,
+        let (reason, is_journal) = match &*self.0.borrow() {
+            Status::Failed { reason } => (Some(reason.clone()), false),
+            Status::JournalFailed { reason } => (Some(reason.clone()), true),
+            Status::Online | Status::Offline { .. } | Status::Stopped => (None, false),
         };
-        StoreClosed { reason }
+        StoreClosed { reason, is_journal }
     }
 }

@@ -4,6 +4,8 @@ use statestore_proto::machine::{Input, Machine};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::time::Now;
 
+use crate::clock::Clock;
+
 /// A state machine and what its outputs lead to.
 pub(crate) trait Task: Send + 'static {
     type Machine: Machine;
@@ -12,6 +14,25 @@ pub(crate) trait Task: Send + 'static {
     type Op: Send + 'static;
 
     fn machine(&mut self) -> &mut Self::Machine;
+
+    /// What comes before the first connection. An error is final.
+    fn prepare(&mut self, _: &Clock) -> impl Future<Output = Result<(), String>> + Send {
+        core::future::ready(Ok(()))
+    }
+
+    /// Waits until it has to be [settled](Self::settle) again for what it does by itself; an error is final. May be dropped
+    /// at any await.
+    fn work(&mut self) -> impl Future<Output = Result<(), String>> + Send {
+        core::future::pending()
+    }
+
+    /// It is about to end: nothing is begun that can wait.
+    fn end_soon(&mut self) {}
+
+    /// Whether nothing is under way that it does by itself.
+    fn is_done(&self) -> bool {
+        true
+    }
 
     /// Passes an input on to the machine, and notes what is of interest in it.
     fn input(&mut self, now: Now, input: Input<'_>);
