@@ -274,6 +274,13 @@ fn what_is_said_before_it_is_persisted_is_noticed() {
 }
 
 #[test]
+fn a_journal_that_forgets_is_noticed() {
+    caught(Twin::ForgetsAnswers, Mix::Durable, Check::Effects, 20);
+    caught(Twin::ForgetsAnswers, Mix::Durable, Check::Store, 20);
+    caught(Twin::ForgetsVersions, Mix::Durable, Check::Store, 150);
+}
+
+#[test]
 fn limits_that_are_not_kept_are_noticed() {
     caught(Twin::NoLimits, Mix::Quota, Check::Store, 10);
     caught(Twin::NeverAsks, Mix::Quota, Check::Store, 10);

@@ -219,7 +219,7 @@ fn a_snapshot_in_parts_while_the_store_goes_on() {
         disk.iter().for_each(|record| rebuilt.store.restore(rebuilt.now(), record));
         assert_eq!(contents(&rebuilt.store, rebuilt.now()), contents(&rig.store, rig.now()));
         assert_eq!(rebuilt.store.watches(), rig.store.watches());
-        let mut answers = |store: &Store| -> Vec<String> {
+        let answers = |store: &Store| -> Vec<String> {
             let answers = store.snapshot(rig.now()).filter_map(|record| match record {
                 Record::Answered(answered) => Some(format!("{:?}", answered.order)),
                 _ => None,

@@ -81,7 +81,14 @@ impl Run {
             None => World::new(seed, scenario.faults, config),
         };
         world.set_tracing(true);
-        world.set_driver(Driver { persist_max: scenario.persist_max, flaw: twin.flaw() });
+        world.set_driver(Driver {
+            persist_max: scenario.persist_max,
+            snapshot_every: scenario.snapshot_every,
+            flaw: twin.flaw(),
+        });
+        if scenario.mix == Mix::Durable {
+            world.set_session_kept();
+        }
         if matches!(scenario.mix, Mix::Direct | Mix::Siege) {
             world.set_hosted();
         }
@@ -290,5 +297,8 @@ impl Run {
 fn store_config(scenario: &Scenario, twin: Twin, hash_seed: u64) -> StoreConfig {
     let mut limits = scenario.limits;
     twin.limit(&mut limits);
-    StoreConfig::new(hash_seed).limits(limits).durability(scenario.durability)
+    StoreConfig::new(hash_seed)
+        .limits(limits)
+        .durability(scenario.durability)
+        .durable_watches(scenario.durable_watches)
 }

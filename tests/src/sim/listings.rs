@@ -103,7 +103,7 @@ impl Run {
         let config = StoreConfig::new(rng.u64(..)).limits(limits).durability(Durability::All);
         let mut world = World::new(rng.u64(..), Faults::default(), config);
         let persist_max = Duration::from_millis(rng.u64(0..=10));
-        world.set_driver(Driver { persist_max, flaw: None });
+        world.set_driver(Driver { persist_max, ..Driver::default() });
         world.set_reconnect_after(Duration::from_millis(rng.u64(1..=200)));
         if let Some(tamper) = tamper(twin) {
             world.set_tamper(tamper);

@@ -137,7 +137,7 @@ impl Run {
         };
         let mut world = World::new(rng.u64(..), faults, store_config(&mut rng, trouble));
         let persist_max = millis(if crashes { rng.u64(0..=30) } else { 0 });
-        world.set_driver(Driver { persist_max, flaw: None });
+        world.set_driver(Driver { persist_max, ..Driver::default() });
         world.set_reconnect_after(millis(rng.u64(1..=300)));
         let lease = millis(rng.u64(300..=1_500));
         let contenders = (0..rng.usize(2..=4)).map(|number| {

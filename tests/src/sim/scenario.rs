@@ -26,11 +26,12 @@ pub enum Mix {
     StoreLink,
     /// The store keeps every write and crashes; the next one begins with what was persisted, which takes up to 30 ms.
     ///
-    /// Promised: no answer and no notification is ever contradicted. All checks hold across crashes; what was not
-    /// persisted nobody was told. Registrations are not kept; watches tell a gap as soon as their client hears of the
-    /// next store, and from there on every change. There are no
-    /// duplicates of requests: answers are not kept either, and a request that comes again after a crash is taken for a
-    /// new one. The wall clock of the store does not step, since it is what tells a store how long it was away.
+    /// With half of the seeds a snapshot takes the place of the log now and then, and is made while the store goes on.
+    /// Registrations are kept. What was not acknowledged comes again to the next store.
+    ///
+    /// Promised: no answer and no notification is ever contradicted. All checks hold across crashes, *one effect for each
+    /// request* among them; what was not persisted nobody was told. Watches tell a gap as soon as their client hears of the
+    /// next store, and from there on every change. Versions grow although the store's wall clock goes back at some crashes.
     Durable,
     /// Limits that a few requests reach, so that writes and watches are refused and requests wait at the broker until
     /// the store is ready; with half of the seeds records take their time too.
@@ -170,6 +171,10 @@ pub struct Scenario {
     pub durability: Durability,
     /// How long that takes at most.
     pub persist_max: Duration,
+    /// After how many records a snapshot takes the place of the log; never, if zero.
+    pub snapshot_every: usize,
+    /// Whether registrations are kept; else a STOP that comes again finds none.
+    pub durable_watches: bool,
     /// Whether a store that takes over finds what was persisted.
     pub restored: bool,
 }
@@ -218,6 +223,8 @@ impl Scenario {
             durability: if writes { Durability::All } else { Durability::None },
             persist_max: Duration::from_millis(if writes { rng.u64(0..=30) } else { 0 }),
             restored: mix == Mix::Durable || rng.bool(),
+            snapshot_every: if mix.restores() && rng.bool() { rng.usize(10..=60) } else { 0 },
+            durable_watches: mix == Mix::Durable || (mix == Mix::Takeover && rng.bool()),
         }
     }
 

@@ -15,7 +15,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
     Command, CommandKind, Condition, Dialect, Refusal, Reply, ServiceError, property,
 };
-use statestore_proto::store::Store;
+use statestore_proto::store::{RecordedExpiry, Store};
 use statestore_proto::time::{Now, UnixTime};
 
 pub use restart::Restart;
@@ -62,10 +62,10 @@ struct Held {
     version: Hlc,
     fence: Option<Hlc>,
     expires: Option<u64>,
-    /// How long it was given, and whether on a condition, as locks are.
-    lease: Option<(u64, bool)>,
     /// Whom it counts for.
     owner: Option<Arc<str>>,
+    /// What a record says of its end.
+    recorded: Option<RecordedExpiry>,
 }
 
 /// The naive store.
@@ -80,6 +80,8 @@ pub struct Truth {
     written: BTreeMap<Hlc, Held>,
     /// When the store crashed, while there is none.
     crashed: Option<u64>,
+    /// The answers that the next store knows, and for how long from its beginning.
+    kept: BTreeMap<RequestName, (Answer, u64)>,
     restarts: Vec<Restart>,
     losses: Vec<u64>,
     replaced: Vec<u64>,
@@ -224,7 +226,7 @@ impl Truth {
         stamps: Stamps,
         (name, sender): (RequestName, &Arc<str>),
     ) -> (Reply<Bytes>, Option<Hlc>) {
-        let Command::Set { key, value, expiry, condition } = command else {
+        let Command::Set { key, value, expiry, .. } = command else {
             return refused(Refusal::Syntax);
         };
         let Some(version) = self.issue(now.unix.as_millis(), &stamps) else {
@@ -240,10 +242,10 @@ impl Truth {
             by: Some(name),
         });
         let px = expiry.map(|expiry| expiry.as_millis());
-        let lease = px.map(|px| (px, *condition != Condition::Always));
         let (fence, expires) = (stamps.token, px.map(|px| at + px));
         let owner = Some(Arc::clone(sender));
-        let held = Held { value, version: version.clone(), fence, expires, lease, owner };
+        let recorded = None;
+        let held = Held { value, version: version.clone(), fence, expires, owner, recorded };
         self.written.insert(version.clone(), held.clone());
         self.held.insert(key, held);
         (Reply::Done, Some(version))

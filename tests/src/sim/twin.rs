@@ -42,6 +42,12 @@ pub enum Twin {
     NoArrival,
     /// A store that takes over is thought to know what was persisted, and knows nothing.
     Amnesia,
+    /// The journal keeps no answers.
+    ForgetsAnswers,
+    /// The journal keeps no registrations, and nobody hears of another incarnation.
+    ForgetsWatches,
+    /// The journal keeps no versions but those of values that are there.
+    ForgetsVersions,
     /// No store says which incarnation it is.
     NoIncarnation,
     /// Some notifications come after what was sent behind them.
@@ -69,6 +75,9 @@ impl Twin {
             Self::EarlyRelease => Some(Flaw::ReleasesEarly),
             Self::NeverAsks => Some(Flaw::NeverAsks),
             Self::NoArrival => Some(Flaw::ForgetsArrival),
+            Self::ForgetsAnswers => Some(Flaw::ForgetsAnswers),
+            Self::ForgetsWatches => Some(Flaw::ForgetsWatches),
+            Self::ForgetsVersions => Some(Flaw::ForgetsVersions),
             _ => None,
         }
     }

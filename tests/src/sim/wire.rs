@@ -54,8 +54,12 @@ impl Hasher for Number {
 
 /// The request that a request or reply belongs to.
 pub(super) fn name_of(message: &Message) -> Option<RequestName> {
-    let data: [u8; 16] =
-        message.correlation_data.as_ref().map(Correlation::as_bytes)?.try_into().ok()?;
+    name_of_data(message.correlation_data.as_ref().map(Correlation::as_bytes)?)
+}
+
+/// The request with this correlation data.
+pub(super) fn name_of_data(data: &[u8]) -> Option<RequestName> {
+    let data: [u8; 16] = data.try_into().ok()?;
     let (nonce, number) = data.split_at(8);
     let nonce = u64::from_be_bytes(nonce.try_into().ok()?);
     let number = u64::from_be_bytes(number.try_into().ok()?);

@@ -19,7 +19,7 @@ use crate::message::Message;
 
 mod network;
 
-use network::{Cargo, Lane, Leg};
+use network::{Cargo, Kept, Lane, Leg};
 
 /// What goes wrong, how often. Rates are per thousand messages; [`Faults::default`] is a network without faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +103,7 @@ pub struct Broker {
     detain: Option<Detain>,
     /// The client that is the store which this broker hosts.
     hosted: Option<Arc<str>>,
+    kept: Option<Kept>,
     /// The latest time that it was told.
     now: Instant,
     connections: BTreeMap<Arc<str>, Connection>,
@@ -148,6 +149,7 @@ impl Broker {
             tamper: None,
             detain: None,
             hosted: None,
+            kept: None,
             now: Instant::default(),
             connections: BTreeMap::new(),
             in_flight: BTreeMap::new(),
@@ -179,6 +181,12 @@ impl Broker {
         self.hosted = Some(Arc::clone(client_id));
     }
 
+    /// Has a client, before it connects, have what it did not acknowledge delivered again, in order, on its next connection. What
+    /// others send while it is away is lost.
+    pub fn set_kept(&mut self, client_id: &Arc<str>) {
+        self.kept = Some(Kept::new(Arc::clone(client_id)));
+    }
+
     /// Connects a client with a clean session. One that is connected already loses its earlier connection.
     pub fn handle_connect(&mut self, client_id: &Arc<str>) {
         self.handle_disconnect(client_id);
@@ -205,6 +213,10 @@ impl Broker {
             last_delivery: 0,
         };
         self.connections.insert(Arc::clone(client_id), connection);
+        let again = self.kept.as_mut().and_then(|kept| kept.take(client_id));
+        for message in again.into_iter().flatten() {
+            self.deliver(self.now, client_id, message);
+        }
         self.collect(self.now);
     }
 
@@ -316,8 +328,9 @@ impl Broker {
                 self.reply(now, Output::Subscribed { client_id, token, reason });
             }
             Transmit::Publish(publish) => self.publish(now, client_id, publish),
-            // With clean sessions nothing is ever delivered again, so nothing waits for this.
-            Transmit::Acknowledge(_) => {}
+            Transmit::Acknowledge(delivery) => {
+                self.kept.iter_mut().for_each(|kept| kept.acknowledged(client_id, delivery));
+            }
             Transmit::Disconnect { client_id } => self.handle_disconnect(&client_id),
         }
     }
@@ -475,6 +488,7 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(client_id) else { return };
         connection.last_delivery += 1;
         message.delivery = Some(Delivery(connection.last_delivery));
+        self.kept.iter_mut().for_each(|kept| kept.delivered(client_id, &message));
         self.reply(now, Output::Message { client_id: Arc::clone(client_id), message });
     }
 

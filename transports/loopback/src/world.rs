@@ -49,6 +49,9 @@ pub struct Driver {
     /// How long a batch of records takes at most until it is persisted; zero persists it at once. One is written at a
     /// time.
     pub persist_max: Duration,
+    /// After how many records a snapshot takes the place of the log, made in parts while the store goes on; never, if
+    /// zero.
+    pub snapshot_every: usize,
     /// What is wrong with the driver: to show that a check notices what it must.
     pub flaw: Option<Flaw>,
 }
@@ -62,6 +65,12 @@ pub enum Flaw {
     NeverAsks,
     /// It does not say when a request that had to wait arrived.
     ForgetsArrival,
+    /// Its journal keeps no answers.
+    ForgetsAnswers,
+    /// Its journal keeps no registrations.
+    ForgetsWatches,
+    /// Its journal keeps no versions but those of values that are there.
+    ForgetsVersions,
 }
 
 /// A store, clients, and the network between them.
@@ -190,10 +199,15 @@ impl World {
         self.journal.due().is_some()
     }
 
-    /// What was persisted, in order: what a store finds that is started after a crash.
-    #[must_use]
-    pub fn persisted(&self) -> &[Record] {
+    /// What a store finds that is started after a crash.
+    pub fn persisted(&self) -> impl Iterator<Item = &Record> {
         self.journal.records()
+    }
+
+    /// Everything that was ever persisted, in order, whether a snapshot says it now or not.
+    #[must_use]
+    pub fn ever_persisted(&self) -> &[Record] {
+        self.journal.history()
     }
 
     /// The broker: for whoever is connected to it beside the parties of this world.
@@ -223,13 +237,18 @@ impl World {
     /// Drives the store in this way from now on.
     pub const fn set_driver(&mut self, driver: Driver) {
         self.driver = driver;
-        self.journal.set_persist_max(driver.persist_max);
+        self.journal.set_driver(driver);
     }
 
     /// From now on the broker hosts the store: see [`Broker::set_hosted`].
     pub fn set_hosted(&mut self) {
         self.hosted = true;
         self.broker.set_hosted(&self.store.id);
+    }
+
+    /// From now on the broker keeps the session of the store: see [`Broker::set_kept`].
+    pub fn set_session_kept(&mut self) {
+        self.broker.set_kept(&self.store.id);
     }
 
     /// Other faults from now on.
@@ -458,7 +477,7 @@ impl World {
             return false;
         }
         let mut busy = self.hand_to_store();
-        busy |= self.journal.drive(self.now, &mut self.store.store, self.driver.flaw);
+        busy |= self.journal.drive(self.store.now(self.now), &mut self.store.store);
         while let Some(transmit) = self.store.store.poll_transmit() {
             self.keep(vec![Traced::Sent(transmit.clone())]);
             self.broker.handle_transmit(self.now, &self.store.id, transmit);

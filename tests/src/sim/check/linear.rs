@@ -15,8 +15,9 @@ use statestore_proto::message::{Command, Condition, Refusal, Reply, ServiceError
 use super::search::{self, Step};
 use crate::sim::{Change, Effect, History, Moment, Op, Restart};
 
-/// Checks every key of a history. The log of the store only hints at which order to try first. A value that was set on
-/// a condition may live its whole time again from each restart on.
+/// Checks every key of a history. The log of the store only hints at which order to try first. A value may
+/// live its whole time again from each restart on: one that was set on a condition does, any other where the wall clock
+/// was set back.
 ///
 /// # Errors
 /// The first key without such an order, and its operations.

@@ -295,7 +295,7 @@ impl Search<'_> {
     /// When the value has expired for certain.
     fn latest_end(&self, held: &Held) -> Option<u64> {
         let px = self.px(held)?;
-        let restarts = self.restarts.iter().filter(|_| self.is_lease(held));
+        let restarts = self.restarts.iter();
         let prolonged = |end: u64, restart: &Restart| match restart.from <= end {
             true => end.max(restart.at + px),
             false => end,
@@ -308,11 +308,7 @@ impl Search<'_> {
     }
 
     fn may_be_prolonged(&self, held: &Held) -> bool {
-        self.is_lease(held) && self.restarts.iter().any(|restart| restart.at >= held.earliest)
-    }
-
-    fn is_lease(&self, held: &Held) -> bool {
-        matches!(&self.calls[held.setter].does, Does::Set { condition, .. } if *condition != Condition::Always)
+        self.restarts.iter().any(|restart| restart.at >= held.earliest)
     }
 
     fn px(&self, held: &Held) -> Option<u64> {

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use statestore_loopback::Traced;
+use statestore_loopback::{Message, Traced};
 use statestore_proto::client::{Event, Outcome, RequestId, Stale, WatchEvent};
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::Reply;
+use statestore_proto::message::{Incarnation, Reply, property};
 use statestore_proto::store::Store;
 use statestore_proto::topic;
 
 use super::Run;
 use crate::sim::history::{Moment, Note, What};
-use crate::sim::wire::{RequestName, name_of};
+use crate::sim::wire::{RequestName, name_of, user_property};
 use crate::sim::{Check, Violation, commands};
 
 impl Run {
@@ -40,9 +40,9 @@ impl Run {
                 Traced::Message(message) => {
                     self.digest.message(at, message);
                     self.wire.deliver(message);
-                    answered.extend(name_of(message));
+                    answered.extend(name_of(message).map(|name| (name, said_by(message))));
                 }
-                Traced::Started => self.truth.restart(at),
+                Traced::Started => self.truth.restart(now),
                 _ => {}
             }
         }
@@ -64,9 +64,13 @@ impl Run {
                 let late = self.poll(actor);
                 if !self.actors[actor].sleepy {
                     // What a sleeper is told now may be from before these answers.
-                    let heard = |name: &&RequestName| name.client == actor && !late.contains(name);
-                    let heard = answered.iter().filter(heard);
-                    let store = heard.filter_map(|name| self.taken_by.get(name)).max().copied();
+                    let heard = answered.iter().filter(|(name, _)| name.client == actor);
+                    let heard = heard.filter(|(name, _)| !late.contains(name));
+                    // A copy of the request may have reached a later store than the one that answers.
+                    let store = |(name, said): &(RequestName, Option<u64>)| {
+                        said.or_else(|| self.taken_by.get(name).copied())
+                    };
+                    let store = heard.filter_map(store).max();
                     self.meet(actor, store.unwrap_or_default());
                 }
             }
@@ -137,6 +141,12 @@ impl Run {
         }
         op.completed = Some((moment, outcome));
     }
+}
+
+/// The number of the store that an answer says it comes from.
+fn said_by(message: &Message) -> Option<u64> {
+    let text = user_property(message, property::INCARNATION)?;
+    Incarnation::parse(text).map(Incarnation::number)
 }
 
 /// Which limit or share of one is exceeded, if one is.

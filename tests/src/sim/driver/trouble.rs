@@ -52,8 +52,13 @@ impl Run {
         self.wait_for_a_commit();
         let config = store_config(&self.scenario, self.twin, self.rng.u64(..));
         self.world.crash_store(config);
+        if self.rng.u8(0..4) == 0 {
+            // Back only: forward, it would end what expires early, which is documented and no help to a checker.
+            self.scenario.store_clock.offset_ms -= self.rng.i64(0..=20_000);
+            self.world.set_store_clock(self.scenario.store_clock);
+        }
         self.stores += 1;
-        self.truth.crash(self.now(), self.world.persisted());
+        self.truth.crash(self.now(), self.world.ever_persisted(), self.world.persisted());
         self.tap();
     }
 
@@ -64,7 +69,7 @@ impl Run {
         self.world.take_over(config, restored && self.twin != Twin::Amnesia);
         self.stores += 1;
         if restored {
-            self.truth.crash(self.now(), self.world.persisted());
+            self.truth.crash(self.now(), self.world.ever_persisted(), self.world.persisted());
         } else {
             self.truth.lose(self.now());
             self.wire.lose();

@@ -1,9 +1,9 @@
 //! What is on its way between the broker and a client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use statestore_proto::mqtt::Transmit;
+use statestore_proto::mqtt::{Delivery, Transmit};
 use statestore_proto::time::Instant;
 
 use super::Output;
@@ -28,6 +28,36 @@ pub(super) struct Leg {
 pub(super) enum Cargo {
     ToBroker(Box<Transmit>),
     FromBroker(Box<Output>),
+}
+
+/// What a client has not acknowledged, in order. There is no more of it than is queued for a connection.
+#[derive(Debug)]
+pub(super) struct Kept {
+    client_id: Arc<str>,
+    messages: VecDeque<Message>,
+}
+
+impl Kept {
+    pub(super) const fn new(client_id: Arc<str>) -> Self {
+        Self { client_id, messages: VecDeque::new() }
+    }
+
+    pub(super) fn delivered(&mut self, to: &Arc<str>, message: &Message) {
+        if self.client_id == *to {
+            self.messages.push_back(message.clone());
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, by: &Arc<str>, delivery: Delivery) {
+        if self.client_id == *by {
+            self.messages.retain(|message| message.delivery != Some(delivery));
+        }
+    }
+
+    /// Everything that is to be delivered again to this client.
+    pub(super) fn take(&mut self, client_id: &Arc<str>) -> Option<VecDeque<Message>> {
+        (self.client_id == *client_id).then(|| std::mem::take(&mut self.messages))
+    }
 }
 
 impl Lane {
