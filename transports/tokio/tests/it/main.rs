@@ -1,6 +1,7 @@
 //! The handles over the loopback, in simulated time.
 
 mod facade;
+mod journal;
 mod keys;
 mod late;
 mod lock;

@@ -1,0 +1,234 @@
+//! A store with a journal: nothing is told before it is kept, and what was kept is there again.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use statestore_loopback::Hub;
+use statestore_proto::store::{Durability, Record, decode_records, encode_records};
+use statestore_tokio::{
+    Commit, Error, Journal, JournalError, SnapshotPart, Status, StoreConfig, StoreService,
+};
+use tokio::sync::Semaphore;
+
+use super::client;
+
+/// What a disk holds, for all journals that are on it.
+#[derive(Clone)]
+struct Disk(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// How many commits may still be done; without end if it is not held.
+    commits: Semaphore,
+}
+
+#[derive(Default)]
+struct State {
+    holds: bool,
+    fails: bool,
+    commits: usize,
+    snapshot_after: usize,
+    since_snapshot: usize,
+    log: Vec<Vec<u8>>,
+    parts: Vec<Vec<u8>>,
+    making: Option<(usize, Vec<Vec<u8>>)>,
+    loaded: usize,
+}
+
+impl Disk {
+    fn new() -> Self {
+        Self(Arc::new(Inner { state: Mutex::default(), commits: Semaphore::new(0) }))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.0.state.lock().expect("nobody panics with it"))
+    }
+
+    /// As a new process would open it.
+    fn open(&self) -> OnDisk {
+        self.with(|state| {
+            state.making = None;
+            state.loaded = 0;
+        });
+        OnDisk(self.clone())
+    }
+
+    fn service(&self, hub: &Hub, config: StoreConfig) -> StoreService {
+        let service = StoreService::builder().journal(self.open()).config(config);
+        service.expect("there is a journal").spawn(hub.store_link("statestore"))
+    }
+}
+
+struct OnDisk(Disk);
+
+impl Journal for OnDisk {
+    async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+        self.0.with(|state| {
+            let next = state.parts.iter().chain(&state.log).nth(state.loaded);
+            state.loaded += 1;
+            let next = next.map(|bytes| decode_records(bytes).map_err(JournalError::new));
+            next.transpose()
+        })
+    }
+
+    async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+        if self.0.with(|state| state.holds) {
+            self.0.0.commits.acquire().await.expect("never closed").forget();
+        }
+        self.0.with(|state| {
+            if state.fails {
+                return Err(JournalError::new("the disk is full: make room and start again"));
+            }
+            state.commits += 1;
+            state.since_snapshot += 1;
+            let before = state.log.len();
+            if !commit.records.is_empty() {
+                state.log.push(encode_records(&commit.records));
+            }
+            let Some(SnapshotPart { records, is_first, is_last }) = commit.snapshot else {
+                return Ok(());
+            };
+            if is_first {
+                state.making = Some((before, Vec::new()));
+            }
+            let (_, parts) = state.making.as_mut().expect("begun");
+            parts.push(encode_records(&records));
+            if is_last && let Some((before, parts)) = state.making.take() {
+                state.parts = parts;
+                state.log.drain(..before);
+                state.since_snapshot = 0;
+            }
+            Ok(())
+        })
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        self.0
+            .with(|state| state.snapshot_after > 0 && state.since_snapshot >= state.snapshot_after)
+    }
+}
+
+fn all() -> StoreConfig {
+    StoreConfig::new(7).durability(Durability::All)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_before_it_is_kept() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    service.connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    disk.with(|state| state.holds = true);
+    let mut set = std::pin::pin!(async { store.set("k", "v").await });
+    let soon = Duration::from_millis(100);
+    assert!(tokio::time::timeout(soon, &mut set).await.is_err(), "it waits for the disk");
+    assert_eq!(store.get("other").await, Ok(None), "whoever asks about another key does not");
+    disk.0.commits.add_permits(1);
+    set.await.expect("set");
+    assert_eq!(disk.with(|state| state.commits), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_one_commit() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    service.connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    disk.with(|state| state.holds = true);
+    let sets: Vec<_> = (0..100)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move { store.set(format!("k{number}"), "v").await.map(drop) })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    disk.0.commits.add_permits(2);
+    for set in sets {
+        assert_eq!(set.await.expect("it ends"), Ok(()));
+    }
+    assert_eq!(disk.with(|state| state.commits), 2, "the first, and all that came meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_is_there_again() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    let store = client(hub.link("c")).await;
+    let version = store.set("k", "v").await.expect("set");
+    store.set("gone", "v").await.expect("set");
+    assert_eq!(store.del("gone").await, Ok(true));
+    service.shutdown().await;
+    let service = disk.service(&hub, all());
+    service.connected().await.expect("the store connects");
+    assert_eq!((service.stats().keys, store.get("gone").await), (1, Ok(None)));
+    let found = store.get("k").await.expect("get").expect("it was kept");
+    assert_eq!((&found.value[..], found.version), (&b"v"[..], Some(version.clone())));
+    assert!(store.set("k", "w").await.expect("set") > version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_it_keeps_what_is_asked_for() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let journal = || StoreService::builder().journal(disk.open());
+    let service = journal().spawn(hub.store_link("statestore"));
+    let store = client(hub.link("c")).await;
+    store.set("plain", "v").await.expect("set");
+    store.set("kept", "v").persist().await.expect("set");
+    service.shutdown().await;
+    let service = journal().spawn(hub.store_link("statestore"));
+    service.connected().await.expect("the store connects");
+    assert_eq!(store.get("plain").await, Ok(None));
+    assert!(store.get("kept").await.expect("get").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fails_is_the_end_and_is_not_told() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let mut service = disk.service(&hub, all());
+    let store = client(hub.link("c")).await;
+    store.set("k", "1").await.expect("set");
+    disk.with(|state| state.fails = true);
+    assert_eq!(store.set("k", "2").await, Err(Error::TimedOut));
+    let closed = service.stopped().await;
+    assert!(closed.is_journal, "{closed:?}");
+    let reason = closed.reason.expect("there is one");
+    assert!(reason.contains("make room"), "{reason}");
+    assert_eq!(service.status().current(), Status::JournalFailed { reason });
+    disk.with(|state| state.fails = false);
+    let service = disk.service(&hub, all());
+    service.connected().await.expect("the store connects");
+    assert_eq!(store.get("k").await.expect("get").expect("it was kept").value, "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_read_serves_nobody() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| state.log.push(b"nonsense".to_vec()));
+    let mut service = disk.service(&hub, all());
+    let closed = service.stopped().await;
+    assert!(closed.is_journal && closed.reason.is_some_and(|why| why.contains("damaged")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_takes_the_place_of_the_log_while_the_store_goes_on() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| state.snapshot_after = 50);
+    let service = disk.service(&hub, all());
+    let store = client(hub.link("c")).await;
+    let value = |round: u32, number: u32| format!("{round}-{number}").repeat(1_000);
+    for round in 0..10 {
+        for number in 0..40 {
+            store.set(format!("k{number}"), value(round, number)).await.expect("set");
+        }
+    }
+    service.shutdown().await;
+    let (parts, log) = disk.with(|state| (state.parts.len(), state.log.len()));
+    assert!(parts > 1 && log < 200, "{parts} parts, {log} batches");
+    let service = disk.service(&hub, all());
+    service.connected().await.expect("the store connects");
+    assert_eq!(service.stats().keys, 40);
+    for number in 0..40 {
+        let found = store.get(format!("k{number}")).await.expect("get").expect("it was kept");
+        assert!(found.value == value(9, number), "k{number}");
+    }
+}
