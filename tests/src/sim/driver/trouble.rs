@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use statestore_proto::store::Record;
+
 use super::{Run, store_config};
 use crate::sim::scenario::{self, Mix};
 use crate::sim::twin::Twin;
@@ -58,7 +60,8 @@ impl Run {
             self.world.set_store_clock(self.scenario.store_clock);
         }
         self.stores += 1;
-        self.truth.crash(self.now(), self.world.ever_persisted(), self.world.persisted());
+        let there: Vec<&Record> = self.world.persisted().collect();
+        self.truth.crash(self.now(), self.world.ever_persisted(), &there);
         self.tap();
     }
 
@@ -69,7 +72,8 @@ impl Run {
         self.world.take_over(config, restored && self.twin != Twin::Amnesia);
         self.stores += 1;
         if restored {
-            self.truth.crash(self.now(), self.world.ever_persisted(), self.world.persisted());
+            let there: Vec<&Record> = self.world.persisted().collect();
+            self.truth.crash(self.now(), self.world.ever_persisted(), &there);
         } else {
             self.truth.lose(self.now());
             self.wire.lose();

@@ -31,7 +31,7 @@ impl Truth {
 
     /// The store has crashed. Of all it did only these records were ever persisted: what is not among them never happened,
     /// and whoever was told of it was told a lie. The next store finds what is `there`.
-    pub fn crash(&mut self, at: u64, persisted: &[Record], there: impl Iterator<Item = &Record>) {
+    pub fn crash(&mut self, at: u64, persisted: &[Record], there: &[&Record]) {
         let mut kept = BTreeSet::new();
         let mut latest = BTreeMap::new();
         self.clock = (0, 0);
