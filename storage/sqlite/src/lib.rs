@@ -70,6 +70,7 @@ pub use error::OpenError;
 pub use journal::SqliteJournal;
 pub use reader::{JournalStatus, Reader, SnapshotStatus, backup};
 
+/// The program in the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -69,7 +69,7 @@ fn a_snapshot_that_was_not_ended_is_forgotten_and_removed() {
             block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
         }
     }
-    let parts: u64 = {
+    let parts: i64 = {
         let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
         db.query_row("SELECT count(*) FROM snapshot", [], |row| row.get(0)).unwrap()
     };
