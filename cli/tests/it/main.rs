@@ -14,6 +14,7 @@ mod expiry;
 mod failures;
 mod fencing;
 mod hostile;
+mod killed;
 mod locking;
 mod logging;
 mod options;
