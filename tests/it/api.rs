@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Package and folder.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "transports/mqtt"),
     ("statestore-policy", "policy"),
@@ -18,6 +18,7 @@ const PACKAGES: [(&str, &str); 9] = [
     ("statestore-paho", "transports/paho"),
     ("statestore-embedded", "transports/embedded"),
     ("statestore-loopback", "transports/loopback"),
+    ("statestore-sqlite", "storage/sqlite"),
     ("statestore-verify", "tests/verify"),
 ];
 

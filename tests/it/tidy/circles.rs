@@ -6,7 +6,7 @@ use super::layers::heads;
 use super::source::code_without_strings;
 use super::{File, file, rust_files};
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "transports/mqtt/src",
     "policy/src",
     "transports/tokio/src",
@@ -14,6 +14,7 @@ const CRATES: [&str; 8] = [
     "transports/paho/src",
     "transports/embedded/src",
     "transports/loopback/src",
+    "storage/sqlite/src",
     "cli/src",
 ];
 

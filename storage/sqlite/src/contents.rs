@@ -1,0 +1,182 @@
+//! What a database has, from the newest snapshot on, and how it is read.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _};
+use statestore_proto::store::{Record, RecordsError, decode_records};
+
+use crate::error::OpenError;
+
+/// Bytes of a portion that is read at once, or one row if that has more.
+const PORTION_BYTES: usize = 256 << 10;
+
+/// A snapshot that was ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// The commit of its first part: with this one the log goes on.
+    pub(crate) seq: i64,
+    /// Its first part.
+    pub(crate) first: i64,
+    /// Its last part.
+    pub(crate) last: i64,
+    /// Of all its parts.
+    pub(crate) bytes: i64,
+}
+
+/// What is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    /// The newest.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// The last commit; 0 when there is none.
+    pub(crate) last_seq: i64,
+    /// The last part of any snapshot, ended or not.
+    pub(crate) last_part: i64,
+    /// Of the log that the newest snapshot does not replace.
+    pub(crate) log_bytes: i64,
+}
+
+impl Extent {
+    /// The first commit that is of use.
+    pub(crate) fn first_seq(&self) -> i64 {
+        self.snapshot.map_or(1, |snapshot| snapshot.seq)
+    }
+
+    /// Judges the whole file, and what was acknowledged against what is there.
+    pub(crate) fn read(
+        db: &Connection,
+        path: &Path,
+        acknowledged: Option<u64>,
+    ) -> Result<Self, OpenError> {
+        let of_sqlite = |error| OpenError::of_sqlite(path, error);
+        let check: String =
+            db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(of_sqlite)?;
+        if check != "ok" {
+            return Err(OpenError::damaged(path, check));
+        }
+        let extent = Self::query(db).map_err(of_sqlite)?;
+        if extent.snapshot.is_some() && extent.last_seq < extent.first_seq() {
+            let what =
+                format!("the log has no commit {}, with which it begins", extent.first_seq());
+            return Err(OpenError::damaged(path, what));
+        }
+        let last = u64::try_from(extent.last_seq).unwrap_or(0);
+        match acknowledged {
+            Some(acknowledged) if acknowledged > last => Err(OpenError::damaged(
+                path,
+                format!(
+                    "its log ends with commit {last}, and commit {acknowledged} was acknowledged; if what came between may \
+                     be lost, delete the file {}",
+                    crate::directory::MARK
+                ),
+            )),
+            _ => Ok(extent),
+        }
+    }
+
+    fn query(db: &Connection) -> rusqlite::Result<Self> {
+        let snapshot = db
+            .query_row(
+                "SELECT seq, first, last, bytes FROM snapshots ORDER BY seq DESC LIMIT 1",
+                [],
+                |row| {
+                    Ok(Snapshot {
+                        seq: row.get(0)?,
+                        first: row.get(1)?,
+                        last: row.get(2)?,
+                        bytes: row.get(3)?,
+                    })
+                },
+            )
+            .optional()?;
+        let mut extent = Self { snapshot, ..Self::default() };
+        extent.last_seq =
+            db.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0))?;
+        extent.last_part =
+            db.query_row("SELECT ifnull(max(part), 0) FROM snapshot", [], |row| row.get(0))?;
+        extent.log_bytes = db.query_row(
+            "SELECT ifnull(sum(length(records)), 0) FROM log WHERE seq >= ?1",
+            [extent.first_seq()],
+            |row| row.get(0),
+        )?;
+        Ok(extent)
+    }
+}
+
+/// How far reading has got.
+pub(crate) struct Cursor {
+    path: PathBuf,
+    /// The next part, and the last.
+    parts: Option<(i64, i64)>,
+    next_seq: i64,
+    last_seq: i64,
+}
+
+impl Cursor {
+    pub(crate) fn new(path: &Path, extent: &Extent) -> Self {
+        Self {
+            path: path.to_owned(),
+            parts: extent.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
+            next_seq: extent.first_seq(),
+            last_seq: extent.last_seq,
+        }
+    }
+
+    /// The next records; `None` when there are no more.
+    pub(crate) fn next(&mut self, db: &Connection) -> Result<Option<Vec<Record>>, OpenError> {
+        if let Some((next, last)) = self.parts {
+            if next <= last {
+                let (records, next) = self.rows(db, "snapshot", "part", next, last)?;
+                self.parts = Some((next, last));
+                return Ok(Some(records));
+            }
+            self.parts = None;
+        }
+        if self.next_seq > self.last_seq {
+            return Ok(None);
+        }
+        let (records, next) = self.rows(db, "log", "seq", self.next_seq, self.last_seq)?;
+        self.next_seq = next;
+        Ok(Some(records))
+    }
+
+    /// A portion of the rows from one to another, and the number of the row after it.
+    fn rows(
+        &self,
+        db: &Connection,
+        table: &str,
+        key: &str,
+        first: i64,
+        last: i64,
+    ) -> Result<(Vec<Record>, i64), OpenError> {
+        let of_sqlite = |error| OpenError::of_sqlite(&self.path, error);
+        let damaged = |number: i64, what: &str| {
+            OpenError::damaged(&self.path, format!("{key} {number} of table {table} {what}"))
+        };
+        let select = format!(
+            "SELECT {key}, records FROM {table} WHERE {key} BETWEEN ?1 AND ?2 ORDER BY {key}"
+        );
+        let mut statement = db.prepare_cached(&select).map_err(of_sqlite)?;
+        let mut rows = statement.query([first, last]).map_err(of_sqlite)?;
+        let (mut records, mut next, mut bytes) = (Vec::new(), first, 0);
+        while bytes < PORTION_BYTES && next <= last {
+            let Some(row) = rows.next().map_err(of_sqlite)? else {
+                return Err(damaged(next, "is missing"));
+            };
+            if row.get::<_, i64>(0).map_err(of_sqlite)? != next {
+                return Err(damaged(next, "is missing"));
+            }
+            let value = row.get_ref(1).map_err(of_sqlite)?;
+            let blob = value.as_blob().map_err(|_| damaged(next, "is no blob"))?;
+            bytes += blob.len();
+            records.extend(decode_records(blob).map_err(|error| match error {
+                RecordsError::Later(format) => {
+                    OpenError::Later { path: self.path.clone(), found: format.into(), known: 1 }
+                }
+                _ => damaged(next, "is not what was written"),
+            })?);
+            next += 1;
+        }
+        Ok((records, next))
+    }
+}

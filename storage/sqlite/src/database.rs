@@ -1,0 +1,103 @@
+//! The database: its form, and how it is opened.
+
+use std::path::Path;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::OpenError;
+
+/// What is in the header of the database of a journal: "sSto".
+const APPLICATION: i64 = 0x7353_746f;
+
+/// The version of this form. One that is later is refused.
+const FORMAT: i64 = 1;
+
+/// A row of `log` is a commit, without gaps in `seq`; it has what [`encode_records`] makes of its records, which may be
+/// none. The rows of `snapshot` are parts. A snapshot is one with its row in `snapshots`: the parts from `first` to `last`,
+/// and then the log from `seq` on.
+///
+/// [`encode_records`]: statestore_proto::store::encode_records
+const SCHEMA: &str = "
+    CREATE TABLE log (seq INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT;
+    CREATE TABLE snapshot (part INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT;
+    CREATE TABLE snapshots (
+        seq INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, bytes INTEGER NOT NULL
+    ) STRICT;
+";
+
+/// A commit is safe when it returns, and never runs a checkpoint.
+const SETTINGS: &str = "
+    PRAGMA synchronous = FULL;
+    PRAGMA fullfsync = ON;
+    PRAGMA checkpoint_fullfsync = ON;
+    PRAGMA wal_autocheckpoint = 0;
+    PRAGMA trusted_schema = OFF;
+    PRAGMA cell_size_check = ON;
+";
+
+/// Opens the database to write it, and makes it if it is missing.
+pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = connect(path, flags)?;
+    let of_sqlite = |error| OpenError::of_sqlite(path, error);
+    let (application, format) = header(&db).map_err(of_sqlite)?;
+    let is_new = application == 0 && format == 0 && is_empty(&db).map_err(of_sqlite)?;
+    if !is_new {
+        judge(path, application, format)?;
+    }
+    let prepare = || {
+        db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+        db.execute_batch(SETTINGS)?;
+        // The end of a process and its crash leave the same: the log stays as it is, at the size it has.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        if is_new {
+            db.execute_batch(&format!(
+                "BEGIN IMMEDIATE; {SCHEMA}
+                 PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
+            ))?;
+        }
+        Ok(())
+    };
+    prepare().map_err(of_sqlite)?;
+    Ok(db)
+}
+
+/// Opens a database that is there, to read it; another process may have it.
+pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let of_sqlite = |error| OpenError::of_sqlite(path, error);
+    let (application, format) = header(&db).map_err(of_sqlite)?;
+    judge(path, application, format)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(of_sqlite)?;
+    Ok(db)
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    Connection::open_with_flags(path, flags).map_err(|error| OpenError::of_sqlite(path, error))
+}
+
+fn header(db: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let application = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let format = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok((application, format))
+}
+
+fn is_empty(db: &Connection) -> rusqlite::Result<bool> {
+    db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
+}
+
+fn judge(path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
+    match (application, format) {
+        (APPLICATION, FORMAT) => Ok(()),
+        (APPLICATION, later) if later > FORMAT => {
+            Err(OpenError::Later { path: path.to_owned(), found: later, known: FORMAT })
+        }
+        (APPLICATION, format) => {
+            Err(OpenError::damaged(path, format!("there is no format {format}")))
+        }
+        _ => Err(OpenError::Foreign(path.to_owned())),
+    }
+}

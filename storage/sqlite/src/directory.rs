@@ -1,0 +1,106 @@
+//! The directory of a journal: what is in it, and who has it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+
+/// The database, in which all records are; its log has the same name and `-wal`.
+pub(crate) const DATABASE: &str = "records.db";
+/// Which commits were acknowledged.
+pub(crate) const MARK: &str = "acknowledged";
+/// Whose lock says that the directory is in use, and whose text says by whom.
+const LOCK: &str = "lock";
+
+/// A directory that nobody else has while this lives.
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// The lock goes with it.
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes it if it is missing, for this user alone.
+    pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
+        create(path)?;
+        let file = path.join(LOCK);
+        let of_lock = |error| OpenError::of_io(&file, error);
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&file)
+            .map_err(of_lock)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let pid = match lock.read_to_string(&mut text) {
+                    Ok(_) => text.trim().parse().ok(),
+                    Err(_) => None,
+                };
+                return Err(OpenError::InUse { dir: path.to_owned(), pid });
+            }
+            Err(TryLockError::Error(error)) => return Err(of_lock(error)),
+        }
+        let pid = std::process::id();
+        let write = |lock: &mut File| {
+            lock.set_len(0)?;
+            lock.rewind()?;
+            writeln!(lock, "{pid}")
+        };
+        write(&mut lock).map_err(of_lock)?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    pub(crate) fn mark(&self) -> PathBuf {
+        self.path.join(MARK)
+    }
+}
+
+/// Where the database of a directory is that has one.
+pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
+    let meta = fs::metadata(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing(dir.to_owned()),
+        _ => OpenError::of_io(dir, error),
+    })?;
+    if !meta.is_dir() {
+        return Err(OpenError::NotADirectory(dir.to_owned()));
+    }
+    let database = dir.join(DATABASE);
+    match fs::metadata(&database) {
+        Ok(_) => Ok(database),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(OpenError::Missing(dir.to_owned()))
+        }
+        Err(error) => Err(OpenError::of_io(&database, error)),
+    }
+}
+
+/// Makes a directory, for this user alone, that survives a power cut.
+pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Ok(()),
+        Ok(_) => return Err(OpenError::NotADirectory(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(OpenError::of_io(path, error)),
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path).map_err(|error| OpenError::of_io(path, error))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::of_io(path, error))
+}
+
+/// Makes the names in a directory safe.
+pub(crate) fn sync(dir: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+}

@@ -1,0 +1,76 @@
+//! A journal for a state store: its records in a directory, with SQLite's write-ahead log as the log.
+//!
+//! ```
+//! use statestore_sqlite::SqliteJournal;
+//! use statestore_tokio::{Durability, StoreConfig, StoreService};
+//!
+//! # fn main() -> Result<(), statestore_sqlite::OpenError> {
+//! # let dir = std::env::temp_dir().join(format!("statestore-sqlite-{}", std::process::id()));
+//! let journal = SqliteJournal::open(&dir)?;
+//! let config = StoreConfig::new(7).durability(Durability::All);
+//! let service = StoreService::builder().config(config).journal(journal);
+//! # drop(service);
+//! # let _ = std::fs::remove_dir_all(&dir);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is kept
+//!
+//! The store has everything in memory, and asks the database for nothing until it starts again. So the database is a
+//! log: a row for each [`Commit`](statestore_tokio::Commit), the bytes of all its records, and a row for each part of a
+//! snapshot. A commit is one transaction, with `synchronous = FULL`: when it returns, it is safe whatever happens to the
+//! machine, as far as the disk keeps what it says that it has. What a snapshot replaces is removed with the commits that follow, some at
+//! a time.
+//!
+//! | File | |
+//! |---|---|
+//! | `records.db` | the database; never shrinks, and uses again what is free in it |
+//! | `records.db-wal` | SQLite's log, written first; part of the data |
+//! | `records.db-shm` | of no use to another process, and none to a backup |
+//! | `acknowledged` | up to which commit was acknowledged |
+//! | `lock` | the process that has the directory |
+//!
+//! # Bounds
+//!
+//! A snapshot is due when the log since the last one has more than 8 MiB and twice that snapshot. Until it is ended, both
+//! and what is written meanwhile are there.
+//!
+//! SQLite's log is copied into the database from 4 MiB on by a thread of its own, and then used again from its beginning.
+//! While commits follow each other without a pause, that thread never has all; the last 64 pages are then copied between
+//! two commits. From 64 MiB on a commit waits for the copy. Only a [`Reader`] or a [`backup`] that takes long makes it
+//! grow beyond that, by what is written meanwhile.
+//!
+//! One commit waits for the thread that writes, one at most that was given up; both are as large as the store makes them.
+//!
+//! # Damage
+//!
+//! Rows have a checksum and numbers without gaps, and the file is checked when it is opened. What is not right is refused
+//! and not repaired: put a [`backup`] or a dump in its place.
+//!
+//! A log that has lost its end is the hard case. SQLite takes the first frame of its log that is not right for the end:
+//! after a power cut that is a commit which was not answered, but a changed bit there, or a `-wal` that was deleted, would
+//! take acknowledged commits with it. They are missed by the number in `acknowledged`, which is written after each commit
+//! and not synced. So it may itself be late after a power cut, by as much as the system takes to write it, some 30
+//! seconds; damage that comes together with a power cut, and only to those commits, is not found. Without that file nothing is
+//! compared: delete it to go on with less.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod contents;
+mod database;
+mod directory;
+mod error;
+mod journal;
+mod mark;
+mod reader;
+mod writer;
+
+pub use error::OpenError;
+pub use journal::SqliteJournal;
+pub use reader::{JournalStatus, Reader, SnapshotStatus, backup};
+
+/// The program in the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,244 @@
+//! One commit after the other into the database.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use statestore_proto::store::{Record, encode_records};
+use statestore_tokio::{Commit, SnapshotPart};
+
+use crate::checkpoint::Checkpointer;
+use crate::contents::{Cursor, Extent, Snapshot};
+use crate::database;
+use crate::directory::Directory;
+use crate::error::OpenError;
+use crate::mark::{self, Mark};
+
+/// Bytes of log since the last snapshot from which on another is due; at least, and as a multiple of that snapshot.
+const SNAPSHOT_AFTER: i64 = 8 << 20;
+const SNAPSHOT_FACTOR: i64 = 2;
+
+/// Rows and bytes of what a snapshot replaces that a commit removes: more than it adds, so that they end.
+const DROPPED_ROWS: i64 = 64;
+const DROPPED_BYTES: i64 = 128 << 10;
+
+pub(crate) struct Writer {
+    // In this order: the last connection goes before the lock does.
+    db: Connection,
+    checkpointer: Checkpointer,
+    mark: Mark,
+    path: PathBuf,
+    cursor: Cursor,
+    extent: Extent,
+    /// The snapshot that is being made; its last part is not known yet.
+    making: Option<Making>,
+    /// What nobody needs any more.
+    drops: Drops,
+    /// It has failed, and writes no more.
+    has_failed: bool,
+    _directory: Directory,
+}
+
+#[derive(Clone, Copy)]
+struct Making {
+    snapshot: Snapshot,
+    /// Of the log since its first part.
+    log_bytes: i64,
+}
+
+/// Rows to be removed, some with each commit.
+#[derive(Clone, Default)]
+struct Drops {
+    log: Range<i64>,
+    parts: Range<i64>,
+    /// Parts of a snapshot that was not ended.
+    unfinished: Range<i64>,
+}
+
+impl Writer {
+    pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
+        let path = directory.database();
+        let acknowledged = mark::read(&directory.mark())?;
+        let db = database::open(&path)?;
+        let extent = Extent::read(&db, &path, acknowledged)?;
+        let mark = Mark::open(&directory.mark(), extent.last_seq.unsigned_abs())?;
+        let checkpointer = Checkpointer::start(&path)?;
+        let cursor = Cursor::new(&path, &extent);
+        let (first, last) =
+            extent.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
+        let drops = Drops {
+            log: 0..extent.first_seq(),
+            parts: 0..first,
+            unfinished: last + 1..extent.last_part + 1,
+        };
+        Ok(Self {
+            db,
+            checkpointer,
+            mark,
+            path,
+            cursor,
+            extent,
+            making: None,
+            drops,
+            has_failed: false,
+            _directory: directory,
+        })
+    }
+
+    pub(crate) fn load(&mut self) -> Result<Option<Vec<Record>>, OpenError> {
+        self.cursor.next(&self.db)
+    }
+
+    /// Whether another snapshot is due.
+    pub(crate) fn wants_snapshot(&self) -> bool {
+        let last = self.extent.snapshot.map_or(0, |snapshot| snapshot.bytes);
+        self.making.is_none()
+            && self.extent.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
+    }
+
+    /// Returns when it is safe. After an error it writes no more.
+    pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), OpenError> {
+        if self.has_failed {
+            return Err(OpenError::Io {
+                path: self.path.clone(),
+                source: std::io::Error::other(
+                    "an earlier commit has failed, and nothing is written any more",
+                ),
+            });
+        }
+        let result = self.write(commit);
+        self.has_failed = result.is_err();
+        result
+    }
+
+    /// What can wait until a commit is answered.
+    pub(crate) fn after_commit(&self) {
+        // An error is that of the disk, and the next commit meets it.
+        let _ = self.checkpointer.after_commit(&self.db);
+    }
+
+    fn write(&mut self, commit: &Commit) -> Result<(), OpenError> {
+        let log = encode_records(&commit.records);
+        let part = commit.snapshot.as_ref().map(|part| encode_records(&part.records));
+        let mut next = Next { extent: self.extent, making: self.making, drops: self.drops.clone() };
+        let mut write = || {
+            let tx = Transaction::new(&mut self.db, TransactionBehavior::Immediate)?;
+            next.append(&tx, &log)?;
+            if let (Some(part), Some(bytes)) = (&commit.snapshot, &part) {
+                next.append_part(&tx, part, bytes)?;
+            }
+            next.remove_some(&tx, length(&log))?;
+            tx.commit()
+        };
+        write().map_err(|error| OpenError::of_sqlite(&self.path, error))?;
+        Next { extent: self.extent, making: self.making, drops: self.drops } = next;
+        self.mark.set(self.extent.last_seq.unsigned_abs())
+    }
+}
+
+/// What holds once a transaction is committed.
+struct Next {
+    extent: Extent,
+    making: Option<Making>,
+    drops: Drops,
+}
+
+impl Next {
+    fn append(&mut self, tx: &Transaction<'_>, log: &[u8]) -> rusqlite::Result<()> {
+        self.extent.last_seq += 1;
+        self.extent.log_bytes += length(log);
+        if let Some(making) = &mut self.making {
+            making.log_bytes += length(log);
+        }
+        tx.prepare_cached("INSERT INTO log (seq, records) VALUES (?1, ?2)")?
+            .execute(params![self.extent.last_seq, log])?;
+        Ok(())
+    }
+
+    fn append_part(
+        &mut self,
+        tx: &Transaction<'_>,
+        part: &SnapshotPart,
+        bytes: &[u8],
+    ) -> rusqlite::Result<()> {
+        self.extent.last_part += 1;
+        let number = self.extent.last_part;
+        tx.prepare_cached("INSERT INTO snapshot (part, records) VALUES (?1, ?2)")?
+            .execute(params![number, bytes])?;
+        if part.is_first {
+            if let Some(given_up) = self.making.take() {
+                self.drops.unfinished = given_up.snapshot.first..number;
+            }
+            let seq = self.extent.last_seq;
+            // Its commit has a row of its own, which goes with the snapshot.
+            let log_bytes = tx
+                .prepare_cached("SELECT length(records) FROM log WHERE seq = ?1")?
+                .query_row([seq], |row| row.get(0))?;
+            let snapshot = Snapshot { seq, first: number, last: number, bytes: 0 };
+            self.making = Some(Making { snapshot, log_bytes });
+        }
+        let Some(making) = &mut self.making else { return Ok(()) };
+        let snapshot = &mut making.snapshot;
+        snapshot.last = number;
+        snapshot.bytes += length(bytes);
+        if part.is_last {
+            tx.prepare_cached(
+                "INSERT INTO snapshots (seq, first, last, bytes) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute([snapshot.seq, snapshot.first, snapshot.last, snapshot.bytes])?;
+            tx.prepare_cached("DELETE FROM snapshots WHERE seq < ?1")?.execute([snapshot.seq])?;
+            self.extent.snapshot = Some(*snapshot);
+            self.extent.log_bytes = making.log_bytes;
+            self.drops = Drops { log: 0..snapshot.seq, parts: 0..snapshot.first, unfinished: 0..0 };
+            self.making = None;
+        }
+        Ok(())
+    }
+
+    fn remove_some(&mut self, tx: &Transaction<'_>, added: i64) -> rusqlite::Result<()> {
+        let mut budget = DROPPED_BYTES.saturating_add(added.saturating_mul(2));
+        let Drops { log, parts, unfinished } = &mut self.drops;
+        for (table, key, rows) in
+            [("snapshot", "part", parts), ("snapshot", "part", unfinished), ("log", "seq", log)]
+        {
+            while budget > 0 && !rows.is_empty() {
+                budget -= remove(tx, table, key, rows, budget)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the first of these rows; says how many bytes, and takes them out of the range.
+fn remove(
+    tx: &Transaction<'_>,
+    table: &str,
+    key: &str,
+    rows: &mut Range<i64>,
+    budget: i64,
+) -> rusqlite::Result<i64> {
+    let select = format!(
+        "SELECT {key}, length(records) FROM {table} WHERE {key} >= ?1 AND {key} < ?2 ORDER BY {key} LIMIT {DROPPED_ROWS}"
+    );
+    let mut statement = tx.prepare_cached(&select)?;
+    let mut found = statement.query([rows.start, rows.end])?;
+    let (mut bytes, mut count, mut upto) = (0, 0, rows.start);
+    while let Some(row) = found.next()? {
+        upto = row.get::<_, i64>(0)? + 1;
+        bytes += row.get::<_, i64>(1)?;
+        count += 1;
+        if bytes >= budget {
+            break;
+        }
+    }
+    tx.prepare_cached(&format!("DELETE FROM {table} WHERE {key} >= ?1 AND {key} < ?2"))?
+        .execute([rows.start, upto])?;
+    let is_done = count < DROPPED_ROWS && bytes < budget;
+    rows.start = if is_done { rows.end } else { upto };
+    // Short rows cost as well.
+    Ok(bytes.max(count.saturating_mul(DROPPED_BYTES / DROPPED_ROWS)))
+}
+
+fn length(bytes: &[u8]) -> i64 {
+    i64::try_from(bytes.len()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,108 @@
+//! What was committed is there again: contents, answers, versions.
+
+use statestore_proto::store::Record;
+use statestore_sqlite::{OpenError, SqliteJournal};
+use statestore_tokio::{Commit, Journal as _, SnapshotPart};
+
+use crate::support::{
+    Dir, Parts, answers, block_on, commit, contents, load, new_store, request, restore, set,
+};
+
+#[test]
+fn a_store_comes_back_with_contents_answers_and_versions() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    assert_eq!(load(&mut journal).unwrap(), []);
+
+    let first = set(&mut store, 1, b"a", b"1");
+    let answered = answers(&mut store);
+    assert!(first.len() > 1 && !answered.is_empty(), "a value and its answer: {first:?}");
+    commit(&mut journal, first.clone()).unwrap();
+    let second = [set(&mut store, 2, b"b", b"2"), set(&mut store, 3, b"a", b"3")].concat();
+    commit(&mut journal, second.clone()).unwrap();
+    let third = request(&mut store, 4, &[b"DEL", b"b"]);
+    commit(&mut journal, third.clone()).unwrap();
+    let watch = request(&mut store, 5, &[b"KEYNOTIFY", b"a"]);
+    assert!(watch.iter().any(|record| matches!(record, Record::Watched { .. })));
+    commit(&mut journal, watch.clone()).unwrap();
+    drop(journal);
+
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let records = load(&mut journal).unwrap();
+    assert_eq!(records, [first, second, third, watch].concat());
+    let mut again = restore(&records);
+    assert_eq!(contents(&again), contents(&store));
+    // The request that comes again has the first answer and writes nothing.
+    let repeated = set(&mut again, 1, b"a", b"1");
+    assert_eq!((repeated, answers(&mut again)), (vec![], answered));
+}
+
+#[test]
+fn a_snapshot_takes_the_place_of_what_was_before_its_first_part() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    for number in 0..200 {
+        let key = format!("key-{number}");
+        commit(&mut journal, set(&mut store, number, key.as_bytes(), b"v")).unwrap();
+    }
+    let before = contents(&store);
+    let mut parts = Parts::new();
+    let mut taken = 0;
+    for number in 200.. {
+        let Some(part) = parts.next(&store, 4096) else { break };
+        taken += 1;
+        // The part says what was until now; what comes with it goes on from there.
+        let records = set(&mut store, number, b"key-7", &number.to_be_bytes());
+        let with = Commit { records, snapshot: Some(part) };
+        block_on(journal.commit(with)).unwrap();
+    }
+    assert!(taken > 3, "{taken} parts");
+    let mut log_only = 0;
+    for number in 1000..1040 {
+        commit(&mut journal, set(&mut store, number, b"key-8", b"w")).unwrap();
+        log_only += 1;
+    }
+    drop(journal);
+
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let records = load(&mut journal).unwrap();
+    assert!(contents(&restore(&records)) == contents(&store), "other contents");
+    let most = before.len() + 2 * (taken + log_only) + 2;
+    assert!(records.len() <= most, "{} records, {most} at most", records.len());
+}
+
+#[test]
+fn a_snapshot_is_due_after_eight_mebibytes_and_not_while_one_is_made() {
+    let dir = Dir::new();
+    let mut journal = SqliteJournal::open(&dir.path("journal")).unwrap();
+    let mut store = new_store();
+    let value = vec![b'v'; 1 << 20];
+    for number in 0..8 {
+        assert!(!journal.wants_snapshot(), "after {number} MiB");
+        commit(&mut journal, set(&mut store, number, b"key", &value)).unwrap();
+    }
+    assert!(journal.wants_snapshot());
+    let part = |is_first, is_last| Some(SnapshotPart { records: vec![], is_first, is_last });
+    block_on(journal.commit(Commit { records: vec![], snapshot: part(true, false) })).unwrap();
+    assert!(!journal.wants_snapshot());
+    block_on(journal.commit(Commit { records: vec![], snapshot: part(false, true) })).unwrap();
+    assert!(!journal.wants_snapshot());
+}
+
+#[test]
+fn another_journal_is_told_who_has_the_directory() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let journal = SqliteJournal::open(&path).unwrap();
+    let error = SqliteJournal::open(&path).unwrap_err();
+    assert!(
+        matches!(error, OpenError::InUse { pid: Some(pid), .. } if pid == std::process::id()),
+        "{error}"
+    );
+    drop(journal);
+    SqliteJournal::open(&path).unwrap();
+}

@@ -1,0 +1,6 @@
+//! The journal in a directory.
+
+mod support;
+
+mod crashes;
+mod journal;
