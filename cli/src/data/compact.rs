@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use statestore_proto::store::{Durability, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_sqlite::{JournalStatus, Reader};
+use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _, SnapshotPart};
 
 use super::directory;
@@ -17,13 +17,10 @@ use crate::output;
 /// Bytes of one part of a snapshot.
 const PART_BYTES: usize = 256 << 10;
 
-/// What a commit removes of what a snapshot has replaced: batches, and bytes.
-const DROPPED_BATCHES: u64 = 64;
-const DROPPED_BYTES: u64 = 128 << 10;
-
 pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
-    let mut journal = directory::open_existing(&dir)?;
+    // First, since opening makes what is not there.
     let before = status(&dir)?;
+    let mut journal = SqliteJournal::open(&dir).map_err(Failure::bad_input)?;
     let now = now();
     let mut store = whole_store();
     let progress = Progress::records("reading");
@@ -42,20 +39,13 @@ pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
         journal.commit(commit).await.map_err(Failure::bad_input)?;
         (position, is_first) = (next, false);
     }
-    // What it has replaced goes with the commits that follow.
-    let replaced = before.log_bytes + before.snapshot.map_or(0, |snapshot| snapshot.bytes);
-    let parts = before.snapshot.map_or(0, |snapshot| snapshot.parts);
-    let commits = (before.log_commits + parts) / DROPPED_BATCHES + replaced / DROPPED_BYTES + 1;
-    for _ in 0..commits {
-        journal.commit(Commit::default()).await.map_err(Failure::bad_input)?;
-    }
     drop((progress, journal));
     let after = status(&dir)?;
     output::raw(
         format!(
-            "{} before, {} after; {} on disk, where what is free is used again\n",
-            bytes(size(before)),
+            "a store reads {} instead of {}; the files have {}, and what is free in them is used again\n",
             bytes(size(after)),
+            bytes(size(before)),
             bytes(directory::bytes_on_disk(&dir)?),
         )
         .as_bytes(),

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use statestore_sqlite::{JournalStatus, OpenError, Reader, SqliteJournal};
+use statestore_sqlite::{JournalStatus, OpenError, Reader};
 
 use super::contents::Contents;
 use super::named;
@@ -22,26 +22,21 @@ pub(super) struct Read {
 /// Reads all of it, also beside a store that has it open: then what is committed now.
 pub(super) async fn read(dir: &Path) -> Result<Read, Failure> {
     let dir = dir.to_owned();
+    // Its line goes with this future, also when nobody waits for the thread any more.
+    let progress = Progress::records("reading");
+    let its = progress.clone();
     let read = tokio::task::spawn_blocking(move || {
         let reader = Reader::open(&dir)?;
         let status = reader.status();
-        let progress = Progress::records("reading");
         let mut contents = Contents::default();
         for portion in reader {
             let portion = portion?;
-            progress.advance(portion.len());
+            its.advance(portion.len());
             portion.into_iter().for_each(|record| contents.add(record));
         }
         Ok(Read { contents, status })
     });
     read.await.map_err(Failure::system)?.map_err(|error: OpenError| Failure::bad_input(error))
-}
-
-/// Takes a directory that a store has written. Blocks while it is read.
-pub(super) fn open_existing(dir: &Path) -> Result<SqliteJournal, Failure> {
-    // Opening makes what is not there.
-    Reader::open(dir).map_err(Failure::bad_input)?;
-    SqliteJournal::open(dir).map_err(Failure::bad_input)
 }
 
 /// Bytes of all files in it.

@@ -38,7 +38,7 @@ async fn of_directory(dir: &Path, output: &mut Output) -> Result<u64, Failure> {
     let keys = u64::try_from(contents.keys.len()).unwrap_or(u64::MAX);
     let header = Header { source: Source::Directory, issued: contents.issued, keys: Some(keys) };
     output.add(&header.encode()).await?;
-    let progress = Progress::keys("dumping", keys);
+    let progress = output.progress(keys);
     for (key, stored) in contents.keys {
         output.add_entry(&Entry { key, stored }).await?;
         progress.advance(1);
@@ -64,6 +64,11 @@ impl Output {
     fn new(file: Option<PathBuf>) -> Result<Self, Failure> {
         let file = file.map(Partial::new).transpose()?;
         Ok(Self { waiting: String::new(), file })
+    }
+
+    /// How far a dump of so many keys is; with 0 of an unknown number.
+    pub(super) fn progress(&self, keys: u64) -> Progress {
+        Progress::keys("dumping", keys).unless_printed(self.file.is_none())
     }
 
     /// Adds the line of an entry.

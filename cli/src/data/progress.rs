@@ -1,8 +1,11 @@
 //! How far long work has got, on a terminal.
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use std::io::IsTerminal as _;
 
-/// A line on standard error, where that is a terminal; gone when this is dropped.
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A line on standard error, where that is a terminal; gone when this or a clone is dropped.
+#[derive(Clone)]
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -14,6 +17,14 @@ impl Progress {
     /// Of records, whose number nobody knows.
     pub(super) fn records(what: &'static str) -> Self {
         Self::new(what, "records", 0)
+    }
+
+    /// None, where lines of other things go to a terminal.
+    pub(super) fn unless_printed(self, is_printed: bool) -> Self {
+        if is_printed && std::io::stdout().is_terminal() {
+            self.0.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        self
     }
 
     fn new(what: &'static str, unit: &str, total: u64) -> Self {

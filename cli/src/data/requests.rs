@@ -30,7 +30,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
     let store = connection::store(common)?;
     let header = Header { source: Source::Requests, issued: None, keys: None };
     output.add(&header.encode()).await?;
-    let progress = Progress::keys("dumping", 0);
+    let progress = output.progress(0);
     let mut listing = store.scan("*");
     let mut asked: Asked<Option<VersionedValue>> = VecDeque::new();
     let (mut is_over, mut count) = (false, 0);
