@@ -1,5 +1,6 @@
 //! The command line.
 
+mod data;
 mod kept;
 mod listen;
 mod verify;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
@@ -38,6 +40,7 @@ Examples:
   statestore lock nightly --lease 30s -- ./backup.sh
   statestore elect heating --candidate node-1
   statestore verify --broker mqtt://HOST:1883 # whether a store keeps the rules
+  statestore data dump DIR --output keys.jsonl # everything that `serve --data DIR` keeps
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
 printed cannot be: what was asked for was done, or said not to be, 5 what a store writes cannot be kept.
@@ -79,6 +82,11 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// Tries whether a store keeps the rules of the protocol
     Verify(Verify),
+    /// Checks, dumps, restores or compacts what `serve --data` keeps in a directory
+    Data {
+        #[command(subcommand)]
+        verb: Box<Data>,
+    },
     /// Prints a completion script for a shell
     Completions {
         /// The shell

@@ -20,7 +20,7 @@ use crate::output::{json_text, line};
 use crate::requests::NOT_DONE;
 
 /// Values that are asked for at a time.
-const READING_MAX: usize = 32;
+pub(crate) const READING_MAX: usize = 32;
 
 /// A key, and its value where that is wanted.
 type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>);
@@ -104,7 +104,8 @@ fn text(output: Output, key: &Bytes, found: Option<&VersionedValue>) -> String {
     }
 }
 
-fn failure(error: Error, store: &StateStore) -> Failure {
+/// What became of a listing.
+pub(crate) fn failure(error: Error, store: &StateStore) -> Failure {
     match error {
         Error::Refused(ServiceError::Known(Refusal::UnknownCommand)) => Failure::bad_input(
             "the store refused: it knows no listing of keys; that is newer than GET and SET",

@@ -6,6 +6,7 @@
 mod args;
 mod bench;
 mod connection;
+mod data;
 mod elect;
 mod escape;
 mod failure;
@@ -81,6 +82,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Verify(verify) => verify::run(verify).await,
+            Verb::Data { verb } => data::run(*verb).await,
             Verb::Completions { .. } | Verb::Man { .. } | Verb::Passwd(_) | Verb::Policy { .. } => {
                 Ok(ExitCode::SUCCESS)
             }

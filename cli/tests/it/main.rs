@@ -5,6 +5,7 @@
 mod bad_days;
 mod commands;
 mod crowds;
+mod data;
 mod dialects;
 mod dotnet;
 mod duplicates;

@@ -1,0 +1,81 @@
+//! A snapshot in the place of a log.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use statestore_proto::store::{Durability, SnapshotPosition, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
+use statestore_tokio::{Commit, Journal as _, SnapshotPart};
+
+use super::directory;
+use super::progress::{Progress, bytes};
+use crate::failure::Failure;
+use crate::output;
+
+/// Bytes of one part of a snapshot.
+const PART_BYTES: usize = 256 << 10;
+
+pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
+    // First, since opening makes what is not there.
+    let before = status(&dir)?;
+    let mut journal = SqliteJournal::open(&dir).map_err(Failure::bad_input)?;
+    let now = now();
+    let mut store = whole_store();
+    let progress = Progress::records("reading");
+    while let Some(records) = journal.load().await.map_err(Failure::bad_input)? {
+        progress.advance(records.len());
+        records.iter().for_each(|record| store.restore(now, record));
+    }
+    drop(progress);
+    let progress = Progress::records("writing");
+    let (mut position, mut is_first) = (Some(SnapshotPosition::default()), true);
+    while let Some(from) = position {
+        let (records, next) = store.snapshot_part(now, &from, PART_BYTES);
+        progress.advance(records.len());
+        let snapshot = Some(SnapshotPart { records, is_first, is_last: next.is_none() });
+        let commit = Commit { records: Vec::new(), snapshot };
+        journal.commit(commit).await.map_err(Failure::bad_input)?;
+        (position, is_first) = (next, false);
+    }
+    drop((progress, journal));
+    let after = status(&dir)?;
+    output::raw(
+        format!(
+            "a store reads {} instead of {}; the files have {}, and what is free in them is used again\n",
+            bytes(size(after)),
+            bytes(size(before)),
+            bytes(directory::bytes_on_disk(&dir)?),
+        )
+        .as_bytes(),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A store that keeps all that it is given.
+fn whole_store() -> Store {
+    // Without an incarnation it would forget which registrations want to be told.
+    let config = StoreConfig::new(fastrand::u64(..)).incarnation(1);
+    Store::new(config.durability(Durability::All).durable_watches(true))
+}
+
+fn status(dir: &std::path::Path) -> Result<JournalStatus, Failure> {
+    Ok(Reader::open(dir).map_err(Failure::bad_input)?.status())
+}
+
+/// Bytes of what a store reads when it starts.
+fn size(status: JournalStatus) -> u64 {
+    status.log_bytes + status.snapshot.map_or(0, |snapshot| snapshot.bytes)
+}
+
+pub(super) fn now() -> Now {
+    Now::new(Instant::from_millis(0), unix_now())
+}
+
+/// What the wall clock shows.
+pub(super) fn unix_now() -> UnixTime {
+    #[expect(clippy::disallowed_methods, reason = "the edge of the program: here time is read")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

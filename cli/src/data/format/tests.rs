@@ -1,0 +1,140 @@
+use proptest::option;
+use proptest::prelude::*;
+use statestore_proto::hlc::NodeId;
+
+use super::*;
+
+fn hlc() -> impl Strategy<Value = Hlc> {
+    let node = "[^:]{1,60}".prop_filter_map("a node id", |text| NodeId::new(&text).ok());
+    (any::<u64>(), any::<u64>(), node)
+        .prop_map(|(wall, counter, node)| Hlc::new(UnixTime::from_millis(wall), counter, node))
+}
+
+fn bytes() -> impl Strategy<Value = Box<[u8]>> {
+    let text = any::<String>().prop_map(|text| text.into_bytes().into());
+    prop_oneof![text, prop::collection::vec(any::<u8>(), 0..80).prop_map(Into::into)]
+}
+
+fn expiry() -> impl Strategy<Value = RecordedExpiry> {
+    (any::<u64>(), 1..=u64::MAX, any::<bool>()).prop_map(|(at, after, is_lease)| RecordedExpiry {
+        at: UnixTime::from_millis(at),
+        after: Expiry::from_millis(after).expect("not zero"),
+        is_lease,
+    })
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let key = bytes().prop_filter("no store takes an empty key", |key| !key.is_empty());
+    (key, bytes(), option::of(hlc()), option::of(hlc()), option::of(expiry()), any::<bool>())
+        .prop_map(|(key, value, version, token, expires, persist)| Entry {
+            key,
+            stored: Stored {
+                value,
+                version: version.map(Version::new),
+                fencing_token: token.map(FencingToken::new),
+                expires,
+                persist,
+            },
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_line_says_all_of_an_entry(entry in entry()) {
+        let line = entry.encode();
+        prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
+        let is_plain = |char: char| char == '\n' || !char.is_control();
+        prop_assert!(line.chars().all(is_plain), "{}", line.escape_debug());
+        prop_assert_eq!(Entry::decode(line.as_bytes()), Ok(entry));
+    }
+
+    #[test]
+    fn a_header_says_all_of_itself(issued in option::of(hlc()), keys in any::<Option<u64>>(), is_whole: bool) {
+        let source = if is_whole { Source::Directory } else { Source::Requests };
+        let header = Header { source, issued: issued.map(Version::new), keys };
+        prop_assert_eq!(Header::decode(header.encode().as_bytes()), Ok(header));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_is_none(entry in entry(), at in any::<prop::sample::Index>()) {
+        let line = entry.encode();
+        let whole = line.trim_end().len();
+        prop_assert!(Entry::decode(&line.as_bytes()[..at.index(whole)]).is_err());
+    }
+
+    #[test]
+    fn whatever_is_read_there_is_no_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = (Entry::decode(&line), Header::decode(&line));
+    }
+}
+
+#[test]
+fn text_is_readable_and_the_rest_is_base64() {
+    let entry = |key: &[u8], value: &[u8]| Entry {
+        key: key.into(),
+        stored: Stored {
+            value: value.into(),
+            version: None,
+            fencing_token: None,
+            expires: None,
+            persist: false,
+        },
+    };
+    for (key, value, line) in [
+        ("grün".as_bytes(), &b"21"[..], r#"{"key":"grün","value":"21"}"#),
+        (b"k", &[0xff], r#"{"key":"k","value_base64":"/w=="}"#),
+        (b"a\nb", b"", r#"{"key_base64":"YQpi","value":""}"#),
+        ("\u{9b}".as_bytes(), b"\"", r#"{"key_base64":"wps=","value":"\""}"#),
+        ("\u{202e}".as_bytes(), b"", r#"{"key":"\u202e","value":""}"#),
+    ] {
+        assert_eq!(entry(key, value).encode().trim_end(), line);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_without_the_value() {
+    let secret = "hush";
+    for (line, what) in [
+        ("", "cut short"),
+        ("[]", "no JSON object"),
+        (r#"{"key":"hush","value":hush}"#, "column"),
+        (r#"{"value":"hush"}"#, "neither key nor key_base64"),
+        (r#"{"key":"hush"}"#, "neither value nor value_base64"),
+        (r#"{"key":"k","key_base64":"aw==","value":"hush"}"#, "both key"),
+        (r#"{"key":"","value":"hush"}"#, "empty"),
+        (r#"{"key":7,"value":"hush"}"#, "key is no text"),
+        (r#"{"key":"k","value_base64":"hush!"}"#, "no Base64"),
+        (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is no version"),
+        (r#"{"key":"k","value":"","fencing_token":"1:hush:n"}"#, "fencing_token"),
+        (r#"{"key":"k","value":"","expires":"hush"}"#, "expires"),
+        (r#"{"key":"k","value":"","expires":{"at":1}}"#, "no after"),
+        (r#"{"key":"k","value":"","expires":{"at":1,"after":0}}"#, "zero"),
+        (r#"{"key":"k","value":"","expires":{"at":-1,"after":1}}"#, "whole number"),
+        (r#"{"key":"k","value":"","expires":{"at":1,"after":1,"hush":1}}"#, "field"),
+        (r#"{"key":"k","value":"","persist":"hush"}"#, "persist"),
+        (r#"{"key":"k","value":"","hush":1}"#, "field"),
+    ] {
+        let error = Entry::decode(line.as_bytes()).unwrap_err();
+        assert!(error.contains(what) && !error.contains(secret), "{line}: {error}");
+    }
+    for (line, what) in [
+        ("{}", FORMAT),
+        (r#"{"format":"statestore-dump"}"#, "format_version"),
+        (r#"{"format":"statestore-dump","format_version":2}"#, "later"),
+        (r#"{"format":"statestore-dump","format_version":1}"#, "from"),
+    ] {
+        let error = Header::decode(line.as_bytes()).unwrap_err();
+        assert!(error.contains(what), "{line}: {error}");
+    }
+}
+
+#[test]
+fn lines_have_numbers_and_a_limit() {
+    let mut lines = Lines::new(&b"a\n \n\nb"[..]);
+    assert!(matches!(lines.next(), Ok(Some(b"a\n"))) && lines.number() == 1);
+    assert!(matches!(lines.next(), Ok(Some(b"b"))) && lines.number() == 4);
+    assert!(matches!(lines.next(), Ok(None)));
+    let long = io::repeat(b'x');
+    let mut lines = Lines::new(io::BufReader::new(long));
+    assert!(matches!(lines.next(), Err(LineError::TooLong)) && lines.number() == 1);
+}

@@ -1,0 +1,142 @@
+//! The same by requests, as far as the protocol goes.
+
+use std::collections::VecDeque;
+use std::future::IntoFuture as _;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use statestore_tokio::{Error, StateStore, Version, VersionedValue};
+use tokio::task::JoinHandle;
+
+use super::compact::unix_now;
+use super::dump::Output;
+use super::format::{Entry, Header, Source, Stored};
+use super::input::Input;
+use super::progress::Progress;
+use crate::args::Common;
+use crate::connection;
+use crate::failure::Failure;
+use crate::keys::{self, READING_MAX};
+use crate::output::say;
+
+/// Keys that are asked for, and the answers to come.
+type Asked<T> = VecDeque<(Bytes, JoinHandle<Result<T, Error>>)>;
+
+/// Dumps all keys of the store at this broker; says how many.
+pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
+    say(
+        "through a broker: fences and expiries are not known, and what is written meanwhile is in the dump or not",
+    );
+    let store = connection::store(common)?;
+    let header = Header { source: Source::Requests, issued: None, keys: None };
+    output.add(&header.encode()).await?;
+    let progress = output.progress(0);
+    let mut listing = store.scan("*");
+    let mut asked: Asked<Option<VersionedValue>> = VecDeque::new();
+    let (mut is_over, mut count) = (false, 0);
+    while !is_over || !asked.is_empty() {
+        while !is_over && asked.len() < READING_MAX {
+            match listing.next().await.map_err(|error| keys::failure(error, &store))? {
+                Some(key) => {
+                    let value = tokio::spawn(store.get(&key).into_future());
+                    asked.push_back((key, value));
+                }
+                None => is_over = true,
+            }
+        }
+        let Some((key, value)) = asked.pop_front() else { continue };
+        let found = value.await.map_err(Failure::system)?;
+        // It may have been deleted meanwhile.
+        let Some(found) = found.map_err(|error| failure(error, &store))? else { continue };
+        let stored = Stored {
+            value: found.value.to_vec().into(),
+            version: found.version,
+            fencing_token: None,
+            expires: None,
+            persist: false,
+        };
+        output.add_entry(&Entry { key: key.to_vec().into(), stored }).await?;
+        progress.advance(1);
+        count += 1;
+    }
+    drop(progress);
+    store.shutdown().await;
+    Ok(count)
+}
+
+/// Sets all keys of a dump; says how many.
+pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u64, Failure> {
+    let mut input = Input::open(file).await?;
+    say(match input.header.source {
+        Source::Directory => "through a broker: versions are new ones, and fences are not set",
+        Source::Requests => {
+            "through a broker: versions are new ones, and the dump knows no fences and no expiries"
+        }
+    });
+    let store = connection::store(common)?;
+    let progress = Progress::keys("setting", input.header.keys.unwrap_or(0));
+    let mut asked: Asked<Version> = VecDeque::new();
+    let (mut count, mut expired) = (0, 0_u64);
+    loop {
+        let entries = match input.next().await {
+            Ok(Some(entries)) => entries,
+            Ok(None) => break,
+            Err(failure) => return Err(partly(failure, count)),
+        };
+        for Entry { key, stored } in entries {
+            let rest = stored.expires.map(|expires| expires.rest(unix_now()));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                expired += 1;
+                continue;
+            }
+            let key = Bytes::from(key.into_vec());
+            let mut set = store.set(&key, Bytes::from(stored.value.into_vec()));
+            if let Some(rest) = rest {
+                set = set.expires_after(rest);
+            }
+            if stored.persist {
+                set = set.persist();
+            }
+            asked.push_back((key, tokio::spawn(set.into_future())));
+            while asked.len() >= READING_MAX {
+                count +=
+                    settle(&mut asked, &store).await.map_err(|failure| partly(failure, count))?;
+                progress.advance(1);
+            }
+        }
+    }
+    while !asked.is_empty() {
+        count += settle(&mut asked, &store).await.map_err(|failure| partly(failure, count))?;
+    }
+    drop(progress);
+    store.shutdown().await;
+    if expired > 0 {
+        say(format_args!("{expired} had expired and were left out"));
+    }
+    Ok(count)
+}
+
+/// Waits for the oldest.
+async fn settle(asked: &mut Asked<Version>, store: &StateStore) -> Result<u64, Failure> {
+    let Some((_, set)) = asked.pop_front() else { return Ok(0) };
+    let set = set.await.map_err(Failure::system)?;
+    set.map_err(|error| failure(error, store))?;
+    Ok(1)
+}
+
+fn failure(error: Error, store: &StateStore) -> Failure {
+    Failure::request(error, store.status().current().reason())
+}
+
+/// What went wrong after some keys were set.
+fn partly(failure: Failure, count: u64) -> Failure {
+    let text = |text| {
+        format!("{text}; {count} keys were set before, so run this again once that is mended")
+    };
+    match failure {
+        Failure::Refused(what) => Failure::Refused(text(what)),
+        Failure::Unreachable(what) => Failure::Unreachable(text(what)),
+        Failure::Unprinted(what) => Failure::Unprinted(text(what)),
+        Failure::Unkept(what) => Failure::Unkept(text(what)),
+    }
+}

@@ -1,0 +1,425 @@
+//! What a store keeps in a directory: dumped, restored, checked and compacted.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use statestore_proto::hlc::{FencingToken, Hlc, NodeId, Version};
+use statestore_proto::message::{Dialect, Expiry};
+use statestore_proto::store::{Durability, Record, RecordedExpiry, Store, StoreConfig};
+use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_sqlite::{Reader, SqliteJournal};
+use statestore_tokio::{Commit, Journal as _};
+
+use crate::place::{Form, everywhere};
+use crate::process::{Ended, Running, run, run_with_input, statestore};
+
+everywhere!(a_store_is_dumped_and_restored_through_its_broker);
+
+const STARTED: u64 = 1_700_000_000_000;
+
+/// In the year 2100, so that nothing expires while it is tested.
+const LATER: u64 = 4_102_444_800_000;
+
+const HEADER: &str = r#"{"format":"statestore-dump","format_version":1,"from":"directory"}"#;
+
+/// A directory that is gone when this is.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("statestore-data-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The names in it.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn hlc(wall: u64, counter: u64) -> Hlc {
+    Hlc::new(UnixTime::from_millis(wall), counter, NodeId::new("StateStore").unwrap())
+}
+
+fn put(key: &[u8], value: &[u8], counter: u64) -> Record {
+    Record::Put {
+        key: key.into(),
+        value: value.into(),
+        version: Version::new(hlc(STARTED, counter)),
+        fencing_token: None,
+        expires: None,
+        persist: false,
+    }
+}
+
+/// Keys and values that are text and that are not, with everything a key can have.
+fn records() -> Vec<Record> {
+    let expires = |at, after, is_lease| {
+        let after = Expiry::from_millis(after).unwrap();
+        Some(RecordedExpiry { at: UnixTime::from_millis(at), after, is_lease })
+    };
+    let of = |key: &[u8], counter, fenced, expires, persist| Record::Put {
+        key: key.into(),
+        value: Box::from(*b"\x00\xff secret"),
+        version: Version::new(hlc(STARTED, counter)),
+        fencing_token: if fenced { Some(FencingToken::new(hlc(STARTED, 1))) } else { None },
+        expires,
+        persist,
+    };
+    vec![
+        put(b"gone", b"v", 1),
+        put("grün".as_bytes(), b"old", 2),
+        put("grün".as_bytes(), "21 °C".as_bytes(), 3),
+        put(b"\xff\x00", b"", 4),
+        put(b"a\nb", b"two\nlines", 5),
+        of(b"fenced", 6, true, None, true),
+        of(b"lease", 7, true, expires(LATER, 30_000, true), false),
+        of(b"expires", 8, false, expires(LATER, LATER, false), true),
+        Record::Removed { key: Box::from(*b"gone"), version: Version::new(hlc(STARTED, 1)) },
+        Record::Watched {
+            client_id: "lamp".into(),
+            key: Box::from(*b"fenced"),
+            verified: true,
+            dialect: Dialect::Deployed,
+            wants_incarnation: true,
+            order: 7,
+        },
+        Record::Issued { version: Version::new(hlc(STARTED + 77, 0)) },
+    ]
+}
+
+fn commit(journal: &mut SqliteJournal, records: Vec<Record>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(journal.commit(Commit { records, snapshot: None })).unwrap();
+}
+
+/// A directory as a store leaves it.
+fn made(dir: &Path, records: Vec<Record>) {
+    let mut journal = SqliteJournal::open(dir).unwrap();
+    records.into_iter().for_each(|record| commit(&mut journal, vec![record]));
+}
+
+/// What a store has that is started with it, by which a dump is judged that says too little.
+fn restored(dir: &Path) -> Vec<Record> {
+    let mut store = Store::new(StoreConfig::new(0).durability(Durability::All));
+    let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(STARTED));
+    for portion in Reader::open(dir).unwrap() {
+        portion.unwrap().iter().for_each(|record| store.restore(now, record));
+    }
+    store.snapshot(now).collect()
+}
+
+fn data(verb: &str, dir: &Path) -> Command {
+    let mut command = statestore();
+    command.args(["data", verb]).arg(dir);
+    command
+}
+
+fn dump(dir: &Path) -> Vec<u8> {
+    let Ended { code, out, err } = run(&mut data("dump", dir));
+    assert_eq!(code, Some(0), "{err}");
+    out
+}
+
+#[test]
+fn a_dump_restores_the_same() {
+    let scratch = Scratch::new();
+    let (one, two, three) = (scratch.path("one"), scratch.path("two"), scratch.path("three"));
+    made(&one, records());
+    let dumped = dump(&one);
+    assert_eq!(dumped.iter().filter(|byte| **byte == b'\n').count(), 7);
+
+    let file = scratch.path("keys.jsonl");
+    let ended = run(data("dump", &one).arg("--output").arg(&file));
+    ended.is(0, "");
+    assert!(ended.err.contains("dumped 6 keys") && !ended.err.contains("secret"), "{ended:?}");
+    assert_eq!(fs::read(&file).unwrap(), dumped);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+
+    run(data("restore", &two).arg(&file)).is(0, "restored 6 keys\n");
+    fs::create_dir(&three).unwrap();
+    run_with_input(&mut data("restore", &three), &dumped).is(0, "restored 6 keys\n");
+    for dir in [&two, &three] {
+        assert_eq!(dump(dir), dumped);
+        assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    // Registrations are not dumped.
+    let mut expected = restored(&one);
+    expected.retain(|record| !matches!(record, Record::Watched { .. }));
+    assert_eq!(expected.len(), 7, "with the greatest version");
+    assert_eq!(restored(&two), expected);
+    assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and nothing beside");
+
+    run(data("restore", &two).arg(&file)).fails(2, &["two is not empty", "not there yet"]);
+    run(data("dump", &one).arg("--output").arg(&three)).fails(2, &["no file", "--output"]);
+}
+
+#[test]
+fn check_says_what_is_there() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    made(&dir, records());
+    let ended = run(&mut data("check", &dir));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for line in [
+        "keys           6: 2 expire, 1 of them leases; 2 fenced\n",
+        "answers        0\n",
+        "registrations  1\n",
+        "last version   1700000000077:0:StateStore\n",
+        "snapshot       none\n",
+        " in 11 batches\n",
+        "on disk ",
+    ] {
+        assert!(ended.text().contains(line), "{line:?} is not in: {}", ended.text());
+    }
+}
+
+#[test]
+fn what_is_no_directory_of_a_store_is_refused() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.path("nowhere");
+    let (empty, file) = (scratch.path("empty"), scratch.path("file"));
+    fs::create_dir(&empty).unwrap();
+    fs::write(&file, "").unwrap();
+    for verb in ["check", "dump", "compact"] {
+        run(&mut data(verb, &nowhere)).fails(2, &["nowhere has no journal in it"]);
+        run(&mut data(verb, &empty)).fails(2, &["empty has no journal in it"]);
+        run(&mut data(verb, &file)).fails(2, &["file is not a directory"]);
+    }
+    assert_eq!(scratch.names(), ["empty", "file"]);
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "nothing is made");
+}
+
+/// Bits that change in the log must not look like a log that ends earlier.
+#[test]
+fn a_damaged_directory_is_refused() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    made(&dir, records());
+    let wal = dir.join("records.db-wal");
+    let mut bytes = fs::read(&wal).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&wal, &bytes).unwrap();
+    for verb in ["check", "dump", "compact"] {
+        let ended = run(&mut data(verb, &dir));
+        ended.fails(2, &["damaged", "backup or a dump"]);
+        assert!(!ended.err.contains("secret"), "{ended:?}");
+    }
+    let output = scratch.path("keys.jsonl");
+    run(data("dump", &dir).arg("--output").arg(&output)).fails(2, &["damaged"]);
+    assert_eq!(scratch.names(), ["dir"], "no dump of a part");
+}
+
+/// It may be read meanwhile, and not written.
+#[test]
+fn a_directory_in_use_is_not_written() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    made(&dir, records());
+    let dumped = dump(&dir);
+    let mut journal = SqliteJournal::open(&dir).unwrap();
+    let own = std::process::id().to_string();
+    run(&mut data("compact", &dir)).fails(2, &["in use", &own]);
+    assert_eq!(dump(&dir), dumped);
+    assert_eq!(run(&mut data("check", &dir)).code, Some(0));
+    commit(&mut journal, vec![put(b"more", b"v", 90)]);
+    assert_ne!(dump(&dir), dumped, "what was committed meanwhile is there");
+}
+
+#[test]
+fn compacting_keeps_everything() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let mut all = records();
+    all.extend((10..400).map(|counter| put(b"often", &[b'v'; 1000], counter)));
+    made(&dir, all);
+    let before = restored(&dir);
+    let watched = |dir: &Path| {
+        let records = Reader::open(dir).unwrap().flat_map(Result::unwrap);
+        records.filter(|record| matches!(record, Record::Watched { .. })).collect::<Vec<_>>()
+    };
+    let registrations = watched(&dir);
+    let ended = run(&mut data("compact", &dir));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = ended.text();
+    assert!(told.starts_with("a store reads ") && told.contains(" KiB instead of 395"), "{told}");
+    assert_eq!(watched(&dir), registrations);
+    let status = Reader::open(&dir).unwrap().status();
+    assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
+    assert!(status.log_bytes < 1_000, "{status:?}");
+    // What is left of a time is counted by another clock here.
+    let timeless = |records: Vec<Record>| {
+        let without = |mut record: Record| {
+            if let Record::Put { expires: Some(expires), .. } = &mut record {
+                expires.at = UnixTime::from_millis(0);
+                expires.after = Expiry::from_millis(1).unwrap();
+            }
+            record
+        };
+        records.into_iter().map(without).collect::<Vec<_>>()
+    };
+    assert_eq!(timeless(restored(&dir)), timeless(before));
+    let again = run(&mut data("compact", &dir));
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(watched(&dir), registrations);
+}
+
+#[test]
+fn bad_lines_are_refused_with_their_number() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let good = r#"{"key":"k","value":"secret","version":"1:0:n"}"#;
+    let long = "x".repeat((64 << 20) + 1);
+    let counted = HEADER.replace('}', ",\"keys\":3}");
+    for (lines, number, what) in [
+        (vec![""], 0, "nothing in it"),
+        (vec![good], 1, "\"format\": \"statestore-dump\""),
+        (vec![HEADER, good, "{"], 3, "cut short"),
+        (vec![HEADER, good, r#"{"key":"k","value":"secret","extra":1}"#], 3, "field"),
+        (vec![HEADER, "", r#"{"key":"k","value":"secret","version":"secret"}"#], 3, "version"),
+        (vec![HEADER, &long], 2, "64 MiB"),
+        (
+            vec![HEADER, good, r#"{"key":"k","value":"secret"}"#],
+            0,
+            "key 2 of the dump has no version",
+        ),
+        (vec![&counted, good, good], 0, "3 keys follow, and there are 2"),
+    ] {
+        let ended = run_with_input_that_may_not_be_read(&dir, lines.join("\n").as_bytes());
+        ended.fails(2, &[what]);
+        let at = format!("standard input, line {number}:");
+        assert!(number == 0 || ended.err.contains(&at), "{at} is not in: {}", ended.err);
+        assert!(!ended.err.contains("secret"), "{}", ended.err);
+        assert_eq!(scratch.names(), [""; 0], "{what}");
+    }
+    run(data("restore", &dir).arg(scratch.path("nowhere"))).fails(2, &["nowhere", "name a dump"]);
+
+    // The last line of a key counts.
+    let later = good.replace("secret", "later").replace("1:0:n", "2:0:n");
+    let lines = [HEADER, good, &later].join("\n");
+    run_with_input(&mut data("restore", &dir), lines.as_bytes()).is(0, "restored 2 keys\n");
+    let dumped = String::from_utf8(dump(&dir)).unwrap();
+    assert!(dumped.contains("later") && !dumped.contains("secret"), "{dumped}");
+}
+
+/// From a file, since whoever refuses a line does not read on.
+fn run_with_input_that_may_not_be_read(dir: &Path, input: &[u8]) -> Ended {
+    let path = std::env::temp_dir().join(format!("statestore-bad-{}", std::process::id()));
+    fs::write(&path, input).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    Running::start(data("restore", dir).stdin(Stdio::from(file))).end()
+}
+
+#[test]
+fn an_interrupted_restore_leaves_nothing_that_looks_like_one() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let line = format!(r#"{{"key":"k","value":"{}","version":"1:0:n"}}"#, "v".repeat(1000));
+    // More than waits in a pipe, so that some of it is read when it is taken.
+    let begun = || {
+        let mut restore = Running::start(data("restore", &dir).stdin(Stdio::piped()));
+        restore.say(HEADER);
+        (0..3_000).for_each(|_| restore.say(&line));
+        assert_eq!(scratch.names(), ["dir.partial"]);
+        restore
+    };
+    let restore = begun();
+    restore.signal("-INT");
+    restore.end().fails(130, &["stopped: nothing was restored"]);
+    assert_eq!(scratch.names(), [""; 0]);
+
+    begun().kill();
+    assert_eq!(scratch.names(), ["dir.partial"]);
+    let whole = [HEADER, &line].join("\n");
+    let again = || run_with_input(&mut data("restore", &dir), whole.as_bytes());
+    again().fails(2, &["dir.partial is there", "remove it"]);
+    fs::remove_dir_all(scratch.path("dir.partial")).unwrap();
+    again().is(0, "restored 1 key\n");
+    assert_eq!(scratch.names(), ["dir"]);
+}
+
+fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let scratch = Scratch::new();
+    let broker = ["--broker", &here.url()];
+    let data = |verb: &str| {
+        let mut command = here.command(&["data", verb]);
+        command.args(broker);
+        command
+    };
+    here.run(&["set", "rooms/1", "21"]).version();
+    let version = here.run_with_input(&["set", "rooms/2", "--file", "-"], b"\x00\xff").version();
+    let file = scratch.path("keys.jsonl");
+    let ended = run(data("dump").arg("--output").arg(&file));
+    ended.is(0, "");
+    assert!(ended.err.contains("fences and expiries are not known"), "{ended:?}");
+    let dumped = fs::read_to_string(&file).unwrap();
+    let second = format!(r#"{{"key":"rooms/2","value_base64":"AP8=","version":"{version}"}}"#);
+    assert!(dumped.contains(&second) && dumped.lines().count() == 3, "{dumped}");
+
+    here.run(&["del", "rooms/1"]).is(0, "");
+    here.run(&["set", "rooms/2", "changed"]).version();
+    let ended = run(data("restore").arg(&file));
+    ended.is(0, "set 2 keys\n");
+    assert!(ended.err.contains("versions are new ones"), "{ended:?}");
+    here.run(&["get", "rooms/1"]).is(0, "21");
+    assert_eq!(here.run(&["get", "rooms/2"]).out, b"\x00\xff");
+
+    // Into a directory as well, and from there.
+    let dir = scratch.path("dir");
+    let ended = run(statestore().args(["data", "restore"]).args([&dir, &file]));
+    ended.is(0, "restored 2 keys\n");
+    assert!(ended.err.contains("no fences and no expiries"), "{ended:?}");
+    let past = format!(
+        "{HEADER}\n{}\n{}\n",
+        r#"{"key":"past","value":"v","version":"1:0:n","expires":{"at":1,"after":1}}"#,
+        r#"{"key":"lease","value":"v","version":"1:0:n","expires":{"at":1,"after":600000,"lease":true}}"#,
+    ) + r#"{"key":"short","value":"v","version":"1:0:n","expires":{"at":1,"after":1,"lease":true}}"#;
+    let ended = run_with_input(&mut data("restore"), past.as_bytes());
+    ended.is(0, "set 2 keys\n");
+    assert!(ended.err.contains("1 had expired"), "{ended:?}");
+    here.run(&["get", "past"]).is(1, "");
+    here.run(&["get", "lease"]).is(0, "v");
+    here.run(&["get", "short"]).is(1, "");
+
+    let nobody = ["data", "dump", "--broker", "mqtt://127.0.0.1:1", "--timeout", "200ms"];
+    run(statestore().args(nobody)).fails(3, &["--broker"]);
+}
+
+#[test]
+fn a_directory_or_a_broker_is_named() {
+    for (line, hint) in [
+        ("dump", "DIR"),
+        ("restore", "DIR"),
+        ("dump dir --broker mqtt://h", "--broker"),
+        ("restore dir file --broker mqtt://h", "--broker"),
+        ("check", "DIR"),
+        ("compact", "DIR"),
+    ] {
+        let mut command = statestore();
+        run(command.arg("data").args(line.split(' '))).fails(2, &[hint]);
+    }
+}
