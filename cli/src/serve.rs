@@ -42,10 +42,11 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         });
     }
     let service = kept(service, config, &args)?;
+    let keeps = keeps(&args.kept);
     let Some(url) = &args.broker else {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, line, &files, Some(&broker)).await;
+        let ended = host(service, stop, line + &keeps, &files, Some(&broker)).await;
         broker.stop().await;
         return ended;
     };
@@ -62,7 +63,21 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         .fail_fast(connection::advice);
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, line, &files, None).await
+    host(service, stop, line + &keeps, &files, None).await
+}
+
+/// What survives, and where, in the words of the line that says that the store is ready.
+fn keeps(kept: &Kept) -> String {
+    let Some(directory) = &kept.data else { return String::new() };
+    let what = match kept.durable {
+        Durable::Requested if kept.durable_keys.is_empty() => {
+            "what clients ask to be kept survives"
+        }
+        Durable::Requested => "what clients ask to be kept survives, and the durable keys",
+        Durable::All => "everything survives",
+        Durable::None => "nothing that is written survives",
+    };
+    format!("; {what} in {}", directory.display())
 }
 
 /// The store with its data directory, if it has one.

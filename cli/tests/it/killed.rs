@@ -151,11 +151,17 @@ impl Drop for Directory {
     }
 }
 
+/// How often to kill.
+fn kills() -> u32 {
+    #[expect(clippy::disallowed_methods, reason = "asked for on the command line")]
+    let asked = std::env::var("STATESTORE_KILLS").ok();
+    asked.and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
+}
+
 fn killed_under_load(form: Form) {
     let directory = Directory::new();
     let Some(mut here) = directory.start(form) else { return };
-    let kills = std::env::var("STATESTORE_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let kills = kills.unwrap_or(KILLS);
+    let kills = kills();
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
     let mut rng = fastrand::Rng::with_seed(7);

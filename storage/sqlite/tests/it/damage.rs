@@ -88,7 +88,7 @@ fn try_all(file: &str, count: u64, damage: impl Fn(&mut fastrand::Rng, &mut Vec<
     [refused, unharmed]
 }
 
-fn flip(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+fn flip(rng: &mut fastrand::Rng, bytes: &mut [u8]) {
     let at = rng.usize(..bytes.len());
     bytes[at] ^= 1 << rng.u8(..8);
 }
