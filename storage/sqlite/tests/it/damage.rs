@@ -99,14 +99,14 @@ fn truncate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
 
 #[test]
 fn a_changed_bit_in_the_database_is_refused_or_does_no_harm() {
-    let [refused, unharmed] = try_all(DATABASE, 300, flip);
+    let [refused, unharmed] = try_all(DATABASE, 300, |rng, bytes| flip(rng, bytes));
     // Some of it is free.
     assert!(refused > 20 && unharmed > 20, "{refused} refused, {unharmed} unharmed");
 }
 
 #[test]
 fn a_changed_bit_in_the_log_is_refused_or_does_no_harm() {
-    let [refused, unharmed] = try_all(LOG, 300, flip);
+    let [refused, unharmed] = try_all(LOG, 300, |rng, bytes| flip(rng, bytes));
     assert!(refused > 200, "{refused} refused, {unharmed} unharmed");
 }
 
