@@ -1,6 +1,7 @@
 //! The command line.
 
 mod data;
+mod kept;
 mod listen;
 mod verify;
 
@@ -11,6 +12,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use data::{Data, Dump, Restore};
+pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 pub(crate) use verify::{ReportForm, Verify};
@@ -29,6 +31,7 @@ pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 Examples:
   statestore serve                           # a broker with a store in it, for this machine
   statestore serve --broker mqtt://HOST:1883 # a store beside another broker
+  statestore serve --data /var/lib/statestore # what clients ask to be kept survives a crash
   statestore set thermostat 21
   statestore get thermostat
   statestore set lock me --nex --px 10s      # take or renew a lock for ten seconds
@@ -40,7 +43,7 @@ Examples:
   statestore data dump DIR --output keys.jsonl # everything that `serve --data DIR` keeps
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
-printed cannot be: what was asked for was done, or said not to be.
+printed cannot be: what was asked for was done, or said not to be, 5 what a store writes cannot be kept.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -189,6 +192,8 @@ pub(crate) struct Serve {
     /// With --broker and --policy: take each request for one of the client that it claims to be from
     #[arg(long, requires = "broker", requires = "policy")]
     pub(crate) trust_claimed_ids: bool,
+    #[command(flatten)]
+    pub(crate) kept: Kept,
     /// Node id in the versions that the store issues
     #[arg(long, default_value = "StateStore", value_name = "ID")]
     pub(crate) node_id: String,

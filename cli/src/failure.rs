@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// What comes back cannot be printed.
     Unprinted(String),
+    /// What a store writes cannot be kept.
+    Unkept(String),
 }
 
 impl Failure {
@@ -47,6 +49,9 @@ impl Failure {
     }
 
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
+        if closed.is_journal {
+            return Self::Refused(closed.reason.clone().unwrap_or_default());
+        }
         let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
         match reason.strip_prefix(REFUSED) {
             Some(code) if code.contains("ClientId") => Self::Refused(format!(
@@ -74,9 +79,13 @@ impl Failure {
 
     /// The end of a store that has served, so what it was given at the start is not to blame.
     pub(crate) fn ended(closed: &StoreClosed) -> Self {
-        Self::Unreachable(
-            closed.reason.as_deref().unwrap_or("the connection was closed").to_owned(),
-        )
+        let reason = closed.reason.as_deref().unwrap_or("the connection was closed").to_owned();
+        if closed.is_journal {
+            return Self::Unkept(format!(
+                "{reason}; what was not safe was not answered, and nothing that was answered is lost"
+            ));
+        }
+        Self::Unreachable(reason)
     }
 
     /// What the store has answered, with what to do about it where somebody else has to do it.
@@ -124,13 +133,17 @@ impl Failure {
             Self::Refused(_) => ExitCode::from(2),
             Self::Unreachable(_) => ExitCode::from(3),
             Self::Unprinted(_) => ExitCode::from(4),
+            Self::Unkept(_) => ExitCode::from(5),
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Refused(text) | Self::Unreachable(text) | Self::Unprinted(text)) = self;
+        let (Self::Refused(text)
+        | Self::Unreachable(text)
+        | Self::Unprinted(text)
+        | Self::Unkept(text)) = self;
         f.write_str(text)
     }
 }

@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use statestore_embedded::Broker;
+use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{self, WordCase};
-use statestore_proto::store::{DialectPolicy, StoreConfig};
+use statestore_proto::store::{DialectPolicy, Durability, KeySelector, StoreConfig};
 use statestore_rumqttc::RumqttcLink;
-use statestore_tokio::StoreService;
+use statestore_sqlite::SqliteJournal;
+use statestore_tokio::{ServiceBuilder, StoreService};
 
-use crate::args::{Dialect, Serve};
+use crate::args::{Dialect, Durable, Kept, Serve};
 use crate::connection;
 use crate::failure::Failure;
 use crate::output;
@@ -39,7 +41,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
         });
     }
-    let service = service.config(config).map_err(Failure::bad_input)?;
+    let service = kept(service, config, &args)?;
     let Some(url) = &args.broker else {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
@@ -61,6 +63,45 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
     host(service, stop, line, &files, None).await
+}
+
+/// The store with its data directory, if it has one.
+fn kept(
+    mut service: ServiceBuilder,
+    mut config: StoreConfig,
+    args: &Serve,
+) -> Result<ServiceBuilder, Failure> {
+    let Kept { data, durable, durable_keys } = &args.kept;
+    if let Some(directory) = data {
+        let journal = SqliteJournal::open(directory).map_err(Failure::bad_input)?;
+        service = service.journal(journal);
+        config = config
+            .durability(match durable {
+                Durable::Requested => Durability::Requested,
+                Durable::All => Durability::All,
+                Durable::None => Durability::None,
+            })
+            // The sessions of another broker outlive this store, and their clients do not register again.
+            .durable_watches(args.broker.is_some());
+    }
+    if !durable_keys.is_empty() {
+        config = config.durable_keys(selector(durable_keys)?);
+    }
+    service.config(config).map_err(Failure::bad_input)
+}
+
+/// Whether one of these patterns matches a key.
+fn selector(patterns: &[String]) -> Result<KeySelector, Failure> {
+    for pattern in patterns {
+        Pattern::new(pattern.as_bytes()).map_err(|error| {
+            Failure::bad_input(format_args!("--durable-keys {pattern}: {error}"))
+        })?;
+    }
+    let patterns = patterns.to_vec();
+    Ok(Box::new(move |key| {
+        let mut patterns = patterns.iter().map(String::as_bytes).map(Pattern::new);
+        patterns.any(|pattern| pattern.is_ok_and(|pattern| pattern.matches(key)))
+    }))
 }
 
 fn config(args: &Serve) -> Result<StoreConfig, Failure> {

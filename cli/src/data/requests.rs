@@ -137,5 +137,6 @@ fn partly(failure: Failure, count: u64) -> Failure {
         Failure::Refused(what) => Failure::Refused(text(what)),
         Failure::Unreachable(what) => Failure::Unreachable(text(what)),
         Failure::Unprinted(what) => Failure::Unprinted(text(what)),
+        Failure::Unkept(what) => Failure::Unkept(text(what)),
     }
 }

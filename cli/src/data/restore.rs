@@ -67,5 +67,6 @@ fn record(entry: Entry, number: u64) -> Result<Record, Failure> {
 }
 
 async fn commit(journal: &mut SqliteJournal, records: Vec<Record>) -> Result<(), Failure> {
-    journal.commit(Commit { records, snapshot: None }).await.map_err(Failure::bad_input)
+    let commit = journal.commit(Commit { records, snapshot: None }).await;
+    commit.map_err(|error| Failure::Unkept(error.to_string()))
 }

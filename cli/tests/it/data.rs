@@ -411,6 +411,33 @@ fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
     run(statestore().args(nobody)).fails(3, &["--broker"]);
 }
 
+/// What a store writes is dumped while it runs, and another store goes on with it.
+#[test]
+fn another_store_goes_on_with_a_dump() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.path("one"), scratch.path("two"));
+    let start = |dir: &Path| {
+        let options = ["--data", dir.to_str().unwrap()];
+        Form::Embedded.start(&options).expect("it needs nothing else")
+    };
+    let here = start(&one);
+    let version = here.run(&["set", "kept", "v", "--persist"]).version();
+    here.run(&["set", "lost", "v"]).version();
+    let fenced = here.run(&["set", "kept", "w", "--persist", "--fencing-token", &version]);
+    let version = fenced.version();
+    let dumped = dump(&one);
+    run(&mut data("compact", &one)).fails(2, &["in use"]);
+    run_with_input(&mut data("restore", &two), &dumped).is(0, "restored 1 key\n");
+    drop(here);
+
+    let here = start(&two);
+    here.run(&["get", "kept"]).is(0, "w");
+    let json = here.run(&["get", "kept", "--output", "json"]).json();
+    assert_eq!(json["version"], version);
+    here.run(&["set", "kept", "x"]).fails(2, &["fencing token"]);
+    here.run(&["get", "lost"]).is(1, "");
+}
+
 #[test]
 fn a_directory_or_a_broker_is_named() {
     for (line, hint) in [

@@ -15,6 +15,7 @@ mod expiry;
 mod failures;
 mod fencing;
 mod hostile;
+mod killed;
 mod locking;
 mod logging;
 mod options;

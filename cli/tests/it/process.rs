@@ -9,7 +9,7 @@ use serde_json::Value;
 use statestore_tests::timely::HANGS;
 
 /// The variables that the command reads; none of them comes from whoever runs the tests.
-const VARIABLES: [&str; 17] = [
+const VARIABLES: [&str; 18] = [
     "STATESTORE_BROKER",
     "STATESTORE_CLIENT_ID",
     "STATESTORE_USER",
@@ -27,6 +27,7 @@ const VARIABLES: [&str; 17] = [
     "STATESTORE_PASSWORD_FILE",
     "STATESTORE_MAX_CONNECTIONS",
     "STATESTORE_RATE_LIMIT",
+    "STATESTORE_DATA",
 ];
 
 /// The command, with nothing from the environment of the tests.

@@ -67,7 +67,7 @@ impl Extent {
                 format!(
                     "its log ends with commit {last}, and commit {acknowledged} was acknowledged; if what came between may \
                      be lost, delete the file {}",
-                    crate::directory::MARK
+                    crate::files::MARK
                 ),
             )),
             _ => Ok(extent),

@@ -5,13 +5,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-
-/// The database, in which all records are; its log has the same name and `-wal`.
-pub(crate) const DATABASE: &str = "records.db";
-/// Which commits were acknowledged.
-pub(crate) const MARK: &str = "acknowledged";
-/// Whose lock says that the directory is in use, and whose text says by whom.
-const LOCK: &str = "lock";
+use crate::files::{DATABASE, LOCK, MARK};
 
 /// A directory that nobody else has while this lives.
 pub(crate) struct Directory {

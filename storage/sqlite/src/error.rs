@@ -24,7 +24,7 @@ pub enum OpenError {
     #[error("{} is not a directory: take another path, or move the file away", .0.display())]
     NotADirectory(PathBuf),
     /// There is no journal to be read.
-    #[error("{} has no journal in it: look for a directory with a file {}", .0.display(), crate::directory::DATABASE)]
+    #[error("{} has no journal in it: look for a directory with a file {}", .0.display(), crate::files::DATABASE)]
     Missing(PathBuf),
     /// A journal is not to be written over.
     #[error("{} is there already: take a path where nothing is", .0.display())]

@@ -61,6 +61,7 @@ mod contents;
 mod database;
 mod directory;
 mod error;
+mod files;
 mod journal;
 mod mark;
 mod reader;

@@ -7,9 +7,9 @@ use rusqlite::Connection;
 use statestore_proto::store::Record;
 
 use crate::contents::{Cursor, Extent};
-use crate::directory::{self, DATABASE, MARK};
 use crate::error::OpenError;
-use crate::{database, mark};
+use crate::files::{DATABASE, MARK};
+use crate::{database, directory, mark};
 
 /// Reads a journal without taking it: all records that were committed when it was opened, the oldest first, in portions of
 /// some 256 KiB, as [`load`](statestore_tokio::Journal::load) gives them. After an error there are no more.

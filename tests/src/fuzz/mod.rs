@@ -12,6 +12,7 @@ mod mqtt_broker;
 mod mqtt_packet;
 mod naive;
 mod policy;
+mod records;
 mod scan;
 mod topics;
 
@@ -25,6 +26,7 @@ pub use message::{notification, reply, request};
 pub use mqtt_broker::{BrokerOp, mqtt_broker};
 pub use mqtt_packet::mqtt_packet;
 pub use policy::policy;
+pub use records::records;
 pub use scan::scan;
 pub use topics::topics;
 
@@ -34,7 +36,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 15] = [
+pub const TARGETS: [(&str, Body); 16] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -50,6 +52,7 @@ pub const TARGETS: [(&str, Body); 15] = [
     ("mqtt_packet", mqtt_packet),
     ("policy", policy),
     ("mqtt_broker", mqtt_broker),
+    ("records", records),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.

@@ -3,4 +3,8 @@
 mod support;
 
 mod crashes;
+mod damage;
+mod errors;
 mod journal;
+mod killed;
+mod tools;

@@ -1,0 +1,8 @@
+//! The names of the files in a journal's directory.
+
+/// The database, in which all records are; its log has the same name and `-wal`.
+pub(crate) const DATABASE: &str = "records.db";
+/// Which commits were acknowledged.
+pub(crate) const MARK: &str = "acknowledged";
+/// Whose lock says that the directory is in use, and whose text says by whom.
+pub(crate) const LOCK: &str = "lock";

@@ -1,0 +1,179 @@
+//! Files that are not what was written: a journal gives what was committed, all that was acknowledged, or refuses.
+
+use std::fs;
+use std::path::Path;
+
+use statestore_proto::store::Record;
+use statestore_sqlite::{OpenError, SqliteJournal};
+use statestore_tokio::{Commit, Journal as _};
+
+use crate::support::{Dir, Parts, block_on, copy, load, new_store, set};
+
+const DATABASE: &str = "records.db";
+const LOG: &str = "records.db-wal";
+const MARK: &str = "acknowledged";
+
+/// A journal with a snapshot, some log behind it, and something in both of its files; what `load` gives of it.
+fn written(path: &Path) -> Vec<Record> {
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(path).unwrap();
+    let mut number = 0;
+    let mut write = |journal: &mut SqliteJournal, parts: Option<&mut Parts>| {
+        number += 1;
+        let part = parts.and_then(|parts| parts.next(&store, 4_000));
+        let key = format!("key-{}", number % 20);
+        let records = set(&mut store, number, key.as_bytes(), &[b'v'; 700]);
+        let is_last = part.as_ref().is_none_or(|part| part.is_last);
+        block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
+        is_last
+    };
+    for _ in 0..40 {
+        write(&mut journal, None);
+    }
+    drop(journal);
+    into_database(path);
+    let mut journal = SqliteJournal::open(path).unwrap();
+    let mut parts = Parts::new();
+    while !write(&mut journal, Some(&mut parts)) {}
+    for _ in 0..20 {
+        write(&mut journal, None);
+    }
+    drop(journal);
+    let mut journal = SqliteJournal::open(path).unwrap();
+    load(&mut journal).unwrap()
+}
+
+/// Copies all pages to the database; the log begins anew.
+fn into_database(path: &Path) {
+    let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+}
+
+fn read(path: &Path) -> Result<Vec<Record>, String> {
+    let mut journal = SqliteJournal::open(path).map_err(|error| error.to_string())?;
+    load(&mut journal).map_err(|error| error.to_string())
+}
+
+/// Damages copies of a journal in many ways: how many were refused, and how many were as if nothing had happened.
+fn try_all(file: &str, count: u64, damage: impl Fn(&mut fastrand::Rng, &mut Vec<u8>)) -> [u64; 2] {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let whole = written(&path);
+    assert!(whole.len() > 40);
+    if file == DATABASE {
+        into_database(&path);
+    }
+    let bytes = fs::read(path.join(file)).unwrap();
+    assert!(bytes.len() > 20_000, "{} bytes in {file}", bytes.len());
+    let (mut refused, mut unharmed) = (0, 0);
+    for seed in 0..count {
+        let other = dir.path("damaged");
+        let _ = fs::remove_dir_all(&other);
+        copy(&path, &other);
+        let mut bytes = bytes.clone();
+        damage(&mut fastrand::Rng::with_seed(seed), &mut bytes);
+        fs::write(other.join(file), bytes).unwrap();
+        match read(&other) {
+            Ok(records) => {
+                assert!(records == whole, "{file}, seed {seed}: other records");
+                unharmed += 1;
+            }
+            Err(message) => {
+                let advised = ["backup", "another directory", "or a later one", "start again"];
+                assert!(advised.iter().any(|advice| message.contains(advice)), "{message}");
+                refused += 1;
+            }
+        }
+    }
+    [refused, unharmed]
+}
+
+fn flip(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+    let at = rng.usize(..bytes.len());
+    bytes[at] ^= 1 << rng.u8(..8);
+}
+
+fn truncate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
+    bytes.truncate(rng.usize(..bytes.len()));
+}
+
+#[test]
+fn a_changed_bit_in_the_database_is_refused_or_does_no_harm() {
+    let [refused, unharmed] = try_all(DATABASE, 300, flip);
+    // Some of it is free.
+    assert!(refused > 20 && unharmed > 20, "{refused} refused, {unharmed} unharmed");
+}
+
+#[test]
+fn a_changed_bit_in_the_log_is_refused_or_does_no_harm() {
+    let [refused, unharmed] = try_all(LOG, 300, flip);
+    assert!(refused > 200, "{refused} refused, {unharmed} unharmed");
+}
+
+#[test]
+fn a_database_or_a_log_that_was_cut_is_refused_or_does_no_harm() {
+    let [refused, unharmed] = try_all(DATABASE, 60, truncate);
+    assert!(refused > 5, "{refused} refused, {unharmed} unharmed");
+    let [refused, unharmed] = try_all(LOG, 60, truncate);
+    assert!(refused > 50, "{refused} refused, {unharmed} unharmed");
+}
+
+#[test]
+fn a_log_that_was_deleted_is_missed() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let whole = written(&path);
+    fs::remove_file(path.join(LOG)).unwrap();
+    let _ = fs::remove_file(path.join("records.db-shm"));
+    let error = SqliteJournal::open(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("commit 40, and commit"), "{error}");
+    // Whoever says so goes on with less, and from then on nothing is missed.
+    fs::remove_file(path.join(MARK)).unwrap();
+    for _ in 0..2 {
+        let records = read(&path).unwrap();
+        assert!(!records.is_empty() && whole != records);
+    }
+}
+
+#[test]
+fn a_mark_that_was_torn_does_no_harm_and_two_are_refused() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let whole = written(&path);
+    let mark = fs::read(path.join(MARK)).unwrap();
+    for slot in [0, 512] {
+        let mut torn = mark.clone();
+        torn[slot + 3] ^= 0x10;
+        fs::write(path.join(MARK), torn).unwrap();
+        assert!(read(&path).as_ref() == Ok(&whole));
+    }
+    let mut torn = mark;
+    (torn[3], torn[512 + 9]) = (!torn[3], !torn[512 + 9]);
+    fs::write(path.join(MARK), torn).unwrap();
+    assert!(read(&path).unwrap_err().contains("neither of its marks is whole"));
+}
+
+/// What no checksum of SQLite's or of ours can see, since each row is whole.
+#[test]
+fn rows_that_are_missing_are_named() {
+    for (delete, what) in [
+        ("DELETE FROM log WHERE seq = (SELECT max(seq) - 3 FROM log)", "of table log is missing"),
+        ("DELETE FROM log", "the log has no commit"),
+        ("DELETE FROM snapshot WHERE part = 2", "part 2 of table snapshot is missing"),
+        (
+            "UPDATE log SET records = x'01' WHERE seq = (SELECT max(seq) FROM log)",
+            "is not what was written",
+        ),
+        ("UPDATE snapshot SET records = zeroblob(80) WHERE part = 1", "is not what was written"),
+    ] {
+        let dir = Dir::new();
+        let path = dir.path("journal");
+        written(&path);
+        let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
+        assert!(db.execute(delete, []).unwrap() > 0);
+        drop(db);
+        let message = read(&path).unwrap_err();
+        assert!(message.contains(what) && message.contains("Put a backup"), "{delete}: {message}");
+    }
+}

@@ -1,0 +1,182 @@
+//! What cannot be opened or written, and what the message says.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use statestore_sqlite::{OpenError, SqliteJournal};
+
+use crate::support::{Dir, commit, contents, load, new_store, restore, set};
+
+fn refused(path: &Path) -> (OpenError, String) {
+    let error = SqliteJournal::open(path).unwrap_err();
+    let message = error.to_string();
+    (error, message)
+}
+
+fn sql(path: &Path, statement: &str) {
+    let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
+    db.execute_batch(statement).unwrap();
+}
+
+#[test]
+fn a_file_is_no_directory() {
+    let dir = Dir::new();
+    fs::write(dir.path("file"), "text").unwrap();
+    let (error, message) = refused(&dir.path("file"));
+    assert!(
+        matches!(error, OpenError::NotADirectory(_)) && message.contains("another path"),
+        "{message}"
+    );
+    let (error, message) = refused(&dir.path("file").join("below"));
+    assert!(matches!(error, OpenError::NotADirectory(_)), "{message}");
+}
+
+#[test]
+fn a_later_format_is_refused_and_unchanged() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    drop(SqliteJournal::open(&path).unwrap());
+    sql(&path, "PRAGMA user_version = 2");
+    for _ in 0..2 {
+        let (error, message) = refused(&path);
+        assert!(matches!(error, OpenError::Later { found: 2, known: 1, .. }), "{message}");
+        assert!(message.contains("use the version that wrote it"), "{message}");
+    }
+}
+
+/// A row may be of a later format where the database is not.
+#[test]
+fn records_of_a_later_format_are_refused() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    commit(&mut journal, set(&mut new_store(), 1, b"a", b"1")).unwrap();
+    drop(journal);
+    // Format 9 and no records; the checksum is SipHash-1-3 of that byte.
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    std::hash::Hasher::write(&mut hasher, &[9]);
+    let checksum = std::hash::Hasher::finish(&hasher).to_le_bytes();
+    let blob = [&[9], &checksum[..]].concat();
+    sql(&path, &format!("UPDATE log SET records = x'{}'", hex(&blob)));
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let message = load(&mut journal).unwrap_err().to_string();
+    assert!(message.contains("has format 9, and this version knows 1"), "{message}");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn what_another_program_made_is_left_alone() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    fs::create_dir(&path).unwrap();
+    sql(&path, "CREATE TABLE theirs (a)");
+    let before = fs::read(path.join("records.db")).unwrap();
+    let (error, message) = refused(&path);
+    assert!(
+        matches!(error, OpenError::Foreign(_)) && message.contains("another directory"),
+        "{message}"
+    );
+    assert!(fs::read(path.join("records.db")).unwrap() == before);
+    // Not even a database.
+    fs::write(path.join("records.db"), vec![b'x'; 5000]).unwrap();
+    let (error, message) = refused(&path);
+    assert!(matches!(error, OpenError::Damaged { .. }), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_is_made_for_this_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = Dir::new();
+    let path = dir.path("a").join("b");
+    drop(SqliteJournal::open(&path).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    drop(SqliteJournal::open(&path).unwrap());
+    for entry in fs::read_dir(&path).unwrap() {
+        let read_only = fs::Permissions::from_mode(0o400);
+        fs::set_permissions(entry.unwrap().path(), read_only).unwrap();
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).unwrap();
+    let is_root = fs::write(path.join("probe"), "").is_ok();
+    if is_root {
+        println!("skipped: root may write everywhere");
+    } else {
+        let (error, message) = refused(&path);
+        assert!(
+            matches!(error, OpenError::ReadOnly(_)) && message.contains("cannot be written"),
+            "{message}"
+        );
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// In the child it says where to commit; the test alone does nothing.
+const DIR: &str = "STATESTORE_SQLITE_LIMITED_DIR";
+
+/// Not a test: what [`a_commit_that_fails_is_the_last`] starts where files may not grow. It commits until that fails, and tries again.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it is how the parent tells this process what to do")]
+fn child() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let mut journal = SqliteJournal::open(Path::new(&dir)).unwrap();
+    let mut store = new_store();
+    let mut out = std::io::stdout();
+    for number in 0..1000 {
+        let key = format!("key-{number:09}");
+        let result = commit(&mut journal, set(&mut store, number, key.as_bytes(), &[b'v'; 20_000]));
+        match result {
+            Ok(()) => writeln!(out, "\ncommitted {key}").unwrap(),
+            Err(error) => {
+                writeln!(out, "\nfailed {error}").unwrap();
+                // A small one would have room.
+                let again = commit(&mut journal, set(&mut store, 1000, b"small", b"v"));
+                return writeln!(out, "\nagain {}", again.unwrap_err()).unwrap();
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_commit_that_fails_is_the_last() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" --exact errors::child --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .env(DIR, &path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = |what| text.lines().filter_map(|line| line.strip_prefix(what)).collect::<Vec<_>>();
+    let committed = said("committed ");
+    assert!(committed.len() > 5, "{text}");
+    let failed = said("failed ");
+    assert!(
+        failed.len() == 1 && failed[0].contains("records.db") && failed[0].contains("start again"),
+        "{text}"
+    );
+    let again = said("again ");
+    assert!(again.len() == 1 && again[0].contains("nothing is written any more"), "{text}");
+
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let store = restore(&load(&mut journal).unwrap());
+    let found: Vec<_> =
+        contents(&store).iter().filter_map(|record| Some(record.key()?.to_vec())).collect();
+    assert_eq!(found, committed.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>());
+}

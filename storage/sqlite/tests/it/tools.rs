@@ -1,0 +1,102 @@
+//! Reading and copying a journal beside a store that writes it.
+
+use std::fs;
+
+use statestore_proto::store::Record;
+use statestore_sqlite::{OpenError, Reader, SqliteJournal, backup};
+use statestore_tokio::{Commit, Journal as _};
+
+use crate::support::{Dir, Parts, block_on, commit, contents, load, new_store, restore, set};
+
+#[test]
+fn a_reader_has_what_was_committed_when_it_was_opened() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    for number in 0..60_u64 {
+        let key = number.to_be_bytes();
+        commit(&mut journal, set(&mut store, number, &key, &vec![b'v'; 10_000])).unwrap();
+    }
+    let then = contents(&store);
+    let reader = Reader::open(&path).unwrap();
+    for number in 60..70_u64 {
+        commit(&mut journal, set(&mut store, number, b"later", b"v")).unwrap();
+    }
+    let status = reader.status();
+    assert_eq!((status.commits, status.log_commits, status.snapshot), (60, 60, None));
+    assert!(status.log_bytes > 600_000, "{status:?}");
+    let portions: Vec<Vec<Record>> = reader.map(Result::unwrap).collect();
+    assert!(portions.len() >= 3, "{} portions", portions.len());
+    assert!(contents(&restore(&portions.concat())) == then);
+    assert_eq!(Reader::open(&path).unwrap().status().commits, 70);
+}
+
+#[test]
+fn a_backup_of_a_running_journal_is_one() {
+    let dir = Dir::new();
+    let (path, copy) = (dir.path("journal"), dir.path("copy"));
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let mut parts = Parts::new();
+    for number in 0..50_u64 {
+        let part = if number < 20 { None } else { parts.next(&store, 2_000) };
+        let key = (number % 20).to_be_bytes();
+        let records = set(&mut store, number, &key, &[b'v'; 1_000]);
+        block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
+    }
+    let then = contents(&store);
+    let status = backup(&path, &copy).unwrap();
+    assert!(
+        status.commits == 50 && status.snapshot.is_some_and(|snapshot| snapshot.parts > 5),
+        "{status:?}"
+    );
+    assert_eq!(status, Reader::open(&path).unwrap().status());
+    commit(&mut journal, set(&mut store, 50, b"later", b"v")).unwrap();
+
+    let mut restored = SqliteJournal::open(&copy).unwrap();
+    assert!(contents(&restore(&load(&mut restored).unwrap())) == then);
+    // It goes on from there.
+    commit(&mut restored, set(&mut store, 51, b"later", b"w")).unwrap();
+    drop(restored);
+    assert_eq!(Reader::open(&copy).unwrap().status().commits, 51);
+}
+
+#[test]
+fn a_backup_writes_over_nothing_and_copies_no_damage() {
+    let dir = Dir::new();
+    let (path, copy) = (dir.path("journal"), dir.path("copy"));
+    assert!(matches!(backup(&path, &copy), Err(OpenError::Missing(_))));
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    commit(&mut journal, set(&mut new_store(), 1, b"a", b"1")).unwrap();
+    drop(journal);
+    fs::create_dir(&copy).unwrap();
+    let error = backup(&path, &copy).unwrap_err();
+    assert!(matches!(error, OpenError::Exists(_)) && fs::read_dir(&copy).unwrap().count() == 0);
+    let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
+    db.execute("UPDATE log SET records = zeroblob(90)", []).unwrap();
+    drop(db);
+    let error = backup(&path, &dir.path("other")).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
+
+/// SQLite's log is used again from its beginning while commits follow each other without a pause.
+#[test]
+fn the_log_does_not_grow_with_what_is_written() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    let (mut written, mut number) = (0, 0_u64);
+    while written < 120 << 20 {
+        let records = (0..16).flat_map(|_| {
+            number += 1;
+            set(&mut store, number, &(number % 64).to_be_bytes(), &[b'v'; 16_000])
+        });
+        let records: Vec<_> = records.collect();
+        written += 16 * 16_000;
+        commit(&mut journal, records).unwrap();
+    }
+    let log = fs::metadata(path.join("records.db-wal")).unwrap().len();
+    assert!(log < 65 << 20, "{log} bytes of log after {written}");
+}
