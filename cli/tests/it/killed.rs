@@ -11,7 +11,7 @@ use std::time::Duration;
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Refusal, ServiceError};
 use statestore_rumqttc::{Options, RumqttcLink};
-use statestore_tokio::{Backoff, Error, StateStore};
+use statestore_tokio::{Backoff, Error, StateStore, VersionedValue};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::place::{Form, Place, everywhere, test_name};
@@ -195,7 +195,7 @@ fn killed_under_load(form: Form) {
             runtime.block_on(writer).expect("no write contradicts another");
         }
         for (key, model) in &*models {
-            let found = runtime.block_on(reader.get(key).into_future()).expect("it answers");
+            let found = runtime.block_on(read(&reader, key));
             let found = found.map(|found| {
                 (String::from_utf8(found.value.to_vec()).expect("text"), found.version)
             });
@@ -206,6 +206,16 @@ fn killed_under_load(form: Form) {
     }
     println!("{kills} kills, {written} writes");
     assert!(written > u64::from(kills), "{written} writes");
+}
+
+/// Reads a key, again where the connection was an old one.
+async fn read(store: &StateStore, key: &str) -> Option<VersionedValue> {
+    loop {
+        match store.get(key).await {
+            Ok(found) => return found,
+            Err(error) => assert!(!matches!(error, Error::Refused(_)), "{error}"),
+        }
+    }
 }
 
 /// Fences a key; gives a token that is older.
@@ -219,8 +229,15 @@ fn fence(runtime: &Runtime, store: &StateStore) -> FencingToken {
 }
 
 fn refuse_older(runtime: &Runtime, store: &StateStore, older: &FencingToken, round: u32) {
-    let outcome =
-        runtime.block_on(store.set("fenced", "w").fencing_token(older.clone()).into_future());
+    let write = async || store.set("fenced", "w").fencing_token(older.clone()).await;
+    let outcome = runtime.block_on(async {
+        loop {
+            match write().await {
+                Err(Error::Unknown | Error::NotSent | Error::TimedOut) => {}
+                outcome => return outcome,
+            }
+        }
+    });
     let lower = ServiceError::Known(Refusal::FencingTokenLower);
     assert_eq!(outcome, Err(Error::Refused(lower)), "after kill {round}");
 }
