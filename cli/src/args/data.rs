@@ -77,7 +77,8 @@ Examples:
   statestore data restore --broker mqtt://HOST:1883 keys.jsonl
 
 A directory is written as DIR.partial, and is DIR only once it is whole; a line that cannot be used is named, and nothing is
-restored then. Where a key is there twice, the last line counts. A line has 64 MiB at most.
+restored then. Where a key is there twice, the last line counts. A line has 16 MiB at most. The keys of a dump that was made
+through a broker are kept as if their writers had asked for it: such a dump does not say.
 
 Through a broker each key is set: versions are new ones, and fences are not set. A value that expires has what the clock here
 leaves of its time, and is left out if that is nothing. What was set before an error stays. That takes a --broker on the

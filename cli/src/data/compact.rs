@@ -36,7 +36,8 @@ pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
         progress.advance(records.len());
         let snapshot = Some(SnapshotPart { records, is_first, is_last: next.is_none() });
         let commit = Commit { records: Vec::new(), snapshot };
-        journal.commit(commit).await.map_err(Failure::bad_input)?;
+        let done = journal.commit(commit).await;
+        done.map_err(|error| Failure::Unkept(error.to_string()))?;
         (position, is_first) = (next, false);
     }
     drop((progress, journal));

@@ -1,10 +1,13 @@
 //! The lines of a dump: a header, and then a line for each key.
 
 use std::io::{self, BufRead, Read};
+use std::num::NonZeroU64;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
 use statestore_proto::message::Expiry;
 use statestore_proto::store::{Record, RecordedExpiry};
@@ -17,12 +20,13 @@ const FORMAT: &str = "statestore-dump";
 /// The version of this form. One that is later is refused and not guessed at.
 const FORMAT_VERSION: u64 = 1;
 
-/// Bytes of a line: what a key and a value of 45 MiB take, which is more than brokers let through. It bounds what reading
-/// a dump takes.
-pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a line: what a key and a value of 5 MiB take at most, some times what our broker lets through. It bounds what
+/// reading a dump takes.
+pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Where a dump came from, which decides what it knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Source {
     /// A directory: it knows everything of its keys.
     Directory,
@@ -57,6 +61,51 @@ pub(super) struct Stored {
     pub(super) persist: bool,
 }
 
+/// A line as JSON. A field that is too much, there twice or of another type is an error.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct EntryLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<ExpiresLine>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    persist: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields, expecting = "an object with at, after and lease")]
+struct ExpiresLine {
+    /// Unix time in milliseconds.
+    at: u64,
+    /// Milliseconds.
+    after: NonZeroU64,
+    #[serde(default)]
+    lease: bool,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct HeaderLine {
+    format: String,
+    format_version: u64,
+    from: Option<Source>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issued: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<u64>,
+}
+
 impl Entry {
     /// What a store restores it from; `None` without a version.
     pub(super) fn into_record(self) -> Option<Record> {
@@ -68,40 +117,40 @@ impl Entry {
     /// Its line, with the end.
     pub(super) fn encode(&self) -> String {
         let Self { key, stored } = self;
-        let mut line = Map::new();
-        put_bytes(&mut line, "key", key);
-        put_bytes(&mut line, "value", &stored.value);
-        if let Some(version) = &stored.version {
-            line.insert("version".to_owned(), json!(version.to_string()));
-        }
-        if let Some(token) = &stored.fencing_token {
-            line.insert("fencing_token".to_owned(), json!(token.to_string()));
-        }
-        if let Some(RecordedExpiry { at, after, is_lease }) = stored.expires {
-            let expires =
-                json!({ "at": at.as_millis(), "after": after.as_millis(), "lease": is_lease });
-            line.insert("expires".to_owned(), expires);
-        }
-        if stored.persist {
-            line.insert("persist".to_owned(), json!(true));
-        }
-        text(line)
+        let (key, key_base64) = text_or_base64(key);
+        let (value, value_base64) = text_or_base64(&stored.value);
+        encode(&EntryLine {
+            key,
+            key_base64,
+            value,
+            value_base64,
+            version: stored.version.as_ref().map(ToString::to_string),
+            fencing_token: stored.fencing_token.as_ref().map(ToString::to_string),
+            expires: stored.expires.and_then(|expires| {
+                let after = NonZeroU64::new(expires.after.as_millis())?;
+                Some(ExpiresLine { at: expires.at.as_millis(), after, lease: expires.is_lease })
+            }),
+            persist: stored.persist,
+        })
     }
 
     /// Reads its line.
     pub(super) fn decode(line: &[u8]) -> Result<Self, String> {
-        let mut fields = Fields::parse(line)?;
+        let line: EntryLine = decode(line)?;
+        let expires = line.expires.and_then(|ExpiresLine { at, after, lease }| {
+            let after = Expiry::from_millis(after.get())?;
+            Some(RecordedExpiry { at: UnixTime::from_millis(at), after, is_lease: lease })
+        });
         let entry = Self {
-            key: fields.bytes("key", "key_base64")?,
+            key: either("key", line.key, line.key_base64)?,
             stored: Stored {
-                value: fields.bytes("value", "value_base64")?,
-                version: fields.hlc("version")?.map(Version::new),
-                fencing_token: fields.hlc("fencing_token")?.map(FencingToken::new),
-                expires: fields.expires()?,
-                persist: fields.flag("persist")?,
+                value: either("value", line.value, line.value_base64)?,
+                version: hlc("version", line.version)?.map(Version::new),
+                fencing_token: hlc("fencing_token", line.fencing_token)?.map(FencingToken::new),
+                expires,
+                persist: line.persist,
             },
         };
-        fields.end()?;
         if entry.key.is_empty() {
             return Err("the key is empty, which no store takes".to_owned());
         }
@@ -112,157 +161,105 @@ impl Entry {
 impl Header {
     /// Its line, with the end.
     pub(super) fn encode(&self) -> String {
-        let mut line = Map::new();
-        line.insert("format".to_owned(), json!(FORMAT));
-        line.insert("format_version".to_owned(), json!(FORMAT_VERSION));
-        let source = match self.source {
-            Source::Directory => "directory",
-            Source::Requests => "requests",
-        };
-        line.insert("from".to_owned(), json!(source));
-        if let Some(issued) = &self.issued {
-            line.insert("issued".to_owned(), json!(issued.to_string()));
-        }
-        if let Some(keys) = self.keys {
-            line.insert("keys".to_owned(), json!(keys));
-        }
-        text(line)
+        encode(&HeaderLine {
+            format: FORMAT.to_owned(),
+            format_version: FORMAT_VERSION,
+            from: Some(self.source),
+            issued: self.issued.as_ref().map(ToString::to_string),
+            keys: self.keys,
+        })
     }
 
     /// Reads its line.
     pub(super) fn decode(line: &[u8]) -> Result<Self, String> {
-        let mut fields = Fields::parse(line)?;
-        if fields.text("format")?.as_deref() != Some(FORMAT) {
+        // First by itself: a later version may have other fields.
+        let Format { format, format_version } = decode(line)?;
+        if format != FORMAT {
             return Err(format!(
-                "a dump begins with a line that has \"format\": \"{FORMAT}\", and this is none"
+                "a dump begins with a line that has \"format\":\"{FORMAT}\", and this is none"
             ));
         }
-        match fields.number("format_version")? {
-            Some(FORMAT_VERSION) => {}
-            Some(later) if later > FORMAT_VERSION => {
-                return Err(format!(
-                    "the dump has format version {later}, and this command knows {FORMAT_VERSION}: use the version that \
-                     made it, or a later one"
-                ));
-            }
-            _ => return Err("there is no such format_version".to_owned()),
+        if format_version > FORMAT_VERSION {
+            return Err(format!(
+                "the dump has format_version {format_version}, and this command knows {FORMAT_VERSION}: use the version that \
+                 made it, or a later one"
+            ));
         }
-        let source = match fields.text("from")?.as_deref() {
-            Some("directory") => Source::Directory,
-            Some("requests") => Source::Requests,
-            _ => return Err("from is neither directory nor requests".to_owned()),
-        };
-        let header = Self {
-            source,
-            issued: fields.hlc("issued")?.map(Version::new),
-            keys: fields.number("keys")?,
-        };
-        fields.end()?;
-        Ok(header)
+        if format_version < FORMAT_VERSION {
+            return Err("there is no such format_version".to_owned());
+        }
+        let line: HeaderLine = decode(line)?;
+        Ok(Self {
+            source: line.from.ok_or("from is missing: directory or requests")?,
+            issued: hlc("issued", line.issued)?.map(Version::new),
+            keys: line.keys,
+        })
     }
 }
 
-fn text(line: Map<String, Value>) -> String {
-    let mut text = printable(&Value::Object(line).to_string());
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Format {
+    format: String,
+    format_version: u64,
+}
+
+fn encode(line: &impl Serialize) -> String {
+    // It can be none only of a map whose keys are no text.
+    let mut text = printable(&serde_json::to_string(line).unwrap_or_default());
     text.push('\n');
     text
 }
 
-/// Bytes as text where that is what they are, else in Base64 under another name.
-fn put_bytes(line: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+/// Reads JSON. No message has anything of what is read.
+fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    // Fields in a list, without their names, would do as well.
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("it is no JSON object".to_owned());
+    }
+    serde_json::from_slice(line).map_err(|error| {
+        let column = error.column();
+        match error.classify() {
+            Category::Eof => "it is no JSON: it was cut short".to_owned(),
+            Category::Data => {
+                // Before these words it names what there is.
+                let text = error.to_string();
+                let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
+                match what.rsplit_once("expected ") {
+                    Some((_, expected)) => format!("column {column}: expected {expected}"),
+                    None => format!("column {column}: {what}"),
+                }
+            }
+            _ => format!("it is no JSON from column {column} on"),
+        }
+    })
+}
+
+/// Bytes as text where that is what they are, else in Base64.
+fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(char::is_control) => {
-            line.insert(name.to_owned(), json!(text));
-        }
-        _ => {
-            line.insert(format!("{name}_base64"), json!(STANDARD.encode(bytes)));
-        }
+        Ok(text) if !text.contains(char::is_control) => (Some(text.to_owned()), None),
+        _ => (None, Some(STANDARD.encode(bytes))),
     }
 }
 
-/// The fields of a line that were not taken yet. No message of it has anything of what it reads.
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn parse(line: &[u8]) -> Result<Self, String> {
-        match serde_json::from_slice(line) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err("it is no JSON object".to_owned()),
-            Err(error) if error.is_eof() => {
-                Err("it is no JSON: it was cut short, so dump again".to_owned())
-            }
-            Err(error) => Err(format!("it is no JSON from column {} on", error.column())),
-        }
+fn either(name: &str, text: Option<String>, base64: Option<String>) -> Result<Box<[u8]>, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_bytes().into()),
+        (None, Some(base64)) => match STANDARD.decode(base64) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(_) => Err(format!("{name}_base64 is no Base64")),
+        },
+        (None, None) => Err(format!("there is neither {name} nor {name}_base64")),
+        (Some(_), Some(_)) => Err(format!("there is both {name} and {name}_base64")),
     }
+}
 
-    fn text(&mut self, name: &str) -> Result<Option<String>, String> {
-        match self.0.remove(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("{name} is no text")),
-        }
-    }
-
-    fn number(&mut self, name: &str) -> Result<Option<u64>, String> {
-        match self.0.remove(name) {
-            None => Ok(None),
-            Some(value) => value
-                .as_u64()
-                .map(Some)
-                .ok_or_else(|| format!("{name} is no whole number between 0 and {}", u64::MAX)),
-        }
-    }
-
-    fn flag(&mut self, name: &str) -> Result<bool, String> {
-        match self.0.remove(name) {
-            None => Ok(false),
-            Some(value) => {
-                value.as_bool().ok_or_else(|| format!("{name} is neither true nor false"))
-            }
-        }
-    }
-
-    fn bytes(&mut self, name: &str, name_base64: &str) -> Result<Box<[u8]>, String> {
-        match (self.text(name)?, self.text(name_base64)?) {
-            (Some(text), None) => Ok(text.into_bytes().into()),
-            (None, Some(text)) => match STANDARD.decode(text) {
-                Ok(bytes) => Ok(bytes.into()),
-                Err(_) => Err(format!("{name_base64} is no Base64")),
-            },
-            (None, None) => Err(format!("there is neither {name} nor {name_base64}")),
-            (Some(_), Some(_)) => Err(format!("there is both {name} and {name_base64}")),
-        }
-    }
-
-    fn hlc(&mut self, name: &str) -> Result<Option<Hlc>, String> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        match text.parse() {
-            Ok(hlc) => Ok(Some(hlc)),
-            Err(error) => {
-                Err(format!("{name} is no version such as 1700000000000:0:NODE: {error}"))
-            }
-        }
-    }
-
-    fn expires(&mut self) -> Result<Option<RecordedExpiry>, String> {
-        let mut fields = match self.0.remove("expires") {
-            None => return Ok(None),
-            Some(Value::Object(fields)) => Self(fields),
-            Some(_) => return Err("expires is no JSON object".to_owned()),
-        };
-        let at = fields.number("at")?.ok_or("expires has no at")?;
-        let after = fields.number("after")?.ok_or("expires has no after")?;
-        let after = Expiry::from_millis(after).ok_or("after of expires is zero")?;
-        let is_lease = fields.flag("lease")?;
-        fields.end()?;
-        Ok(Some(RecordedExpiry { at: UnixTime::from_millis(at), after, is_lease }))
-    }
-
-    fn end(self) -> Result<(), String> {
-        match self.0.len() {
-            0 => Ok(()),
-            _ => Err("it has a field that no dump has".to_owned()),
-        }
+fn hlc(name: &str, text: Option<String>) -> Result<Option<Hlc>, String> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse() {
+        Ok(hlc) => Ok(Some(hlc)),
+        Err(error) => Err(format!("{name} is no version such as 1700000000000:0:NODE: {error}")),
     }
 }
 

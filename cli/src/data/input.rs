@@ -123,6 +123,6 @@ impl Reading {
 fn text_of(error: LineError) -> String {
     match error {
         LineError::Io(error) => format!("it cannot be read: {error}"),
-        LineError::TooLong => "it is longer than the 64 MiB of a line".to_owned(),
+        LineError::TooLong => "it is longer than the 16 MiB of a line".to_owned(),
     }
 }

@@ -35,7 +35,9 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
     let mut input = Input::open(file).await?;
     let mut journal = SqliteJournal::open(staged.path()).map_err(Failure::bad_input)?;
     let progress = Progress::keys("restoring", input.header.keys.unwrap_or(0));
-    if input.header.source == Source::Requests {
+    // Whoever lists keys is not told which are to be kept, but whoever makes a directory of them wants to keep them.
+    let are_kept = input.header.source == Source::Requests;
+    if are_kept {
         output::say("the dump was made through a broker: it knows no fences and no expiries");
     }
     let issued = input.header.issued.take().map(|version| Record::Issued { version });
@@ -44,8 +46,9 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
     while let Some(entries) = input.next().await? {
         progress.advance(entries.len());
         let mut records = Vec::with_capacity(entries.len());
-        for entry in entries {
+        for mut entry in entries {
             keys += 1;
+            entry.stored.persist |= are_kept;
             records.push(record(entry, keys)?);
         }
         commit(&mut journal, records).await?;
@@ -64,5 +67,6 @@ fn record(entry: Entry, number: u64) -> Result<Record, Failure> {
 }
 
 async fn commit(journal: &mut SqliteJournal, records: Vec<Record>) -> Result<(), Failure> {
-    journal.commit(Commit { records, snapshot: None }).await.map_err(Failure::bad_input)
+    let commit = journal.commit(Commit { records, snapshot: None }).await;
+    commit.map_err(|error| Failure::Unkept(error.to_string()))
 }

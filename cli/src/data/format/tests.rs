@@ -95,36 +95,47 @@ fn text_is_readable_and_the_rest_is_base64() {
 fn what_is_wrong_is_said_without_the_value() {
     let secret = "hush";
     for (line, what) in [
-        ("", "cut short"),
-        ("[]", "no JSON object"),
+        ("", "no JSON object"),
+        (r#"["k",null,"hush"]"#, "no JSON object"),
+        (r#"{"key":"hush""#, "cut short"),
         (r#"{"key":"hush","value":hush}"#, "column"),
         (r#"{"value":"hush"}"#, "neither key nor key_base64"),
         (r#"{"key":"hush"}"#, "neither value nor value_base64"),
         (r#"{"key":"k","key_base64":"aw==","value":"hush"}"#, "both key"),
+        (r#"{"key":"k","value":"hush","value":"hush"}"#, "duplicate field `value`"),
         (r#"{"key":"","value":"hush"}"#, "empty"),
-        (r#"{"key":7,"value":"hush"}"#, "key is no text"),
+        (r#"{"key":7,"value":"hush"}"#, "column 8: expected a string"),
+        (r#"{"key":"k","value":{"hush":"hush"}}"#, "expected a string"),
         (r#"{"key":"k","value_base64":"hush!"}"#, "no Base64"),
         (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is no version"),
         (r#"{"key":"k","value":"","fencing_token":"1:hush:n"}"#, "fencing_token"),
-        (r#"{"key":"k","value":"","expires":"hush"}"#, "expires"),
-        (r#"{"key":"k","value":"","expires":{"at":1}}"#, "no after"),
-        (r#"{"key":"k","value":"","expires":{"at":1,"after":0}}"#, "zero"),
-        (r#"{"key":"k","value":"","expires":{"at":-1,"after":1}}"#, "whole number"),
-        (r#"{"key":"k","value":"","expires":{"at":1,"after":1,"hush":1}}"#, "field"),
-        (r#"{"key":"k","value":"","persist":"hush"}"#, "persist"),
-        (r#"{"key":"k","value":"","hush":1}"#, "field"),
+        (r#"{"key":"k","value":"","expires":"hush, expected hush"}"#, "an object with at"),
+        (r#"{"key":"k","value":"","expires":{"at":1}}"#, "missing field `after`"),
+        (r#"{"key":"k","value":"","expires":{"at":1,"after":0}}"#, "nonzero"),
+        (r#"{"key":"k","value":"","expires":{"at":-1,"after":1}}"#, "u64"),
+        (r#"{"key":"k","value":"","expires":{"at":1,"after":1,"hush":1}}"#, "`lease`"),
+        (r#"{"key":"k","value":"","persist":"hush"}"#, "a boolean"),
+        (r#"{"key":"k","value":"","hush":1}"#, "one of `key`"),
     ] {
         let error = Entry::decode(line.as_bytes()).unwrap_err();
         assert!(error.contains(what) && !error.contains(secret), "{line}: {error}");
     }
     for (line, what) in [
         ("{}", FORMAT),
-        (r#"{"format":"statestore-dump"}"#, "format_version"),
-        (r#"{"format":"statestore-dump","format_version":2}"#, "later"),
+        (r#"{"format":"statestore-dump"}"#, "no such format_version"),
+        (r#"{"format":"statestore-dump","format_version":2,"hush":1}"#, "later"),
         (r#"{"format":"statestore-dump","format_version":1}"#, "from"),
+        (
+            r#"{"format":"statestore-dump","format_version":1,"from":"hush"}"#,
+            "`directory` or `requests`",
+        ),
+        (
+            r#"{"format":"statestore-dump","format_version":1,"from":"requests","issued":""}"#,
+            "issued",
+        ),
     ] {
         let error = Header::decode(line.as_bytes()).unwrap_err();
-        assert!(error.contains(what), "{line}: {error}");
+        assert!(error.contains(what) && !error.contains(secret), "{line}: {error}");
     }
 }
 
