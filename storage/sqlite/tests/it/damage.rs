@@ -7,7 +7,7 @@ use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _};
 
-use crate::support::{Dir, Parts, block_on, copy, load, new_store, set};
+use crate::support::{Dir, Parts, block_on, commit, copy, load, new_store, set};
 
 const DATABASE: &str = "records.db";
 const LOG: &str = "records.db-wal";
@@ -133,6 +133,26 @@ fn a_log_that_was_deleted_is_missed() {
     for _ in 0..2 {
         let records = read(&path).unwrap();
         assert!(!records.is_empty() && whole != records);
+    }
+}
+
+#[test]
+fn one_commit_that_is_lost_is_missed() {
+    let dir = Dir::new();
+    let (path, older) = (dir.path("journal"), dir.path("older"));
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    for number in 1..=10 {
+        let _ = fs::remove_dir_all(&older);
+        copy(&path, &older);
+        commit(&mut journal, set(&mut store, number, b"key", b"value")).unwrap();
+        // The files of one commit before, and the mark of now.
+        assert!(read(&older).is_ok());
+        let _ = fs::remove_file(older.join("records.db-shm"));
+        fs::copy(path.join(MARK), older.join(MARK)).unwrap();
+        let message = read(&older).unwrap_err();
+        let expected = format!("ends with commit {}, and commit {number} was", number - 1);
+        assert!(message.contains(&expected), "{message}");
     }
 }
 
