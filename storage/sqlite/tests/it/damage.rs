@@ -7,7 +7,7 @@ use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _};
 
-use crate::support::{Dir, Parts, block_on, copy, load, new_store, set};
+use crate::support::{Dir, Parts, block_on, commit, copy, load, new_store, set};
 
 const DATABASE: &str = "records.db";
 const LOG: &str = "records.db-wal";
@@ -43,9 +43,10 @@ fn written(path: &Path) -> Vec<Record> {
     load(&mut journal).unwrap()
 }
 
-/// Copies all pages to the database; the log begins anew.
+/// Copies all pages to the database, which has none that are free; the log begins anew.
 fn into_database(path: &Path) {
     let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
+    db.execute_batch("VACUUM").unwrap();
     db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
 }
 
@@ -100,7 +101,6 @@ fn truncate(rng: &mut fastrand::Rng, bytes: &mut Vec<u8>) {
 #[test]
 fn a_changed_bit_in_the_database_is_refused_or_does_no_harm() {
     let [refused, unharmed] = try_all(DATABASE, 300, |rng, bytes| flip(rng, bytes));
-    // Some of it is free.
     assert!(refused > 20 && unharmed > 20, "{refused} refused, {unharmed} unharmed");
 }
 
@@ -137,6 +137,26 @@ fn a_log_that_was_deleted_is_missed() {
 }
 
 #[test]
+fn one_commit_that_is_lost_is_missed() {
+    let dir = Dir::new();
+    let (path, older) = (dir.path("journal"), dir.path("older"));
+    let mut store = new_store();
+    let mut journal = SqliteJournal::open(&path).unwrap();
+    for number in 1..=10 {
+        let _ = fs::remove_dir_all(&older);
+        copy(&path, &older);
+        commit(&mut journal, set(&mut store, number, b"key", b"value")).unwrap();
+        // The files of one commit before, and the mark of now.
+        assert!(read(&older).is_ok());
+        let _ = fs::remove_file(older.join("records.db-shm"));
+        fs::copy(path.join(MARK), older.join(MARK)).unwrap();
+        let message = read(&older).unwrap_err();
+        let expected = format!("ends with commit {}, and commit {number} was", number - 1);
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
 fn a_mark_that_was_torn_does_no_harm_and_two_are_refused() {
     let dir = Dir::new();
     let path = dir.path("journal");
@@ -152,6 +172,23 @@ fn a_mark_that_was_torn_does_no_harm_and_two_are_refused() {
     (torn[3], torn[512 + 9]) = (!torn[3], !torn[512 + 9]);
     fs::write(path.join(MARK), torn).unwrap();
     assert!(read(&path).unwrap_err().contains("neither of its marks is whole"));
+}
+
+/// A page that is in use and among the free ones would be written over.
+#[test]
+fn free_pages_that_do_not_add_up_are_refused() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    drop(SqliteJournal::open(&path).unwrap());
+    let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(db);
+    let mut bytes = fs::read(path.join(DATABASE)).unwrap();
+    // In the header: how many there are.
+    assert!(bytes[38] > 1, "{:?}", &bytes[36..40]);
+    bytes[38] -= 1;
+    fs::write(path.join(DATABASE), bytes).unwrap();
+    assert!(read(&path).unwrap_err().contains("is damaged"));
 }
 
 /// What no checksum of SQLite's or of ours can see, since each row is whole.

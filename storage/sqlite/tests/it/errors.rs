@@ -136,7 +136,7 @@ fn child() {
     let mut journal = SqliteJournal::open(Path::new(&dir)).unwrap();
     let mut store = new_store();
     let mut out = std::io::stdout();
-    for number in 0..1000 {
+    for number in 0..2000 {
         let key = format!("key-{number:09}");
         let result = commit(&mut journal, set(&mut store, number, key.as_bytes(), &[b'v'; 20_000]));
         match result {
@@ -144,7 +144,7 @@ fn child() {
             Err(error) => {
                 writeln!(out, "\nfailed {error}").unwrap();
                 // A small one would have room.
-                let again = commit(&mut journal, set(&mut store, 1000, b"small", b"v"));
+                let again = commit(&mut journal, set(&mut store, 2000, b"small", b"v"));
                 return writeln!(out, "\nagain {}", again.unwrap_err()).unwrap();
             }
         }
@@ -157,7 +157,10 @@ fn a_commit_that_fails_is_the_last() {
     let dir = Dir::new();
     let path = dir.path("journal");
     let output = Command::new("sh")
-        .args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" --exact errors::child --nocapture"])
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 12000; exec \"$0\" --exact errors::child --nocapture",
+        ])
         .arg(std::env::current_exe().unwrap())
         .env(DIR, &path)
         .output()

@@ -20,8 +20,12 @@ fn a_reader_has_what_was_committed_when_it_was_opened() {
     }
     let then = contents(&store);
     let reader = Reader::open(&path).unwrap();
+    // A snapshot, and what it removes.
+    let mut snapshot = Parts::new();
     for number in 60..70_u64 {
-        commit(&mut journal, set(&mut store, number, b"later", b"v")).unwrap();
+        let part = snapshot.next(&store, usize::MAX);
+        let records = set(&mut store, number, b"later", b"v");
+        block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
     }
     let status = reader.status();
     assert_eq!((status.commits, status.log_commits, status.snapshot), (60, 60, None));
@@ -29,7 +33,9 @@ fn a_reader_has_what_was_committed_when_it_was_opened() {
     let portions: Vec<Vec<Record>> = reader.map(Result::unwrap).collect();
     assert!(portions.len() >= 3, "{} portions", portions.len());
     assert!(contents(&restore(&portions.concat())) == then);
-    assert_eq!(Reader::open(&path).unwrap().status().commits, 70);
+    let status = Reader::open(&path).unwrap().status();
+    let parts = status.snapshot.map(|snapshot| snapshot.parts);
+    assert_eq!((status.commits, status.log_commits, parts), (70, 10, Some(1)));
 }
 
 #[test]
