@@ -4,11 +4,11 @@
 //! use statestore_sqlite::SqliteJournal;
 //! use statestore_tokio::{Durability, StoreConfig, StoreService};
 //!
-//! # fn main() -> Result<(), statestore_sqlite::OpenError> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = std::env::temp_dir().join(format!("statestore-sqlite-{}", std::process::id()));
 //! let journal = SqliteJournal::open(&dir)?;
 //! let config = StoreConfig::new(7).durability(Durability::All);
-//! let service = StoreService::builder().config(config).journal(journal);
+//! let service = StoreService::builder().journal(journal).config(config)?;
 //! # drop(service);
 //! # let _ = std::fs::remove_dir_all(&dir);
 //! # Ok(())
