@@ -217,11 +217,8 @@ fn a_damaged_directory_is_refused() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
-    let wal = dir.join("records.db-wal");
-    let mut bytes = fs::read(&wal).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&wal, &bytes).unwrap();
+    // What was committed is in there.
+    fs::write(dir.join("records.db-wal"), b"").unwrap();
     for verb in ["check", "dump", "compact"] {
         let ended = run(&mut data(verb, &dir));
         ended.fails(2, &["damaged", "backup or a dump"]);
