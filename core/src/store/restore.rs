@@ -84,9 +84,11 @@ impl Store {
     pub fn restore(&mut self, now: Now, record: &Record) {
         match record {
             Record::Put { key, value, version, fencing_token, expires, persist } => {
+                // It is kept, whatever was asked: its end must be recorded too, or the next store would have it again.
+                let persist = *persist || self.config.durability == Durability::Requested;
                 let meta = Meta {
                     version: version.clone(),
-                    persist: *persist,
+                    persist,
                     expires: expires.map(|expires| now.instant + expires.rest(now.unix)),
                     is_lease: expires.is_some_and(|expires| expires.is_lease),
                     fence: fencing_token.clone(),

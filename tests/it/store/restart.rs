@@ -107,6 +107,27 @@ fn versions_of_what_is_not_kept_are_not_issued_again() {
     assert_eq!(disk.len(), 3, "one in ten seconds, and one for what is ahead: {disk:?}");
 }
 
+/// What was kept under *all* is no less kept under *requested*: a change that nobody asked to be kept ends it.
+#[test]
+fn what_was_kept_by_another_policy_does_not_come_back() {
+    let mut rig = durable(Durability::All);
+    for key in ["deleted", "replaced", "left"] {
+        leaves(&mut rig, &set(key, "old"), false);
+    }
+    let (_, mut disk) = all_records(&mut rig);
+    let mut rig = durable(Durability::Requested);
+    disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
+    leaves(&mut rig, &del("deleted"), false);
+    leaves(&mut rig, &set("replaced", "new"), false);
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    disk.extend(all_records(&mut rig).1);
+    for disk in [disk, snapshot] {
+        let (store, now) = started(&disk, 0);
+        let keys: Vec<&[u8]> = store.iter(now).map(|entry| entry.key).collect();
+        assert_eq!(keys, [b"left"]);
+    }
+}
+
 #[test]
 fn keys_may_be_durable_by_themselves() {
     let config = StoreConfig::new(7)
