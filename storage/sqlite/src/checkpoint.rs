@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
@@ -39,6 +39,8 @@ struct Shared {
     copying: Mutex<()>,
     /// Whether the rest is the writer's.
     is_close: AtomicBool,
+    /// What the other thread has failed with. A disk that fails once may say so to nobody again.
+    failure: Mutex<Option<rusqlite::Error>>,
 }
 
 impl Checkpointer {
@@ -54,14 +56,17 @@ impl Checkpointer {
         Ok(Self { shared, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Called by the writer between commits, with its connection.
+    /// Called by the writer between commits, with its connection. An error is one of either thread.
     pub(crate) fn after_commit(&self, db: &Connection) -> rusqlite::Result<()> {
+        if let Some(error) = lock(&self.shared.failure).take() {
+            return Err(error);
+        }
         let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
         if pages < LOG_PAGES || copied >= pages {
             return Ok(());
         }
         if pages >= LOG_PAGES_MAX {
-            let _copying = self.shared.copying.lock().unwrap_or_else(PoisonError::into_inner);
+            let _copying = lock(&self.shared.copying);
             checkpoint(db, CheckpointMode::PASSIVE)?;
         } else if self.shared.is_close.swap(false, Ordering::Relaxed) {
             if let Ok(_copying) = self.shared.copying.try_lock() {
@@ -84,19 +89,29 @@ impl Drop for Checkpointer {
 
 fn run(db: &Connection, shared: &Shared, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
-        for _ in 0..PASSES {
-            let copying = shared.copying.lock().unwrap_or_else(PoisonError::into_inner);
-            let result = checkpoint(db, CheckpointMode::PASSIVE);
-            drop(copying);
-            // What goes wrong here the writer meets too, and says.
-            let Ok(_) = result else { break };
-            let Ok((pages, copied)) = checkpoint(db, CheckpointMode::NOOP) else { break };
-            if pages - copied <= REST_PAGES {
-                shared.is_close.store(pages > copied, Ordering::Relaxed);
-                break;
-            }
+        if let Err(error) = come_close(db, shared) {
+            *lock(&shared.failure) = Some(error);
+            return;
         }
     }
+}
+
+fn come_close(db: &Connection, shared: &Shared) -> rusqlite::Result<()> {
+    for _ in 0..PASSES {
+        let copying = lock(&shared.copying);
+        checkpoint(db, CheckpointMode::PASSIVE)?;
+        drop(copying);
+        let (pages, copied) = checkpoint(db, CheckpointMode::NOOP)?;
+        if pages - copied <= REST_PAGES {
+            shared.is_close.store(pages > copied, Ordering::Relaxed);
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Pages in the log, and those of them that are in the database too.

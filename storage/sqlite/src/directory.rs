@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files::{DATABASE, LOCK, MARK};
+use crate::files::{DATABASE, LOCK, LOG, MARK};
 
 /// A directory that nobody else has while this lives.
 pub(crate) struct Directory {
@@ -55,6 +55,19 @@ impl Directory {
 
     pub(crate) fn mark(&self) -> PathBuf {
         self.path.join(MARK)
+    }
+
+    /// Makes safe what a process that was killed has written and not synced: it is read as if it were, and answers may
+    /// come of it. The database itself need not be, since what is not synced of that is in its log too; closing it would
+    /// end the locks that SQLite has on it elsewhere in this process.
+    pub(crate) fn sync(&self) -> Result<(), OpenError> {
+        let log = self.path.join(LOG);
+        match OpenOptions::new().read(true).write(true).open(&log) {
+            Ok(file) => file.sync_data().map_err(|error| OpenError::of_io(&log, error))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(OpenError::of_io(&log, error)),
+        }
+        sync(&self.path).map_err(|error| OpenError::of_io(&self.path, error))
     }
 }
 

@@ -2,6 +2,8 @@
 
 /// The database, in which all records are; its log has the same name and `-wal`.
 pub(crate) const DATABASE: &str = "records.db";
+/// SQLite's log of it.
+pub(crate) const LOG: &str = "records.db-wal";
 /// Which commits were acknowledged.
 pub(crate) const MARK: &str = "acknowledged";
 /// Whose lock says that the directory is in use, and whose text says by whom.

@@ -52,6 +52,8 @@
 //!
 //! # Damage
 //!
+//! A disk that fails once is not trusted again: after an error, of a commit or of the copying, nothing is written any more.
+//!
 //! Rows have a checksum and numbers without gaps, and the file is checked when it is opened. What is not right is refused
 //! and not repaired: put a [`backup`] or a dump in its place.
 //!

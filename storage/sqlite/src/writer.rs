@@ -34,9 +34,16 @@ pub(crate) struct Writer {
     making: Option<Making>,
     /// What nobody needs any more.
     drops: Drops,
-    /// It has failed, and writes no more.
-    has_failed: bool,
+    state: State,
     _directory: Directory,
+}
+
+/// A disk that fails once is not trusted again.
+enum State {
+    Works,
+    /// It has failed after the last commit was answered; the next one says so.
+    Fails(OpenError),
+    HasFailed,
 }
 
 #[derive(Clone, Copy)]
@@ -59,6 +66,7 @@ impl Writer {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
         let path = directory.database();
         let acknowledged = mark::read(&directory.mark())?;
+        directory.sync()?;
         let db = database::open(&path)?;
         let extent = Extent::read(&db, &path, acknowledged)?;
         let mark = Mark::open(&directory.mark(), extent.last_seq.unsigned_abs())?;
@@ -80,7 +88,7 @@ impl Writer {
             extent,
             making: None,
             drops,
-            has_failed: false,
+            state: State::Works,
             _directory: directory,
         })
     }
@@ -98,23 +106,27 @@ impl Writer {
 
     /// Returns when it is safe. After an error it writes no more.
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), OpenError> {
-        if self.has_failed {
-            return Err(OpenError::Io {
+        let result = match std::mem::replace(&mut self.state, State::HasFailed) {
+            State::Works => self.write(commit),
+            State::Fails(error) => Err(error),
+            State::HasFailed => Err(OpenError::Io {
                 path: self.path.clone(),
                 source: std::io::Error::other(
                     "an earlier commit has failed, and nothing is written any more",
                 ),
-            });
+            }),
+        };
+        if result.is_ok() {
+            self.state = State::Works;
         }
-        let result = self.write(commit);
-        self.has_failed = result.is_err();
         result
     }
 
     /// What can wait until a commit is answered.
-    pub(crate) fn after_commit(&self) {
-        // An error is that of the disk, and the next commit meets it.
-        let _ = self.checkpointer.after_commit(&self.db);
+    pub(crate) fn after_commit(&mut self) {
+        if let Err(error) = self.checkpointer.after_commit(&self.db) {
+            self.state = State::Fails(OpenError::of_sqlite(&self.path, error));
+        }
     }
 
     fn write(&mut self, commit: &Commit) -> Result<(), OpenError> {

@@ -12,16 +12,22 @@ use crate::support::{Dir, Parts, block_on, contents, load, restore, set};
 const ROUNDS: u64 = 20;
 
 /// In the child it says where to commit; the test alone does nothing.
-const DIR: &str = "STATESTORE_SQLITE_KILLED_DIR";
+pub(crate) const DIR: &str = "STATESTORE_SQLITE_KILLED_DIR";
 
-/// Not a test: what [`what_was_answered_survives_a_kill`] starts. It says the number of each commit once that is answered.
+/// Arguments that make this program the child.
+pub(crate) const CHILD: [&str; 4] = ["--exact", "killed::child", "--nocapture", "--test-threads=1"];
+
+/// Not a test: what [`what_was_answered_survives_a_kill`] starts. It says how many commits it has found, and of each of its
+/// own once that is answered.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it is how the parent tells this process what to do")]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let mut journal = SqliteJournal::open(Path::new(&dir)).unwrap();
     let mut store = restore(&load(&mut journal).unwrap());
-    let first = contents(&store).len() as u64;
+    let entries = contents(&store).iter().filter(|record| record.key().is_some()).count();
+    say(&format!("found {entries}"));
+    let first = entries as u64;
     let mut parts: Option<Parts> = None;
     for number in first.. {
         let part = parts.as_mut().and_then(|parts| parts.next(&store, 4_000));
@@ -33,9 +39,13 @@ fn child() {
         let key = format!("key-{number:09}");
         let records = set(&mut store, number, key.as_bytes(), &vec![b'v'; 3_000]);
         block_on(journal.commit(Commit { records, snapshot: part })).unwrap();
-        let mut out = std::io::stdout();
-        writeln!(out, "\ncommitted {key}").and_then(|()| out.flush()).unwrap();
+        say(&format!("committed {key}"));
     }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
 #[test]
@@ -45,7 +55,7 @@ fn what_was_answered_survives_a_kill() {
     let mut answered = Vec::new();
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::child", "--nocapture", "--test-threads=1"])
+            .args(CHILD)
             .env(DIR, &path)
             .stdout(Stdio::piped())
             .spawn()

@@ -7,4 +7,8 @@ mod damage;
 mod errors;
 mod journal;
 mod killed;
+#[cfg(target_os = "linux")]
+mod power;
 mod tools;
+#[cfg(target_os = "linux")]
+mod trace;
