@@ -120,9 +120,15 @@ impl Lap {
 
 /// The middle one, which a disturbed batch does not move; zero when there are none.
 #[must_use]
-pub fn median(mut samples: Vec<f64>) -> f64 {
+pub fn median(samples: Vec<f64>) -> f64 {
+    percentile(samples, 50)
+}
+
+/// What so many of a hundred are at most; zero when there are none.
+#[must_use]
+pub fn percentile(mut samples: Vec<f64>, percent: usize) -> f64 {
     samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or_default()
+    samples.get(samples.len() * percent / 100).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -133,6 +139,8 @@ mod tests {
     fn the_median_ignores_outliers() {
         assert_eq!(median(vec![3.0, 1e9, 1.0, 2.0, 2.5]).to_bits(), 2.5_f64.to_bits());
         assert_eq!(median(Vec::new()).to_bits(), 0.0_f64.to_bits());
+        let hundred: Vec<f64> = (0..100_u8).map(f64::from).collect();
+        assert_eq!(percentile(hundred, 99).to_bits(), 99.0_f64.to_bits());
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub fn payload(ask: Ask, number: usize) -> Bytes {
 }
 
 /// A request as the deployed clients send it.
-fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
+pub(crate) fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
     let mut incoming = Incoming::new(REQUEST, payload);
     incoming.response_topic = Some(RESPONSE_TOPIC);
     incoming.message_expiry = Some(10);

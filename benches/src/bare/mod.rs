@@ -9,9 +9,13 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use statestore_tokio::Link;
 
+use crate::engines::KEYS;
 use crate::race::Lap;
+use crate::stage::{self, Ask};
 
 #[cfg(feature = "paho")]
 pub use paho::Paho;
@@ -28,7 +32,8 @@ pub struct Question {
     client_id: &'static str,
     topic: &'static str,
     response_topic: &'static str,
-    payload: &'static [u8],
+    /// Of the request of that number.
+    payload: fn(u64) -> Bytes,
 }
 
 /// Of the echo; as much as a GET carries.
@@ -36,7 +41,7 @@ pub const ECHO: Question = Question {
     client_id: "bare-load",
     topic: REQUEST,
     response_topic: "bare/response",
-    payload: &[b'x'; 100],
+    payload: |_| Bytes::from_static(&[b'x'; 100]),
 };
 
 /// Of a store: the value of `k`.
@@ -44,7 +49,15 @@ pub const GET: Question = Question {
     client_id: "bare-get",
     topic: statestore_proto::topic::REQUEST,
     response_topic: "clients/bare-get/response",
-    payload: b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
+    payload: |_| Bytes::from_static(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"),
+};
+
+/// Of a store: to set one of many keys.
+pub const SET: Question = Question {
+    client_id: "bare-set",
+    response_topic: "clients/bare-set/response",
+    payload: |number| stage::payload(Ask::Set, usize::try_from(number).unwrap_or_default() % KEYS),
+    ..GET
 };
 
 impl Question {
@@ -86,7 +99,7 @@ pub trait Bare: Sized {
     ///
     /// # Errors
     /// Those of the library.
-    fn send(&mut self, correlation: [u8; 16]) -> Result<(), Failure>;
+    fn send(&mut self, correlation: [u8; 16], payload: Bytes) -> Result<(), Failure>;
     /// The correlation data of the next echo.
     fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>>;
 }
@@ -94,6 +107,7 @@ pub trait Bare: Sized {
 /// A closed loop over a connection.
 pub struct Load<B> {
     bare: B,
+    question: Question,
     sent: u64,
 }
 
@@ -103,7 +117,7 @@ impl<B: Bare> Load<B> {
     /// # Errors
     /// Those of the library.
     pub async fn new(port: u16, question: Question) -> Result<Self, Failure> {
-        Ok(Self { bare: B::connect(port, question).await?, sent: 0 })
+        Ok(Self { bare: B::connect(port, question).await?, question, sent: 0 })
     }
 
     /// Sends `requests`, `in_flight` at a time, and gives the time that each took.
@@ -133,6 +147,6 @@ impl<B: Bare> Load<B> {
         self.sent += 1;
         let correlation = u128::from(self.sent).to_be_bytes();
         waiting.insert(correlation.to_vec(), Lap::start());
-        self.bare.send(correlation)
+        self.bare.send(correlation, (self.question.payload)(self.sent))
     }
 }

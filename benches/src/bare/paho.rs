@@ -1,5 +1,6 @@
 //! Eclipse Paho, by its stream of messages, as its own examples do it.
 
+use bytes::Bytes;
 use paho_mqtt::{
     AsyncClient, AsyncReceiver, ConnectOptions, ConnectOptionsBuilder, CreateOptionsBuilder,
     MQTT_VERSION_5, Message, MessageBuilder, Properties, PropertyCode as Code, QoS,
@@ -85,7 +86,7 @@ impl Bare for Connection {
         Ok(Self { question, ..connection })
     }
 
-    fn send(&mut self, correlation: [u8; 16]) -> Result<(), Failure> {
+    fn send(&mut self, correlation: [u8; 16], payload: Bytes) -> Result<(), Failure> {
         let question = self.question;
         let mut properties = Properties::new();
         properties.push_string(Code::ResponseTopic, question.response_topic)?;
@@ -95,7 +96,7 @@ impl Bare for Connection {
         for (name, value) in question.properties() {
             properties.push_string_pair(Code::UserProperty, name, value)?;
         }
-        self.publish(question.topic, question.payload, properties)
+        self.publish(question.topic, &payload, properties)
     }
 
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {

@@ -80,7 +80,7 @@ impl Bare for Connection {
         Ok(connection)
     }
 
-    fn send(&mut self, correlation: [u8; 16]) -> Result<(), Failure> {
+    fn send(&mut self, correlation: [u8; 16], payload: Bytes) -> Result<(), Failure> {
         let question = &self.question;
         let properties = PublishProperties {
             response_topic: Some(question.response_topic.into()),
@@ -93,7 +93,6 @@ impl Bare for Connection {
                 .into(),
             ..PublishProperties::default()
         };
-        let payload = Bytes::from_static(question.payload);
         let (client, qos) = (&self.client, QoS::AtLeastOnce);
         client.try_publish_with_properties(question.topic, qos, false, payload, properties)?;
         Ok(())

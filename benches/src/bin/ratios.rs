@@ -3,14 +3,14 @@
 //! One line per comparison, `NAME OURS PEER THEIRS RATIO`; less is better of the figures, more of the ratio. Progress
 //! goes to standard error.
 
-use std::error::Error;
 use std::process::ExitCode;
 
+use statestore_benches::bare::Failure;
 use statestore_benches::race::Effort;
 use statestore_benches::report::Report;
 use statestore_benches::suites::{self, SUITES, Suite};
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
+fn main() -> Result<ExitCode, Failure> {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let chosen: Option<Vec<&Suite>> = names.iter().map(|name| suites::find(name)).collect();
     let Some(chosen) = chosen.filter(|suites| !suites.is_empty()) else {

@@ -1,6 +1,5 @@
 //! Decoding and encoding of every message, against redis-protocol, redis-rs and a plain copy.
 
-use std::error::Error;
 use std::hint::black_box;
 use std::io;
 
@@ -8,6 +7,7 @@ use ::redis_protocol::resp3::types::BorrowedFrame;
 use statestore_proto::resp::Frame;
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::cases::{Case, Message, commands, notifications, replies};
 use crate::peers::{redis_protocol, redis_rs};
 use crate::race::Contestant;
@@ -17,7 +17,7 @@ use crate::wire::Wire;
 pub(super) const SUITE: Suite =
     Suite { name: "codec", about: "decode and encode of every message, in ns", run };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let (commands, replies, notifications) = (commands(), replies(), notifications());
     decode_all(&commands, report)?;
     decode_all(&replies, report)?;

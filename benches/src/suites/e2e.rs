@@ -1,6 +1,5 @@
 //! A client and a store over mosquitto, against a bare echo written directly on the same MQTT library.
 
-use std::error::Error;
 use std::time::Duration;
 
 use statestore_tests::mosquitto::Mosquitto;
@@ -20,7 +19,7 @@ pub(super) const SUITE: Suite = Suite {
     run,
 };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(broker) = Mosquitto::start_with("e2e", "max_inflight_messages 0") else {
         eprintln!("e2e: skipped, there is no mosquitto here (apt-get install mosquitto)");
         return Ok(());
@@ -33,7 +32,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
         over::<Paho>(broker.port(), report).await?;
         Ok(())
     };
-    runtime.block_on(all).map_err(|failure: Failure| -> Box<dyn Error> { failure })
+    runtime.block_on(all)
 }
 
 async fn over<L: Library>(port: u16, report: &mut Report<'_>) -> Result<(), Failure> {

@@ -1,17 +1,14 @@
 //! A client over rumqttc and the store in the broker, against the same client and a store beside mosquitto.
 
-use std::error::Error;
 use std::net::Ipv4Addr;
-use std::thread;
 
 use statestore_rumqttc::{Options, connect};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::StateStore;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
 
 use super::Suite;
 use super::e2e::{Samples, gets};
+use crate::aside::{Aside, runtime};
 use crate::bare::{self, Failure, Library, Load, Rumqttc};
 use crate::race::Lap;
 use crate::report::Report;
@@ -22,7 +19,7 @@ pub(super) const SUITE: Suite = Suite {
     run,
 };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(mosquitto) = Mosquitto::start_with("embedded", "max_inflight_messages 0") else {
         eprintln!("embedded: skipped, there is no mosquitto here (apt-get install mosquitto)");
         return Ok(());
@@ -46,9 +43,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
         service.shutdown().await;
         Ok(())
     })?;
-    runtime()?
-        .block_on(compare(own.port, beside.port, report))
-        .map_err(|failure: Failure| -> Box<dyn Error> { failure })?;
+    runtime()?.block_on(compare(own.port, beside.port, report))?;
     own.end();
     beside.end();
     Ok(())
@@ -96,41 +91,6 @@ async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), F
         side.store.shutdown().await;
     }
     Ok(())
-}
-
-/// A thread with a runtime of its own, as a process would be.
-struct Aside {
-    port: u16,
-    end: oneshot::Sender<()>,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Aside {
-    /// Runs this until it is told to end. It tells its port.
-    fn spawn<F>(what: F) -> Result<Self, Box<dyn Error>>
-    where
-        F: AsyncFnOnce(oneshot::Sender<u16>, oneshot::Receiver<()>) -> Result<(), Box<dyn Error>>
-            + Send
-            + 'static,
-    {
-        let ((tell, told), (end, ended)) = (oneshot::channel(), oneshot::channel());
-        let thread = thread::spawn(move || {
-            let done = runtime().map_err(Into::into).and_then(|it| it.block_on(what(tell, ended)));
-            if let Err(error) = done {
-                eprintln!("embedded: {error}");
-            }
-        });
-        Ok(Self { port: told.blocking_recv()?, end, thread })
-    }
-
-    fn end(self) {
-        let _ = self.end.send(());
-        let _ = self.thread.join();
-    }
-}
-
-fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
 }
 
 #[cfg(test)]

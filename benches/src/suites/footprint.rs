@@ -1,12 +1,12 @@
 //! What `statestore serve` costs before anybody asks it anything.
 
-use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::race::{Lap, median};
 use crate::report::Report;
 
@@ -16,7 +16,7 @@ pub(super) const SUITE: Suite = Suite {
     run,
 };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(binary) = binary()? else {
         eprintln!(
             "footprint: skipped, there is no statestore here; cargo build --release -p statestore"
@@ -53,7 +53,7 @@ struct Served(Child);
 
 impl Served {
     /// Returns when it says that it is ready.
-    fn start(binary: &PathBuf) -> Result<Self, Box<dyn Error>> {
+    fn start(binary: &PathBuf) -> Result<Self, Failure> {
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0"]).env_remove("STATESTORE_BROKER");
         let mut served = Self(command.stdout(Stdio::piped()).spawn()?);

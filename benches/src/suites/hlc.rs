@@ -1,11 +1,11 @@
 //! The text form of clock values, against what one would write with the standard library alone.
 
-use std::error::Error;
 use std::hint::black_box;
 
 use statestore_proto::hlc::{Hlc, HlcRef};
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::race::Contestant;
 use crate::report::Report;
 
@@ -15,7 +15,7 @@ pub(super) const SUITE: Suite =
 const BARE: &str = "1696374425000:1:StateStore";
 const PADDED: &str = "001696374425000:00001:StateStore";
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     for (name, text) in [("hlc/parse/bare", BARE), ("hlc/parse/padded", PADDED)] {
         let hlc = HlcRef::parse(text)?;
         let parts = (hlc.wall().as_millis(), hlc.counter(), hlc.node().as_str());

@@ -1,6 +1,5 @@
 //! Locks against the requests that they consist of, through the same handles: what the lock adds.
 
-use std::error::Error;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,7 +31,7 @@ const B: &str = "b/0123456789abcdef/0";
 
 const LEASE: Duration = Duration::from_secs(10);
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let all = async {
@@ -40,7 +39,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
         mosquitto(report).await?;
         embedded(report).await
     };
-    runtime.block_on(all).map_err(|failure: Failure| -> Box<dyn Error> { failure })
+    runtime.block_on(all)
 }
 
 async fn loopback(report: &mut Report<'_>) -> Result<(), Failure> {

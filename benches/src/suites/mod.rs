@@ -1,6 +1,7 @@
 //! The comparisons. A suite is one module and one entry of [`SUITES`].
 
 mod codec;
+mod durable;
 mod e2e;
 mod embedded;
 mod footprint;
@@ -10,8 +11,7 @@ mod packets;
 mod sim;
 mod store;
 
-use std::error::Error;
-
+use crate::bare::Failure;
 use crate::report::Report;
 
 /// A set of comparisons that is run as one.
@@ -21,7 +21,7 @@ pub struct Suite {
     /// What it compares, in a few words.
     pub about: &'static str,
     /// Runs it. It asserts that all sides agree, and panics when they do not, before it times them.
-    pub run: fn(&mut Report<'_>) -> Result<(), Box<dyn Error>>,
+    pub run: fn(&mut Report<'_>) -> Result<(), Failure>,
 }
 
 /// All suites.
@@ -33,6 +33,7 @@ pub const SUITES: &[Suite] = &[
     sim::SUITE,
     e2e::SUITE,
     embedded::SUITE,
+    durable::SUITE,
     locks::SUITE,
     footprint::SUITE,
 ];

@@ -1,11 +1,11 @@
 //! Decoding and encoding of a request's MQTT packet, against the codec of rumqttc.
 
-use std::error::Error;
 use std::hint::black_box;
 
 use bytes::BytesMut;
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::packets::{
     RUMQTTC, bytes, decode_ours, decode_theirs, encode_ours, encode_theirs, ours, theirs,
 };
@@ -15,7 +15,7 @@ use crate::report::Report;
 pub(super) const SUITE: Suite =
     Suite { name: "packets", about: "decode and encode of a request's MQTT packet, in ns", run };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let bytes = bytes();
     assert_eq!(decode_ours(&bytes), 7);
     // They take bytes out of a buffer, which is to be filled each time: with us too, as from a socket.

@@ -1,10 +1,9 @@
 //! The simulator: how many simulated steps a second one thread does, history checks included.
 
-use std::error::Error;
-
 use statestore_tests::sim::{self, Mix};
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::race::stopwatch;
 use crate::report::Report;
 
@@ -14,7 +13,7 @@ pub(super) const SUITE: Suite = Suite {
     run,
 };
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let seeds = if report.is_rehearsal() { 1 } else { 40 };
     for mix in Mix::ALL {
         eprintln!("sim/{mix:?} ({seeds} seeds)");

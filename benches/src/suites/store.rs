@@ -2,7 +2,6 @@
 //! reply; pages of SCAN against an ordered set.
 
 use std::collections::{BTreeSet, HashMap};
-use std::error::Error;
 use std::hint::black_box;
 use std::ops::Bound;
 
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use statestore_proto::message::{Dialect, Page, PageParts, Reply, Scan};
 
 use super::Suite;
+use crate::bare::Failure;
 use crate::race::Contestant;
 use crate::report::Report;
 use crate::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value};
@@ -23,7 +23,7 @@ pub(super) const SUITE: Suite = Suite {
 const SIZES: [(&str, usize); 4] =
     [("1e2", 100), ("1e3", 1_000), ("1e4", 10_000), ("1e6", 1_000_000)];
 
-fn run(report: &mut Report<'_>) -> Result<(), Box<dyn Error>> {
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let (most_name, most) = SIZES[SIZES.len() - 1];
     let keys = if report.is_rehearsal() { 1_000 } else { most };
     // First, while the heap is as small as it ever is.
@@ -72,7 +72,7 @@ fn compare(
     keys: usize,
     (stage, map): (&mut Stage, &mut HashMap<Vec<u8>, Vec<u8>>),
     report: &mut Report<'_>,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<(), Failure> {
     let requests: Vec<Vec<Bytes>> = asks.iter().map(|ask| Stage::requests(*ask, keys)).collect();
     let numbers: Vec<Vec<u8>> = scattered(keys).map(key).collect();
     for ask in asks {
@@ -101,7 +101,7 @@ fn compare_pages(
     keys: usize,
     stage: &mut Stage,
     report: &mut Report<'_>,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<(), Failure> {
     let ask = |pattern: &[u8], token: Option<&[u8]>| Bytes::from(Scan { pattern, token }.encode());
     let mut requests = vec![ask(b"*", None)];
     let mut starts = vec![Vec::new()];
