@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use statestore_proto::store::{Record, RecordsError, decode_records};
 
 use crate::error::OpenError;
+use crate::seal::{Id, Kind};
 
 /// Bytes of a portion that is read at once, or one row if that has more.
 const PORTION_BYTES: usize = 256 << 10;
@@ -46,7 +47,7 @@ impl Extent {
     pub(crate) fn read(
         db: &Connection,
         path: &Path,
-        acknowledged: Option<u64>,
+        acknowledged: Option<i64>,
     ) -> Result<Self, OpenError> {
         let of_sqlite = |error| OpenError::of_sqlite(path, error);
         let check: String =
@@ -60,16 +61,14 @@ impl Extent {
                 format!("the log has no commit {}, with which it begins", extent.first_seq());
             return Err(OpenError::damaged(path, what));
         }
-        let last = u64::try_from(extent.last_seq).unwrap_or(0);
+        let last = extent.last_seq;
         match acknowledged {
-            Some(acknowledged) if acknowledged > last => Err(OpenError::damaged(
-                path,
-                format!(
-                    "its log ends with commit {last}, and commit {acknowledged} was acknowledged; if what came between may \
-                     be lost, delete the file {}",
-                    crate::files::MARK
-                ),
-            )),
+            Some(acknowledged) if acknowledged > last => Err(OpenError::Incomplete {
+                path: path.to_owned(),
+                mark: path.with_file_name(crate::files::MARK),
+                last,
+                acknowledged,
+            }),
             _ => Ok(extent),
         }
     }
@@ -105,6 +104,7 @@ impl Extent {
 
 /// How far reading has got.
 pub(crate) struct Cursor {
+    id: Id,
     path: PathBuf,
     /// The next part, and the last.
     parts: Option<(i64, i64)>,
@@ -113,8 +113,9 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(path: &Path, extent: &Extent) -> Self {
+    pub(crate) fn new(path: &Path, id: Id, extent: &Extent) -> Self {
         Self {
+            id,
             path: path.to_owned(),
             parts: extent.snapshot.map(|snapshot| (snapshot.first, snapshot.last)),
             next_seq: extent.first_seq(),
@@ -126,7 +127,7 @@ impl Cursor {
     pub(crate) fn next(&mut self, db: &Connection) -> Result<Option<Vec<Record>>, OpenError> {
         if let Some((next, last)) = self.parts {
             if next <= last {
-                let (records, next) = self.rows(db, "snapshot", "part", next, last)?;
+                let (records, next) = self.rows(db, Kind::Part, next, last)?;
                 self.parts = Some((next, last));
                 return Ok(Some(records));
             }
@@ -135,7 +136,7 @@ impl Cursor {
         if self.next_seq > self.last_seq {
             return Ok(None);
         }
-        let (records, next) = self.rows(db, "log", "seq", self.next_seq, self.last_seq)?;
+        let (records, next) = self.rows(db, Kind::Log, self.next_seq, self.last_seq)?;
         self.next_seq = next;
         Ok(Some(records))
     }
@@ -144,11 +145,14 @@ impl Cursor {
     fn rows(
         &self,
         db: &Connection,
-        table: &str,
-        key: &str,
+        kind: Kind,
         first: i64,
         last: i64,
     ) -> Result<(Vec<Record>, i64), OpenError> {
+        let (table, key) = match kind {
+            Kind::Part => ("snapshot", "part"),
+            _ => ("log", "seq"),
+        };
         let of_sqlite = |error| OpenError::of_sqlite(&self.path, error);
         let damaged = |number: i64, what: &str| {
             OpenError::damaged(&self.path, format!("{key} {number} of table {table} {what}"))
@@ -169,6 +173,10 @@ impl Cursor {
             let value = row.get_ref(1).map_err(of_sqlite)?;
             let blob = value.as_blob().map_err(|_| damaged(next, "is no blob"))?;
             bytes += blob.len();
+            let blob = self
+                .id
+                .open(kind, next, blob)
+                .ok_or_else(|| damaged(next, "belongs elsewhere or is not what was written"))?;
             records.extend(decode_records(blob).map_err(|error| match error {
                 RecordsError::Later(format) => {
                     OpenError::Later { path: self.path.clone(), found: format.into(), known: 1 }

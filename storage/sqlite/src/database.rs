@@ -1,5 +1,6 @@
 //! The database: its form, and how it is opened.
 
+use std::io;
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
@@ -7,6 +8,8 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
+use crate::files;
+use crate::seal::Id;
 
 /// What is in the header of the database of a journal: "sSto".
 const APPLICATION: i64 = 0x7353_746f;
@@ -15,17 +18,19 @@ const APPLICATION: i64 = 0x7353_746f;
 const FORMAT: i64 = 1;
 
 /// A row of `log` is a commit, without gaps in `seq`; it has what [`encode_records`] makes of its records, which may be
-/// none. The rows of `snapshot` are parts. A snapshot is one with its row in `snapshots`: the parts from `first` to `last`,
+/// none, and a seal. The rows of `snapshot` are parts. A snapshot is one with its row in `snapshots`: the parts from `first` to `last`,
 /// and then the log from `seq` on.
 ///
 /// [`encode_records`]: statestore_proto::store::encode_records
-const SCHEMA: &str = "
-    CREATE TABLE log (seq INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT;
-    CREATE TABLE snapshot (part INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT;
-    CREATE TABLE snapshots (
-        seq INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, bytes INTEGER NOT NULL
-    ) STRICT;
-";
+///
+/// The one row of `journal` is its [`Id`], with which rows are sealed.
+const TABLES: [&str; 4] = [
+    "CREATE TABLE journal (id INTEGER NOT NULL) STRICT",
+    "CREATE TABLE log (seq INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT",
+    "CREATE TABLE snapshot (part INTEGER PRIMARY KEY, records BLOB NOT NULL) STRICT",
+    "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, \
+     bytes INTEGER NOT NULL) STRICT",
+];
 
 /// A commit is safe when it returns, and never runs a checkpoint.
 const SETTINGS: &str = "
@@ -42,15 +47,21 @@ const ROOM: i64 = 4 << 20;
 
 /// Opens the database to write it, and makes it if it is missing.
 pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // SQLite gives its other files the rights of this one. It is opened only where it is missing: closing it would end the
+    // locks that SQLite has on it elsewhere in this process.
+    match files::private().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(OpenError::of_io(path, error));
+        }
+        _ => {}
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = connect(path, flags)?;
     let of_sqlite = |error| OpenError::of_sqlite(path, error);
     let (application, format) = header(&db).map_err(of_sqlite)?;
     let is_new = application == 0 && format == 0 && is_empty(&db).map_err(of_sqlite)?;
     if !is_new {
-        judge(path, application, format)?;
+        judge(&db, path, application, format)?;
     }
     let prepare = || {
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -59,8 +70,9 @@ pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         if is_new {
             db.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {SCHEMA}
-                 PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT"
+                "BEGIN IMMEDIATE; {}; INSERT INTO journal VALUES (random());
+                 PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT",
+                TABLES.join(";")
             ))?;
             make_room(&db)?;
         }
@@ -84,7 +96,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let of_sqlite = |error| OpenError::of_sqlite(path, error);
     let (application, format) = header(&db).map_err(of_sqlite)?;
-    judge(path, application, format)?;
+    judge(&db, path, application, format)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(of_sqlite)?;
     Ok(db)
 }
@@ -103,9 +115,9 @@ fn is_empty(db: &Connection) -> rusqlite::Result<bool> {
     db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
 }
 
-fn judge(path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
+fn judge(db: &Connection, path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
     match (application, format) {
-        (APPLICATION, FORMAT) => Ok(()),
+        (APPLICATION, FORMAT) => judge_tables(db, path),
         (APPLICATION, later) if later > FORMAT => {
             Err(OpenError::Later { path: path.to_owned(), found: later, known: FORMAT })
         }
@@ -113,5 +125,31 @@ fn judge(path: &Path, application: i64, format: i64) -> Result<(), OpenError> {
             Err(OpenError::damaged(path, format!("there is no format {format}")))
         }
         _ => Err(OpenError::Foreign(path.to_owned())),
+    }
+}
+
+/// A trigger would do more than was asked for.
+fn judge_tables(db: &Connection, path: &Path) -> Result<(), OpenError> {
+    let tables = || -> rusqlite::Result<Vec<Option<String>>> {
+        db.prepare("SELECT sql FROM sqlite_schema ORDER BY name")?
+            .query_map([], |row| row.get(0))?
+            .collect()
+    };
+    let tables = tables().map_err(|error| OpenError::of_sqlite(path, error))?;
+    if tables.iter().map(Option::as_deref).eq(TABLES.map(Some)) {
+        return Ok(());
+    }
+    Err(OpenError::damaged(path, "it has other tables than a journal has, or more than tables"))
+}
+
+/// The number of the journal.
+pub(crate) fn id(db: &Connection, path: &Path) -> Result<Id, OpenError> {
+    let of_sqlite = |error| OpenError::of_sqlite(path, error);
+    let ids: Result<Vec<i64>, _> = db
+        .prepare("SELECT id FROM journal")
+        .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect());
+    match ids.map_err(of_sqlite)?[..] {
+        [id] => Ok(Id(id)),
+        _ => Err(OpenError::damaged(path, "it does not say which journal it is")),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files::{DATABASE, LOCK, LOG, MARK};
+use crate::files::{self, DATABASE, LOCK, LOG, MARK};
 
 /// A directory that nobody else has while this lives.
 pub(crate) struct Directory {
@@ -18,9 +18,10 @@ impl Directory {
     /// Makes it if it is missing, for this user alone.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
         create(path)?;
+        files::judge(path)?;
         let file = path.join(LOCK);
         let of_lock = |error| OpenError::of_io(&file, error);
-        let mut lock = OpenOptions::new()
+        let mut lock = files::private()
             .read(true)
             .write(true)
             .create(true)
@@ -47,6 +48,10 @@ impl Directory {
         };
         write(&mut lock).map_err(of_lock)?;
         Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn database(&self) -> PathBuf {
@@ -80,6 +85,7 @@ pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     if !meta.is_dir() {
         return Err(OpenError::NotADirectory(dir.to_owned()));
     }
+    files::judge(dir)?;
     let database = dir.join(DATABASE);
     match fs::metadata(&database) {
         Ok(_) => Ok(database),

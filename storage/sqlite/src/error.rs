@@ -29,8 +29,8 @@ pub enum OpenError {
     /// A journal is not to be written over.
     #[error("{} is there already: take a path where nothing is", .0.display())]
     Exists(PathBuf),
-    /// It cannot be written.
-    #[error("{} cannot be written: give this user the right to, and see that it is not mounted read-only", .0.display())]
+    /// It cannot be written, or not even read.
+    #[error("{} cannot be opened: give this user the right to read and write it, and see that it is not mounted read-only", .0.display())]
     ReadOnly(PathBuf),
     /// The disk is full.
     #[error("no space is left for {}: make room on that disk and start again; what was committed is kept", .0.display())]
@@ -49,13 +49,31 @@ pub enum OpenError {
     #[error("{} is not a journal of a store: take another directory", .0.display())]
     Foreign(PathBuf),
     /// It is not what was written. Nothing of it is used.
-    #[error("{} is damaged: {what}. Put a backup or a dump in its place", path.display())]
+    #[error("{} is damaged: {what}. Put a backup in its place, or restore a dump to a new directory", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What of it, and where.
         what: String,
     },
+    /// The end of its log is missing. Nothing of it is used.
+    #[error("{} has commits up to {last}, and commit {acknowledged} was acknowledged: put a backup in its place, or restore a dump to a new directory; to go on without what came between, delete {}", path.display(), mark.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The file that says what was acknowledged.
+        mark: PathBuf,
+        /// The last commit that is there.
+        last: i64,
+        /// The last that was acknowledged.
+        acknowledged: i64,
+    },
+    /// Somebody has removed it, put another in its place or cut it while it was in use. What was answered before may be lost.
+    #[error("{} was removed, replaced or cut while it was in use, and nothing is written any more: start again with what is there, with a backup, or with a dump that is restored to a new directory", .0.display())]
+    Replaced(PathBuf),
+    /// Where a file belongs is something else, or a link.
+    #[error("{} is not a file: move it away", .0.display())]
+    NotAFile(PathBuf),
     /// The system refuses something else.
     #[error("{}: {source}: see what is wrong with that disk and start again", path.display())]
     Io {
@@ -72,7 +90,9 @@ fn process(pid: Option<u32>) -> String {
 
 impl OpenError {
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
-        Self::Damaged { path: path.to_owned(), what: what.into() }
+        // SQLite writes lines.
+        let what = what.into().split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::Damaged { path: path.to_owned(), what }
     }
 
     pub(crate) fn of_io(path: &Path, source: io::Error) -> Self {

@@ -38,7 +38,8 @@ impl SqliteJournal {
     ///
     /// # Errors
     /// [`OpenError`], with what is to be done. Nothing was changed then.
-    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let dir = dir.as_ref();
         let mut writer = Writer::open(Directory::claim(dir)?)?;
         let wants_snapshot = Arc::new(AtomicBool::new(writer.wants_snapshot()));
         let its = Arc::clone(&wants_snapshot);

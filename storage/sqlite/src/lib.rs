@@ -54,8 +54,9 @@
 //!
 //! A disk that fails once is not trusted again: after an error, of a commit or of the copying, nothing is written any more.
 //!
-//! Rows have a checksum and numbers without gaps, and the file is checked when it is opened. What is not right is refused
-//! and not repaired: put a [`backup`] or a dump in its place.
+//! Rows have a checksum, are bound to their journal and to their place in it, and have numbers without gaps; the file is
+//! checked when it is opened. What is not right is refused and not repaired: put a [`backup`] in its place, or restore a dump
+//! to a new directory. Files that are removed, replaced or cut while they are in use are found with the next commit.
 //!
 //! A log that has lost its end is the hard case. SQLite takes the first frame of its log that is not right for the end:
 //! after a power cut that is a commit which was not answered, but a changed bit there, or a `-wal` that was deleted, would
@@ -74,6 +75,7 @@ mod files;
 mod journal;
 mod mark;
 mod reader;
+mod seal;
 mod writer;
 
 pub use error::OpenError;

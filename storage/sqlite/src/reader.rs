@@ -9,7 +9,8 @@ use statestore_proto::store::Record;
 use crate::contents::{Cursor, Extent};
 use crate::error::OpenError;
 use crate::files::{DATABASE, MARK};
-use crate::{database, directory, mark};
+use crate::mark::Marks;
+use crate::{database, directory, files};
 
 /// Reads a journal without taking it: all records that were committed when it was opened, the oldest first, in portions of
 /// some 256 KiB, as [`load`](statestore_tokio::Journal::load) gives them. After an error there are no more.
@@ -65,14 +66,16 @@ impl Reader {
     ///
     /// # Errors
     /// [`OpenError`], with what is to be done.
-    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let dir = dir.as_ref();
         let path = directory::existing(dir)?;
         // Before the database: what is acknowledged now, that has.
-        let acknowledged = mark::read(&dir.join(MARK))?;
+        let marks = Marks::read(&dir.join(MARK))?;
         let db = database::open_to_read(&path)?;
         db.execute_batch("BEGIN").map_err(|error| OpenError::of_sqlite(&path, error))?;
-        let extent = Extent::read(&db, &path, acknowledged)?;
-        let cursor = Cursor::new(&path, &extent);
+        let id = database::id(&db, &path)?;
+        let extent = Extent::read(&db, &path, marks.acknowledged(id)?)?;
+        let cursor = Cursor::new(&path, id, &extent);
         Ok(Self { db, cursor, status: JournalStatus::new(&extent), has_ended: false })
     }
 
@@ -125,11 +128,12 @@ impl JournalStatus {
 ///
 /// # Errors
 /// [`OpenError`]. What it has begun then is in the way of the next try: delete it.
-pub fn backup(dir: &Path, to: &Path) -> Result<JournalStatus, OpenError> {
+pub fn backup(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<JournalStatus, OpenError> {
+    let (dir, to) = (dir.as_ref(), to.as_ref());
     let path = directory::existing(dir)?;
-    let acknowledged = mark::read(&dir.join(MARK))?;
+    let marks = Marks::read(&dir.join(MARK))?;
     let db = database::open_to_read(&path)?;
-    Extent::read(&db, &path, acknowledged)?;
+    Extent::read(&db, &path, marks.acknowledged(database::id(&db, &path)?)?)?;
     if fs::symlink_metadata(to).is_ok() {
         return Err(OpenError::Exists(to.to_owned()));
     }
@@ -139,6 +143,12 @@ pub fn backup(dir: &Path, to: &Path) -> Result<JournalStatus, OpenError> {
         let source = std::io::Error::other("a path that is not UTF-8");
         OpenError::Io { path: copy.clone(), source }
     })?;
+    // An empty file is as good as none to SQLite, and has the rights that it should have.
+    files::private()
+        .write(true)
+        .create_new(true)
+        .open(&copy)
+        .map_err(|error| OpenError::of_io(&copy, error))?;
     db.execute("VACUUM INTO ?1", [text]).map_err(|error| OpenError::of_sqlite(&copy, error))?;
     let sync = || File::open(&copy)?.sync_all().and_then(|()| directory::sync(to));
     sync().map_err(|error| OpenError::of_io(&copy, error))?;

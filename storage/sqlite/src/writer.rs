@@ -12,7 +12,9 @@ use crate::contents::{Cursor, Extent, Snapshot};
 use crate::database;
 use crate::directory::Directory;
 use crate::error::OpenError;
-use crate::mark::{self, Mark};
+use crate::files::Files;
+use crate::mark::{Mark, Marks};
+use crate::seal::{Id, Kind};
 
 /// Bytes of log since the last snapshot from which on another is due; at least, and as a multiple of that snapshot.
 const SNAPSHOT_AFTER: i64 = 8 << 20;
@@ -27,6 +29,8 @@ pub(crate) struct Writer {
     db: Connection,
     checkpointer: Checkpointer,
     mark: Mark,
+    id: Id,
+    files: Files,
     path: PathBuf,
     cursor: Cursor,
     extent: Extent,
@@ -65,13 +69,15 @@ struct Drops {
 impl Writer {
     pub(crate) fn open(directory: Directory) -> Result<Self, OpenError> {
         let path = directory.database();
-        let acknowledged = mark::read(&directory.mark())?;
+        let marks = Marks::read(&directory.mark())?;
         directory.sync()?;
         let db = database::open(&path)?;
-        let extent = Extent::read(&db, &path, acknowledged)?;
-        let mark = Mark::open(&directory.mark(), extent.last_seq.unsigned_abs())?;
+        let id = database::id(&db, &path)?;
+        let extent = Extent::read(&db, &path, marks.acknowledged(id)?)?;
+        let mark = Mark::open(&directory.mark(), id, extent.last_seq)?;
         let checkpointer = Checkpointer::start(&path)?;
-        let cursor = Cursor::new(&path, &extent);
+        let cursor = Cursor::new(&path, id, &extent);
+        let files = Files::new(directory.path())?;
         let (first, last) =
             extent.snapshot.map_or((0, 0), |snapshot| (snapshot.first, snapshot.last));
         let drops = Drops {
@@ -83,6 +89,8 @@ impl Writer {
             db,
             checkpointer,
             mark,
+            id,
+            files,
             path,
             cursor,
             extent,
@@ -132,35 +140,44 @@ impl Writer {
     fn write(&mut self, commit: &Commit) -> Result<(), OpenError> {
         let log = encode_records(&commit.records);
         let part = commit.snapshot.as_ref().map(|part| encode_records(&part.records));
-        let mut next = Next { extent: self.extent, making: self.making, drops: self.drops.clone() };
-        let mut write = || {
+        let mut next = Next {
+            id: self.id,
+            extent: self.extent,
+            making: self.making,
+            drops: self.drops.clone(),
+        };
+        let write = || {
             let tx = Transaction::new(&mut self.db, TransactionBehavior::Immediate)?;
-            next.append(&tx, &log)?;
-            if let (Some(part), Some(bytes)) = (&commit.snapshot, &part) {
+            let added = length(&log);
+            next.append(&tx, log)?;
+            if let (Some(part), Some(bytes)) = (&commit.snapshot, part) {
                 next.append_part(&tx, part, bytes)?;
             }
-            next.remove_some(&tx, length(&log))?;
+            next.remove_some(&tx, added)?;
             tx.commit()
         };
         write().map_err(|error| OpenError::of_sqlite(&self.path, error))?;
-        Next { extent: self.extent, making: self.making, drops: self.drops } = next;
-        self.mark.set(self.extent.last_seq.unsigned_abs())
+        Next { extent: self.extent, making: self.making, drops: self.drops, .. } = next;
+        self.files.check()?;
+        self.mark.set(self.extent.last_seq)
     }
 }
 
 /// What holds once a transaction is committed.
 struct Next {
+    id: Id,
     extent: Extent,
     making: Option<Making>,
     drops: Drops,
 }
 
 impl Next {
-    fn append(&mut self, tx: &Transaction<'_>, log: &[u8]) -> rusqlite::Result<()> {
+    fn append(&mut self, tx: &Transaction<'_>, mut log: Vec<u8>) -> rusqlite::Result<()> {
         self.extent.last_seq += 1;
-        self.extent.log_bytes += length(log);
+        self.id.seal(Kind::Log, self.extent.last_seq, &mut log);
+        self.extent.log_bytes += length(&log);
         if let Some(making) = &mut self.making {
-            making.log_bytes += length(log);
+            making.log_bytes += length(&log);
         }
         tx.prepare_cached("INSERT INTO log (seq, records) VALUES (?1, ?2)")?
             .execute(params![self.extent.last_seq, log])?;
@@ -171,10 +188,11 @@ impl Next {
         &mut self,
         tx: &Transaction<'_>,
         part: &SnapshotPart,
-        bytes: &[u8],
+        mut bytes: Vec<u8>,
     ) -> rusqlite::Result<()> {
         self.extent.last_part += 1;
         let number = self.extent.last_part;
+        self.id.seal(Kind::Part, number, &mut bytes);
         tx.prepare_cached("INSERT INTO snapshot (part, records) VALUES (?1, ?2)")?
             .execute(params![number, bytes])?;
         if part.is_first {
@@ -192,7 +210,7 @@ impl Next {
         let Some(making) = &mut self.making else { return Ok(()) };
         let snapshot = &mut making.snapshot;
         snapshot.last = number;
-        snapshot.bytes += length(bytes);
+        snapshot.bytes += length(&bytes);
         if part.is_last {
             tx.prepare_cached(
                 "INSERT INTO snapshots (seq, first, last, bytes) VALUES (?1, ?2, ?3, ?4)",

@@ -126,8 +126,9 @@ fn a_log_that_was_deleted_is_missed() {
     fs::remove_file(path.join(LOG)).unwrap();
     let _ = fs::remove_file(path.join("records.db-shm"));
     let error = SqliteJournal::open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("commit 40, and commit"), "{error}");
+    assert!(matches!(error, OpenError::Incomplete { last: 40, .. }), "{error}");
+    let advice = format!("delete {}", path.join(MARK).display());
+    assert!(error.to_string().contains(&advice), "{error}");
     // Whoever says so goes on with less, and from then on nothing is missed.
     fs::remove_file(path.join(MARK)).unwrap();
     for _ in 0..2 {
@@ -151,7 +152,7 @@ fn one_commit_that_is_lost_is_missed() {
         let _ = fs::remove_file(older.join("records.db-shm"));
         fs::copy(path.join(MARK), older.join(MARK)).unwrap();
         let message = read(&older).unwrap_err();
-        let expected = format!("ends with commit {}, and commit {number} was", number - 1);
+        let expected = format!("commits up to {}, and commit {number} was", number - 1);
         assert!(message.contains(&expected), "{message}");
     }
 }
@@ -203,6 +204,16 @@ fn rows_that_are_missing_are_named() {
             "is not what was written",
         ),
         ("UPDATE snapshot SET records = zeroblob(80) WHERE part = 1", "is not what was written"),
+        (
+            "UPDATE log SET records = (SELECT records FROM log WHERE seq = \
+             (SELECT max(seq) - 1 FROM log)) WHERE seq = (SELECT max(seq) FROM log)",
+            "belongs elsewhere",
+        ),
+        (
+            "UPDATE snapshot SET records = (SELECT records FROM log WHERE seq = \
+             (SELECT max(seq) FROM log)) WHERE part = 1",
+            "belongs elsewhere",
+        ),
     ] {
         let dir = Dir::new();
         let path = dir.path("journal");
@@ -212,5 +223,106 @@ fn rows_that_are_missing_are_named() {
         drop(db);
         let message = read(&path).unwrap_err();
         assert!(message.contains(what) && message.contains("Put a backup"), "{delete}: {message}");
+    }
+}
+
+/// Each of the others is whole.
+#[test]
+fn files_of_another_journal_are_refused() {
+    for file in [LOG, MARK] {
+        let dir = Dir::new();
+        let (path, other) = (dir.path("journal"), dir.path("other"));
+        let (whole, _) = (written(&path), written(&other));
+        // The log of the other has nothing of what the database has from before.
+        fs::copy(other.join(file), path.join(file)).unwrap();
+        let _ = fs::remove_file(path.join("records.db-shm"));
+        let message = read(&path).unwrap_err();
+        assert!(message.contains("is damaged") || message.contains("acknowledged"), "{message}");
+        assert!(!whole.is_empty());
+    }
+}
+
+#[test]
+fn a_database_with_more_than_its_tables_is_refused() {
+    let dir = Dir::new();
+    let path = dir.path("journal");
+    written(&path);
+    let db = rusqlite::Connection::open(path.join(DATABASE)).unwrap();
+    let trigger =
+        "CREATE TRIGGER t AFTER INSERT ON log BEGIN DELETE FROM log WHERE seq = new.seq; END";
+    db.execute_batch(trigger).unwrap();
+    drop(db);
+    assert!(read(&path).unwrap_err().contains("more than tables"));
+}
+
+/// SQLite removes the log of a database that is empty, and with it the only copy.
+#[test]
+fn a_database_that_was_emptied_or_removed_is_refused_and_its_log_stays() {
+    for keep in [true, false] {
+        let dir = Dir::new();
+        let path = dir.path("journal");
+        written(&path);
+        let log = fs::read(path.join(LOG)).unwrap();
+        if keep {
+            fs::write(path.join(DATABASE), "").unwrap();
+        } else {
+            fs::remove_file(path.join(DATABASE)).unwrap();
+        }
+        for _ in 0..2 {
+            let message = read(&path).unwrap_err();
+            assert!(message.contains("empty or missing"), "{message}");
+            let error = statestore_sqlite::Reader::open(&path).unwrap_err();
+            assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        }
+        assert!(fs::read(path.join(LOG)).unwrap() == log);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused_and_not_followed() {
+    for name in [DATABASE, LOG, MARK, "records.db-shm", "lock"] {
+        let dir = Dir::new();
+        let (path, precious) = (dir.path("journal"), dir.path("precious"));
+        drop(SqliteJournal::open(&path).unwrap());
+        fs::write(&precious, "precious").unwrap();
+        let _ = fs::remove_file(path.join(name));
+        std::os::unix::fs::symlink(&precious, path.join(name)).unwrap();
+        let error = SqliteJournal::open(&path).unwrap_err();
+        assert!(matches!(error, OpenError::NotAFile(_)), "{name}: {error}");
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        // Opening a pipe would wait for whoever writes it.
+        fs::remove_file(path.join(name)).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
+        assert!(made.success());
+        let error = SqliteJournal::open(&path).unwrap_err();
+        assert!(matches!(error, OpenError::NotAFile(_)), "{name}: {error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_are_taken_away_while_in_use_are_missed() {
+    let takings: [fn(&Path); 5] = [
+        |path| fs::remove_dir_all(path).unwrap(),
+        |path| fs::remove_file(path.join(DATABASE)).unwrap(),
+        |path| fs::rename(path.join(LOG), path.join("elsewhere")).unwrap(),
+        |path| {
+            let bytes = fs::read(path.join(DATABASE)).unwrap();
+            fs::remove_file(path.join(DATABASE)).unwrap();
+            fs::write(path.join(DATABASE), bytes).unwrap();
+        },
+        |path| fs::File::options().write(true).open(path.join(LOG)).unwrap().set_len(0).unwrap(),
+    ];
+    for (number, take) in takings.into_iter().enumerate() {
+        let dir = Dir::new();
+        let path = dir.path("journal");
+        let mut store = new_store();
+        let mut journal = SqliteJournal::open(&path).unwrap();
+        commit(&mut journal, set(&mut store, 1, b"a", b"1")).unwrap();
+        take(&path);
+        let error = commit(&mut journal, set(&mut store, 2, b"b", b"2")).unwrap_err();
+        assert!(error.to_string().contains("while it was in use"), "{number}: {error}");
+        assert!(commit(&mut journal, set(&mut store, 3, b"c", b"3")).is_err());
     }
 }

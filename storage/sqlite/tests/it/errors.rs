@@ -54,15 +54,24 @@ fn records_of_a_later_format_are_refused() {
     let mut journal = SqliteJournal::open(&path).unwrap();
     commit(&mut journal, set(&mut new_store(), 1, b"a", b"1")).unwrap();
     drop(journal);
-    // Format 9 and no records; the checksum is SipHash-1-3 of that byte.
-    let mut hasher = siphasher::sip::SipHasher13::new();
-    std::hash::Hasher::write(&mut hasher, &[9]);
-    let checksum = std::hash::Hasher::finish(&hasher).to_le_bytes();
-    let blob = [&[9], &checksum[..]].concat();
+    // Format 9 and no records, with the checksum of that byte and the seal of commit 1.
+    let checksum = sip(&[&[9]]);
+    let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
+    let id: i64 = db.query_row("SELECT id FROM journal", [], |row| row.get(0)).unwrap();
+    drop(db);
+    let seal = sip(&[&id.to_le_bytes(), &[0], &1_i64.to_le_bytes(), &checksum]);
+    let blob = [&[9], &checksum[..], &seal[..]].concat();
     sql(&path, &format!("UPDATE log SET records = x'{}'", hex(&blob)));
     let mut journal = SqliteJournal::open(&path).unwrap();
     let message = load(&mut journal).unwrap_err().to_string();
     assert!(message.contains("has format 9, and this version knows 1"), "{message}");
+}
+
+/// SipHash-1-3 of all of these.
+fn sip(parts: &[&[u8]]) -> [u8; 8] {
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    parts.iter().for_each(|part| std::hash::Hasher::write(&mut hasher, part));
+    std::hash::Hasher::finish(&hasher).to_le_bytes()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -97,6 +106,19 @@ fn a_directory_is_made_for_this_user_alone() {
     let path = dir.path("a").join("b");
     drop(SqliteJournal::open(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    // One that is there already may be open to others; what is in it is not.
+    let others = dir.path("others");
+    fs::create_dir(&others).unwrap();
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut journal = SqliteJournal::open(&others).unwrap();
+    commit(&mut journal, set(&mut new_store(), 1, b"a", b"1")).unwrap();
+    let mut count = 0;
+    for entry in fs::read_dir(&others).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{entry:?}");
+        count += 1;
+    }
+    assert_eq!(count, 5);
 }
 
 #[cfg(unix)]
@@ -118,7 +140,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     } else {
         let (error, message) = refused(&path);
         assert!(
-            matches!(error, OpenError::ReadOnly(_)) && message.contains("cannot be written"),
+            matches!(error, OpenError::ReadOnly(_)) && message.contains("cannot be opened"),
             "{message}"
         );
     }

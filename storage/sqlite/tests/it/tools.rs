@@ -82,7 +82,7 @@ fn a_backup_writes_over_nothing_and_copies_no_damage() {
     let db = rusqlite::Connection::open(path.join("records.db")).unwrap();
     db.execute("UPDATE log SET records = zeroblob(90)", []).unwrap();
     drop(db);
-    let error = backup(&path, &dir.path("other")).unwrap_err();
+    let error = backup(&path, dir.path("other")).unwrap_err();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
 }
 
