@@ -8,7 +8,7 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
-use crate::files;
+use crate::guard;
 use crate::seal::Id;
 
 /// What is in the header of the database of a journal: "sSto".
@@ -49,7 +49,7 @@ const ROOM: i64 = 4 << 20;
 pub(crate) fn open(path: &Path) -> Result<Connection, OpenError> {
     // SQLite gives its other files the rights of this one. It is opened only where it is missing: closing it would end the
     // locks that SQLite has on it elsewhere in this process.
-    match files::private().write(true).create_new(true).open(path) {
+    match guard::private().write(true).create_new(true).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(OpenError::of_io(path, error));
         }

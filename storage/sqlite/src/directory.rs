@@ -5,7 +5,8 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files::{self, DATABASE, LOCK, LOG, MARK};
+use crate::files::{DATABASE, LOCK, LOG, MARK};
+use crate::guard;
 
 /// A directory that nobody else has while this lives.
 pub(crate) struct Directory {
@@ -18,10 +19,10 @@ impl Directory {
     /// Makes it if it is missing, for this user alone.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
         create(path)?;
-        files::judge(path)?;
+        guard::judge(path)?;
         let file = path.join(LOCK);
         let of_lock = |error| OpenError::of_io(&file, error);
-        let mut lock = files::private()
+        let mut lock = guard::private()
             .read(true)
             .write(true)
             .create(true)
@@ -85,7 +86,7 @@ pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     if !meta.is_dir() {
         return Err(OpenError::NotADirectory(dir.to_owned()));
     }
-    files::judge(dir)?;
+    guard::judge(dir)?;
     let database = dir.join(DATABASE);
     match fs::metadata(&database) {
         Ok(_) => Ok(database),

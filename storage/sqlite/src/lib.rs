@@ -72,6 +72,7 @@ mod database;
 mod directory;
 mod error;
 mod files;
+mod guard;
 mod journal;
 mod mark;
 mod reader;

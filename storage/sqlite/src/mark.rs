@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files;
+use crate::guard;
 use crate::seal::{Id, Kind};
 
 /// Two of them take turns, so that a write that was torn leaves the one before.
@@ -30,7 +30,7 @@ impl Mark {
     pub(crate) fn open(path: &Path, id: Id, seq: i64) -> Result<Self, OpenError> {
         let open = || {
             let mut file =
-                files::private().read(true).write(true).create(true).truncate(false).open(path)?;
+                guard::private().read(true).write(true).create(true).truncate(false).open(path)?;
             let mut slots = [0; SLOTS * SLOT_LEN];
             slots
                 .chunks_mut(SLOT_LEN)

@@ -10,7 +10,7 @@ use crate::contents::{Cursor, Extent};
 use crate::error::OpenError;
 use crate::files::{DATABASE, MARK};
 use crate::mark::Marks;
-use crate::{database, directory, files};
+use crate::{database, directory, guard};
 
 /// Reads a journal without taking it: all records that were committed when it was opened, the oldest first, in portions of
 /// some 256 KiB, as [`load`](statestore_tokio::Journal::load) gives them. After an error there are no more.
@@ -144,7 +144,7 @@ pub fn backup(dir: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<JournalStat
         OpenError::Io { path: copy.clone(), source }
     })?;
     // An empty file is as good as none to SQLite, and has the rights that it should have.
-    files::private()
+    guard::private()
         .write(true)
         .create_new(true)
         .open(&copy)

@@ -12,7 +12,7 @@ use crate::contents::{Cursor, Extent, Snapshot};
 use crate::database;
 use crate::directory::Directory;
 use crate::error::OpenError;
-use crate::files::Files;
+use crate::guard::Files;
 use crate::mark::{Mark, Marks};
 use crate::seal::{Id, Kind};
 
