@@ -19,7 +19,7 @@ use crate::bare::Failure;
 use crate::race::percentile;
 
 pub use etcd::Etcd;
-pub use own::{Append, Embedded, Machine, durable_broker};
+pub use own::{Append, Embedded, Machine, broker};
 pub use postgres::Postgres;
 pub use redis::Redis;
 

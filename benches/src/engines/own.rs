@@ -186,7 +186,7 @@ impl Embedded {
     /// # Errors
     /// When it cannot be made.
     pub fn start(below: &Path) -> Result<Self, Failure> {
-        let broker = durable_broker(&below.join("embedded"), Durability::All)?;
+        let broker = broker(Some(&below.join("embedded")))?;
         let runtime = runtime()?;
         let load = runtime.block_on(Load::new(broker.port, bare::SET))?;
         Ok(Self { broker, load, runtime })
@@ -211,18 +211,20 @@ impl Engine for Embedded {
     }
 }
 
-/// A broker with a store in it that keeps this much in that folder.
+/// A broker with a store in it that keeps everything in that folder, or nothing.
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn durable_broker(folder: &Path, durability: Durability) -> Result<Aside, Failure> {
-    let journal = SqliteJournal::open(folder)?;
+pub fn broker(folder: Option<&Path>) -> Result<Aside, Failure> {
+    let journal = folder.map(SqliteJournal::open).transpose()?;
     Aside::spawn(async move |told, end| {
         let options = statestore_embedded::Options::new((Ipv4Addr::LOCALHOST, 0));
-        let broker = statestore_embedded::Broker::bind(options).await?;
-        let config = StoreConfig::new(7).durability(durability);
-        let service = StoreService::builder().journal(journal).config(config)?;
-        let service = service.spawn(broker.store_link());
+        let mut service = StoreService::builder();
+        if let Some(journal) = journal {
+            let config = StoreConfig::new(7).durability(Durability::All);
+            service = service.journal(journal).config(config)?;
+        }
+        let (broker, service) = statestore_embedded::serve_with(options, service).await?;
         service.connected().await?;
         let _ = told.send(broker.local_addr().port());
         let _ = end.await;

@@ -17,7 +17,7 @@ use super::Suite;
 use crate::aside::{Aside, runtime};
 use crate::bare::{self, Failure, Library, Load, Rumqttc};
 use crate::engines::{
-    Append, Embedded, Engine, Etcd, Figures, Machine, Postgres, Redis, VALUE_LEN, durable_broker,
+    Append, Embedded, Engine, Etcd, Figures, Machine, Postgres, Redis, VALUE_LEN, broker,
 };
 use crate::race::{Lap, median, percentile};
 use crate::report::Report;
@@ -206,8 +206,8 @@ impl Disk {
 
 /// A GET of a key that nobody writes, while another client writes as fast as one at a time goes.
 fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
-    let disk = durable_broker(&folder.join("busy"), Durability::All)?;
-    let memory = durable_broker(&folder.join("idle"), Durability::None)?;
+    let disk = broker(Some(&folder.join("busy")))?;
+    let memory = broker(None)?;
     let (rounds, requests) = if report.is_rehearsal() { (1, 20) } else { (9, 4_000) };
     let runtime = runtime()?;
     let mut reading = Vec::new();

@@ -142,9 +142,31 @@ pub use users::{SharedUsers, Users, UsersError};
 /// # Errors
 /// [`BindError`] when it cannot listen.
 pub async fn serve(options: Options) -> Result<(Broker, StoreService), BindError> {
+    serve_with(options, StoreService::builder()).await
+}
+
+/// The same with a service that was prepared: with a [journal](ServiceBuilder::journal), so that what is stored survives a
+/// crash, or with another [configuration](ServiceBuilder::config). A [policy](Options::policy) of the options is asked about
+/// each request, instead of any authorizer that the service has.
+///
+/// ```no_run
+/// use statestore_embedded::{Options, StoreService, serve_with};
+/// # async fn run(journal: impl statestore_embedded::Journal) -> Result<(), Box<dyn std::error::Error>> {
+/// // Of `statestore-sqlite`, say: SqliteJournal::open("/var/lib/statestore")?
+/// let service = StoreService::builder().journal(journal);
+/// let (broker, service) = serve_with(Options::new(([127, 0, 0, 1], 1883)), service).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`BindError`] when it cannot listen.
+pub async fn serve_with(
+    options: Options,
+    mut service: ServiceBuilder,
+) -> Result<(Broker, StoreService), BindError> {
     let authorizer = options.policy.as_ref().map(SharedPolicy::authorizer);
     let broker = Broker::bind(options).await?;
-    let mut service = StoreService::builder();
     if let Some(authorizer) = authorizer {
         service = service.authorizer(authorizer);
     }

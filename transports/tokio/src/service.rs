@@ -65,21 +65,24 @@ pub struct NotDurable;
 
 impl ServiceBuilder {
     /// Another configuration of the store machine: limits, authorizer, dialect. A store without an incarnation gets one
-    /// drawn at random when it starts.
+    /// drawn at random when it starts. With a [`journal`](Self::journal) a store keeps what requesters ask for, unless this
+    /// says that it keeps everything.
     ///
     /// # Errors
     /// [`NotDurable`] for a configuration with [`StoreConfig::durability`], unless a [`journal`](Self::journal) was given.
     pub fn config(mut self, config: StoreConfig) -> Result<Self, NotDurable> {
-        if config.is_durable() && self.journal.is_none() {
-            return Err(NotDurable);
-        }
-        self.config = config;
+        self.config = match (config.is_durable(), &self.journal) {
+            (true, None) => return Err(NotDurable),
+            // It would give out versions again, and what it removes would come back.
+            (false, Some(_)) => config.durability(Durability::Requested),
+            _ => config,
+        };
         Ok(self)
     }
 
     /// Keeps what must survive in this journal, and begins with what it has: values whose requesters ask for that
     /// (`aio-persistence`), and the answers about them. A [configuration](Self::config) that comes after it may say
-    /// otherwise by its [durability](StoreConfig::durability), also that nothing is written.
+    /// by its [durability](StoreConfig::durability) that everything is kept.
     ///
     /// Beside a broker that is not this store's own, let the configuration keep
     /// [registrations](StoreConfig::durable_watches) too.

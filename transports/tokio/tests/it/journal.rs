@@ -168,17 +168,26 @@ async fn what_was_kept_is_there_again() {
 
 #[tokio::test(start_paused = true)]
 async fn by_default_it_keeps_what_is_asked_for() {
-    let (hub, disk) = (Hub::new(), Disk::new());
-    let journal = || StoreService::builder().journal(disk.open());
-    let service = journal().spawn(hub.store_link("statestore"));
-    let store = client(hub.link("c")).await;
-    store.set("plain", "v").await.expect("set");
-    store.set("kept", "v").persist().await.expect("set");
-    service.shutdown().await;
-    let service = journal().spawn(hub.store_link("statestore"));
-    service.connected().await.expect("the store connects");
-    assert_eq!(store.get("plain").await, Ok(None));
-    assert!(store.get("kept").await.expect("get").is_some());
+    for is_configured in [false, true] {
+        let (hub, disk) = (Hub::new(), Disk::new());
+        let journal = || {
+            let service = StoreService::builder().journal(disk.open());
+            if !is_configured {
+                return service;
+            }
+            // A configuration that does not speak of durability takes nothing away.
+            service.config(StoreConfig::new(7)).expect("there is a journal")
+        };
+        let service = journal().spawn(hub.store_link("statestore"));
+        let store = client(hub.link("c")).await;
+        store.set("plain", "v").await.expect("set");
+        store.set("kept", "v").persist().await.expect("set");
+        service.shutdown().await;
+        let service = journal().spawn(hub.store_link("statestore"));
+        service.connected().await.expect("the store connects");
+        assert_eq!(store.get("plain").await, Ok(None));
+        assert!(store.get("kept").await.expect("get").is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]
