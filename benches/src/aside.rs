@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use crate::bare::Failure;
 
-/// A thread with a runtime of its own, as a process would be.
+/// A thread with a runtime of its own, as a process would be. Dropping it tells it to end, and waits for that.
 #[derive(Debug)]
 pub struct Aside {
     /// Where it listens, on 127.0.0.1.
     pub port: u16,
-    end: oneshot::Sender<()>,
-    thread: thread::JoinHandle<()>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Aside {
@@ -34,13 +34,14 @@ impl Aside {
                 eprintln!("beside: {error}");
             }
         });
-        Ok(Self { port: told.blocking_recv()?, end, thread })
+        Ok(Self { port: told.blocking_recv()?, end: Some(end), thread: Some(thread) })
     }
+}
 
-    /// Tells it to end, and waits for that.
-    pub fn end(self) {
-        let _ = self.end.send(());
-        let _ = self.thread.join();
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.end = None;
+        let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
 

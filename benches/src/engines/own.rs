@@ -1,27 +1,29 @@
 //! Ours: the store with its journal, without a network and behind the broker, and the append that bounds both.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use statestore_proto::store::{
-    BatchId, Durability, Principal, Record, SnapshotPosition, Store, StoreConfig, encode_records,
-};
-use statestore_proto::time::{Instant, Now, UnixTime};
+use bytes::Bytes;
+use statestore_proto::mqtt::{Incoming, Publish, ReasonCode, Transmit};
+use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig, encode_records};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _, SnapshotPart, StoreService};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use tokio::runtime::Runtime;
+use tokio::sync::Notify;
 
 use super::{Engine, Failure, Figures};
 use crate::aside::{Aside, runtime};
 use crate::bare::{self, Library, Load, Rumqttc};
-use crate::race::{Lap, percentile};
+use crate::race::Lap;
 use crate::stage::{self, Ask};
 
-/// Bytes of a part of a snapshot, as the driver makes them.
-const PART_BYTES: usize = 64 << 10;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The bytes that ours commits, appended to a file and synced: what no log that grows can beat.
 #[derive(Debug)]
@@ -43,27 +45,36 @@ impl Engine for Append {
     }
 
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
-        let mut store = Numbered::new();
-        store.ask(in_flight);
-        let bytes = encode_records(&store.records().1);
+        let bytes = encode_records(&records(in_flight));
         let mut times = Vec::new();
         let lap = Lap::start();
-        for _ in 0..requests.div_ceil(in_flight) {
+        while times.len() < requests {
             let lap = Lap::start();
             self.0.write_all(&bytes)?;
             self.0.sync_data()?;
-            times.push(lap.time());
+            times.extend(std::iter::repeat_n(lap.time(), in_flight));
         }
-        Ok(batches(times, in_flight, lap.time()))
+        Ok(Figures::new(&times, lap.time()))
     }
 }
 
-/// The store machine and its journal: from requests as they come off the wire to the replies, a batch at a time.
+/// What a store records of so many requests.
+fn records(requests: usize) -> Vec<Record> {
+    let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
+    for number in 0..requests {
+        let payload = stage::payload(Ask::Set, number % super::KEYS);
+        let correlation = number.to_be_bytes();
+        let mut incoming = stage::incoming(&payload, "client-1");
+        incoming.correlation_data = Some(&correlation);
+        store.handle_publish(stage::now(), Principal::claimed(&incoming), &incoming);
+    }
+    store.poll_records().map(|batch| batch.records).unwrap_or_default()
+}
+
+/// The store and its journal as a service runs them: from requests as they come off the wire to the replies, with no wire.
 pub struct Machine {
-    store: Numbered,
-    journal: SqliteJournal,
-    snapshot: Option<SnapshotPosition>,
-    runtime: Runtime,
+    requests: Arc<Requests>,
+    _service: Aside,
 }
 
 impl Machine {
@@ -72,29 +83,19 @@ impl Machine {
     /// # Errors
     /// When its directory cannot be made.
     pub fn start(below: &Path) -> Result<Self, Failure> {
-        let runtime = runtime()?;
-        let mut journal = SqliteJournal::open(&below.join("machine"))?;
-        while runtime.block_on(journal.load())?.is_some() {}
-        Ok(Self { store: Numbered::new(), journal, snapshot: None, runtime })
-    }
-
-    fn batch(&mut self, requests: usize) -> Result<(), Failure> {
-        self.store.ask(requests);
-        if self.snapshot.is_none() && self.journal.wants_snapshot() {
-            self.snapshot = Some(SnapshotPosition::default());
-        }
-        let (batch, records) = self.store.records();
-        let snapshot = self.snapshot.take().map(|position| {
-            let is_first = position == SnapshotPosition::default();
-            let now = self.store.now();
-            let (records, next) = self.store.store.snapshot_part(now, &position, PART_BYTES);
-            self.snapshot = next;
-            SnapshotPart { records, is_first, is_last: self.snapshot.is_none() }
-        });
-        self.runtime.block_on(self.journal.commit(Commit { records, snapshot }))?;
-        let replies = self.store.replies(batch);
-        assert_eq!(replies, requests, "each request has its reply");
-        Ok(())
+        let journal = SqliteJournal::open(below.join("machine"))?;
+        let requests = Arc::new(Requests::default());
+        let link = ClosedLoop { requests: Arc::clone(&requests), events: VecDeque::new() };
+        let service = Aside::spawn(async move |told, end| {
+            let config = StoreConfig::new(7).durability(Durability::All);
+            let service = StoreService::builder().journal(journal).config(config)?.spawn(link);
+            service.connected().await?;
+            let _ = told.send(0);
+            let _ = end.await;
+            service.shutdown().await;
+            Ok(())
+        })?;
+        Ok(Self { requests, _service: service })
     }
 }
 
@@ -104,80 +105,141 @@ impl Engine for Machine {
     }
 
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
-        let mut times = Vec::new();
         let lap = Lap::start();
-        for _ in 0..requests.div_ceil(in_flight) {
-            let lap = Lap::start();
-            self.batch(in_flight)?;
-            times.push(lap.time());
-        }
-        Ok(batches(times, in_flight, lap.time()))
+        let times = self.requests.run(requests, in_flight)?;
+        Ok(Figures::new(&times, lap.time()))
     }
 }
 
-/// Figures of requests that are answered a batch at a time.
-fn batches(times: Vec<Duration>, in_flight: usize, spent: Duration) -> Figures {
-    let times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let each = spent.as_secs_f64() * 1e6 / (times.len() * in_flight) as f64;
-    Figures { each, p50: percentile(times.clone(), 50), p99: percentile(times, 99) }
+/// Requests that are still to be made, and those that have no reply yet.
+#[derive(Default)]
+struct Requests {
+    state: Mutex<State>,
+    has_work: Notify,
+    is_done: Condvar,
 }
 
-/// A store in which everything is durable, and one request after another about the keys in turn.
-struct Numbered {
-    store: Store,
+#[derive(Default)]
+struct State {
+    left: usize,
+    in_flight: usize,
     asked: u64,
-    started: Lap,
+    waiting: BTreeMap<u64, Lap>,
+    times: Vec<Duration>,
 }
 
-impl Numbered {
-    fn new() -> Self {
-        let config = StoreConfig::new(7).durability(Durability::All);
-        Self { store: Store::new(config), asked: 0, started: Lap::start() }
+impl Requests {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembered answers end, so time goes on.
-    fn now(&self) -> Now {
-        let millis = u64::try_from(self.started.time().as_millis()).unwrap_or(u64::MAX);
-        let start = stage::now();
-        Now::new(
-            Instant::from_millis(start.instant.as_millis() + millis),
-            UnixTime::from_millis(start.unix.as_millis() + millis),
-        )
+    fn run(&self, requests: usize, in_flight: usize) -> Result<Vec<Duration>, Failure> {
+        let mut state = self.lock();
+        (state.left, state.in_flight) = (requests, in_flight);
+        self.has_work.notify_one();
+        while state.times.len() < requests {
+            let waited = self.is_done.wait_timeout(state, PATIENCE);
+            let (next, result) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if result.timed_out() {
+                return Err("the store does not answer".into());
+            }
+        }
+        Ok(std::mem::take(&mut state.times))
     }
 
-    fn ask(&mut self, requests: usize) {
-        for _ in 0..requests {
-            self.asked += 1;
-            let number = usize::try_from(self.asked).unwrap_or_default() % super::KEYS;
-            let payload = stage::payload(Ask::Set, number);
-            let mut incoming = stage::incoming(&payload, "client-1");
-            let correlation = u128::from(self.asked).to_be_bytes();
-            incoming.correlation_data = Some(&correlation);
-            self.store.handle_publish(self.now(), Principal::claimed(&incoming), &incoming);
+    fn next(&self) -> Option<Request> {
+        let mut state = self.lock();
+        if state.left == 0 || state.waiting.len() >= state.in_flight {
+            return None;
+        }
+        state.left -= 1;
+        state.asked += 1;
+        let asked = state.asked;
+        state.waiting.insert(asked, Lap::start());
+        let number = usize::try_from(asked).unwrap_or_default() % super::KEYS;
+        let payload = stage::payload(Ask::Set, number);
+        Some(Request { payload, correlation: asked.to_be_bytes() })
+    }
+
+    fn replied(&self, publish: &Publish) {
+        let data = publish.correlation_data.as_ref().map(|data| data.as_bytes().try_into());
+        let Some(Ok(correlation)) = data else { return };
+        let mut state = self.lock();
+        let lap = state.waiting.remove(&u64::from_be_bytes(correlation));
+        state.times.extend(lap.map(Lap::time));
+        if state.left == 0 && state.waiting.is_empty() {
+            self.is_done.notify_all();
+        }
+    }
+}
+
+/// Where there is no wire: replies make room for requests.
+struct ClosedLoop {
+    requests: Arc<Requests>,
+    events: VecDeque<LinkEvent<Request>>,
+}
+
+struct Request {
+    payload: Bytes,
+    correlation: [u8; 8],
+}
+
+impl AsIncoming for Request {
+    fn as_incoming(&self) -> Option<Incoming<'_>> {
+        let mut incoming = stage::incoming(&self.payload, "client-1");
+        incoming.correlation_data = Some(&self.correlation);
+        Some(incoming)
+    }
+}
+
+impl Link for ClosedLoop {
+    type Message = Request;
+
+    fn client_id(&self) -> &str {
+        "statestore"
+    }
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        Ok(Connected { session_present: false })
+    }
+
+    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
+        match transmit {
+            Transmit::Subscribe { token, .. } => {
+                self.events.push_back(LinkEvent::Subscribed(token, ReasonCode::GRANTED_QOS_1));
+            }
+            Transmit::Publish(publish) => {
+                self.requests.replied(&publish);
+                let published = |token| LinkEvent::Published(token, ReasonCode::SUCCESS);
+                self.events.extend(publish.token.map(published));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Request>, LinkError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            if messages && let Some(request) = self.requests.next() {
+                return Ok(LinkEvent::Message(request));
+            }
+            self.requests.has_work.notified().await;
         }
     }
 
-    fn records(&mut self) -> (Option<BatchId>, Vec<Record>) {
-        self.store.poll_records().map_or((None, Vec::new()), |it| (Some(it.id), it.records))
-    }
-
-    /// How many replies may go out now.
-    fn replies(&mut self, batch: Option<BatchId>) -> usize {
-        if let Some(batch) = batch {
-            self.store.handle_persisted(batch);
-        }
-        std::iter::from_fn(|| self.store.poll_transmit())
-            .filter(|transmit| matches!(transmit, statestore_proto::mqtt::Transmit::Publish(_)))
-            .count()
-    }
+    async fn disconnect(&mut self) {}
 }
 
 /// The broker with a durable store in it, and a client that is written directly on rumqttc.
 pub struct Embedded {
-    broker: Aside,
+    // The connection ends before the broker does.
     load: Load<<Rumqttc as Library>::Bare>,
     runtime: Runtime,
+    _broker: Aside,
 }
 
 impl Embedded {
@@ -189,13 +251,7 @@ impl Embedded {
         let broker = broker(Some(&below.join("embedded")))?;
         let runtime = runtime()?;
         let load = runtime.block_on(Load::new(broker.port, bare::SET))?;
-        Ok(Self { broker, load, runtime })
-    }
-
-    /// Ends the broker.
-    pub fn end(self) {
-        drop((self.load, self.runtime));
-        self.broker.end();
+        Ok(Self { load, runtime, _broker: broker })
     }
 }
 

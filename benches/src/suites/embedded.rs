@@ -44,8 +44,6 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         Ok(())
     })?;
     runtime()?.block_on(compare(own.port, beside.port, report))?;
-    own.end();
-    beside.end();
     Ok(())
 }
 

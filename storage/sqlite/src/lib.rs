@@ -34,7 +34,7 @@
 //! # Bounds
 //!
 //! A new journal takes 8 MiB: both files have the size at once that they soon would have, since a file that grows takes a
-//! flush more. A snapshot is due when the log since the last one has more than 8 MiB and twice that snapshot. Until it is
+//! flush more. A snapshot is due when the log since the last one has more than 16 MiB and twice that snapshot. Until it is
 //! ended, both and what is written meanwhile are there.
 //!
 //! SQLite's log is copied into the database from 4 MiB on by a thread of its own, and then used again from its beginning.

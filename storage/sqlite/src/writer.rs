@@ -17,7 +17,7 @@ use crate::mark::{Mark, Marks};
 use crate::seal::{Id, Kind};
 
 /// Bytes of log since the last snapshot from which on another is due; at least, and as a multiple of that snapshot.
-const SNAPSHOT_AFTER: i64 = 8 << 20;
+const SNAPSHOT_AFTER: i64 = 16 << 20;
 const SNAPSHOT_FACTOR: i64 = 2;
 
 /// Rows and bytes of what a snapshot replaces that a commit removes: more than it adds, so that they end.

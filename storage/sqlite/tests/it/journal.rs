@@ -76,12 +76,12 @@ fn a_snapshot_takes_the_place_of_what_was_before_its_first_part() {
 }
 
 #[test]
-fn a_snapshot_is_due_after_eight_mebibytes_and_not_while_one_is_made() {
+fn a_snapshot_is_due_after_sixteen_mebibytes_and_not_while_one_is_made() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(dir.path("journal")).unwrap();
     let mut store = new_store();
     let value = vec![b'v'; 1 << 20];
-    for number in 0..8 {
+    for number in 0..16 {
         assert!(!journal.wants_snapshot(), "after {number} MiB");
         commit(&mut journal, set(&mut store, number, b"key", &value)).unwrap();
     }
