@@ -49,6 +49,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let Some(told) = running.connected(id, peer) else { return Ok(()) };
     let mut out = Outgoing::default();
+    // Not held while it waits for anything.
+    let mut turn = None;
     loop {
         let mut output = Output::Idle;
         let (wants_input, rests) = running.with(|machine, now| {
@@ -60,22 +62,33 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         out.is_flushed &= out.bytes.is_empty();
         out.most = out.most.max(out.bytes.len());
         if output == Output::Close {
+            drop(turn);
             return say_goodbye(stream, &mut out.bytes).await;
         }
         if rests {
             // It had its turn, and writing what came of it may be no reason to wait.
-            tokio::task::yield_now().await;
+            drop(turn.take());
+            turn = running.turn().await;
             if out.bytes.is_empty() {
                 continue;
             }
         }
         tokio::select! {
-            step = poll_fn(|context| step(running, id, stream, &mut out, wants_input, context)) => {
-                if step?.is_end() {
-                    return Ok(());
+            step = poll_fn(|context| {
+                let step = step(running, id, stream, &mut out, wants_input, context);
+                turn = None;
+                step
+            }) => {
+                match step? {
+                    Step::Read(0) => return Ok(()),
+                    // Whoever sends more than is read at once may do so without end.
+                    Step::Read(READ_MAX) => turn = running.turn().await,
+                    Step::Read(_) => tokio::task::yield_now().await,
+                    Step::Wrote => {}
                 }
             }
             () = told.notified() => {
+                turn = None;
                 // It may be that the connection has to end, whatever is left to be written.
                 if running.with(|machine, _| machine.is_closing(id)) {
                     if out.bytes.len() > LAST_MAX {
@@ -111,16 +124,9 @@ impl Outgoing {
 }
 
 /// What was done with a stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wrote,
     Read(usize),
-}
-
-impl Step {
-    fn is_end(self) -> bool {
-        self == Self::Read(0)
-    }
 }
 
 /// Writes the last packets, if its client takes them in time.
@@ -196,22 +202,32 @@ mod tests {
     /// A connection whose stream keeps that many bytes, and the task that serves it.
     fn start(space: usize) -> (Arc<Running>, DuplexStream, JoinHandle<()>) {
         let running = Arc::new(Running::new(&Options::new((Ipv4Addr::LOCALHOST, 0))));
+        let (client, serving) = another(&running, space);
+        (running, client, serving)
+    }
+
+    /// Another one.
+    fn another(running: &Arc<Running>, space: usize) -> (DuplexStream, JoinHandle<()>) {
         let id = running.with(|machine, now| machine.handle_accept(now, None)).expect("room");
         let (client, server) = tokio::io::duplex(space);
-        let served = Arc::clone(&running);
+        let served = Arc::clone(running);
         let serving = async move { serve(&served, id, ([127, 0, 0, 1], 1).into(), server).await };
-        (running, client, tokio::spawn(serving))
+        (client, tokio::spawn(serving))
     }
 
     /// The CONNECT of `a`.
     fn connect() -> BytesMut {
+        connect_as("a")
+    }
+
+    fn connect_as(client_id: &str) -> BytesMut {
         let mut bytes = BytesMut::new();
         let properties: &[Property<'_>] = &[];
         let connect = Connect {
             clean_start: true,
             keep_alive: 0,
             properties,
-            client_id: "a",
+            client_id,
             will: None,
             user_name: None,
             password: None,
@@ -277,5 +293,57 @@ mod tests {
         assert!(most < 10 * 900, "{most} answers in one turn");
         drop(client);
         serving.await.expect("it ends");
+    }
+
+    /// However many send without end, whoever says little waits for a turn or two of them, and not for one of each.
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_says_little_waits_for_few_of_those_who_never_stop() {
+        const BUSY: usize = 20;
+        const PINGREQ: [u8; 2] = [0xc0, 0];
+        let publish = Publish {
+            dup: false,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            topic: "t",
+            id: None,
+            properties: (),
+            payload: &[b'x'; 100],
+        };
+        let mut publishes = BytesMut::new();
+        while publishes.len() < 2 << 20 {
+            Packet::Publish(publish.clone()).encode(&mut publishes).expect("a packet");
+        }
+        let (running, mut quiet, _serving) = start(1 << 10);
+        quiet.write_all(&connect_as("quiet")).await.expect("room");
+        assert!(quiet.read(&mut [0; 1_000]).await.expect("CONNACK") > 0);
+        let mut busy = Vec::new();
+        for at in 0..BUSY {
+            let (mut client, serving) = another(&running, 4 << 20);
+            client.write_all(&connect_as(&format!("busy-{at}"))).await.expect("room");
+            client.write_all(&publishes).await.expect("room");
+            busy.push((client, serving));
+        }
+        let counted = Arc::clone(&running);
+        let published = move || counted.with(|machine, _| machine.stats().published);
+        let count = published.clone();
+        // In a task, which has its turns like theirs.
+        let pings = tokio::spawn(async move {
+            let mut most = 0;
+            for ping in 0..50 {
+                let before = count();
+                quiet.write_all(&PINGREQ).await.expect("room");
+                assert_eq!(quiet.read(&mut [0; 100]).await.expect("PINGRESP"), 2);
+                // Nobody is busy who has just begun.
+                if ping > 0 {
+                    most = most.max(count() - before);
+                }
+            }
+            most
+        });
+        let most = pings.await.expect("it ends");
+        let each = u64::try_from(READ_MAX / 100).expect("small");
+        assert!(most <= 4 * each, "{most} publishes, {each} in a turn");
+        let all = u64::try_from(BUSY * (publishes.len() / 110)).expect("small");
+        assert!((1..all).contains(&published()), "they had not ended: {}", published());
     }
 }

@@ -10,7 +10,7 @@ use statestore_mqtt::broker::{
     self, Admission, ConnectionId, Denial, Denied, Event, LocalEvent, LocalId, Wake,
 };
 use statestore_proto::topic;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tracing::warn;
@@ -29,6 +29,8 @@ pub(crate) struct Running {
     access: Access,
     /// Told when its next deadline is an earlier one.
     sooner: Notify,
+    /// Whose turn it is among the connections that always have something to do.
+    busy: Semaphore,
     state: Mutex<State>,
 }
 
@@ -96,6 +98,7 @@ impl Running {
             identities: Arc::new(identities),
             access,
             sooner: Notify::new(),
+            busy: Semaphore::new(1),
             state: Mutex::new(state),
         }
     }
@@ -294,6 +297,16 @@ impl Running {
         drop(state);
         self.sooner.notify_one();
         gone
+    }
+
+    /// Lets others go first: whoever has something to do now and has not been busy, and of those who are busy all that have
+    /// waited longer. One of these has its turn, until it drops that, so that who has little to say waits for one of them and
+    /// not for all.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        let turn = self.busy.acquire().await.ok();
+        tokio::task::yield_now().await;
+        turn
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
