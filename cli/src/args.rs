@@ -43,7 +43,9 @@ Examples:
   statestore data dump DIR --output keys.jsonl # everything that `serve --data DIR` keeps
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
-printed cannot be: what was asked for was done, or said not to be, 5 what a store writes cannot be kept.
+printed cannot be: what was asked for was done, or said not to be, 5 what is to be kept on a disk cannot be, for want of
+room or an error of that disk, also when a directory is opened: mend that and try again. A command that is interrupted ends
+with 130 (SIGINT) or 143 (SIGTERM); `serve`, `watch` and `elect`, which go on until they are told to stop, end with 0.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -271,7 +273,7 @@ pub(crate) struct Set {
     /// Let the value expire after this time, such as 500ms or 10s
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) px: Option<Duration>,
-    /// Ask the store to keep the key on disk
+    /// Ask the store to keep the key on disk. Each SET says so anew: without it, a key that was kept is kept no more
     #[arg(long)]
     pub(crate) persist: bool,
     /// Fencing token of the write: the version that took the lock
@@ -352,7 +354,8 @@ group get SIGTERM, and SIGKILL a tenth of the lease later, but not within a seco
 may hold the lock before that. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to them. When this command itself is killed
 the other runs on, and only its writes with the token are refused once the lease is over and another holder has written.
 The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when the lock was lost, and 1
-when it was not free in time.")]
+when it was not free in time. A lock is a key like others: it outlives a store that starts again only if it is kept (`serve
+--data` with `--durable all` or `--durable-keys 'locks/*'`), and its holder is told of any restart as the loss of it.")]
 pub(crate) struct Lock {
     /// The lock: a key of the store
     pub(crate) name: String,

@@ -9,15 +9,15 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, Durability, KeySelector, StoreConfig};
 use statestore_rumqttc::RumqttcLink;
-use statestore_sqlite::SqliteJournal;
 use statestore_tokio::{ServiceBuilder, StoreService};
 
 use crate::args::{Dialect, Durable, Kept, Serve};
 use crate::connection;
+use crate::data::Announced;
 use crate::failure::Failure;
 use crate::output;
 use crate::own_broker::{self, Files};
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, counted};
 use crate::signals::{Asked, Signals};
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let Some(url) = &args.broker else {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, line + &keeps, &files, Some(&broker)).await;
+        let ended = host(service, stop, (line, keeps), &files, Some(&broker)).await;
         broker.stop().await;
         return ended;
     };
@@ -63,21 +63,20 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         .fail_fast(connection::advice);
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, line + &keeps, &files, None).await
+    host(service, stop, (line, keeps), &files, None).await
 }
 
-/// What survives, and where, in the words of the line that says that the store is ready.
-fn keeps(kept: &Kept) -> String {
-    let Some(directory) = &kept.data else { return String::new() };
+/// What survives, and where, in the words of the line that says that the store is ready; `None` if nothing does.
+fn keeps(kept: &Kept) -> Option<String> {
+    let directory = kept.data.as_ref()?;
     let what = match kept.durable {
         Durable::Requested if kept.durable_keys.is_empty() => {
             "what clients ask to be kept survives"
         }
         Durable::Requested => "what clients ask to be kept survives, and the durable keys",
         Durable::All => "everything survives",
-        Durable::None => "nothing that is written survives",
     };
-    format!("; {what} in {}", directory.display())
+    Some(format!("; {what} in {}", directory.display()))
 }
 
 /// The store with its data directory, if it has one.
@@ -88,13 +87,12 @@ fn kept(
 ) -> Result<ServiceBuilder, Failure> {
     let Kept { data, durable, durable_keys } = &args.kept;
     if let Some(directory) = data {
-        let journal = SqliteJournal::open(directory).map_err(Failure::bad_input)?;
+        let journal = Announced::open(directory).map_err(|error| Failure::directory(&error))?;
         service = service.journal(journal);
         config = config
             .durability(match durable {
                 Durable::Requested => Durability::Requested,
                 Durable::All => Durability::All,
-                Durable::None => Durability::None,
             })
             // The sessions of another broker outlive this store, and their clients do not register again.
             .durable_watches(args.broker.is_some());
@@ -139,11 +137,11 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
         .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any }))
 }
 
-/// Prints the line when requests reach the store, and returns when it is told to stop or cannot go on.
+/// Prints the line, and what survives with the number of keys, when requests reach the store, and returns when it is told to stop or cannot go on.
 async fn host(
     mut service: StoreService,
     mut stop: Signals,
-    line: String,
+    (mut line, keeps): (String, Option<String>),
     files: &Files,
     broker: Option<&Broker>,
 ) -> Result<ExitCode, Failure> {
@@ -155,6 +153,10 @@ async fn host(
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
+    }
+    if let Some(keeps) = keeps {
+        let keys = counted(service.stats().keys, "key");
+        line = format!("{line}{keeps}; it begins with {keys}");
     }
     // Requests come from the broker: a store serves whether somebody reads this or not.
     drop(tokio::spawn(output::line(line + "\n")));

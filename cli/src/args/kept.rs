@@ -25,6 +25,4 @@ pub(crate) enum Durable {
     Requested,
     /// All
     All,
-    /// None from now on; what is there is read
-    None,
 }
