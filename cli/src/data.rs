@@ -6,6 +6,7 @@ mod directory;
 mod dump;
 mod format;
 mod input;
+mod issued;
 mod progress;
 mod reading;
 mod requests;

@@ -288,6 +288,33 @@ fn compacting_keeps_everything() {
     assert_eq!(watched(&dir), registrations);
 }
 
+/// Of two versions with one time and counter the node id decides, and the one that compacts has its own.
+#[test]
+fn compacting_keeps_the_last_value_of_any_node() {
+    let scratch = Scratch::new();
+    let (restored, found) = (scratch.path("restored"), scratch.path("found"));
+    let line = |key: &str, counter: u32, node: &str| {
+        format!(r#"{{"key":"{key}","value":"v","version":"1:{counter}:{node}"}}"#)
+    };
+    for node in ["zeta", "StateStore", "A"] {
+        let lines = [HEADER.to_owned(), line("a", 1, node), line("b", 2, node)].join("\n");
+        run_with_input(&mut data("restore", &restored), lines.as_bytes())
+            .is(0, "restored 2 keys\n");
+        let node = NodeId::new(node).unwrap();
+        let version = Version::new(Hlc::new(UnixTime::from_millis(STARTED), 7, node));
+        let (key, value) = (Box::from(*b"k"), Box::from(*b"v"));
+        let (fencing_token, expires) = (None, None);
+        let last = Record::Put { key, value, version, fencing_token, expires, persist: true };
+        made(&found, vec![last]);
+        for (dir, keys) in [(&restored, 2), (&found, 1)] {
+            assert_eq!(run(&mut data("compact", dir)).code, Some(0));
+            let dumped = String::from_utf8(dump(dir)).unwrap();
+            assert_eq!(dumped.lines().count(), 1 + keys, "{dumped}");
+            fs::remove_dir_all(dir).unwrap();
+        }
+    }
+}
+
 #[test]
 fn bad_lines_are_refused_with_their_number() {
     let scratch = Scratch::new();
