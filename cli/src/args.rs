@@ -424,7 +424,7 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
     Args::from_arg_matches(matches)
 }
 
-/// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
+/// Options of a broker of its own beside --broker, or the other way round, and what survives where nothing does. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
     const OWN: [&str; 22] = [
@@ -466,6 +466,13 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         let name = names.iter().find(|name| is_given(name))?;
         Some(format!("--{}", name.replace('_', "-")))
     };
+    if serve.value_source("data").is_none()
+        && let Some(option) = given(&["durable", "durable_keys"])
+    {
+        return Some(format!(
+            "{option} says what survives, and without --data nothing does: give a directory with --data DIR, or leave it out"
+        ));
+    }
     match serve.value_source("broker") {
         None => given(&OTHER).map(|option| {
             format!("{option} is for a store beside another broker: say which one with --broker URL, or leave it out")
@@ -540,6 +547,7 @@ mod tests {
             "statestore serve --listen 0.0.0.0:0 --password-file p --rate-limit 9",
             "statestore serve --tls-cert c --tls-key k --tls-client-ca a",
             "statestore serve --broker mqtt://h --client-id s --presence",
+            "statestore serve --data d --durable all --durable-keys k",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -557,6 +565,9 @@ mod tests {
             ("statestore serve --service-account-audience a", "--service-account-keys"),
             ("statestore serve --service-account-token-file t", "--broker URL"),
             ("statestore serve --max-connections 0", "--max-connections"),
+            ("statestore serve --durable all", "--durable says what survives"),
+            ("statestore serve --durable-keys k", "--durable-keys says what survives"),
+            ("statestore serve --data d --durable none", "requested, all"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(advice), "{line}: {error}");

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{HEADER, Scratch};
 use crate::place::{Form, Place, everywhere};
-use crate::process::{Ended, run};
+use crate::process::{Ended, Running, run, statestore};
 
 everywhere!(
     what_is_restored_through_a_broker_is_kept,
@@ -78,17 +78,20 @@ fn a_store_says_what_it_begins_with(form: Form) {
     for (keys, told) in [("a", "; it begins with 1 key"), ("b", "; it begins with 2 keys")] {
         here.run(&["set", keys, "v"]).version();
         here.kill_store();
-        let store = crate::process::Running::start(&mut here.serve());
+        let store = Running::start(&mut here.serve());
         let line = store.line();
         assert!(line.contains("everything survives in ") && line.ends_with(told), "{line}");
         store.signal("-TERM");
         store.end().is(0, "");
         here.start_store();
     }
-    drop(here);
-    let Some(plain) = form.start(&[]) else { return };
-    let mut again = plain.serve();
-    drop(plain);
-    again.args(["--durable", "none"]);
-    run(&mut again).fails(2, &["'none'", "requested, all"]);
+}
+
+#[test]
+fn what_survives_needs_a_directory() {
+    let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
+    for options in [["--durable", "all"], ["--durable-keys", "k"], ["--durable", "requested"]] {
+        serve(&options).fails(2, &[options[0], "without --data nothing does", "--data DIR"]);
+    }
+    serve(&["--data", "/no/such", "--durable", "none"]).fails(2, &["'none'", "requested, all"]);
 }
