@@ -1,6 +1,9 @@
 //! A store, in a broker of its own or beside another one.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use statestore_embedded::Broker;
 use statestore_proto::glob::Pattern;
@@ -41,8 +44,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
         });
     }
-    let service = kept(service, config, &args)?;
-    let keeps = keeps(&args.kept);
+    let (service, keeps) = kept(service, config, &args)?;
     let Some(url) = &args.broker else {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
@@ -66,9 +68,16 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     host(service, stop, (line, keeps), &files, None).await
 }
 
-/// What survives, and where, in the words of the line that says that the store is ready; `None` if nothing does.
-fn keeps(kept: &Kept) -> Option<String> {
-    let directory = kept.data.as_ref()?;
+/// What survives, where anything does.
+struct Keeps {
+    /// In the words of the line that says that the store is ready.
+    text: String,
+    /// Whether all that was kept before was read.
+    is_read: Arc<AtomicBool>,
+}
+
+/// What survives, and where.
+fn keeps(kept: &Kept, directory: &Path) -> String {
     let what = match kept.durable {
         Durable::Requested if kept.durable_keys.is_empty() => {
             "what clients ask to be kept survives"
@@ -76,18 +85,20 @@ fn keeps(kept: &Kept) -> Option<String> {
         Durable::Requested => "what clients ask to be kept survives, and the durable keys",
         Durable::All => "everything survives",
     };
-    Some(format!("; {what} in {}", directory.display()))
+    format!("; {what} in {}", directory.display())
 }
 
-/// The store with its data directory, if it has one.
+/// The store with its data directory, if it has one, and what that keeps.
 fn kept(
     mut service: ServiceBuilder,
     mut config: StoreConfig,
     args: &Serve,
-) -> Result<ServiceBuilder, Failure> {
+) -> Result<(ServiceBuilder, Option<Keeps>), Failure> {
+    let mut keeping = None;
     let Kept { data, durable, durable_keys } = &args.kept;
     if let Some(directory) = data {
         let journal = Announced::open(directory).map_err(|error| Failure::directory(&error))?;
+        keeping = Some(Keeps { text: keeps(&args.kept, directory), is_read: journal.is_read() });
         service = service.journal(journal);
         config = config
             .durability(match durable {
@@ -100,7 +111,7 @@ fn kept(
     if !durable_keys.is_empty() {
         config = config.durable_keys(selector(durable_keys)?);
     }
-    service.config(config).map_err(Failure::bad_input)
+    Ok((service.config(config).map_err(Failure::bad_input)?, keeping))
 }
 
 /// Whether one of these patterns matches a key.
@@ -141,22 +152,26 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
 async fn host(
     mut service: StoreService,
     mut stop: Signals,
-    (mut line, keeps): (String, Option<String>),
+    (mut line, keeps): (String, Option<Keeps>),
     files: &Files,
     broker: Option<&Broker>,
 ) -> Result<ExitCode, Failure> {
     let is_stopped = told_to_stop(&mut stop, files, broker);
     tokio::pin!(is_stopped);
     tokio::select! {
-        ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
+        ready = service.connected() => ready.map_err(|closed| {
+            let is_read = keeps.as_ref().is_some_and(|keeps| keeps.is_read.load(Ordering::Acquire));
+            // What cannot be written, before it is ready as after.
+            if closed.is_journal && is_read { Failure::ended(&closed) } else { Failure::closed(&closed) }
+        })?,
         () = &mut is_stopped => {
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
     }
-    if let Some(keeps) = keeps {
+    if let Some(Keeps { text, .. }) = keeps {
         let keys = counted(service.stats().keys, "key");
-        line = format!("{line}{keeps}; it begins with {keys}");
+        line = format!("{line}{text}; it begins with {keys}");
     }
     // Requests come from the broker: a store serves whether somebody reads this or not.
     drop(tokio::spawn(output::line(line + "\n")));

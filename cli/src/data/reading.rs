@@ -1,6 +1,8 @@
 //! A directory that a store begins with, and a word to whoever waits for it.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +22,7 @@ pub(crate) struct Announced {
     journal: SqliteJournal,
     /// `None` once it was read.
     reading: Option<Reading>,
+    is_read: Arc<AtomicBool>,
 }
 
 impl Announced {
@@ -30,7 +33,16 @@ impl Announced {
             let size = directory::bytes_on_disk(&its).unwrap_or(0);
             say(format_args!("reading {} ({})", named(&its), progress::bytes(size)));
         });
-        Ok(Self { journal: SqliteJournal::open(dir)?, reading: Some(reading) })
+        Ok(Self {
+            journal: SqliteJournal::open(dir)?,
+            reading: Some(reading),
+            is_read: Arc::default(),
+        })
+    }
+
+    /// Whether all of it was read, so that what fails from then on is a write.
+    pub(crate) fn is_read(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_read)
     }
 }
 
@@ -40,6 +52,7 @@ impl Journal for Announced {
         if !matches!(portion, Ok(Some(_))) {
             self.reading = None;
         }
+        self.is_read.store(matches!(portion, Ok(None)), Ordering::Release);
         portion
     }
 

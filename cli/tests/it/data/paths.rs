@@ -2,10 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
-use std::process::Stdio;
+use std::process::Command;
 
 use super::{HEADER, Scratch, data, dump, made, records};
-use crate::process::{Running, run, run_with_input, statestore};
+use crate::process::{Ended, run, run_with_input, statestore};
 
 /// One of the files could be what is named, whichever way it is named.
 #[test]
@@ -115,6 +115,33 @@ fn a_directory_that_was_there_stays_whose_it_was() {
     assert!(files >= 2, "{files}");
 }
 
+/// Runs the command where no file has more than so many blocks of 512 bytes.
+fn limited(blocks: u64, arguments: &[&str]) -> Ended {
+    let mut command = Command::new("sh");
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    command.args(["-c", &script, "sh"]).arg(statestore().get_program()).args(arguments);
+    command.env_remove("STATESTORE_DATA").env_remove("STATESTORE_BROKER");
+    run(&mut command)
+}
+
+/// A large log asks for a snapshot at once, and there is no room for one.
+#[test]
+fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let value = "v".repeat(1 << 20);
+    let lines = (0..12).map(|number| {
+        format!("\n{{\"key\":\"k{number}\",\"value\":\"{value}\",\"version\":\"1:{number}:n\"}}")
+    });
+    let input = HEADER.to_owned() + &lines.collect::<String>();
+    run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 12 keys\n");
+    let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let largest = files.max().unwrap();
+    let serve = ["serve", "--broker", "mqtt://127.0.0.1:1", "--durable", "all", "--data"];
+    let ended = limited(largest / 512 + 1, &[&serve[..], &[dir.to_str().unwrap()]].concat());
+    ended.fails(5, &["records.db", "nothing that was answered is lost"]);
+}
+
 /// Under this limit no file has the size that a store's have from the start, as if there were no more room.
 #[test]
 fn a_full_disk_is_told_apart_from_what_is_wrong() {
@@ -125,13 +152,7 @@ fn a_full_disk_is_told_apart_from_what_is_wrong() {
     let line = format!(r#"{{"key":"k","value":"{value}","version":"1:0:n"}}"#);
     fs::write(&large, [HEADER, &line].join("\n")).unwrap();
     run(data("restore", &dir).arg(&large)).is(0, "restored 1 key\n");
-    let limited = |arguments: &[&str]| {
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$@\"", "sh"]);
-        command.arg(statestore().get_program()).args(arguments);
-        command.env_remove("STATESTORE_DATA").env_remove("STATESTORE_BROKER");
-        Running::start(command.stdin(Stdio::null())).end()
-    };
+    let limited = |arguments: &[&str]| limited(1_000, arguments);
     let [dir, new, large, file] = [&dir, &new, &large, &file].map(|path| path.to_str().unwrap());
     limited(&["serve", "--listen", "127.0.0.1:0", "--data", new]).fails(5, &[new]);
     limited(&["data", "restore", &format!("{new}er"), large]).fails(5, &["newer"]);
