@@ -43,7 +43,9 @@ Examples:
   statestore data dump DIR --output keys.jsonl # everything that `serve --data DIR` keeps
 
 Exit codes: 0 done, 1 absent, not applied or a rule broken, 2 refused or bad input, 3 unreachable, 4 what is to be
-printed cannot be: what was asked for was done, or said not to be, 5 what a store writes cannot be kept.
+printed cannot be: what was asked for was done, or said not to be, 5 what is to be kept on a disk cannot be, for want of
+room or an error of that disk, also when a directory is opened: mend that and try again. A command that is interrupted ends
+with 130 (SIGINT) or 143 (SIGTERM); `serve`, `watch` and `elect`, which go on until they are told to stop, end with 0.
 Each option of a connection has an environment variable, STATESTORE_ and its name; STATESTORE_LOG=info shows more."
 )]
 pub(crate) struct Args {
@@ -271,7 +273,7 @@ pub(crate) struct Set {
     /// Let the value expire after this time, such as 500ms or 10s
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) px: Option<Duration>,
-    /// Ask the store to keep the key on disk
+    /// Ask the store to keep the key on disk. Each SET says so anew: without it, a key that was kept is kept no more
     #[arg(long)]
     pub(crate) persist: bool,
     /// Fencing token of the write: the version that took the lock
@@ -352,7 +354,8 @@ group get SIGTERM, and SIGKILL a tenth of the lease later, but not within a seco
 may hold the lock before that. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to them. When this command itself is killed
 the other runs on, and only its writes with the token are refused once the lease is over and another holder has written.
 The exit code is the command's, or 128 and the signal's number when a signal ended it; 124 when the lock was lost, and 1
-when it was not free in time.")]
+when it was not free in time. A lock is a key like others: it outlives a store that starts again only if it is kept (`serve
+--data` with `--durable all` or `--durable-keys 'locks/*'`), and its holder is told of any restart as the loss of it.")]
 pub(crate) struct Lock {
     /// The lock: a key of the store
     pub(crate) name: String,
@@ -421,7 +424,7 @@ fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {
     Args::from_arg_matches(matches)
 }
 
-/// Options of a broker of its own beside --broker, or the other way round. What the environment says is for both kinds,
+/// Options of a broker of its own beside --broker, or the other way round, and what survives where nothing does. What the environment says is for both kinds,
 /// and counts where it applies.
 fn contradiction(serve: &ArgMatches) -> Option<String> {
     const OWN: [&str; 22] = [
@@ -463,6 +466,13 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         let name = names.iter().find(|name| is_given(name))?;
         Some(format!("--{}", name.replace('_', "-")))
     };
+    if serve.value_source("data").is_none()
+        && let Some(option) = given(&["durable", "durable_keys"])
+    {
+        return Some(format!(
+            "{option} says what survives, and without --data nothing does: give a directory with --data DIR, or leave it out"
+        ));
+    }
     match serve.value_source("broker") {
         None => given(&OTHER).map(|option| {
             format!("{option} is for a store beside another broker: say which one with --broker URL, or leave it out")
@@ -537,6 +547,7 @@ mod tests {
             "statestore serve --listen 0.0.0.0:0 --password-file p --rate-limit 9",
             "statestore serve --tls-cert c --tls-key k --tls-client-ca a",
             "statestore serve --broker mqtt://h --client-id s --presence",
+            "statestore serve --data d --durable all --durable-keys k",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -554,6 +565,9 @@ mod tests {
             ("statestore serve --service-account-audience a", "--service-account-keys"),
             ("statestore serve --service-account-token-file t", "--broker URL"),
             ("statestore serve --max-connections 0", "--max-connections"),
+            ("statestore serve --durable all", "--durable says what survives"),
+            ("statestore serve --durable-keys k", "--durable-keys says what survives"),
+            ("statestore serve --data d --durable none", "requested, all"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(advice), "{line}: {error}");

@@ -6,13 +6,17 @@ mod directory;
 mod dump;
 mod format;
 mod input;
+mod issued;
 mod progress;
+mod reading;
 mod requests;
 mod restore;
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+
+pub(crate) use reading::Announced;
 
 use crate::args::Data;
 use crate::failure::Failure;
@@ -83,6 +87,18 @@ fn report(read: &directory::Read, on_disk: u64) -> String {
     line("log", format!("{} in {} batches", progress::bytes(status.log_bytes), status.log_commits));
     line("on disk", progress::bytes(on_disk));
     text
+}
+
+/// Why a directory and a broker are too much.
+fn both(dir: &Path) -> Failure {
+    Failure::bad_input(format_args!(
+        "choose one: a directory, as {}, or a store with --broker",
+        named(dir)
+    ))
+}
+
+fn neither() -> Failure {
+    Failure::bad_input("name a directory, or a store with --broker")
 }
 
 /// The name of something, as it stands in a sentence.

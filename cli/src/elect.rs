@@ -11,7 +11,7 @@ use crate::args::{Elect, Output};
 use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::lock::{given_up, not_acquired, say_left};
+use crate::lock::{given_up, loss, not_acquired, say_left};
 use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
@@ -108,7 +108,7 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
 
 fn leadership_lost(lost: &LockLost) -> String {
     match lost {
-        LockLost::Lost(reason) => format!("the leadership is lost: {reason}"),
+        LockLost::Lost(reason) => format!("the leadership is lost: {}", loss(reason)),
         other => other.to_string(),
     }
 }

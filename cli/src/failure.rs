@@ -1,12 +1,14 @@
 //! What went wrong, what to do next, and the exit code for it.
 
-use std::fmt;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_rumqttc::REFUSED;
+use statestore_sqlite::OpenError;
 use statestore_tokio::{Error, StoreClosed};
 
 /// Why a command failed.
@@ -18,7 +20,7 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// What comes back cannot be printed.
     Unprinted(String),
-    /// What a store writes cannot be kept.
+    /// What is written cannot be kept, for want of room or for an error of the disk.
     Unkept(String),
 }
 
@@ -38,6 +40,29 @@ impl Failure {
 
     pub(crate) fn output(error: impl fmt::Display) -> Self {
         Self::Unprinted(format!("cannot print it: {error}"))
+    }
+
+    /// Why a directory of a store is of no use. What room or another try may mend is told apart from the rest.
+    pub(crate) fn directory(error: &OpenError) -> Self {
+        match error {
+            OpenError::Full(_) | OpenError::Io { .. } => Self::Unkept(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+
+    /// Why a file or directory cannot be written; `name` is what it is called in a sentence.
+    pub(crate) fn path(name: impl fmt::Display, error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Unkept(format!(
+                "{name}: {error}; make room there, or take another disk, and run this again"
+            )),
+            Some(Errno::IO) => Self::Unkept(format!(
+                "{name}: {error}; see what is wrong with that disk and run this again"
+            )),
+            _ => Self::Refused(format!(
+                "{name}: {error}; see that the path is right and this user may write there"
+            )),
+        }
     }
 
     /// What cannot be printed of a request that was done, said so that it does not sound like one that failed.
@@ -166,6 +191,27 @@ mod tests {
             let text = failure.to_string();
             assert!(text.starts_with(reason) && text.contains(option), "{text}");
             assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_room_mends_is_told_apart() {
+        let path = || "dir".into();
+        let io = |code| io::Error::from_raw_os_error(code);
+        for (failure, is_unkept) in [
+            (Failure::directory(&OpenError::Full(path())), true),
+            (Failure::directory(&OpenError::Io { path: path(), source: io(5) }), true),
+            (Failure::directory(&OpenError::InUse { dir: path(), pid: None }), false),
+            (Failure::directory(&OpenError::ReadOnly(path())), false),
+            (Failure::directory(&OpenError::Foreign(path())), false),
+            (Failure::path("dir", &io(Errno::NOSPC.raw_os_error())), true),
+            (Failure::path("dir", &io(Errno::DQUOT.raw_os_error())), true),
+            (Failure::path("dir", &io(Errno::IO.raw_os_error())), true),
+            (Failure::path("dir", &io(Errno::ACCESS.raw_os_error())), false),
+            (Failure::path("dir", &io(Errno::NOENT.raw_os_error())), false),
+        ] {
+            assert!(failure.to_string().contains("dir"), "{failure}");
+            assert_eq!(matches!(failure, Failure::Unkept(_)), is_unkept, "{failure}");
         }
     }
 }

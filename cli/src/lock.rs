@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_current_process_group};
 use statestore_proto::lock::NotAcquired;
-use statestore_tokio::{LockError, LockGuard, StateStore};
+use statestore_tokio::{LockError, LockGuard, LockLost, LossReason, StateStore};
 use tokio::process::Command;
 
 use crate::args::Lock;
@@ -100,6 +100,16 @@ pub(crate) fn not_acquired(error: LockError, store: &StateStore) -> Failure {
     }
 }
 
+/// Why a lock or a leadership is lost, in a sentence.
+pub(crate) fn loss(reason: &LossReason) -> String {
+    match reason {
+        LossReason::StoreReplaced => {
+            "the store has started again, or another has taken its place".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
 /// Runs a command until it ends, or has to; `typed` is the signal by which somebody at its terminal ended it.
 async fn guarded(
     command: &[String],
@@ -123,6 +133,10 @@ async fn guarded(
                 return status.map(exit_code).map_err(Failure::system);
             }
             lost = guard.lost() => {
+                let lost = match &lost {
+                    LockLost::Lost(reason) => format!("the lock is lost: {}", loss(reason)),
+                    other => other.to_string(),
+                };
                 say(format_args!("{lost}; ending {program}"));
                 job.end(grace).await.map_err(Failure::system)?;
                 return Ok(ExitCode::from(LOST));

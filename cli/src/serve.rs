@@ -1,6 +1,9 @@
 //! A store, in a broker of its own or beside another one.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use statestore_embedded::Broker;
 use statestore_proto::glob::Pattern;
@@ -9,15 +12,15 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, Durability, KeySelector, StoreConfig};
 use statestore_rumqttc::RumqttcLink;
-use statestore_sqlite::SqliteJournal;
 use statestore_tokio::{ServiceBuilder, StoreService};
 
 use crate::args::{Dialect, Durable, Kept, Serve};
 use crate::connection;
+use crate::data::Announced;
 use crate::failure::Failure;
 use crate::output;
 use crate::own_broker::{self, Files};
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, counted};
 use crate::signals::{Asked, Signals};
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
@@ -41,12 +44,11 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
         });
     }
-    let service = kept(service, config, &args)?;
-    let keeps = keeps(&args.kept);
+    let (service, keeps) = kept(service, config, &args)?;
     let Some(url) = &args.broker else {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, line + &keeps, &files, Some(&broker)).await;
+        let ended = host(service, stop, (line, keeps), &files, Some(&broker)).await;
         broker.stop().await;
         return ended;
     };
@@ -63,38 +65,45 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         .fail_fast(connection::advice);
     let service = service.spawn(link);
     tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, line + &keeps, &files, None).await
+    host(service, stop, (line, keeps), &files, None).await
 }
 
-/// What survives, and where, in the words of the line that says that the store is ready.
-fn keeps(kept: &Kept) -> String {
-    let Some(directory) = &kept.data else { return String::new() };
+/// What survives, where anything does.
+struct Keeps {
+    /// In the words of the line that says that the store is ready.
+    text: String,
+    /// Whether all that was kept before was read.
+    is_read: Arc<AtomicBool>,
+}
+
+/// What survives, and where.
+fn keeps(kept: &Kept, directory: &Path) -> String {
     let what = match kept.durable {
         Durable::Requested if kept.durable_keys.is_empty() => {
             "what clients ask to be kept survives"
         }
         Durable::Requested => "what clients ask to be kept survives, and the durable keys",
         Durable::All => "everything survives",
-        Durable::None => "nothing that is written survives",
     };
     format!("; {what} in {}", directory.display())
 }
 
-/// The store with its data directory, if it has one.
+/// The store with its data directory, if it has one, and what that keeps.
 fn kept(
     mut service: ServiceBuilder,
     mut config: StoreConfig,
     args: &Serve,
-) -> Result<ServiceBuilder, Failure> {
+) -> Result<(ServiceBuilder, Option<Keeps>), Failure> {
+    let mut keeping = None;
     let Kept { data, durable, durable_keys } = &args.kept;
     if let Some(directory) = data {
-        let journal = SqliteJournal::open(directory).map_err(Failure::bad_input)?;
+        let journal = Announced::open(directory).map_err(|error| Failure::directory(&error))?;
+        keeping = Some(Keeps { text: keeps(&args.kept, directory), is_read: journal.is_read() });
         service = service.journal(journal);
         config = config
             .durability(match durable {
                 Durable::Requested => Durability::Requested,
                 Durable::All => Durability::All,
-                Durable::None => Durability::None,
             })
             // The sessions of another broker outlive this store, and their clients do not register again.
             .durable_watches(args.broker.is_some());
@@ -102,7 +111,7 @@ fn kept(
     if !durable_keys.is_empty() {
         config = config.durable_keys(selector(durable_keys)?);
     }
-    service.config(config).map_err(Failure::bad_input)
+    Ok((service.config(config).map_err(Failure::bad_input)?, keeping))
 }
 
 /// Whether one of these patterns matches a key.
@@ -139,22 +148,30 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
         .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any }))
 }
 
-/// Prints the line when requests reach the store, and returns when it is told to stop or cannot go on.
+/// Prints the line, and what survives with the number of keys, when requests reach the store, and returns when it is told to stop or cannot go on.
 async fn host(
     mut service: StoreService,
     mut stop: Signals,
-    line: String,
+    (mut line, keeps): (String, Option<Keeps>),
     files: &Files,
     broker: Option<&Broker>,
 ) -> Result<ExitCode, Failure> {
     let is_stopped = told_to_stop(&mut stop, files, broker);
     tokio::pin!(is_stopped);
     tokio::select! {
-        ready = service.connected() => ready.map_err(|closed| Failure::closed(&closed))?,
+        ready = service.connected() => ready.map_err(|closed| {
+            let is_read = keeps.as_ref().is_some_and(|keeps| keeps.is_read.load(Ordering::Acquire));
+            // What cannot be written, before it is ready as after.
+            if closed.is_journal && is_read { Failure::ended(&closed) } else { Failure::closed(&closed) }
+        })?,
         () = &mut is_stopped => {
             service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
+    }
+    if let Some(Keeps { text, .. }) = keeps {
+        let keys = counted(service.stats().keys, "key");
+        line = format!("{line}{text}; it begins with {keys}");
     }
     // Requests come from the broker: a store serves whether somebody reads this or not.
     drop(tokio::spawn(output::line(line + "\n")));

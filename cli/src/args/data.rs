@@ -50,7 +50,8 @@ Examples:
 The first line says what the dump is: its format, the greatest version that was issued, how many lines follow. Each other
 line is a key, with key and value as text, or as key_base64 and value_base64 where they are none; the version; the
 fencing_token that fences it; expires, with at (Unix time in milliseconds), after (the milliseconds that it was given) and
-lease; and persist, where its writer asked to have it kept. Restored elsewhere, all of that is the same. Answers that are
+lease; and persist, where its writer asked to have it kept. Restored elsewhere, all of that is the same. Where a store or
+`compact` has made a snapshot, after is what was left of the time by then, so two dumps may differ in it. Answers that are
 remembered for requests that come again, and registrations for notifications, are not dumped.
 
 Through a broker keys are listed and read one by one while others may write: fences and expiries are not known then. That
@@ -58,9 +59,9 @@ takes a --broker on the command line: STATESTORE_BROKER does not count here."
 )]
 pub(crate) struct Dump {
     /// The directory
-    #[arg(required_unless_present = "broker", conflicts_with = "broker")]
+    #[arg(required_unless_present = "broker")]
     pub(crate) dir: Option<PathBuf>,
-    /// Write to this file, for this user alone, which is there only once it is whole
+    /// Write to this file, for this user alone, which is there only once it is whole; to standard output for -
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -77,19 +78,22 @@ Examples:
   statestore data restore --broker mqtt://HOST:1883 keys.jsonl
 
 A directory is written as DIR.partial, and is DIR only once it is whole; a line that cannot be used is named, and nothing is
-restored then. Where a key is there twice, the last line counts. A line has 16 MiB at most. The keys of a dump that was made
-through a broker are kept as if their writers had asked for it: such a dump does not say.
+restored then. Where a key is there twice, the last line counts. A line has 16 MiB at most. A directory that was there, with
+nothing in it, keeps its mode and, as far as this user may give things away, its owner, who gets the files too.
 
 Through a broker each key is set: versions are new ones, and fences are not set. A value that expires has what the clock here
-leaves of its time, and is left out if that is nothing. What was set before an error stays. That takes a --broker on the
-command line: STATESTORE_BROKER does not count here."
+leaves of its time, and is left out if that is nothing. What was set before an error stays. A key that is fenced there cannot
+be set. That takes a --broker on the command line: STATESTORE_BROKER does not count here.
+
+By either way the keys of a dump that was made through a broker are kept as if their writers had asked for it, since such a
+dump does not say which were; those of a directory's dump are if they have persist."
 )]
 pub(crate) struct Restore {
     /// The directory, which is not there or has nothing in it; with --broker, the file
     #[arg(required_unless_present = "broker", value_name = "DIR")]
     pub(crate) first: Option<PathBuf>,
     /// The dump; standard input unless given, or for -
-    #[arg(value_name = "FILE", conflicts_with = "broker")]
+    #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) through: Through,

@@ -11,10 +11,10 @@ pub(crate) struct Kept {
     #[arg(long, env = "STATESTORE_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// With --data: which values survive. Their answers wait for the disk, and others do not
-    #[arg(long, requires = "data", value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) durable: Durable,
     /// With --data: keys that survive whether or not their clients ask, a pattern as of `statestore keys`; may be repeated
-    #[arg(long, requires = "data", value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN")]
     pub(crate) durable_keys: Vec<String>,
 }
 
@@ -25,6 +25,4 @@ pub(crate) enum Durable {
     Requested,
     /// All
     All,
-    /// None from now on; what is there is read
-    None,
 }

@@ -10,6 +10,7 @@ use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _, SnapshotPart};
 
 use super::directory;
+use super::issued::Issued;
 use super::progress::{Progress, bytes};
 use crate::failure::Failure;
 use crate::output;
@@ -20,14 +21,19 @@ const PART_BYTES: usize = 256 << 10;
 pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
     // First, since opening makes what is not there.
     let before = status(&dir)?;
-    let mut journal = SqliteJournal::open(&dir).map_err(Failure::bad_input)?;
+    let mut journal = SqliteJournal::open(&dir).map_err(|error| Failure::directory(&error))?;
     let now = now();
     let mut store = whole_store();
+    let mut issued = Issued::default();
     let progress = Progress::records("reading");
     while let Some(records) = journal.load().await.map_err(Failure::bad_input)? {
         progress.advance(records.len());
-        records.iter().for_each(|record| store.restore(now, record));
+        for record in &records {
+            issued.see(record);
+            store.restore(now, record);
+        }
     }
+    issued.missing().iter().for_each(|record| store.restore(now, record));
     drop(progress);
     let progress = Progress::records("writing");
     let (mut position, mut is_first) = (Some(SnapshotPosition::default()), true);
@@ -42,16 +48,23 @@ pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
     }
     drop((progress, journal));
     let after = status(&dir)?;
-    output::raw(
-        format!(
-            "a store reads {} instead of {}; the files have {}, and what is free in them is used again\n",
-            bytes(size(after)),
-            bytes(size(before)),
-            bytes(directory::bytes_on_disk(&dir)?),
-        )
-        .as_bytes(),
-    )?;
+    let gained = gained(size(before), size(after));
+    let on_disk = bytes(directory::bytes_on_disk(&dir)?);
+    let line =
+        format!("{gained}; the files have {on_disk}, and what is free in them is used again\n");
+    output::raw(line.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What came of it, from bytes before and after.
+fn gained(before: u64, after: u64) -> String {
+    match (bytes(before), bytes(after)) {
+        (was, is) if was == is => format!("nothing was gained: a store reads {is}, as before"),
+        (was, is) if after > before => {
+            format!("nothing was gained: a store reads {is}, and it was {was} before")
+        }
+        (was, is) => format!("a store reads {is} instead of {was}"),
+    }
 }
 
 /// A store that keeps all that it is given.
@@ -62,7 +75,7 @@ fn whole_store() -> Store {
 }
 
 fn status(dir: &std::path::Path) -> Result<JournalStatus, Failure> {
-    Ok(Reader::open(dir).map_err(Failure::bad_input)?.status())
+    Ok(Reader::open(dir).map_err(|error| Failure::directory(&error))?.status())
 }
 
 /// Bytes of what a store reads when it starts.
@@ -79,4 +92,22 @@ pub(super) fn unix_now() -> UnixTime {
     #[expect(clippy::disallowed_methods, reason = "the edge of the program: here time is read")]
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_gain_is_told_as_none() {
+        for (before, after, text) in [
+            (395 << 10, 3 << 10, "a store reads 3.00 KiB instead of 395.00 KiB"),
+            (100, 100, "nothing was gained: a store reads 100 B, as before"),
+            (100 << 20, (100 << 20) - 1, "nothing was gained: a store reads 100.00 MiB, as before"),
+            (100, 120, "nothing was gained: a store reads 120 B, and it was 100 B before"),
+            (0, 0, "nothing was gained: a store reads 0 B, as before"),
+        ] {
+            assert_eq!(gained(before, after), text);
+        }
+    }
 }

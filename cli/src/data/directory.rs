@@ -1,9 +1,9 @@
 //! Directories of stores: reading one, and making one that is there only once it is whole.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use statestore_sqlite::{JournalStatus, OpenError, Reader};
@@ -36,7 +36,7 @@ pub(super) async fn read(dir: &Path) -> Result<Read, Failure> {
         }
         Ok(Read { contents, status })
     });
-    read.await.map_err(Failure::system)?.map_err(|error: OpenError| Failure::bad_input(error))
+    read.await.map_err(Failure::system)?.map_err(|error: OpenError| Failure::directory(&error))
 }
 
 /// Bytes of all files in it.
@@ -51,10 +51,7 @@ pub(super) fn bytes_on_disk(dir: &Path) -> Result<u64, Failure> {
 }
 
 pub(super) fn of_path(path: &Path, error: &io::Error) -> Failure {
-    Failure::bad_input(format_args!(
-        "{}: {error}; see that the path is right and this user may write there",
-        named(path)
-    ))
+    Failure::path(named(path), error)
 }
 
 /// A directory that is being made, beside where it is to be. Unless it is put there, it is removed.
@@ -62,19 +59,21 @@ pub(super) struct Staged {
     /// `None` once it is there.
     at: Option<PathBuf>,
     to: PathBuf,
+    /// The directory that it takes the place of, if there is one.
+    was: Option<Metadata>,
 }
 
 impl Staged {
     /// Begins a directory for `to`, where nothing is, or a directory with nothing in it.
     pub(super) fn new(to: &Path) -> Result<Self, Failure> {
-        let to = vacant(to)?;
+        let (to, was) = vacant(to)?;
         let mut name = to.file_name().map(OsString::from).ok_or_else(|| {
             Failure::bad_input(format_args!("{}: name a directory to make", named(&to)))
         })?;
         name.push(".partial");
         let at = to.with_file_name(name);
         match DirBuilder::new().mode(0o700).create(&at) {
-            Ok(()) => Ok(Self { at: Some(at), to }),
+            Ok(()) => Ok(Self { at: Some(at), to, was }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(Failure::bad_input(format_args!(
                     "{} is there: another restore is under way, or one was killed; in the second case remove it and run \
@@ -95,7 +94,12 @@ impl Staged {
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let Some(at) = &self.at else { return Ok(()) };
         let put = || {
-            File::open(at)?.sync_all()?;
+            // While it can be opened, which its mode may then not allow.
+            let dir = File::open(at)?;
+            if let Some(was) = &self.was {
+                give(at, was)?;
+            }
+            dir.sync_all()?;
             fs::rename(at, &self.to)?;
             File::open(parent(&self.to))?.sync_all()
         };
@@ -113,11 +117,27 @@ impl Drop for Staged {
     }
 }
 
-/// The same path, if a directory can be put there.
-fn vacant(to: &Path) -> Result<PathBuf, Failure> {
+/// Gives a directory and its files to whom another belongs, as far as this user may, and lets the same users in.
+fn give(at: &Path, was: &Metadata) -> io::Result<()> {
+    let (owner, group) = (Some(was.uid()), Some(was.gid()));
+    for entry in fs::read_dir(at)? {
+        let _ = lchown(entry?.path(), owner, group);
+    }
+    let _ = lchown(at, owner, group);
+    fs::set_permissions(at, was.permissions())
+}
+
+/// The same path, if a directory can be put there, and the one that is there.
+fn vacant(to: &Path) -> Result<(PathBuf, Option<Metadata>), Failure> {
     let mut inside = match fs::read_dir(to) {
         Ok(inside) => inside,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(to.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((to.to_owned(), None)),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory && to.is_file() => {
+            return Err(Failure::bad_input(format_args!(
+                "{0} is a file: name the directory to make first, as in `statestore data restore DIR {0}`",
+                named(to)
+            )));
+        }
         Err(error) => return Err(of_path(to, &error)),
     };
     if inside.next().is_some() {
@@ -127,13 +147,13 @@ fn vacant(to: &Path) -> Result<PathBuf, Failure> {
         )));
     }
     let to = fs::canonicalize(to).map_err(|error| of_path(to, &error))?;
-    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev());
-    match (device(&to), device(parent(&to))) {
-        (Ok(own), Ok(around)) if own != around => Err(Failure::bad_input(format_args!(
+    let was = fs::metadata(&to).map_err(|error| of_path(&to, &error))?;
+    match fs::metadata(parent(&to)) {
+        Ok(around) if was.dev() != around.dev() => Err(Failure::bad_input(format_args!(
             "{} is where a disk is mounted, so nothing can be put in its place at once: restore into a directory in it",
             named(&to)
         ))),
-        _ => Ok(to),
+        _ => Ok((to, Some(was))),
     }
 }
 

@@ -10,7 +10,7 @@ use super::directory::{self, of_path, parent};
 use super::format::{Entry, Header, LINE_BYTES_MAX, Source};
 use super::progress::Progress;
 use super::{named, requests};
-use crate::args::Dump;
+use crate::args::{Common, Dump};
 use crate::connection::unique_id;
 use crate::failure::Failure;
 use crate::output::{line, say};
@@ -20,17 +20,51 @@ const CHUNK: usize = 256 << 10;
 
 pub(super) async fn run(args: Dump) -> Result<ExitCode, Failure> {
     let Dump { dir, output, through } = args;
+    let output = output.filter(|output| output != Path::new("-"));
+    let from = Place::one(through.common(), dir)?;
+    if let (Place::Directory(dir), Some(to)) = (&from, &output) {
+        outside(dir, to)?;
+    }
     let mut output = Output::new(output)?;
-    let keys = match (through.common(), dir) {
-        (Some(common), _) => requests::dump(&common, &mut output).await?,
-        (None, Some(dir)) => of_directory(&dir, &mut output).await?,
-        (None, None) => {
-            return Err(Failure::bad_input("name a directory, or a store with --broker"));
-        }
+    let keys = match from {
+        Place::Broker(common) => requests::dump(&common, &mut output).await?,
+        Place::Directory(dir) => of_directory(&dir, &mut output).await?,
     };
     output.finish().await?;
     say(format_args!("dumped {keys} {}", if keys == 1 { "key" } else { "keys" }));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a dump comes from.
+enum Place {
+    Directory(PathBuf),
+    Broker(Box<Common>),
+}
+
+impl Place {
+    fn one(common: Option<Common>, dir: Option<PathBuf>) -> Result<Self, Failure> {
+        match (common, dir) {
+            (Some(common), None) => Ok(Self::Broker(Box::new(common))),
+            (None, Some(dir)) => Ok(Self::Directory(dir)),
+            (Some(_), Some(dir)) => Err(super::both(&dir)),
+            (None, None) => Err(super::neither()),
+        }
+    }
+}
+
+/// Refuses a file among those of a store: it could be one of them.
+fn outside(dir: &Path, to: &Path) -> Result<(), Failure> {
+    // What is not there is told by whoever needs it.
+    let (Ok(dir), Ok(at)) = (fs::canonicalize(dir), fs::canonicalize(parent(to))) else {
+        return Ok(());
+    };
+    if at.starts_with(&dir) {
+        return Err(Failure::bad_input(format_args!(
+            "--output {}: that is in the directory of the store; name a file elsewhere",
+            named(to)
+        )));
+    }
+    Ok(())
 }
 
 async fn of_directory(dir: &Path, output: &mut Output) -> Result<u64, Failure> {

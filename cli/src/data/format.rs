@@ -24,13 +24,16 @@ const FORMAT_VERSION: u64 = 1;
 /// reading a dump takes.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
+/// The last millisecond of the year 9999, in Unix time: no clock goes beyond it, and no version that is issued.
+const WALL_MAX: u64 = 253_402_300_799_999;
+
 /// Where a dump came from, which decides what it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Source {
     /// A directory: it knows everything of its keys.
     Directory,
-    /// Requests: it knows no fences and no expiries.
+    /// Requests: it knows no fences, no expiries, and not which keys are kept.
     Requests,
 }
 
@@ -159,6 +162,12 @@ impl Entry {
 }
 
 impl Header {
+    /// Whether all keys are to be kept, whatever their lines say: whoever lists keys is not told which those are, but
+    /// whoever restores them wants to have them.
+    pub(super) const fn are_kept(&self) -> bool {
+        matches!(self.source, Source::Requests)
+    }
+
     /// Its line, with the end.
     pub(super) fn encode(&self) -> String {
         encode(&HeaderLine {
@@ -257,7 +266,10 @@ fn either(name: &str, text: Option<String>, base64: Option<String>) -> Result<Bo
 
 fn hlc(name: &str, text: Option<String>) -> Result<Option<Hlc>, String> {
     let Some(text) = text else { return Ok(None) };
-    match text.parse() {
+    match text.parse::<Hlc>() {
+        Ok(hlc) if hlc.wall().as_millis() > WALL_MAX => {
+            Err(format!("{name} lies beyond the year 9999, and no store could go on from it"))
+        }
         Ok(hlc) => Ok(Some(hlc)),
         Err(error) => Err(format!("{name} is no version such as 1700000000000:0:NODE: {error}")),
     }

@@ -34,9 +34,8 @@ impl Input {
                 None => Box::new(BufReader::new(io::stdin())),
                 Some(Ok(file)) => Box::new(BufReader::new(file)),
                 Some(Err(error)) => {
-                    let failure = Failure::bad_input(format_args!("{name}: {error}; name a dump"));
                     // Whoever began it may have been stopped.
-                    let _ = first.send(Err(failure));
+                    let _ = first.send(Err(unread(&name, &error)));
                     return;
                 }
             };
@@ -75,11 +74,15 @@ struct Reading {
 impl Reading {
     fn header(&mut self) -> Result<Header, Failure> {
         let header = match self.lines.next() {
-            Ok(Some(line)) => Header::decode(line),
-            Ok(None) => Err("there is nothing in it: name a dump".to_owned()),
-            Err(error) => Err(text_of(error)),
+            Ok(Some(line)) => Header::decode(line).map_err(|what| self.line(&what))?,
+            Ok(None) => {
+                let name = &self.name;
+                return Err(Failure::bad_input(format_args!(
+                    "{name}: there is nothing in it; name a dump"
+                )));
+            }
+            Err(error) => return Err(self.failure(error)),
         };
-        let header = header.map_err(|what| self.failure(&what))?;
         self.expected = header.keys;
         Ok(header)
     }
@@ -92,11 +95,11 @@ impl Reading {
                 Ok(None) => break,
                 Ok(Some(line)) => {
                     bytes += line.len();
-                    Entry::decode(line)
+                    Entry::decode(line).map_err(|what| self.line(&what))?
                 }
-                Err(error) => Err(text_of(error)),
+                Err(error) => return Err(self.failure(error)),
             };
-            portion.push(entry.map_err(|what| self.failure(&what))?);
+            portion.push(entry);
             self.keys += 1;
         }
         if !portion.is_empty() {
@@ -112,7 +115,15 @@ impl Reading {
         }
     }
 
-    fn failure(&self, what: &str) -> Failure {
+    fn failure(&self, error: LineError) -> Failure {
+        match error {
+            LineError::Io(error) => unread(&self.name, &error),
+            LineError::TooLong => self.line("it is longer than the 16 MiB of a line"),
+        }
+    }
+
+    /// What is wrong with the last line.
+    fn line(&self, what: &str) -> Failure {
         let (name, number) = (&self.name, self.lines.number());
         Failure::bad_input(format_args!(
             "{name}, line {number}: {what}; mend that line, or dump again"
@@ -120,9 +131,6 @@ impl Reading {
     }
 }
 
-fn text_of(error: LineError) -> String {
-    match error {
-        LineError::Io(error) => format!("it cannot be read: {error}"),
-        LineError::TooLong => "it is longer than the 16 MiB of a line".to_owned(),
-    }
+fn unread(name: &str, error: &io::Error) -> Failure {
+    Failure::bad_input(format_args!("{name} cannot be read: {error}; name a dump"))
 }

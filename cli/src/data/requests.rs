@@ -5,7 +5,7 @@ use std::future::IntoFuture as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use statestore_tokio::{Error, StateStore, Version, VersionedValue};
+use statestore_tokio::{Error, Refusal, ServiceError, StateStore, Version, VersionedValue};
 use tokio::task::JoinHandle;
 
 use super::compact::unix_now;
@@ -15,9 +15,13 @@ use super::input::Input;
 use super::progress::Progress;
 use crate::args::Common;
 use crate::connection;
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::keys::{self, READING_MAX};
 use crate::output::say;
+
+/// Characters of a key that are shown.
+const SHOWN_MAX: usize = 200;
 
 /// Keys that are asked for, and the answers to come.
 type Asked<T> = VecDeque<(Bytes, JoinHandle<Result<T, Error>>)>;
@@ -70,9 +74,11 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
     say(match input.header.source {
         Source::Directory => "through a broker: versions are new ones, and fences are not set",
         Source::Requests => {
-            "through a broker: versions are new ones, and the dump knows no fences and no expiries"
+            "through a broker: versions are new ones, and the dump knows no fences and no expiries, nor which keys were \
+             kept, so the store is asked to keep all"
         }
     });
+    let are_kept = input.header.are_kept();
     let store = connection::store(common)?;
     let progress = Progress::keys("setting", input.header.keys.unwrap_or(0));
     let mut asked: Asked<Version> = VecDeque::new();
@@ -94,7 +100,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             if let Some(rest) = rest {
                 set = set.expires_after(rest);
             }
-            if stored.persist {
+            if stored.persist || are_kept {
                 set = set.persist();
             }
             asked.push_back((key, tokio::spawn(set.into_future())));
@@ -118,10 +124,35 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
 
 /// Waits for the oldest.
 async fn settle(asked: &mut Asked<Version>, store: &StateStore) -> Result<u64, Failure> {
-    let Some((_, set)) = asked.pop_front() else { return Ok(0) };
-    let set = set.await.map_err(Failure::system)?;
-    set.map_err(|error| failure(error, store))?;
-    Ok(1)
+    let Some((key, set)) = asked.pop_front() else { return Ok(0) };
+    match set.await.map_err(Failure::system)? {
+        Ok(_) => Ok(1),
+        Err(error @ (Error::Refused(_) | Error::Invalid(_))) => Err(of_key(&key, error, store)),
+        Err(error) => Err(failure(error, store)),
+    }
+}
+
+/// Why this key was not set, when others might be.
+fn of_key(key: &[u8], error: Error, store: &StateStore) -> Failure {
+    let is_fenced = matches!(
+        error,
+        Error::Refused(ServiceError::Known(
+            Refusal::FencingTokenRequired | Refusal::FencingTokenLower
+        ))
+    );
+    let advice = match is_fenced {
+        true => {
+            "; it is fenced there, and requests bring no fence back: only `data restore DIR` restores such keys"
+        }
+        false => "",
+    };
+    let what = failure(error, store);
+    let mut key = one_line(key).into_owned();
+    if let Some((end, _)) = key.char_indices().nth(SHOWN_MAX) {
+        key.truncate(end);
+        key.push_str("...");
+    }
+    Failure::bad_input(format_args!("the key {key}: {what}{advice}"))
 }
 
 fn failure(error: Error, store: &StateStore) -> Failure {

@@ -8,8 +8,9 @@ use statestore_sqlite::SqliteJournal;
 use statestore_tokio::{Commit, Journal as _};
 
 use super::directory::Staged;
-use super::format::{Entry, Source};
+use super::format::Entry;
 use super::input::Input;
+use super::issued::Issued;
 use super::progress::Progress;
 use super::requests;
 use crate::args::Restore;
@@ -18,12 +19,12 @@ use crate::output;
 
 pub(super) async fn run(args: Restore) -> Result<ExitCode, Failure> {
     let Restore { first, file, through } = args;
-    let (keys, done) = match (through.common(), first) {
-        (Some(common), file) => (requests::restore(&common, file).await?, "set"),
-        (None, Some(dir)) => (into_directory(&dir, file).await?, "restored"),
-        (None, None) => {
-            return Err(Failure::bad_input("name a directory, or a store with --broker"));
-        }
+    let (keys, done) = match (through.common(), first, file) {
+        (Some(_), Some(first), _) if first.is_dir() => return Err(super::both(&first)),
+        (Some(_), Some(first), Some(_)) => return Err(super::both(&first)),
+        (Some(common), file, _) => (requests::restore(&common, file).await?, "set"),
+        (None, Some(dir), file) => (into_directory(&dir, file).await?, "restored"),
+        (None, None, _) => return Err(super::neither()),
     };
     output::raw(format!("{done} {keys} {}\n", if keys == 1 { "key" } else { "keys" }).as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -33,15 +34,19 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
     // First, since nothing is to be read for a directory that cannot be.
     let staged = Staged::new(dir)?;
     let mut input = Input::open(file).await?;
-    let mut journal = SqliteJournal::open(staged.path()).map_err(Failure::bad_input)?;
+    let journal = SqliteJournal::open(staged.path());
+    let mut journal = journal.map_err(|error| Failure::directory(&error))?;
     let progress = Progress::keys("restoring", input.header.keys.unwrap_or(0));
-    // Whoever lists keys is not told which are to be kept, but whoever makes a directory of them wants to keep them.
-    let are_kept = input.header.source == Source::Requests;
+    let are_kept = input.header.are_kept();
     if are_kept {
-        output::say("the dump was made through a broker: it knows no fences and no expiries");
+        output::say(
+            "the dump was made through a broker: it knows no fences and no expiries, nor which keys were kept, so all are",
+        );
     }
-    let issued = input.header.issued.take().map(|version| Record::Issued { version });
-    commit(&mut journal, issued.into_iter().collect()).await?;
+    let said = input.header.issued.take().map(|version| Record::Issued { version });
+    let mut issued = Issued::default();
+    said.iter().for_each(|record| issued.see(record));
+    commit(&mut journal, said.into_iter().collect()).await?;
     let mut keys = 0_u64;
     while let Some(entries) = input.next().await? {
         progress.advance(entries.len());
@@ -49,10 +54,13 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
         for mut entry in entries {
             keys += 1;
             entry.stored.persist |= are_kept;
-            records.push(record(entry, keys)?);
+            let record = record(entry, keys)?;
+            issued.see(&record);
+            records.push(record);
         }
         commit(&mut journal, records).await?;
     }
+    commit(&mut journal, issued.missing().into_iter().collect()).await?;
     drop(journal);
     staged.finish()?;
     Ok(keys)

@@ -1,5 +1,8 @@
 //! What a store keeps in a directory: dumped, restored, checked and compacted.
 
+mod kept;
+mod paths;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -160,9 +163,9 @@ fn a_dump_restores_the_same() {
     run(data("restore", &two).arg(&file)).is(0, "restored 6 keys\n");
     fs::create_dir(&three).unwrap();
     run_with_input(&mut data("restore", &three), &dumped).is(0, "restored 6 keys\n");
+    assert_eq!(fs::metadata(&two).unwrap().permissions().mode() & 0o777, 0o700);
     for dir in [&two, &three] {
         assert_eq!(dump(dir), dumped);
-        assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
     }
     // Registrations are not dumped.
     let mut expected = restored(&one);
@@ -221,11 +224,11 @@ fn a_damaged_directory_is_refused() {
     fs::write(dir.join("records.db-wal"), b"").unwrap();
     for verb in ["check", "dump", "compact"] {
         let ended = run(&mut data(verb, &dir));
-        ended.fails(2, &["damaged", "backup or a dump"]);
+        ended.fails(2, &["commit 11 was acknowledged", "backup in its place", "a dump"]);
         assert!(!ended.err.contains("secret"), "{ended:?}");
     }
     let output = scratch.path("keys.jsonl");
-    run(data("dump", &dir).arg("--output").arg(&output)).fails(2, &["damaged"]);
+    run(data("dump", &dir).arg("--output").arg(&output)).fails(2, &["was acknowledged"]);
     assert_eq!(scratch.names(), ["dir"], "no dump of a part");
 }
 
@@ -261,7 +264,7 @@ fn compacting_keeps_everything() {
     let ended = run(&mut data("compact", &dir));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let told = ended.text();
-    assert!(told.starts_with("a store reads ") && told.contains(" KiB instead of 395"), "{told}");
+    assert!(told.starts_with("a store reads ") && told.contains(" KiB instead of 39"), "{told}");
     assert_eq!(watched(&dir), registrations);
     let status = Reader::open(&dir).unwrap().status();
     assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
@@ -280,7 +283,36 @@ fn compacting_keeps_everything() {
     assert_eq!(timeless(restored(&dir)), timeless(before));
     let again = run(&mut data("compact", &dir));
     assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.text().starts_with("nothing was gained: a store reads "), "{again:?}");
+    assert!(!again.text().contains("instead"), "{again:?}");
     assert_eq!(watched(&dir), registrations);
+}
+
+/// Of two versions with one time and counter the node id decides, and the one that compacts has its own.
+#[test]
+fn compacting_keeps_the_last_value_of_any_node() {
+    let scratch = Scratch::new();
+    let (restored, found) = (scratch.path("restored"), scratch.path("found"));
+    let line = |key: &str, counter: u32, node: &str| {
+        format!(r#"{{"key":"{key}","value":"v","version":"1:{counter}:{node}"}}"#)
+    };
+    for node in ["zeta", "StateStore", "A"] {
+        let lines = [HEADER.to_owned(), line("a", 1, node), line("b", 2, node)].join("\n");
+        run_with_input(&mut data("restore", &restored), lines.as_bytes())
+            .is(0, "restored 2 keys\n");
+        let node = NodeId::new(node).unwrap();
+        let version = Version::new(Hlc::new(UnixTime::from_millis(STARTED), 7, node));
+        let (key, value) = (Box::from(*b"k"), Box::from(*b"v"));
+        let (fencing_token, expires) = (None, None);
+        let last = Record::Put { key, value, version, fencing_token, expires, persist: true };
+        made(&found, vec![last]);
+        for (dir, keys) in [(&restored, 2), (&found, 1)] {
+            assert_eq!(run(&mut data("compact", dir)).code, Some(0));
+            let dumped = String::from_utf8(dump(dir)).unwrap();
+            assert_eq!(dumped.lines().count(), 1 + keys, "{dumped}");
+            fs::remove_dir_all(dir).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -289,9 +321,13 @@ fn bad_lines_are_refused_with_their_number() {
     let dir = scratch.path("dir");
     let good = r#"{"key":"k","value":"secret","version":"1:0:n"}"#;
     let long = "x".repeat((16 << 20) + 1);
+    let late = good.replace("1:0:n", "253402300800000:0:n");
+    let late_header = HEADER.replace('}', r#","issued":"253402300800000:0:n"}"#);
     let counted = HEADER.replace('}', ",\"keys\":3}");
     for (lines, number, what) in [
         (vec![""], 0, "nothing in it"),
+        (vec![&late_header, good], 1, "issued lies beyond the year 9999"),
+        (vec![HEADER, good, &late], 3, "version lies beyond the year 9999"),
         (vec![good], 1, "\"format\":\"statestore-dump\""),
         (vec![HEADER, good, "{"], 3, "cut short"),
         (vec![HEADER, good, r#"{"key":"k","value":"secret","extra":1}"#], 3, "expected one of"),
@@ -440,8 +476,8 @@ fn a_directory_or_a_broker_is_named() {
     for (line, hint) in [
         ("dump", "DIR"),
         ("restore", "DIR"),
-        ("dump dir --broker mqtt://h", "--broker"),
-        ("restore dir file --broker mqtt://h", "--broker"),
+        ("dump dir --broker mqtt://h", "choose one"),
+        ("restore dir file --broker mqtt://h", "choose one"),
         ("check", "DIR"),
         ("compact", "DIR"),
     ] {

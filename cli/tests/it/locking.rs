@@ -9,6 +9,7 @@ everywhere!(
     a_command_runs_under_a_lock,
     a_lock_that_is_not_free_in_time_runs_nothing,
     a_command_ends_when_its_lock_is_lost,
+    a_store_that_starts_again_is_told_of_as_such,
     what_a_command_has_started_ends_with_it,
     a_command_has_the_terminal,
     signals_go_to_the_command,
@@ -72,6 +73,16 @@ fn a_command_ends_when_its_lock_is_lost(form: Form) {
         here.run(&["get", "l"]).is(0, "somebody else");
         here.run(&["del", "l"]).is(0, "");
     }
+}
+
+fn a_store_that_starts_again_is_told_of_as_such(form: Form) {
+    let Some(mut here) = form.start(&[]) else { return };
+    let command = holder(&here, &["--lease", "3s"], "echo held; while :; do sleep 0.02; done");
+    assert_eq!(command.line(), "held");
+    here.kill_store();
+    here.start_store();
+    let ended = command.end();
+    ended.fails(124, &["the lock is lost: the store has started again, or another has taken"]);
 }
 
 fn what_a_command_has_started_ends_with_it(form: Form) {

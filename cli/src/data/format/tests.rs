@@ -6,7 +6,7 @@ use super::*;
 
 fn hlc() -> impl Strategy<Value = Hlc> {
     let node = "[^:]{1,60}".prop_filter_map("a node id", |text| NodeId::new(&text).ok());
-    (any::<u64>(), any::<u64>(), node)
+    (0..=WALL_MAX, any::<u64>(), node)
         .prop_map(|(wall, counter, node)| Hlc::new(UnixTime::from_millis(wall), counter, node))
 }
 
@@ -109,6 +109,10 @@ fn what_is_wrong_is_said_without_the_value() {
         (r#"{"key":"k","value_base64":"hush!"}"#, "no Base64"),
         (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is no version"),
         (r#"{"key":"k","value":"","fencing_token":"1:hush:n"}"#, "fencing_token"),
+        (
+            r#"{"key":"k","value":"","version":"253402300800000:0:n"}"#,
+            "version lies beyond the year 9999",
+        ),
         (r#"{"key":"k","value":"","expires":"hush, expected hush"}"#, "an object with at"),
         (r#"{"key":"k","value":"","expires":{"at":1}}"#, "missing field `after`"),
         (r#"{"key":"k","value":"","expires":{"at":1,"after":0}}"#, "nonzero"),
@@ -120,6 +124,8 @@ fn what_is_wrong_is_said_without_the_value() {
         let error = Entry::decode(line.as_bytes()).unwrap_err();
         assert!(error.contains(what) && !error.contains(secret), "{line}: {error}");
     }
+    let last = r#"{"key":"k","value":"","version":"253402300799999:0:n"}"#;
+    assert!(Entry::decode(last.as_bytes()).is_ok());
     for (line, what) in [
         ("{}", FORMAT),
         (r#"{"format":"statestore-dump"}"#, "no such format_version"),

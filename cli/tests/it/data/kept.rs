@@ -1,0 +1,97 @@
+//! What of a dump is kept by the store that it is restored to, through its broker.
+
+use std::fs;
+
+use super::{HEADER, Scratch};
+use crate::place::{Form, Place, everywhere};
+use crate::process::{Ended, Running, run, statestore};
+
+everywhere!(
+    what_is_restored_through_a_broker_is_kept,
+    a_key_that_is_refused_is_named,
+    a_store_says_what_it_begins_with,
+);
+
+fn start(form: Form, scratch: &Scratch, options: &[&str]) -> Option<Place> {
+    let dir = scratch.path("dir");
+    form.start(&[&["--data", dir.to_str().unwrap()], options].concat())
+}
+
+fn through(here: &Place, verb: &str, options: &[&str]) -> Ended {
+    let mut command = here.command(&["data", verb, "--broker", &here.url()]);
+    run(command.args(options))
+}
+
+fn start_again(here: &mut Place) {
+    here.kill_store();
+    here.start_store();
+}
+
+fn what_is_restored_through_a_broker_is_kept(form: Form) {
+    let scratch = Scratch::new();
+    let Some(mut here) = start(form, &scratch, &[]) else { return };
+    let file = scratch.path("keys.jsonl");
+    let file = file.to_str().unwrap();
+    here.run(&["set", "kept", "v", "--persist"]).version();
+    through(&here, "dump", &["--output", file]).is(0, "");
+    let ended = through(&here, "restore", &[file]);
+    ended.is(0, "set 1 key\n");
+    assert!(ended.err.contains("asked to keep all"), "{}", ended.err);
+    start_again(&mut here);
+    here.run(&["get", "kept"]).is(0, "v");
+
+    // The dump of a directory says which are.
+    let lines = [
+        HEADER,
+        r#"{"key":"asked","value":"v","version":"1:0:n","persist":true}"#,
+        r#"{"key":"other","value":"v","version":"1:0:n"}"#,
+    ];
+    fs::write(file, lines.join("\n")).unwrap();
+    through(&here, "restore", &[file]).is(0, "set 2 keys\n");
+    start_again(&mut here);
+    here.run(&["get", "asked"]).is(0, "v");
+    here.run(&["get", "other"]).is(1, "");
+}
+
+fn a_key_that_is_refused_is_named(form: Form) {
+    let scratch = Scratch::new();
+    let Some(here) = start(form, &scratch, &[]) else { return };
+    let file = scratch.path("keys.jsonl");
+    let file = file.to_str().unwrap();
+    let token = here.run(&["set", "lock", "v"]).version();
+    here.run(&["set", "a\nb", "v", "--fencing-token", &token]).version();
+    through(&here, "dump", &["--output", file]).is(0, "");
+    let ended = through(&here, "restore", &[file]);
+    ended.fails(2, &[r"the key a\nb: ", "fencing token", "only `data restore DIR`"]);
+    let long = "k".repeat(70_000);
+    let line = format!(r#"{{"key":"{long}","value":"v","version":"1:0:n"}}"#);
+    fs::write(file, [HEADER, &line].join("\n")).unwrap();
+    let ended = through(&here, "restore", &[file]);
+    ended.fails(2, &["the key kkkk", "kkk...: ", "too long"]);
+    assert!(!ended.err.contains("data restore DIR"), "{}", ended.err);
+    assert!(ended.err.len() < 1_000, "{} bytes", ended.err.len());
+}
+
+fn a_store_says_what_it_begins_with(form: Form) {
+    let scratch = Scratch::new();
+    let Some(mut here) = start(form, &scratch, &["--durable", "all"]) else { return };
+    for (keys, told) in [("a", "; it begins with 1 key"), ("b", "; it begins with 2 keys")] {
+        here.run(&["set", keys, "v"]).version();
+        here.kill_store();
+        let store = Running::start(&mut here.serve());
+        let line = store.line();
+        assert!(line.contains("everything survives in ") && line.ends_with(told), "{line}");
+        store.signal("-TERM");
+        store.end().is(0, "");
+        here.start_store();
+    }
+}
+
+#[test]
+fn what_survives_needs_a_directory() {
+    let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
+    for options in [["--durable", "all"], ["--durable-keys", "k"], ["--durable", "requested"]] {
+        serve(&options).fails(2, &[options[0], "without --data nothing does", "--data DIR"]);
+    }
+    serve(&["--data", "/no/such", "--durable", "none"]).fails(2, &["'none'", "requested, all"]);
+}

@@ -1,0 +1,171 @@
+//! Files and directories that are named wrongly, or belong to somebody.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::process::Command;
+
+use super::{HEADER, Scratch, data, dump, made, records};
+use crate::process::{Ended, run, run_with_input, statestore};
+
+/// One of the files could be what is named, whichever way it is named.
+#[test]
+fn no_dump_goes_where_the_store_has_its_files() {
+    let scratch = Scratch::new();
+    let (dir, link) = (scratch.path("dir"), scratch.path("link"));
+    made(&dir, records());
+    symlink(&dir, &link).unwrap();
+    fs::create_dir(dir.join("sub")).unwrap();
+    let all = || {
+        let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> = files.map(|path| (fs::read(&path).ok(), path)).collect();
+        all.sort();
+        all
+    };
+    let dumped = dump(&dir);
+    let before = all();
+    for (from, to) in [
+        (&dir, dir.join("records.db")),
+        (&dir, dir.join("keys.jsonl")),
+        (&dir, link.join("records.db")),
+        (&link, dir.join("acknowledged")),
+        (&dir, dir.join("sub/../records.db-wal")),
+        (&dir, dir.join("sub/keys.jsonl")),
+    ] {
+        let ended = run(data("dump", from).arg("--output").arg(&to));
+        ended.fails(2, &["--output", "directory of the store", "elsewhere"]);
+        assert!(all() == before, "{}", to.display());
+    }
+    let mut inside = data("dump", ".".as_ref());
+    run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["elsewhere"]);
+    assert!(all() == before, "by relative paths");
+    // Beside it is as good as anywhere.
+    let mut beside = data("dump", &dir);
+    run(beside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
+    assert_eq!(fs::read(scratch.path("keys.jsonl")).unwrap(), dumped);
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    made(&dir, records());
+    let ended = run(data("dump", &dir).args(["--output", "-"]).current_dir(&scratch.0));
+    assert_eq!((ended.code, &ended.out), (Some(0), &dump(&dir)), "{ended:?}");
+    assert_eq!(scratch.names(), ["dir"]);
+}
+
+#[test]
+fn what_is_no_dump_is_told_in_words_of_its_own() {
+    let scratch = Scratch::new();
+    let (dir, empty, some) = (scratch.path("dir"), scratch.path("empty"), scratch.path("some"));
+    fs::write(&empty, "").unwrap();
+    fs::create_dir(&some).unwrap();
+    let restore = |from: &std::path::Path| run(data("restore", &dir).arg(from));
+    for (ended, what) in [
+        (restore(&empty), "empty: there is nothing in it; name a dump"),
+        (restore(&some), "some cannot be read: Is a directory"),
+        (run(&mut data("restore", &dir)), "standard input: there is nothing in it; name a dump"),
+    ] {
+        ended.fails(2, &[what]);
+        assert!(!ended.err.contains("line") && !ended.err.contains("mend"), "{}", ended.err);
+    }
+    assert_eq!(scratch.names(), ["empty", "some"]);
+    let ended = run(&mut data("restore", &empty));
+    ended.fails(2, &["empty is a file", "the directory", "data restore DIR "]);
+    assert!(!ended.err.contains("os error"), "{}", ended.err);
+}
+
+#[test]
+fn a_directory_and_a_broker_are_one_too_many() {
+    let scratch = Scratch::new();
+    let (dir, file) = (scratch.path("dir"), scratch.path("keys.jsonl"));
+    made(&dir, records());
+    fs::write(&file, HEADER).unwrap();
+    let broker = ["--broker", "mqtt://127.0.0.1:1"];
+    for mut command in [data("dump", &dir), data("restore", &dir)] {
+        run(command.args(broker)).fails(2, &["choose one: a directory", "dir", "--broker"]);
+    }
+    run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["choose one: a directory"]);
+}
+
+/// Whoever serves it is another user than whoever restores it.
+#[test]
+fn a_directory_that_was_there_stays_whose_it_was() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o750)).unwrap();
+    let was = fs::metadata(&dir).unwrap();
+    // Only root can give it away.
+    let _ = chown(&dir, Some(was.uid() + 1), Some(was.gid() + 1));
+    let was = fs::metadata(&dir).unwrap();
+    let line = r#"{"key":"k","value":"v","version":"1:0:n"}"#;
+    let input = [HEADER, line].join("\n");
+    run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 1 key\n");
+    let is = fs::metadata(&dir).unwrap();
+    assert_ne!(is.ino(), was.ino(), "another directory");
+    assert_eq!((is.uid(), is.gid(), is.mode()), (was.uid(), was.gid(), was.mode()));
+    let mut files = 0;
+    for entry in fs::read_dir(&dir).unwrap() {
+        let file = entry.unwrap().metadata().unwrap();
+        assert_eq!((file.uid(), file.gid()), (was.uid(), was.gid()));
+        assert_eq!(file.mode() & 0o777, 0o600, "for its owner alone");
+        files += 1;
+    }
+    assert!(files >= 2, "{files}");
+}
+
+/// Runs the command where no file has more than so many blocks of 512 bytes.
+fn limited(blocks: u64, arguments: &[&str]) -> Ended {
+    let mut command = Command::new("sh");
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    command.args(["-c", &script, "sh"]).arg(statestore().get_program()).args(arguments);
+    command.env_remove("STATESTORE_DATA").env_remove("STATESTORE_BROKER");
+    run(&mut command)
+}
+
+/// A large log asks for a snapshot at once, and there is no room for one.
+#[test]
+fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let value = "v".repeat(1 << 20);
+    let lines = (0..12).map(|number| {
+        format!("\n{{\"key\":\"k{number}\",\"value\":\"{value}\",\"version\":\"1:{number}:n\"}}")
+    });
+    let input = HEADER.to_owned() + &lines.collect::<String>();
+    run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 12 keys\n");
+    let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let largest = files.max().unwrap();
+    let serve = ["serve", "--broker", "mqtt://127.0.0.1:1", "--durable", "all", "--data"];
+    let ended = limited(largest / 512 + 1, &[&serve[..], &[dir.to_str().unwrap()]].concat());
+    ended.fails(5, &["records.db", "nothing that was answered is lost"]);
+}
+
+/// Under this limit no file has the size that a store's have from the start, as if there were no more room.
+#[test]
+fn a_full_disk_is_told_apart_from_what_is_wrong() {
+    let scratch = Scratch::new();
+    let (dir, new) = (scratch.path("dir"), scratch.path("new"));
+    let (large, file) = (scratch.path("large.jsonl"), scratch.path("keys.jsonl"));
+    let value = "v".repeat(2 << 20);
+    let line = format!(r#"{{"key":"k","value":"{value}","version":"1:0:n"}}"#);
+    fs::write(&large, [HEADER, &line].join("\n")).unwrap();
+    run(data("restore", &dir).arg(&large)).is(0, "restored 1 key\n");
+    let limited = |arguments: &[&str]| limited(1_000, arguments);
+    let [dir, new, large, file] = [&dir, &new, &large, &file].map(|path| path.to_str().unwrap());
+    limited(&["serve", "--listen", "127.0.0.1:0", "--data", new]).fails(5, &[new]);
+    limited(&["data", "restore", &format!("{new}er"), large]).fails(5, &["newer"]);
+    limited(&["data", "compact", dir]).fails(5, &[dir]);
+    limited(&["data", "dump", dir, "--output", file]).fails(5, &[file, "make room"]);
+    assert_eq!(scratch.names(), ["dir", "large.jsonl", "new"]);
+    // What room does not mend.
+    let serve =
+        |dir: &str| run(statestore().args(["serve", "--listen", "127.0.0.1:0", "--data", dir]));
+    serve(large).fails(2, &["not a directory"]);
+    let journal = statestore_sqlite::SqliteJournal::open(dir).unwrap();
+    serve(dir).fails(2, &["in use"]);
+    drop(journal);
+    fs::write(format!("{dir}/records.db"), "something else").unwrap();
+    serve(dir).fails(2, &["records.db"]);
+}
