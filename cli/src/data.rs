@@ -6,7 +6,6 @@ mod directory;
 mod dump;
 mod format;
 mod input;
-mod issued;
 mod progress;
 mod reading;
 mod requests;

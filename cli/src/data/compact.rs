@@ -10,7 +10,6 @@ use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _, SnapshotPart};
 
 use super::directory;
-use super::issued::Issued;
 use super::progress::{Progress, bytes};
 use crate::failure::Failure;
 use crate::output;
@@ -24,16 +23,11 @@ pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
     let mut journal = SqliteJournal::open(&dir).map_err(|error| Failure::directory(&error))?;
     let now = now();
     let mut store = whole_store();
-    let mut issued = Issued::default();
     let progress = Progress::records("reading");
     while let Some(records) = journal.load().await.map_err(Failure::bad_input)? {
         progress.advance(records.len());
-        for record in &records {
-            issued.see(record);
-            store.restore(now, record);
-        }
+        records.iter().for_each(|record| store.restore(now, record));
     }
-    issued.missing().iter().for_each(|record| store.restore(now, record));
     drop(progress);
     let progress = Progress::records("writing");
     let (mut position, mut is_first) = (Some(SnapshotPosition::default()), true);

@@ -10,7 +10,6 @@ use statestore_tokio::{Commit, Journal as _};
 use super::directory::Staged;
 use super::format::Entry;
 use super::input::Input;
-use super::issued::Issued;
 use super::progress::Progress;
 use super::requests;
 use crate::args::Restore;
@@ -44,8 +43,6 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
         );
     }
     let said = input.header.issued.take().map(|version| Record::Issued { version });
-    let mut issued = Issued::default();
-    said.iter().for_each(|record| issued.see(record));
     commit(&mut journal, said.into_iter().collect()).await?;
     let mut keys = 0_u64;
     while let Some(entries) = input.next().await? {
@@ -54,13 +51,10 @@ async fn into_directory(dir: &Path, file: Option<std::path::PathBuf>) -> Result<
         for mut entry in entries {
             keys += 1;
             entry.stored.persist |= are_kept;
-            let record = record(entry, keys)?;
-            issued.see(&record);
-            records.push(record);
+            records.push(record(entry, keys)?);
         }
         commit(&mut journal, records).await?;
     }
-    commit(&mut journal, issued.missing().into_iter().collect()).await?;
     drop(journal);
     staged.finish()?;
     Ok(keys)

@@ -10,7 +10,7 @@ use super::watches::Registration;
 use super::{Answered, Durability, Record, RecordedExpiry, Store, StoredEntry};
 use crate::hlc::{Hlc, Version};
 use crate::message::Expiry;
-use crate::time::Now;
+use crate::time::{Now, UnixTime};
 
 /// How far a snapshot in parts has got. The default is its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Store {
                 part.bytes = part.bytes.saturating_add(RECORD_WORK);
                 if !entry.is_expired(now.instant)
                     && (stored.persist || !chosen)
-                    && *stored.version.hlc() <= began.version
+                    && place(stored.version.hlc()) <= place(&began.version)
                 {
                     part.push(stored.to_record(now));
                 }
@@ -250,6 +250,12 @@ impl Store {
         }
         None
     }
+}
+
+/// Where a version stands among those that were issued. Values that were restored may be of another node, which is no reason
+/// for them to be later.
+const fn place(hlc: &Hlc) -> (UnixTime, u64) {
+    (hlc.wall(), hlc.counter())
 }
 
 /// What it costs to look at a record, in the measure of bytes.

@@ -418,6 +418,24 @@ fn a_snapshot_keeps_the_version_of_what_is_gone() {
     assert_eq!(issued.to_string(), version(30_000, 2));
 }
 
+/// Of two versions with one time and counter the node id decides; one that was restored may have the later.
+#[test]
+fn a_snapshot_holds_the_last_value_of_another_node() {
+    for node in ["A", "zzz"] {
+        let version = Version::new(format!("{EPOCH}:7:{node}").parse().unwrap());
+        let put = Record::Put {
+            key: Box::from(*b"k"),
+            value: Box::from(*b"v"),
+            version,
+            fencing_token: None,
+            expires: None,
+            persist: true,
+        };
+        let (store, now) = started(std::slice::from_ref(&put), 0);
+        assert!(store.snapshot(now).any(|record| record == put), "{node}");
+    }
+}
+
 #[test]
 fn a_snapshot_holds_what_is_kept_and_no_more() {
     let mut rig = durable(Durability::Requested);

@@ -311,7 +311,7 @@ mod tests {
         };
         let mut publishes = BytesMut::new();
         while publishes.len() < 2 << 20 {
-            Packet::Publish(publish.clone()).encode(&mut publishes).expect("a packet");
+            Packet::Publish(publish).encode(&mut publishes).expect("a packet");
         }
         let (running, mut quiet, _serving) = start(1 << 10);
         quiet.write_all(&connect_as("quiet")).await.expect("room");

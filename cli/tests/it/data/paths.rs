@@ -130,11 +130,11 @@ fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let value = "v".repeat(1 << 20);
-    let lines = (0..12).map(|number| {
+    let lines = (0..20).map(|number| {
         format!("\n{{\"key\":\"k{number}\",\"value\":\"{value}\",\"version\":\"1:{number}:n\"}}")
     });
     let input = HEADER.to_owned() + &lines.collect::<String>();
-    run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 12 keys\n");
+    run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 20 keys\n");
     let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
     let largest = files.max().unwrap();
     let serve = ["serve", "--broker", "mqtt://127.0.0.1:1", "--durable", "all", "--data"];
