@@ -78,13 +78,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A new one below this folder.
+    /// A new one in this folder, for requests about so many keys in turn.
     ///
     /// # Errors
     /// When its directory cannot be made.
-    pub fn start(below: &Path) -> Result<Self, Failure> {
-        let journal = SqliteJournal::open(below.join("machine"))?;
-        let requests = Arc::new(Requests::default());
+    pub fn start(folder: &Path, keys: usize) -> Result<Self, Failure> {
+        let journal = SqliteJournal::open(folder)?;
+        let requests = Arc::new(Requests { keys, ..Requests::default() });
         let link = ClosedLoop { requests: Arc::clone(&requests), events: VecDeque::new() };
         let service = Aside::spawn(async move |told, end| {
             let config = StoreConfig::new(7).durability(Durability::All);
@@ -114,6 +114,7 @@ impl Engine for Machine {
 /// Requests that are still to be made, and those that have no reply yet.
 #[derive(Default)]
 struct Requests {
+    keys: usize,
     state: Mutex<State>,
     has_work: Notify,
     is_done: Condvar,
@@ -157,7 +158,7 @@ impl Requests {
         state.asked += 1;
         let asked = state.asked;
         state.waiting.insert(asked, Lap::start());
-        let number = usize::try_from(asked).unwrap_or_default() % super::KEYS;
+        let number = usize::try_from(asked).unwrap_or_default() % self.keys.max(1);
         let payload = stage::payload(Ask::Set, number);
         Some(Request { payload, correlation: asked.to_be_bytes() })
     }

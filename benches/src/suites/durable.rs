@@ -11,17 +11,17 @@ use std::thread;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_rumqttc::{Options, connect};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::Journal as _;
 
 use super::Suite;
 use crate::aside::{Aside, runtime};
 use crate::bare::{self, Failure, Library, Load, Rumqttc};
 use crate::engines::{
-    Append, Embedded, Engine, Etcd, Figures, Machine, Postgres, Redis, VALUE_LEN, broker,
+    Append, Embedded, Engine, Etcd, Figures, KEYS, Machine, Postgres, Redis, VALUE_LEN, broker,
 };
 use crate::race::{Lap, median, percentile};
 use crate::report::Report;
-use crate::stage::{self, Ask};
+use crate::stage;
 
 pub(super) const SUITE: Suite = Suite {
     name: "durable",
@@ -82,7 +82,7 @@ impl Rounds {
 
 fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     let mut engines: Vec<Box<dyn Engine>> = vec![
-        Box::new(Machine::start(folder)?),
+        Box::new(Machine::start(&folder.join("machine"), KEYS)?),
         Box::new(Append::start(folder)?),
         Box::new(Embedded::start(folder)?),
     ];
@@ -277,34 +277,17 @@ impl Writer {
     }
 }
 
-/// From a directory with so many keys to a store that has them.
+/// From a directory that a store has filled with so many keys to a store that has them.
 fn loading(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
     let (directory, runtime) = (folder.join("load"), runtime()?);
     eprintln!("durable/load ({keys} keys)");
-    let mut journal = SqliteJournal::open(&directory)?;
-    while runtime.block_on(journal.load())?.is_some() {}
-    let config = || StoreConfig::new(7).durability(Durability::All);
-    let mut full = Store::new(config());
-    for number in 0..keys {
-        let payload = stage::payload(Ask::Set, number);
-        let mut incoming = stage::incoming(&payload, "client-1");
-        let correlation = u128::try_from(number)?.to_be_bytes();
-        incoming.correlation_data = Some(&correlation);
-        let sender = statestore_proto::store::Principal::claimed(&incoming);
-        full.handle_publish(stage::now(), sender, &incoming);
-        if number % 1_000 == 999 {
-            let batch = full.poll_records().ok_or("there are records")?;
-            let commit = Commit { records: batch.records, snapshot: None };
-            runtime.block_on(journal.commit(commit))?;
-            full.handle_persisted(batch.id);
-            while full.poll_transmit().is_some() {}
-        }
-    }
-    drop(journal);
+    let mut full = Machine::start(&directory, keys)?;
+    full.run(keys, 512)?;
+    drop(full);
     let mut seconds = Vec::new();
     for _ in 0..if report.is_rehearsal() { 1 } else { 5 } {
-        let mut store = Store::new(config());
+        let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
         let lap = Lap::start();
         let mut journal = SqliteJournal::open(&directory)?;
         while let Some(records) = runtime.block_on(journal.load())? {
