@@ -266,7 +266,7 @@ pub fn store_ops(data: &[u8]) {
         let before = disk.numbers.len();
         let mut expected = Out::new();
         let about = match op {
-            StoreInput::Ask(ask) => About::of(ask),
+            StoreInput::Ask(ask) => About::of(ask, script.word_case()),
             _ => About::Nothing,
         };
         if disk.holds && store.has_room() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use statestore_proto::message::Command;
+use statestore_proto::message::{Command, WordCase};
 use statestore_proto::mqtt::{PublishToken, Qos, Transmit};
 use statestore_proto::store::{Batch, Durability, Record, Store};
 
@@ -22,11 +22,11 @@ pub(super) enum About {
 
 impl About {
     /// What the answer to this request tells of.
-    pub(super) fn of(ask: &Ask) -> Self {
+    pub(super) fn of(ask: &Ask, case: WordCase) -> Self {
         if ask.correlation.is_none() || ask.qos != Qos::AtLeastOnce {
             return Self::Nothing;
         }
-        match Command::decode(&ask.payload) {
+        match Command::decode_with(&ask.payload, case) {
             Ok(command) => Self::Key(command.key().to_vec()),
             Err(_) => Self::Everything,
         }
