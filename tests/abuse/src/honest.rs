@@ -16,6 +16,7 @@ use statestore_mqtt::{Qos, Reason};
 use crate::clock;
 use crate::packets::{self, Hello};
 use crate::place::{Place, Stream};
+use crate::rank;
 
 pub(crate) const ASKER: &str = "honest";
 const WATCHER: &str = "watcher";
@@ -82,8 +83,14 @@ impl Honest {
         let asker = Line::open(place, ASKER)?;
         let (watching, asking) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
-            thread::spawn(move || watching.watch(watcher)),
-            thread::spawn(move || asking.ask(asker)),
+            thread::spawn(move || {
+                rank::first();
+                watching.watch(watcher);
+            }),
+            thread::spawn(move || {
+                rank::first();
+                asking.ask(asker);
+            }),
         ];
         Ok(Self { shared, threads })
     }

@@ -12,6 +12,7 @@ mod honest;
 mod judge;
 mod packets;
 mod place;
+mod rank;
 mod run;
 mod scene;
 mod server;

@@ -18,7 +18,7 @@ use crate::judge::{Complaints, Latency, Rule, judge};
 use crate::place::Place;
 use crate::scene::{Scene, Sent};
 use crate::server::{self, MIB, Server};
-use crate::{clock, say};
+use crate::{clock, rank, say};
 
 /// Added to the priority of attackers: the processors are for the store first.
 const NICE: i32 = 10;
@@ -140,6 +140,7 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
     let ends = begun + length.beside.max(attack.stopped + length.alone);
     let (address, pid, act) = (server.address, server.pid(), attack.act);
     let attacker = thread::spawn(move || {
+        rank::last();
         // Where it is not allowed the attack is only harder.
         let _ = nice(NICE);
         let scene = Scene::new(address, pid, ends);

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,11 +51,16 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     let mut out = Outgoing::default();
     // Not held while it waits for anything.
     let mut turn = None;
+    // Whether there was a time, since it was read from, when there was nothing to read.
+    let mut has_paused = true;
+    // Whether there is more to be written than the piece that is being written.
+    let mut has_more = false;
     loop {
         let mut output = Output::Idle;
         let (wants_input, rests) = running.with(|machine, now| {
             if out.bytes.is_empty() {
                 output = machine.poll_output(now, id, &mut out.bytes);
+                has_more = output == Output::More;
             }
             (machine.wants_input(id), machine.rests(id))
         });
@@ -77,13 +82,17 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             step = poll_fn(|context| {
                 let step = step(running, id, stream, &mut out, wants_input, context);
                 turn = None;
+                has_paused |= wants_input && step.is_pending();
                 step
             }) => {
                 match step? {
                     Step::Read(0) => return Ok(()),
-                    // Whoever sends more than is read at once may do so without end.
-                    Step::Read(READ_MAX) => turn = running.turn().await,
-                    Step::Read(_) => tokio::task::yield_now().await,
+                    Step::Read(_) if mem::take(&mut has_paused) => tokio::task::yield_now().await,
+                    // Whoever sends faster than is read may do so without end.
+                    Step::Read(_) => turn = running.turn().await,
+                    Step::Wrote if has_more && out.bytes.is_empty() => {
+                        turn = running.turn().await;
+                    }
                     Step::Wrote => {}
                 }
             }
@@ -295,39 +304,14 @@ mod tests {
         serving.await.expect("it ends");
     }
 
-    /// However many send without end, whoever says little waits for a turn or two of them, and not for one of each.
-    #[tokio::test(flavor = "current_thread")]
-    async fn who_says_little_waits_for_few_of_those_who_never_stop() {
-        const BUSY: usize = 20;
+    /// The most that `count` grows by from a question of one who says little to the answer.
+    async fn most_between(
+        mut quiet: DuplexStream,
+        count: impl Fn() -> u64 + Send + 'static,
+    ) -> u64 {
         const PINGREQ: [u8; 2] = [0xc0, 0];
-        let publish = Publish {
-            dup: false,
-            qos: Qos::AtMostOnce,
-            retain: false,
-            topic: "t",
-            id: None,
-            properties: (),
-            payload: &[b'x'; 100],
-        };
-        let mut publishes = BytesMut::new();
-        while publishes.len() < 2 << 20 {
-            Packet::Publish(publish).encode(&mut publishes).expect("a packet");
-        }
-        let (running, mut quiet, _serving) = start(1 << 10);
-        quiet.write_all(&connect_as("quiet")).await.expect("room");
-        assert!(quiet.read(&mut [0; 1_000]).await.expect("CONNACK") > 0);
-        let mut busy = Vec::new();
-        for at in 0..BUSY {
-            let (mut client, serving) = another(&running, 4 << 20);
-            client.write_all(&connect_as(&format!("busy-{at}"))).await.expect("room");
-            client.write_all(&publishes).await.expect("room");
-            busy.push((client, serving));
-        }
-        let counted = Arc::clone(&running);
-        let published = move || counted.with(|machine, _| machine.stats().published);
-        let count = published.clone();
-        // In a task, which has its turns like theirs.
-        let pings = tokio::spawn(async move {
+        // In a task, which has its turns like those of others.
+        let pings = async move {
             let mut most = 0;
             for ping in 0..50 {
                 let before = count();
@@ -339,11 +323,80 @@ mod tests {
                 }
             }
             most
+        };
+        tokio::spawn(pings).await.expect("it ends")
+    }
+
+    async fn welcome(client: &mut DuplexStream, client_id: &str) {
+        client.write_all(&connect_as(client_id)).await.expect("room");
+        assert!(client.read(&mut [0; 1_000]).await.expect("CONNACK") > 0);
+    }
+
+    const fn publish(payload: &[u8]) -> Publish<'_, ()> {
+        let qos = Qos::AtMostOnce;
+        Publish { dup: false, qos, retain: false, topic: "t", id: None, properties: (), payload }
+    }
+
+    /// However many send without end, and however little at a time, whoever says little waits for a turn or two of them, and
+    /// not for one of each.
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_says_little_waits_for_few_of_those_who_never_stop() {
+        const BUSY: usize = 20;
+        let mut publishes = BytesMut::new();
+        while publishes.len() < 2 << 20 {
+            Packet::Publish(publish(&[b'x'; 100])).encode(&mut publishes).expect("a packet");
+        }
+        let publishes = publishes.freeze();
+        for space in [4 << 20, 1 << 10] {
+            let (running, mut quiet, _serving) = start(1 << 10);
+            welcome(&mut quiet, "quiet").await;
+            for at in 0..BUSY {
+                let (mut client, _) = another(&running, space);
+                let publishes = publishes.clone();
+                tokio::spawn(async move {
+                    client.write_all(&connect_as(&format!("busy-{at}"))).await.expect("room");
+                    client.write_all(&publishes).await.expect("room");
+                });
+            }
+            let counted = Arc::clone(&running);
+            let published = move || counted.with(|machine, _| machine.stats().published);
+            let most = most_between(quiet, published.clone()).await;
+            let each = u64::try_from(space.min(READ_MAX) / 100).expect("small");
+            assert!(most <= 4 * each, "{most} publishes, {each} in a turn");
+            let all = u64::try_from(BUSY * (publishes.len() / 110)).expect("small");
+            assert!((1..all).contains(&published()), "they had not ended: {}", published());
+        }
+    }
+
+    /// However many have much to be written to them.
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_says_little_waits_for_few_of_those_who_have_much_to_read() {
+        const BUSY: usize = 20;
+        const LEN: usize = 30_000;
+        let (running, mut quiet, _serving) = start(1 << 10);
+        welcome(&mut quiet, "quiet").await;
+        let mut busy = Vec::new();
+        for at in 0..BUSY {
+            let (mut client, serving) = another(&running, 4 << 20);
+            welcome(&mut client, &format!("busy-{at}")).await;
+            busy.push((client, serving));
+        }
+        running.with(|machine, now| {
+            for message in 0..BUSY * 50 {
+                let client_id = format!("busy-{}", message % BUSY);
+                let reason = machine.deliver(now, &client_id, &publish(&[b'x'; LEN]));
+                assert_eq!(reason, Reason::SUCCESS);
+            }
         });
-        let most = pings.await.expect("it ends");
-        let each = u64::try_from(READ_MAX / 100).expect("small");
-        assert!(most <= 4 * each, "{most} publishes, {each} in a turn");
-        let all = u64::try_from(BUSY * (publishes.len() / 110)).expect("small");
-        assert!((1..all).contains(&published()), "they had not ended: {}", published());
+        let counted = Arc::clone(&running);
+        let full = running.with(|machine, _| machine.stats().bytes);
+        let written = move || {
+            let bytes = counted.with(|machine, _| machine.stats().bytes);
+            u64::try_from(full.saturating_sub(bytes)).expect("small")
+        };
+        let most = most_between(quiet, written.clone()).await;
+        // What is written was counted until then, a piece later.
+        assert!(most <= 5 * 64 * 1_024, "{most} bytes");
+        assert!(written() < u64::try_from(BUSY * 50 * LEN).expect("small"), "they had not ended");
     }
 }

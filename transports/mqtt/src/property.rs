@@ -1,5 +1,11 @@
 //! Properties: what a packet says beside its fields.
 
+#[cfg(feature = "alloc")]
+mod pieces;
+
+#[cfg(feature = "alloc")]
+pub(crate) use pieces::Pieces;
+
 use crate::error::{Malformed, Unwritable};
 use crate::kind::Kind;
 use crate::qos::Qos;
@@ -353,6 +359,12 @@ impl<'a> Properties<'a> {
             Property::User(name, value) => Some((name, value)),
             _ => None,
         })
+    }
+
+    /// The bytes of each, in order, without another look at what is not asked for.
+    #[cfg(feature = "alloc")]
+    pub(crate) const fn pieces(&self) -> Pieces<'a> {
+        Pieces(self.0)
     }
 
     /// The first that `choose` knows.

@@ -12,7 +12,7 @@ use super::{Broker, ConnectionId, SessionId};
 use crate::error::Malformed;
 use crate::kind::Kind;
 use crate::packet::{Ack, Header, Notice, Packet, Publish};
-use crate::property::{Encode, Properties, Property};
+use crate::property::{Encode, Properties, Property, id};
 use crate::qos::Qos;
 use crate::reason::Reason;
 
@@ -23,7 +23,7 @@ pub(super) const WORK_MAX: usize = 4_096;
 pub(super) const WORK_BYTES: usize = 64;
 
 /// What a packet counts for, whatever it says.
-const PACKET_WORK: usize = 4;
+const PACKET_WORK: usize = 32;
 
 impl Broker {
     /// Whether a connection was stopped for having had its turn: [`poll_output`](Self::poll_output) goes on with it, after others
@@ -262,14 +262,12 @@ impl Broker {
     ) {
         self.stats.published += 1;
         let mut alias = None;
-        for property in &publish.properties {
-            match property {
-                Property::TopicAlias(number) => alias = Some(number),
+        let is_of_connection = |id| matches!(id, id::TOPIC_ALIAS | id::SUBSCRIPTION);
+        for piece in publish.properties.pieces().filter(|piece| is_of_connection(piece.id)) {
+            match piece.read() {
+                Some(Property::TopicAlias(number)) => alias = Some(number),
                 // These are for the broker to say.
-                Property::SubscriptionId(_) => {
-                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
-                }
-                _ => {}
+                _ => return self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
             }
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -349,8 +347,9 @@ impl Broker {
         if topic.split('/').count() > self.config.limits.levels {
             return Err(Reason::TOPIC_NAME_INVALID);
         }
-        let response_topic = properties.find(|property| match property {
-            Property::ResponseTopic(topic) => Some(topic),
+        let response_topic = properties.pieces().find(|piece| piece.id == id::RESPONSE_TOPIC);
+        let response_topic = response_topic.and_then(|piece| match piece.read() {
+            Some(Property::ResponseTopic(topic)) => Some(topic),
             _ => None,
         });
         rules.may_publish(client_id, topic, response_topic).inspect_err(|reason| {

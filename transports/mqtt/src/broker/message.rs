@@ -52,22 +52,19 @@ impl Message {
         publish.properties.put(&mut properties)?;
         let mut bytes = BytesMut::with_capacity(length.0 + publish.payload.len());
         let mut expiry = None;
-        let mut rest = Properties::trusted(&properties).iter();
-        loop {
-            let before = rest.as_bytes();
-            let Some(property) = rest.next() else { break };
-            let len = before.len() - rest.as_bytes().len();
-            let own = before.get(..len).unwrap_or_default();
-            match property {
-                Property::TopicAlias(_) | Property::SubscriptionId(_) => continue,
-                Property::MessageExpiry(seconds) => {
-                    let at = bytes.len() + 1;
-                    let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
-                    expiry = Some(Expiry { at, seconds, deadline });
+        for piece in Properties::trusted(&properties).pieces() {
+            match piece.id {
+                id::TOPIC_ALIAS | id::SUBSCRIPTION => continue,
+                id::MESSAGE_EXPIRY => {
+                    if let Some(Property::MessageExpiry(seconds)) = piece.read() {
+                        let at = bytes.len() + 1;
+                        let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
+                        expiry = Some(Expiry { at, seconds, deadline });
+                    }
                 }
                 _ => {}
             }
-            bytes.extend_from_slice(own);
+            bytes.extend_from_slice(piece.bytes);
         }
         let properties = bytes.len();
         bytes.extend_from_slice(publish.payload);
