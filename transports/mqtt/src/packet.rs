@@ -4,7 +4,7 @@ use core::num::NonZeroU16;
 
 use crate::error::{Malformed, Unwritable};
 use crate::kind::Kind;
-use crate::property::{Encode, Place, Properties, Property};
+use crate::property::{Encode, Place, Properties};
 use crate::qos::Qos;
 use crate::reason::Reason;
 use crate::topic;

@@ -211,6 +211,11 @@ impl<'a> Property<'a> {
     }
 }
 
+/// The bit of an identifier; all that there are are below 64.
+pub(crate) const fn bit(id: u8) -> u64 {
+    1 << (id & 0x3f)
+}
+
 fn some<T>(value: T, is_allowed: impl FnOnce(&T) -> bool, id: u8) -> Result<T, Malformed> {
     if is_allowed(&value) { Ok(value) } else { Err(Malformed::Value(id)) }
 }
@@ -291,7 +296,11 @@ impl Place {
 
 /// The properties of a received packet: checked, and still the bytes that they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Properties<'a>(Reader<'a>);
+pub struct Properties<'a> {
+    all: Reader<'a>,
+    /// Which there are: a bit for each identifier.
+    seen: u64,
+}
 
 impl<'a> Properties<'a> {
     /// Reads the properties of a packet, the length in front of them included.
@@ -299,8 +308,7 @@ impl<'a> Properties<'a> {
     /// # Errors
     /// [`Malformed`], when one cannot be read, cannot stand there, has a value that is not allowed, or comes twice.
     pub fn read(body: &mut Reader<'a>, place: Place) -> Result<Self, Malformed> {
-        let all = body.block()?;
-        Self::check(all, place).map(|()| Self(all))
+        Self::check(body.block()?, place)
     }
 
     /// What [`as_bytes`](Self::as_bytes) gave.
@@ -308,17 +316,10 @@ impl<'a> Properties<'a> {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn from_bytes(bytes: &'a [u8], place: Place) -> Result<Self, Malformed> {
-        let all = Reader::new(bytes);
-        Self::check(all, place).map(|()| Self(all))
+        Self::check(Reader::new(bytes), place)
     }
 
-    /// What was checked before.
-    #[cfg(feature = "alloc")]
-    pub(crate) const fn trusted(bytes: &'a [u8]) -> Self {
-        Self(Reader::new(bytes))
-    }
-
-    fn check(all: Reader<'a>, place: Place) -> Result<(), Malformed> {
+    fn check(all: Reader<'a>, place: Place) -> Result<Self, Malformed> {
         let (mut rest, mut seen) = (all, 0_u64);
         while let Some(id) = rest.as_bytes().first().copied() {
             match place.has(id) {
@@ -327,30 +328,35 @@ impl<'a> Properties<'a> {
                 None => return Err(Malformed::Property(id)),
             }
             Property::read(&mut rest)?;
-            // All that there are are below 64.
-            let bit = 1_u64 << (id & 0x3f);
+            let bit = bit(id);
             if seen & bit != 0 && !place.may_repeat(id) {
                 return Err(Malformed::Twice(id));
             }
             seen |= bit;
         }
-        let has = |id: u8| seen & (1 << id) != 0;
-        if has(id::AUTHENTICATION_DATA) && !has(id::AUTHENTICATION_METHOD) {
+        let properties = Self { all, seen };
+        if properties.has(id::AUTHENTICATION_DATA) && !properties.has(id::AUTHENTICATION_METHOD) {
             return Err(Malformed::Missing(id::AUTHENTICATION_METHOD));
         }
-        Ok(())
+        Ok(properties)
+    }
+
+    /// Whether there is one with this identifier.
+    #[must_use]
+    pub const fn has(&self, id: u8) -> bool {
+        self.seen & bit(id) != 0
     }
 
     /// The bytes, without the length in front of them.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
-        self.0.as_bytes()
+        self.all.as_bytes()
     }
 
     /// All of them, in order.
     #[must_use]
     pub const fn iter(&self) -> Iter<'a> {
-        Iter(self.0)
+        Iter(self.all)
     }
 
     /// The user properties, in order.
@@ -361,10 +367,17 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// The bytes of each, in order, without another look at what is not asked for.
+    /// What was checked before, by [`Pieces`] at least.
     #[cfg(feature = "alloc")]
-    pub(crate) const fn pieces(&self) -> Pieces<'a> {
-        Pieces(self.0)
+    pub(crate) const fn trusted(bytes: &'a [u8], seen: u64) -> Self {
+        Self { all: Reader::new(bytes), seen }
+    }
+
+    /// The first with this identifier; of those before it little is looked at.
+    #[cfg(feature = "alloc")]
+    pub(crate) fn first(&self, id: u8) -> Option<Property<'a>> {
+        let mut pieces = Pieces::new(self.as_bytes());
+        self.has(id).then(|| pieces.find(|piece| piece.id == id)).flatten()?.read()
     }
 
     /// The first that `choose` knows.

@@ -261,15 +261,14 @@ impl Broker {
         publish: &Publish<'_>,
     ) {
         self.stats.published += 1;
-        let mut alias = None;
-        let is_of_connection = |id| matches!(id, id::TOPIC_ALIAS | id::SUBSCRIPTION);
-        for piece in publish.properties.pieces().filter(|piece| is_of_connection(piece.id)) {
-            match piece.read() {
-                Some(Property::TopicAlias(number)) => alias = Some(number),
-                // These are for the broker to say.
-                _ => return self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
-            }
+        // These are for the broker to say.
+        if publish.properties.has(id::SUBSCRIPTION) {
+            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
         }
+        let alias = match publish.properties.first(id::TOPIC_ALIAS) {
+            Some(Property::TopicAlias(number)) => Some(number),
+            _ => None,
+        };
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let known: Arc<str>;
         let topic = match alias {
@@ -347,11 +346,10 @@ impl Broker {
         if topic.split('/').count() > self.config.limits.levels {
             return Err(Reason::TOPIC_NAME_INVALID);
         }
-        let response_topic = properties.pieces().find(|piece| piece.id == id::RESPONSE_TOPIC);
-        let response_topic = response_topic.and_then(|piece| match piece.read() {
+        let response_topic = match properties.first(id::RESPONSE_TOPIC) {
             Some(Property::ResponseTopic(topic)) => Some(topic),
             _ => None,
-        });
+        };
         rules.may_publish(client_id, topic, response_topic).inspect_err(|reason| {
             self.denials.push(what, client_id, (topic, response_topic), *reason);
         })

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::Unwritable;
 use crate::packet::Publish;
-use crate::property::{Encode, Properties, Property, id};
+use crate::property::{Encode, Pieces, Properties, Property, bit, id};
 use crate::qos::Qos;
 use crate::wire::{Length, Sink, put_varint};
 
@@ -20,6 +20,8 @@ pub struct Message {
     /// Properties and payload, one behind the other.
     bytes: Bytes,
     properties: usize,
+    /// Which there are.
+    seen: u64,
     qos: Qos,
     retain: bool,
     expiry: Option<Expiry>,
@@ -52,26 +54,35 @@ impl Message {
         publish.properties.put(&mut properties)?;
         let mut bytes = BytesMut::with_capacity(length.0 + publish.payload.len());
         let mut expiry = None;
-        for piece in Properties::trusted(&properties).pieces() {
+        // From where on nothing was copied yet, and where the next one is.
+        let (mut from, mut at, mut seen) = (0, 0, 0);
+        for piece in Pieces::new(&properties) {
+            let next = at + piece.bytes.len();
             match piece.id {
-                id::TOPIC_ALIAS | id::SUBSCRIPTION => continue,
+                id::TOPIC_ALIAS | id::SUBSCRIPTION => {
+                    bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
+                    from = next;
+                }
                 id::MESSAGE_EXPIRY => {
+                    seen |= bit(id::MESSAGE_EXPIRY);
                     if let Some(Property::MessageExpiry(seconds)) = piece.read() {
-                        let at = bytes.len() + 1;
+                        let at = bytes.len() + at - from + 1;
                         let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
                         expiry = Some(Expiry { at, seconds, deadline });
                     }
                 }
-                _ => {}
+                other => seen |= bit(other),
             }
-            bytes.extend_from_slice(piece.bytes);
+            at = next;
         }
+        bytes.extend_from_slice(properties.get(from..).unwrap_or_default());
         let properties = bytes.len();
         bytes.extend_from_slice(publish.payload);
         Ok(Self {
             topic: topic.into(),
             bytes: bytes.freeze(),
             properties,
+            seen,
             qos: publish.qos,
             retain: publish.retain,
             expiry,
@@ -110,7 +121,7 @@ impl Message {
     /// Properties, without topic alias and subscription identifiers. The expiry interval is the one that it came with.
     #[must_use]
     pub fn properties(&self) -> Properties<'_> {
-        Properties::trusted(self.bytes.get(..self.properties).unwrap_or_default())
+        Properties::trusted(self.bytes.get(..self.properties).unwrap_or_default(), self.seen)
     }
 
     /// Payload. It keeps the properties in memory, too.

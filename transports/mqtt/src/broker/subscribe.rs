@@ -12,7 +12,7 @@ use super::{Broker, ConnectionId, SessionId};
 use crate::packet::{
     Acks, Filters, Packet, RetainHandling, Subscribe, Subscription, Subscriptions, Unsubscribe,
 };
-use crate::property::Property;
+use crate::property::{Property, id};
 use crate::reason::Reason;
 use crate::topic::Filter;
 
@@ -63,10 +63,10 @@ impl Broker {
         session: SessionId,
         subscribe: &Subscribe<'_>,
     ) {
-        let identifier = subscribe.properties.find(|property| match property {
-            Property::SubscriptionId(number) => Some(number),
+        let identifier = match subscribe.properties.first(id::SUBSCRIPTION) {
+            Some(Property::SubscriptionId(number)) => Some(number),
             _ => None,
-        });
+        };
         if subscribe.subscriptions.count() > self.config.limits.filters {
             return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
         }

@@ -2,8 +2,7 @@
 
 use super::{
     Ack, Acks, Connect, Filters, Kind, LEVEL, Malformed, NonZeroU16, Notice, Packet, Place,
-    Properties, Property, Publish, Qos, Reader, Reason, Subscribe, Subscriptions, Unsubscribe,
-    Will, topic,
+    Properties, Publish, Qos, Reader, Reason, Subscribe, Subscriptions, Unsubscribe, Will, topic,
 };
 use crate::packet::ConnAck;
 use crate::property::id;
@@ -113,8 +112,9 @@ fn publish<'a>(first: u8, body: &mut Reader<'a>) -> Result<Publish<'a>, Malforme
     };
     let properties = Properties::read(body, Place::Packet(Kind::Publish))?;
     if topic.is_empty() {
-        let is_alias = |property| matches!(property, Property::TopicAlias(_)).then_some(());
-        properties.find(is_alias).ok_or(Malformed::Missing(id::TOPIC_ALIAS))?;
+        if !properties.has(id::TOPIC_ALIAS) {
+            return Err(Malformed::Missing(id::TOPIC_ALIAS));
+        }
     } else if !topic::is_name(topic) {
         return Err(Malformed::TopicName);
     }
@@ -144,8 +144,7 @@ fn notice<'a>(kind: Kind, body: &mut Reader<'a>) -> Result<Notice<Properties<'a>
 fn auth<'a>(body: &mut Reader<'a>) -> Result<Notice<Properties<'a>>, Malformed> {
     let is_empty = body.is_empty();
     let notice = notice(Kind::Auth, body)?;
-    let is_method = |property| matches!(property, Property::AuthenticationMethod(_)).then_some(());
-    match is_empty || notice.properties.find(is_method).is_some() {
+    match is_empty || notice.properties.has(id::AUTHENTICATION_METHOD) {
         true => Ok(notice),
         false => Err(Malformed::Missing(id::AUTHENTICATION_METHOD)),
     }

@@ -6,13 +6,19 @@ use crate::wire::Reader;
 
 /// The bytes of each property, in order. Of what nobody asks for only the length is looked at, since there may be very many.
 #[derive(Clone, Debug)]
-pub(crate) struct Pieces<'a>(pub(super) Reader<'a>);
+pub(crate) struct Pieces<'a>(Reader<'a>);
 
 /// The bytes of one property.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) id: u8,
     pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) const fn new(properties: &'a [u8]) -> Self {
+        Self(Reader::new(properties))
+    }
 }
 
 impl<'a> Iterator for Pieces<'a> {
@@ -68,7 +74,7 @@ mod tests {
 
     use bytes::BytesMut;
 
-    use super::super::{Encode, Properties};
+    use super::super::{Encode, Properties, bit};
     use super::*;
     use crate::qos::Qos;
 
@@ -106,11 +112,19 @@ mod tests {
         ];
         let mut bytes = BytesMut::new();
         all[..].put(&mut bytes).expect("they are short");
-        let properties = Properties::trusted(&bytes);
-        let read: Vec<_> = properties.pieces().filter_map(Piece::read).collect();
+        let pieces = Pieces::new(&bytes);
+        let read: Vec<_> = pieces.clone().filter_map(Piece::read).collect();
         assert_eq!(read, all);
-        let ids = properties.pieces().map(|piece| piece.id);
+        let ids = pieces.clone().map(|piece| piece.id);
         assert!(ids.eq(all.iter().map(Property::id)), "each with its identifier");
-        assert_eq!(properties.pieces().flat_map(|piece| piece.bytes).count(), bytes.len());
+        assert_eq!(pieces.flat_map(|piece| piece.bytes).count(), bytes.len());
+        let seen = all.iter().fold(0, |seen, property| seen | bit(property.id()));
+        for property in all.iter().filter(|property| **property != Property::User("name", "value"))
+        {
+            let others = Properties::trusted(&bytes, seen & !bit(property.id()));
+            assert_eq!(others.first(property.id()), None);
+            let properties = Properties::trusted(&bytes, seen);
+            assert_eq!(properties.first(property.id()).as_ref(), Some(property));
+        }
     }
 }
