@@ -341,10 +341,20 @@ impl<'a> Properties<'a> {
         Ok(properties)
     }
 
-    /// Whether there is one with this identifier.
+    /// Whether there is one with this [identifier](id) (section 2.2.2.2). It takes no time, however many there are.
+    ///
+    /// ```
+    /// use statestore_mqtt::Kind;
+    /// use statestore_mqtt::property::{Place, Properties, id};
+    ///
+    /// let properties = Properties::from_bytes(&[0x01, 0x01], Place::Packet(Kind::Publish))?;
+    /// assert!(properties.has(id::PAYLOAD_FORMAT));
+    /// assert!(!properties.has(id::USER));
+    /// # Ok::<(), statestore_mqtt::Malformed>(())
+    /// ```
     #[must_use]
     pub const fn has(&self, id: u8) -> bool {
-        self.seen & bit(id) != 0
+        id < 64 && self.seen & bit(id) != 0
     }
 
     /// The bytes, without the length in front of them.

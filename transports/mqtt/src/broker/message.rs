@@ -75,7 +75,7 @@ impl Message {
             }
             at = next;
         }
-        bytes.extend_from_slice(properties.get(from..).unwrap_or_default());
+        bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
         let properties = bytes.len();
         bytes.extend_from_slice(publish.payload);
         Ok(Self {

@@ -125,6 +125,7 @@ mod tests {
             assert_eq!(others.first(property.id()), None);
             let properties = Properties::trusted(&bytes, seen);
             assert_eq!(properties.first(property.id()).as_ref(), Some(property));
+            assert!(!properties.has(property.id() | 0x40), "there is no such property");
         }
     }
 }
