@@ -63,6 +63,9 @@ pub struct StoreLimits {
     pub bytes_max: usize,
     /// Bytes of one key. A key must fit, twice as long, into a notification topic beside a client id.
     pub key_bytes_max: usize,
+    /// Bytes of one value. An engine that keeps them may take less than a packet does; a SET of more is refused as one for
+    /// which there is no room.
+    pub value_bytes_max: usize,
     /// Registrations for notifications, all clients and keys together: each takes some 400 bytes beside those of
     /// [`watch_bytes_max`](Self::watch_bytes_max).
     pub watches_max: usize,
@@ -118,6 +121,7 @@ impl Default for StoreLimits {
             keys_max: 1_000_000,
             bytes_max: 1 << 30,
             key_bytes_max: 32 * 1024,
+            value_bytes_max: 1 << 30,
             watches_max: 65_536,
             watch_bytes_max: 64 << 20,
             watches_per_key_max: 1_024,

@@ -308,6 +308,7 @@ fn clause_5_no_limit_is_a_limit_too() {
         keys_max: usize::MAX,
         bytes_max: usize::MAX,
         key_bytes_max: usize::MAX,
+        value_bytes_max: usize::MAX,
         watches_max: usize::MAX,
         watch_bytes_max: usize::MAX,
         watches_per_key_max: usize::MAX,

@@ -7,6 +7,7 @@ mod exact;
 mod fit;
 mod incarnation;
 mod memory;
+mod reads;
 mod records;
 mod restart;
 mod scan;

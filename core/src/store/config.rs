@@ -125,6 +125,7 @@ pub struct StoreConfig {
     pub(super) durability: Durability,
     pub(super) durable_keys: Option<KeySelector>,
     pub(super) durable_watches: bool,
+    pub(super) linearizable_reads: bool,
     pub(super) hash_seed: u64,
     pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
@@ -149,6 +150,7 @@ impl StoreConfig {
             durability: Durability::None,
             durable_keys: None,
             durable_watches: false,
+            linearizable_reads: false,
             hash_seed,
             incarnation: None,
             authorizer: None,
@@ -227,6 +229,21 @@ impl StoreConfig {
         self
     }
 
+    /// Whether reads wait for a batch too, where anything is durable: for a store that another may have replaced without its
+    /// knowing, and that learns of it when it persists.
+    ///
+    /// Whatever tells of what is stored, a GET as well as a refusal, is then held until a batch is
+    /// [persisted](super::Store::handle_persisted) that was handed out after the request. Where nothing was written meanwhile,
+    /// [`poll_records`](super::Store::poll_records) hands out one without records, once for all that waits. Who persists it
+    /// must find out thereby that no other store has taken over, or the wait is for nothing.
+    ///
+    /// A store whose records nobody else writes needs none of this: what it holds is the truth.
+    #[must_use]
+    pub const fn linearizable_reads(mut self, are_linearizable: bool) -> Self {
+        self.linearizable_reads = are_linearizable;
+        self
+    }
+
     /// Sets the [`Incarnation`] that this store reports to clients that ask, so that they notice when it was replaced.
     ///
     /// Draw it anew for each store that begins without registrations, at random: one that was seen before hides what was
@@ -241,6 +258,11 @@ impl StoreConfig {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.durability != Durability::None
+    }
+
+    /// Whether what tells of what is stored waits for a batch.
+    pub(super) fn holds_reads(&self) -> bool {
+        self.linearizable_reads && self.is_durable()
     }
 
     /// Whether registrations are recorded.
@@ -308,6 +330,7 @@ impl fmt::Debug for StoreConfig {
             .field("durability", &self.durability)
             .field("durable_keys", &self.durable_keys.is_some())
             .field("durable_watches", &self.durable_watches)
+            .field("linearizable_reads", &self.linearizable_reads)
             .field("incarnation", &self.incarnation)
             .field("authorizer", &self.authorizer.is_some())
             .finish_non_exhaustive()

@@ -364,6 +364,7 @@ impl Store {
                 let old = entry.map(super::Entry::len);
                 let bytes = self.table.bytes() - old.unwrap_or(0) + len;
                 key.len() > limits.key_bytes_max
+                    || value.len() > limits.value_bytes_max
                     || (old.is_none() && self.table.len() >= limits.keys_max)
                     || (old.is_none_or(|old| len > old) && bytes > limits.bytes_max)
                     || self.has_its_keys(from, entry, len)

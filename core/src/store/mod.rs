@@ -63,6 +63,9 @@
 //! | versions | go on past the greatest that was issued, whatever the wall clock says |
 //! | registrations | are there with [`StoreConfig::durable_watches`], and gone without |
 //!
+//! A store that another may replace while it stands still, as a leader among standbys, learns of that when it persists. With
+//! [`StoreConfig::linearizable_reads`] reads wait for that too, or it would answer with what is no longer so.
+//!
 //! Records add up, and only the last of a key counts. To compact them, write a snapshot to a new log, whole with
 //! [`Store::snapshot`] or in parts, between requests, with [`Store::snapshot_part`]; what is written from its beginning on
 //! goes to the new log too. Once all of it is safe, let it take the place of the old one, in one step.
@@ -187,7 +190,7 @@ impl Store {
             expiries: Deadlines::new(),
             watches: Watches::new(config.keeps_watches()),
             replies: Replies::new(seed, &config.limits, config.is_durable()),
-            outbox: Outbox::new(seed),
+            outbox: Outbox::new(seed, config.holds_reads()),
             seal: Seal::new(config.effective_scan_secret()),
             connections: 0,
             latest: Instant::default(),
@@ -332,14 +335,15 @@ impl Store {
         self.outbox.pop()
     }
 
-    /// All records since the last call; `None` when there were none.
+    /// All records since the last call; `None` when there were none, and nothing waits for a batch as with
+    /// [linearizable reads](StoreConfig::linearizable_reads).
     #[must_use]
     pub fn poll_records(&mut self) -> Option<Batch> {
         self.outbox.take_records(usize::MAX)
     }
 
-    /// The oldest records, no more than `count` of them, for an engine whose transactions have a limit; `None` when there
-    /// are none. What one request wrote stays together, and may be more than `count` alone.
+    /// The oldest records, no more than `count` of them, for an engine whose transactions have a limit; `None` where
+    /// [`poll_records`](Self::poll_records) has none. What one request wrote stays together, and may be more than `count` alone.
     ///
     /// One request has up to five, and one more for each registration that it ends.
     #[must_use]

@@ -18,6 +18,9 @@ use crate::mqtt::Transmit;
 /// the last unit that wrote it, and so does everything about that key that comes later; what tells of no write waits for
 /// nothing. So packets about one key stay in order, and nobody waits for the disk on account of another key.
 ///
+/// With linearizable reads, what tells of anything stored waits at least for the next unit to be handed out; where no
+/// request has written one, it is a unit without records.
+///
 /// Requests fill it, through their answers, notifications and records; `Store::has_room` says when no more may come.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -31,6 +34,9 @@ pub(super) struct Outbox {
     /// Records that were not handed out yet, each with its unit.
     records: VecDeque<(u64, Record)>,
     record_bytes: usize,
+    reads_are_linearizable: bool,
+    /// Whether something waits for the next unit to be handed out, though it may have no records.
+    is_barrier_wanted: bool,
     /// Of what waits in the queue.
     bytes: usize,
     /// Units that are complete, counted.
@@ -77,7 +83,7 @@ pub(super) enum About<'a> {
 }
 
 impl Outbox {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64, reads_are_linearizable: bool) -> Self {
         Self {
             subscribe: None,
             ready: VecDeque::new(),
@@ -85,6 +91,8 @@ impl Outbox {
             held_count: 0,
             records: VecDeque::new(),
             record_bytes: 0,
+            reads_are_linearizable,
+            is_barrier_wanted: false,
             bytes: 0,
             units: 0,
             handed_out: 0,
@@ -141,7 +149,14 @@ impl Outbox {
             About::Key(key) => self.pending.of(key),
             About::Everything => self.pending.last(),
         };
-        let Some(unit) = unit else { return self.ready.push_back(waiting) };
+        let barrier = match about {
+            About::Key(_) | About::Everything if self.reads_are_linearizable => {
+                self.is_barrier_wanted = true;
+                Some(self.handed_out + 1)
+            }
+            _ => None,
+        };
+        let Some(unit) = unit.max(barrier) else { return self.ready.push_back(waiting) };
         self.held_count += 1;
         // Mostly it is the last one.
         let at = self.held.partition_point(|held| held.unit < unit);
@@ -175,12 +190,13 @@ impl Outbox {
 
     /// Ends the unit that is open, if there is anything in it.
     pub(super) fn close_unit(&mut self) {
-        if self.records.back().is_some_and(|(unit, _)| *unit > self.units) {
+        let has_records = self.records.back().is_some_and(|(unit, _)| *unit > self.units);
+        if has_records || (self.is_barrier_wanted && self.units == self.handed_out) {
             self.units += 1;
         }
     }
 
-    /// The oldest units whose records are no more than `count` together; one at least.
+    /// The oldest units whose records are no more than `count` together; one at least, which may be without records.
     pub(super) fn take_records(&mut self, count: usize) -> Option<Batch> {
         self.close_unit();
         let mut records = Vec::new();
@@ -194,8 +210,12 @@ impl Outbox {
             records.extend(self.records.drain(..len).map(|(_, record)| record));
         }
         if records.is_empty() {
-            return None;
+            if self.units == self.handed_out {
+                return None;
+            }
+            self.handed_out = self.units;
         }
+        self.is_barrier_wanted = false;
         self.record_bytes -= records.iter().map(Record::len).sum::<usize>();
         Some(Batch { id: BatchId(self.handed_out), records })
     }

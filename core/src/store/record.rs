@@ -148,7 +148,7 @@ pub struct BatchId(pub(super) u64);
 pub struct Batch {
     /// To be reported when all of it is persisted.
     pub id: BatchId,
-    /// At least one.
+    /// At least one, but with [linearizable reads](super::StoreConfig::linearizable_reads).
     pub records: Vec<Record>,
 }
 

@@ -255,6 +255,15 @@ fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
     ] {
         assert_eq!(rig.answer("c", &command), expected, "{command:?}");
     }
+    let mut rig = Rig::limited(StoreLimits { value_bytes_max: 4, ..StoreLimits::default() });
+    for (command, expected) in [
+        (set("a", "1234"), OK),
+        (set("a", "12345"), quota.as_str()),
+        (set("b", "12345"), quota.as_str()),
+        (set("a", ""), OK),
+    ] {
+        assert_eq!(rig.answer("c", &command), expected, "{command:?}");
+    }
 }
 
 #[test]

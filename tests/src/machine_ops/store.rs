@@ -210,10 +210,16 @@ impl StoreScript {
     #[must_use]
     pub const fn durability(&self) -> Durability {
         match self.flags >> 4 & 3 {
-            1 => Durability::All,
+            1 | 3 => Durability::All,
             2 => Durability::Requested,
             _ => Durability::None,
         }
+    }
+
+    /// Whether reads wait for a batch too.
+    #[must_use]
+    pub const fn reads_are_linearizable(&self) -> bool {
+        self.flags >> 4 & 3 == 3
     }
 
     const fn dialect(&self) -> Option<Dialect> {
@@ -236,6 +242,7 @@ impl StoreScript {
             .dialect(self.dialect().map_or(DialectPolicy::Auto, DialectPolicy::Pinned))
             .word_case(self.word_case())
             .durability(self.durability())
+            .linearizable_reads(self.reads_are_linearizable())
             .authorizer(Box::new(|_, access, key| allows(access != Access::Read, key)));
         Store::new(config)
     }
@@ -260,7 +267,8 @@ fn allows(writes: bool, key: &[u8]) -> bool {
 pub fn store_ops(data: &[u8]) {
     let script = StoreScript::parse(data);
     let (mut store, mut oracle) = (script.store(7), script.oracle());
-    let (mut disk, durability) = (Disk::default(), script.durability());
+    let durability = script.durability();
+    let mut disk = Disk::new(script.reads_are_linearizable());
     let mut last = Now::default();
     for (now, op) in &script.ops {
         let before = disk.numbers.len();

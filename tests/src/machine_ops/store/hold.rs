@@ -42,6 +42,8 @@ pub(super) struct Disk {
     pub(super) holds: bool,
     /// The registrations that notifications belonged to, as the oracle and as the store name them.
     pub(super) numbers: Vec<(u64, PublishToken)>,
+    /// Whether what tells of anything stored waits for a batch in any case.
+    holds_reads: bool,
     batches: VecDeque<Batch>,
     handed_out: u64,
     persisted: u64,
@@ -54,6 +56,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    pub(super) fn new(holds_reads: bool) -> Self {
+        Self { holds_reads, ..Self::default() }
+    }
+
     /// Takes what the oracle said to the last operation, writes what the store asks for, and hears what it sends.
     ///
     /// # Panics
@@ -65,8 +71,10 @@ impl Disk {
         about: &About,
         expected: Out,
     ) {
+        let barrier = if self.holds_reads { self.handed_out + 1 } else { 0 };
         while let Some(batch) = store.poll_records_within(1) {
-            assert!(durability != Durability::None && !batch.records.is_empty());
+            let is_barrier = self.handed_out < barrier && !expected.is_empty();
+            assert!(durability != Durability::None && (is_barrier || !batch.records.is_empty()));
             self.handed_out += 1;
             for record in &batch.records {
                 let key = match (record.key(), about) {
@@ -86,7 +94,7 @@ impl Disk {
                 }
                 (Told::Reply { .. }, About::Key(key)) => key.clone(),
                 (Told::Acknowledge(_), _) | (Told::Reply { .. }, About::Everything) => {
-                    self.wait(self.handed_out, told);
+                    self.wait(self.handed_out.max(barrier), told);
                     continue;
                 }
                 _ => {
@@ -94,7 +102,8 @@ impl Disk {
                     continue;
                 }
             };
-            self.wait(self.written.get(&key).copied().unwrap_or_default(), told);
+            let written = self.written.get(&key).copied().unwrap_or_default();
+            self.wait(written.max(barrier), told);
         }
         if durability == Durability::All {
             self.hear(store);
