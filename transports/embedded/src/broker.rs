@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use statestore_mqtt::broker::{ConnectionId, Stats};
+use statestore_mqtt::broker::{ConnectionId, Referral, Stats};
 use statestore_tokio::LinkError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -132,6 +132,15 @@ impl Broker {
     #[expect(clippy::must_use_candidate, reason = "the number is for whoever wants to say it")]
     pub fn recheck(&self) -> usize {
         self.shared.running().map(|running| running.recheck()).unwrap_or_default()
+    }
+
+    /// Sends clients to another server, reason *use another server* (0x9C): those that are connected, and whoever connects
+    /// from now on, until it is [`Referral::Here`] again or the broker is stopped. For a store that stands by for another; its
+    /// link to this broker stays. A client is told only once it has logged in.
+    pub fn refer(&self, to: Referral<'_>) {
+        if let Ok(running) = self.shared.running() {
+            running.with(|machine, now| machine.refer(now, to));
+        }
     }
 
     /// Ends all connections, and listens no more until it is [started](Self::start) again. Retained messages and

@@ -126,7 +126,7 @@ pub use options::Options;
 #[cfg(feature = "service-accounts")]
 pub use service_accounts::{KeysError, ServiceAccountKeys, ServiceAccounts};
 pub use shared_policy::SharedPolicy;
-pub use statestore_mqtt::broker::{Limits, Stats};
+pub use statestore_mqtt::broker::{Limits, Referral, Stats};
 /// The policy itself.
 pub use statestore_policy as policy;
 pub use statestore_tokio::*;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use statestore_embedded::{BindError, Broker, EmbeddedLink, Limits};
+use statestore_embedded::{BindError, Broker, EmbeddedLink, Limits, Referral};
 use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{Store, StoreConfig};
-use statestore_tests::mqttbytes::v5::PubAckReason;
+use statestore_tests::mqttbytes::v5::{ConnectReturnCode, DisconnectReasonCode, PubAckReason};
 use statestore_tests::raw::{Hello, Raw, blob, response_topic};
 use statestore_tests::timely::timely;
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
@@ -44,6 +44,23 @@ async fn a_stopped_broker_frees_its_port_and_a_dropped_one_too() {
         let mut service = service;
         drop(broker);
         assert!(service.stopped().await.to_string().contains("gone"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_referred_to_another_server_and_the_store_stays() {
+    timely(async {
+        let (broker, service) = start(options()).await;
+        let mut client = raw(&broker, "client");
+        assert_eq!(client.command(&["SET", "k", "v"]), b"+OK\r\n");
+        broker.refer(Referral::Server("10.0.0.2:1883"));
+        assert_eq!(client.ended(), Some(DisconnectReasonCode::UseAnotherServer));
+        let again = Raw::try_open(broker.local_addr().port(), "client", Hello::default());
+        assert_eq!(again.err(), Some(Some(ConnectReturnCode::UseAnotherServer)));
+        broker.refer(Referral::Here);
+        assert_eq!(raw(&broker, "client").command(&["GET", "k"]), b"$1\r\nv\r\n");
+        assert_eq!(service.stats().keys, 1);
     })
     .await;
 }

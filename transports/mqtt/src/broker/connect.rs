@@ -60,7 +60,9 @@ impl<'a> Wishes<'a> {
 
 /// What a client is told beside a reason to go to another server.
 pub(super) fn elsewhere(reason: Reason, server: Option<&str>) -> Option<Property<'_>> {
-    server.filter(|_| reason == Reason::USE_ANOTHER_SERVER).map(Property::ServerReference)
+    server
+        .filter(|server| reason == Reason::USE_ANOTHER_SERVER && !server.is_empty())
+        .map(Property::ServerReference)
 }
 
 impl Broker {

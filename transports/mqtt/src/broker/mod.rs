@@ -216,6 +216,19 @@ impl core::fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
+/// Where clients are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Referral<'a> {
+    /// Here.
+    #[default]
+    Here,
+    /// By another server; which one is not known.
+    Elsewhere,
+    /// By this server, as `HOST:PORT` or whatever its clients know (Server Reference, 3.2.2.3.16).
+    Server(&'a str),
+}
+
 /// What a broker holds, and what has happened to it so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -255,7 +268,7 @@ pub struct Broker {
     /// Sessions with retained messages still to come.
     replaying: VecDeque<SessionId>,
     host: Option<SessionId>,
-    /// The server to which clients are sent.
+    /// Where clients are to go, if not here; empty where that is not known.
     elsewhere: Option<Arc<str>>,
     inbox: Inbox,
     /// Whose session an attachment is, or why it is over.
@@ -419,11 +432,15 @@ impl Broker {
         self.settle(now);
     }
 
-    /// Sends clients to another server, for instance to `10.0.0.2:1883`: those that are connected, and whoever connects from
-    /// now on, until it is `None` again. Sessions stay, and so do clients in the process.
-    pub fn refer(&mut self, now: Duration, server: Option<&str>) {
-        self.elsewhere = server.map(Arc::from);
-        if server.is_none() {
+    /// Sends clients to another server, reason *use another server*: those that are connected, and whoever connects from now
+    /// on, until it is [`Referral::Here`] again. Sessions stay, and so do clients in the process.
+    pub fn refer(&mut self, now: Duration, to: Referral<'_>) {
+        self.elsewhere = match to {
+            Referral::Here => None,
+            Referral::Elsewhere => Some(Arc::default()),
+            Referral::Server(server) => Some(server.into()),
+        };
+        if self.elsewhere.is_none() {
             return;
         }
         // Who has not sent a CONNECT is told in answer to it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_mqtt::broker::{Busy, LocalEvent, LocalId, Rules, Wake};
+use statestore_mqtt::broker::{Busy, LocalEvent, LocalId, Referral, Rules, Wake};
 
 use super::*;
 
@@ -308,7 +308,7 @@ fn clients_are_sent_to_another_server() {
     let narrow = Hello { properties: &[Property::MaximumPacketSize(18)], ..KEPT };
     let [a, b] = [("a", KEPT), ("b", narrow)].map(|(name, hello)| net.connect(name, hello));
     let new = net.accept().unwrap();
-    net.broker.refer(net.now, Some("10.0.0.2:1883"));
+    net.broker.refer(net.now, Referral::Server("10.0.0.2:1883"));
     let mut out = BytesMut::new();
     let _ = net.broker.poll_output(net.now, a, &mut out);
     let Ok(Packet::Disconnect(told)) = Packet::decode(&out) else { panic!("{out:?}") };
@@ -326,7 +326,13 @@ fn clients_are_sent_to_another_server() {
     let Ok(Packet::ConnAck(told)) = Packet::decode(&out) else { panic!("{out:?}") };
     assert_eq!(told.reason, Reason::USE_ANOTHER_SERVER);
     assert!(told.properties.iter().eq([Property::ServerReference("10.0.0.2:1883")]));
-    net.broker.refer(net.now, None);
+    net.broker.refer(net.now, Referral::Elsewhere);
+    let nowhere = net.try_connect("a", KEPT);
+    out.clear();
+    assert_eq!(net.broker.poll_output(net.now, nowhere, &mut out), Output::Close);
+    let Ok(Packet::ConnAck(told)) = Packet::decode(&out) else { panic!("{out:?}") };
+    assert_eq!((told.reason, told.properties.iter().count()), (Reason::USE_ANOTHER_SERVER, 0));
+    net.broker.refer(net.now, Referral::Here);
     let back = net.try_connect("a", KEPT);
     assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)], "its session is there");
 }
