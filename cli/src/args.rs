@@ -104,15 +104,17 @@ pub(crate) enum Verb {
 /// Where the broker is, and who connects.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// The broker: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
+    /// The broker: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS; several, with commas between them or given several times,
+    /// where machines stand by for one another: they are tried in this order
     #[arg(
         long,
         env = "STATESTORE_BROKER",
         hide_env_values = true,
         default_value = "mqtt://127.0.0.1:1883",
+        value_delimiter = ',',
         value_name = "URL"
     )]
-    pub(crate) broker: String,
+    pub(crate) broker: Vec<String>,
     #[command(flatten)]
     pub(crate) login: Login,
 }
@@ -183,9 +185,16 @@ debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) listen: Listen,
-    /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
-    #[arg(long, env = "STATESTORE_BROKER", hide_env_values = true, value_name = "URL")]
-    pub(crate) broker: Option<String>,
+    /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS; several, as for a client, where they
+    /// stand by for one another
+    #[arg(
+        long,
+        env = "STATESTORE_BROKER",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    pub(crate) broker: Vec<String>,
     #[command(flatten)]
     pub(crate) login: Login,
     /// Allow only what is in this file, a `BrokerAuthorization` in JSON or YAML: see `statestore policy`. SIGHUP reads it again

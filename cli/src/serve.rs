@@ -33,10 +33,10 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let policy = policy.transpose()?;
     if let Some(policy) = &policy {
         let shared = policy.shared();
-        config = config.authorizer(match args.broker {
-            None => shared.authorizer(),
-            Some(_) if args.trust_claimed_ids => shared.authorizer_of_claims(),
-            Some(_) => {
+        config = config.authorizer(match args.broker.is_empty() {
+            true => shared.authorizer(),
+            false if args.trust_claimed_ids => shared.authorizer_of_claims(),
+            false => {
                 return Err(Failure::bad_input(
                     "beside a broker requesters are who they claim to be, so a policy would protect nothing; if the \
                      broker's access rules keep clients from speaking in another's name, give --trust-claimed-ids",
@@ -45,26 +45,32 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         });
     }
     let (service, keeps) = kept(service, config, &args)?;
-    let Some(url) = &args.broker else {
+    if args.broker.is_empty() {
         let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
         let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, (line, keeps), &files, Some(&broker)).await;
+        let ended = host(service, stop, (|| line, keeps), &files, Some(&broker)).await;
         broker.stop().await;
         return ended;
-    };
+    }
     let files = Files { policy, ..Files::default() };
-    let options = connection::options(url, &args.login, "statestore")?.presence(args.presence);
+    let options =
+        connection::options(&args.broker, &args.login, "statestore")?.presence(args.presence);
     let trust = match &files.policy {
         None => {
             "requesters are who they claim to be, so let the broker's access rules decide who may send requests"
         }
         Some(_) => "the policy trusts that requesters are who they claim to be",
     };
-    let line = format!("statestore: ready on {url} as client {}; {trust}", options.client_id);
+    let client_id = options.client_id.clone();
     let link = connection::as_account(RumqttcLink::for_store(options), &args.login)
         .fail_fast(connection::advice);
+    let in_use = link.in_use();
     let service = service.spawn(link);
-    tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
+    tokio::spawn(connection::say_if_slow(service.status(), args.broker.clone()));
+    let line = || {
+        let url = connection::url_in_use(&args.broker, &in_use);
+        format!("statestore: ready on {url} as client {client_id}; {trust}")
+    };
     host(service, stop, (line, keeps), &files, None).await
 }
 
@@ -106,7 +112,7 @@ fn kept(
                 Durable::All => Durability::All,
             })
             // The sessions of another broker outlive this store, and their clients do not register again.
-            .durable_watches(args.broker.is_some());
+            .durable_watches(!args.broker.is_empty());
     }
     if !durable_keys.is_empty() {
         config = config.durable_keys(selector(durable_keys)?);
@@ -152,7 +158,7 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
 async fn host(
     mut service: StoreService,
     mut stop: Signals,
-    (mut line, keeps): (String, Option<Keeps>),
+    (line, keeps): (impl FnOnce() -> String, Option<Keeps>),
     files: &Files,
     broker: Option<&Broker>,
 ) -> Result<ExitCode, Failure> {
@@ -169,6 +175,7 @@ async fn host(
             return Ok(ExitCode::SUCCESS);
         }
     }
+    let mut line = line();
     if let Some(Keeps { text, .. }) = keeps {
         let keys = counted(service.stats().keys, "key");
         line = format!("{line}{text}; it begins with {keys}");

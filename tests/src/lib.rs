@@ -22,6 +22,8 @@ mod packets;
 pub mod raw;
 #[cfg(feature = "mqtt")]
 pub mod scripted;
+#[cfg(feature = "mqtt")]
+pub mod several;
 pub mod sim;
 pub mod timely;
 pub mod tokens;
