@@ -27,6 +27,7 @@ mod place;
 mod policies;
 mod process;
 mod serving;
+mod several;
 mod sizes;
 mod slow;
 mod standby;
