@@ -13,9 +13,6 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::policy::client_prefix;
 
-/// URLs that --broker takes: as many as there can be addresses.
-const ADDRESSES_MAX: usize = 16;
-
 /// Where a broker is.
 #[derive(Debug, PartialEq, Eq)]
 struct Address<'a> {
@@ -188,10 +185,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// The addresses of several URLs, and whether they take TLS, as all of them do or none.
 fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
-    if urls.len() > ADDRESSES_MAX {
+    let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
+    if count > most {
         return Err(Failure::bad_input(format_args!(
-            "--broker: these are {} URLs, and {ADDRESSES_MAX} are the most: name the brokers that stand by for one another, each once",
-            urls.len()
+            "--broker: these are {count} URLs, and {most} are the most: name the brokers that stand by for one another, each once"
         )));
     }
     let all = urls.iter().map(|url| address(url)).collect::<Result<Vec<_>, _>>()?;

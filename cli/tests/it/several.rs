@@ -1,7 +1,5 @@
 //! Several brokers on one command line.
 
-use std::time::{Duration, Instant};
-
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::scripted::Scripted;
@@ -16,12 +14,9 @@ everywhere!(the_one_that_answers_is_found);
 /// Nobody listens there.
 const GONE: &str = "mqtt://127.0.0.1:1";
 
-/// Far below any time-out of a connection.
-const SOON: Duration = Duration::from_secs(4);
-
 fn the_one_that_answers_is_found(form: Form) {
     let Some(here) = form.start(&[]) else { return };
-    let (url, since) = (here.url(), Instant::now());
+    let url = here.url();
     here.run(&["set", "k", "v"]).version();
     let listed = format!("{GONE},{url}");
     run(&mut here.command(&["get", "k", "--broker", &listed])).is(0, "v");
@@ -31,7 +26,6 @@ fn the_one_that_answers_is_found(form: Form) {
     assert_eq!((verify.code, &*verify.err), (Some(0), ""));
     let dump = run(&mut here.command(&["data", "dump", "--broker", &listed]));
     assert!(dump.text().contains("\"key\":\"k\""), "{dump:?}");
-    assert!(since.elapsed() < 2 * SOON, "{:?}", since.elapsed());
 }
 
 #[test]

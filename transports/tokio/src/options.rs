@@ -12,9 +12,6 @@ const PACKET_BYTES_MAX: u32 = (1 << 20) + (64 << 10);
 /// Publishes without an acknowledgement, each way.
 const IN_FLIGHT_MAX: u16 = 1_024;
 
-/// Addresses of one store: more than anybody has machines for it, and so few that a round over all ends.
-const ADDRESSES_MAX: usize = 16;
-
 /// Long enough for a store to be restarted: requests wait that long, unless they expire.
 const STORE_SESSION: Duration = Duration::from_secs(300);
 
@@ -66,6 +63,9 @@ pub struct Options {
 }
 
 impl Options {
+    /// Addresses of one broker: more than anybody has machines for it, and so few that a round over all of them ends.
+    pub const ADDRESSES_MAX: usize = 16;
+
     /// A plain TCP connection to `host`, without Nagle's delay.
     #[must_use]
     pub fn new(client_id: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
@@ -88,8 +88,8 @@ impl Options {
         }
     }
 
-    /// Another address of the broker: where several machines stand by for one another, name each of them. There can be 16
-    /// addresses, this first one included; one more, or one that is there already, is left out.
+    /// Another address of the broker: where several machines stand by for one another, name each of them. There can be
+    /// [16 addresses](Self::ADDRESSES_MAX), the first one included; one more, or one that is there already, is left out.
     ///
     /// They are tried in this order, each with a [time-out](Self::connect_timeout) of its own, and the pauses between tries
     /// come after a whole round. A lost connection is made again at the same address first. A broker that is not there,
@@ -112,7 +112,7 @@ impl Options {
     pub fn or_at(mut self, host: impl Into<String>, port: u16) -> Self {
         let address = Address::new(host, port);
         let is_there = self.addresses().any(|other| other == address);
-        if !is_there && self.addresses().count() < ADDRESSES_MAX {
+        if !is_there && self.addresses().count() < Self::ADDRESSES_MAX {
             self.alternatives.push(address);
         }
         self
@@ -121,7 +121,7 @@ impl Options {
     /// Where to connect, in the order of trying: 1 to 16 addresses.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         let first = Address::new(&*self.host, self.port);
-        std::iter::once(first).chain(self.alternatives.iter().cloned()).take(ADDRESSES_MAX)
+        std::iter::once(first).chain(self.alternatives.iter().cloned()).take(Self::ADDRESSES_MAX)
     }
 
     /// User name and password.

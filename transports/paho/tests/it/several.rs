@@ -1,14 +1,10 @@
 //! Several addresses of one broker.
 
-use std::time::Duration;
-
 use statestore_paho::{Backoff, Options, StateStore, connect_with};
 use statestore_tests::several;
 use statestore_tests::timely::timely;
 
-/// Connections that are lost as often as here would wait longer and longer.
-fn client(options: Options) -> StateStore {
-    let pauses = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
+fn client(options: Options, pauses: Backoff) -> StateStore {
     connect_with(options, |builder| builder.backoff(pauses)).expect("a client id")
 }
 
