@@ -85,6 +85,9 @@ impl Failure {
             Some(code) if code.contains("AuthenticationMethod") => Self::Refused(format!(
                 "{reason}; this broker takes no service account tokens: leave out --service-account-token-file"
             )),
+            Some(code) if code.contains("ServerMoved") => Self::Unreachable(format!(
+                "{reason}; name the broker that there is now with --broker"
+            )),
             Some(_) => Self::Refused(format!(
                 "{reason}; check --user and STATESTORE_PASSWORD, the certificate or the token if there is one, and whether this --client-id may connect"
             )),
@@ -183,6 +186,7 @@ mod tests {
             ("the broker refused the connection: BadUserNamePassword", true, "--user"),
             ("the broker refused the connection: NotAuthorized", true, "--client-id"),
             ("the broker refused the connection: ClientIdentifierNotValid", true, "--client-id"),
+            ("the broker refused the connection: ServerMoved", false, "--broker"),
             ("disconnected by the broker: SessionTakenOver (0x8e)", false, "--client-id"),
             ("the broker speaks TLS on this port; mqtts://", false, "mqtts://"),
             ("something else", false, "--broker"),
