@@ -46,7 +46,10 @@ impl Broker {
             return;
         }
         connection.heard = now;
-        if connection.input.is_empty() && connection.wants_input() {
+        if now < connection.trusted_at && connection.session().is_some() {
+            self.keep_input(id, bytes);
+            self.rest(id);
+        } else if connection.input.is_empty() && connection.wants_input() {
             let used = self.handle_packets(now, id, bytes);
             self.keep_input(id, bytes.get(used..).unwrap_or_default());
         } else {
@@ -54,6 +57,23 @@ impl Broker {
             self.go_on(now, id);
         }
         self.settle(now);
+    }
+
+    /// Lets others go first.
+    fn rest(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.wants_input() {
+            connection.rests = true;
+            self.wake(id);
+        }
+    }
+
+    /// Lets others go first with what takes longer than a turn, and with what comes next.
+    pub(super) fn rest_for_long(&mut self, now: Duration, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.trusted_at = now.saturating_add(self.config.limits.probation);
+        connection.rests = true;
+        self.wake(id);
     }
 
     /// Goes on with what was read before.
@@ -94,14 +114,19 @@ impl Broker {
     fn handle_packets(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
         self.work = 0;
+        let is_new = self.connections.get(&id).is_some_and(|one| one.session().is_none());
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return bytes.len() };
             if !connection.wants_input() {
                 return used;
             }
             if self.work > WORK_MAX {
-                connection.rests = true;
-                self.wake(id);
+                self.rest_for_long(now, id);
+                return used;
+            }
+            // Who comes with more than a CONNECT does not wait for an answer.
+            if is_new && (1..bytes.len()).contains(&used) && now < connection.trusted_at {
+                self.rest(id);
                 return used;
             }
             let limits = &self.config.limits;
