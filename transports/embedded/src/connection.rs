@@ -39,7 +39,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let _ = converse(running, id, peer, &mut stream).await;
     // Its end may mean more than it ever sent.
     let turn = match running.with(|machine, now| machine.rests_before_end(now, id)) {
-        true => running.turn().await,
+        true => running.last_turn().await,
         false => None,
     };
     running.closed(id);
