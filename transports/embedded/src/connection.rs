@@ -209,10 +209,10 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::num::NonZeroU16;
 
+    use statestore_mqtt::broker::Limits;
     use statestore_mqtt::packet::{
         Connect, Packet, Publish, Subscribe, Subscription, SubscriptionOptions, Subscriptions,
     };
-    use statestore_mqtt::broker::Limits;
     use statestore_mqtt::property::Property;
     use statestore_mqtt::{Qos, Reason};
     use tokio::io::{AsyncReadExt, DuplexStream};
@@ -422,7 +422,8 @@ mod tests {
         let published = move || counted.with(|machine, _| machine.stats().published);
         let most = most_between(quiet, published.clone()).await;
         assert!(most <= 4 * EACH, "{most} publishes");
-        let (published, left) = (published(), coming.iter().filter(|one| !one.is_finished()).count());
+        let (published, left) =
+            (published(), coming.iter().filter(|one| !one.is_finished()).count());
         assert!(published > 2 * EACH && left > 0, "{published} publishes, {left} clients");
     }
 

@@ -372,7 +372,8 @@ impl Broker {
         let deadline = now.saturating_add(limits.connect_time);
         let trusted_at = now.saturating_add(limits.probation);
         let id = ConnectionId(self.number());
-        let connection = Connection { trusted_at, ..Connection::new(now, counted, &mut self.memory) };
+        let connection =
+            Connection { trusted_at, ..Connection::new(now, counted, &mut self.memory) };
         self.connections.insert(id, connection);
         self.set_deadline(id, Some(deadline));
         if let Some(peer) = counted {

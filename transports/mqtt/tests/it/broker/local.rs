@@ -177,7 +177,10 @@ fn who_has_gone_loses_its_requests_before_others_lose_anything() {
     assert_eq!(taken[0], "honest: mine");
     let gone = taken.iter().filter(|event| event.ends_with("has gone")).count();
     let asked = taken.iter().filter(|event| event.contains(&payload)).count();
-    assert!(gone == 200 && (10..150).contains(&asked), "{gone} have gone, {asked} requests are left");
+    assert!(
+        gone == 200 && (10..150).contains(&asked),
+        "{gone} have gone, {asked} requests are left"
+    );
     let stats = net.broker.stats();
     assert_eq!((stats.dropped, stats.evicted), (200 - asked as u64, 0));
 }

@@ -215,8 +215,7 @@ fn an_end_that_means_much_waits_too() {
     let second = Duration::from_secs(1);
     let mut net = Net::with_probation(Config::default(), second);
     let plain = net.connect("plain", HELLO);
-    let with_will =
-        net.connect("will", Hello { will: Some(will("will", "gone", &[])), ..HELLO });
+    let with_will = net.connect("will", Hello { will: Some(will("will", "gone", &[])), ..HELLO });
     let ends = |net: &Net, id| net.broker.rests_before_end(net.now, id);
     assert_eq!((ends(&net, plain), ends(&net, with_will)), (false, true));
     for at in 0..20 {
