@@ -22,6 +22,9 @@ pub(super) const WORK_MAX: usize = 4_096;
 /// Bytes of a message that take as long.
 pub(super) const WORK_BYTES: usize = 64;
 
+/// Subscriptions whose end takes no time worth a word.
+const SUBSCRIPTIONS_FEW: usize = 16;
+
 /// What a packet counts for, whatever it says.
 const PACKET_WORK: usize = 32;
 
@@ -31,6 +34,17 @@ impl Broker {
     #[must_use]
     pub fn rests(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_some_and(|connection| connection.rests)
+    }
+
+    /// Whether the end of a connection, too, should wait for its turn as [what it sends](Limits::probation) does: there is a will
+    /// to be published then, or many subscriptions end.
+    #[must_use]
+    pub fn rests_before_end(&self, now: Duration, id: ConnectionId) -> bool {
+        let connection = self.connections.get(&id).filter(|one| now < one.trusted_at);
+        let session = connection.and_then(Connection::session);
+        session
+            .and_then(|id| self.sessions.get(&id))
+            .is_some_and(|one| one.will.is_some() || one.subscriptions.len() > SUBSCRIPTIONS_FEW)
     }
 
     /// Whether more is to be read from a connection. While it is not, what it sends stays in the network.

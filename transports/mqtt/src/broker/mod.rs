@@ -141,9 +141,6 @@ const SESSION_BYTES: usize = 1_024;
 /// Bytes that a connection takes by itself, in all tables together.
 const CONNECTION_BYTES: usize = 1_024;
 
-/// Subscriptions whose end takes no time worth a word.
-const SUBSCRIPTIONS_FEW: usize = 16;
-
 /// One connection, never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
@@ -481,17 +478,6 @@ impl Broker {
         let Route::Connection(id) = session.route else { return None };
         let max = self.connections.get(&id)?.window.packet_bytes;
         (max < usize::MAX).then_some(max)
-    }
-
-    /// Whether the end of a connection, too, should wait for its turn as [what it sends](Limits::probation) does: there is a will
-    /// to be published then, or many subscriptions end.
-    #[must_use]
-    pub fn rests_before_end(&self, now: Duration, id: ConnectionId) -> bool {
-        let connection = self.connections.get(&id).filter(|one| now < one.trusted_at);
-        let session = connection.and_then(Connection::session);
-        session
-            .and_then(|id| self.sessions.get(&id))
-            .is_some_and(|one| one.will.is_some() || one.subscriptions.len() > SUBSCRIPTIONS_FEW)
     }
 
     /// Whether a connection is to be closed when what [`poll_output`](Self::poll_output) gave is written.
