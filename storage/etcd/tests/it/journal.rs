@@ -1,0 +1,124 @@
+//! What is written is what is loaded.
+
+use statestore_etcd::MAX_VALUE_BYTES;
+use statestore_proto::store::Record;
+
+use crate::support::{
+    Server, answers, commit, contents, journal, load, new_store, request, restore, set,
+};
+
+#[tokio::test]
+async fn a_restart_finds_what_was_committed() {
+    let Some(mut server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 2);
+    assert_eq!(load(&mut first).await.unwrap(), []);
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let answered = answers(&mut store);
+    assert_eq!(answered.len(), 1);
+    commit(&mut first, set(&mut store, 2, b"b", b"2")).await.unwrap();
+    commit(&mut first, set(&mut store, 3, b"b", b"3")).await.unwrap();
+    commit(&mut first, request(&mut store, 4, &[b"DEL", b"a"])).await.unwrap();
+    commit(&mut first, request(&mut store, 5, &[b"KEYNOTIFY", b"b"])).await.unwrap();
+    commit(&mut first, request(&mut store, 6, &[b"SET", b"lock", b"me", b"NX", b"PX", b"60000"]))
+        .await
+        .unwrap();
+    assert!(server.has("k/b").await && !server.has("k/a").await);
+    drop(first);
+    server.kill();
+    server.again().await;
+
+    let mut second = journal(&server.url(), "second", 2);
+    let records = load(&mut second).await.unwrap();
+    assert!(matches!(records.last(), Some(Record::Issued { .. })), "{records:?}");
+    let mut again = restore(&records);
+    assert_eq!(contents(&again), contents(&store));
+    assert!(contents(&store).iter().any(|record| matches!(record, Record::Watched { .. })));
+    // The request that comes again has the first answer and writes nothing.
+    let repeated = set(&mut again, 1, b"a", b"1");
+    assert_eq!((repeated, answers(&mut again)), (vec![], answered));
+    // And the version of what was deleted is not issued again.
+    let issued = |records: &[Record]| match records {
+        [Record::Put { version, .. }, ..] => version.clone(),
+        other => panic!("{other:?}"),
+    };
+    let next = issued(&set(&mut again, 9, b"c", b"9"));
+    assert!(next > issued(&set(&mut store, 9, b"c", b"9")) || next.hlc().counter() > 0);
+}
+
+#[tokio::test]
+async fn a_commit_without_records_writes_nothing_and_asks_etcd() {
+    let Some(server) = Server::start().await else { return };
+    let mut journal = journal(&server.url(), "only", 30);
+    load(&mut journal).await.unwrap();
+    let before = server.head().await;
+    assert_eq!(before, (1, 1));
+    commit(&mut journal, vec![]).await.unwrap();
+    assert_eq!(server.head().await, before);
+    let mut store = new_store();
+    commit(&mut journal, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    commit(&mut journal, vec![]).await.unwrap();
+    assert_eq!(server.head().await, (1, 2));
+}
+
+#[tokio::test]
+async fn values_go_up_to_the_limit() {
+    let Some(server) = Server::start().await else { return };
+    let mut journal = journal(&server.url(), "only", 60);
+    load(&mut journal).await.unwrap();
+    let mut store = new_store();
+    let key = [b'k'; 32 << 10];
+    let value = vec![b'v'; MAX_VALUE_BYTES - key.len()];
+    commit(&mut journal, set(&mut store, 1, &key, &value)).await.unwrap();
+    let mut records = Vec::new();
+    for number in 2..6_u8 {
+        records.extend(set(&mut store, u64::from(number), &[b'k', number], &value));
+    }
+    commit(&mut journal, records).await.unwrap();
+    let more = set(&mut store, 9, &key, &[&value[..], b"v"].concat());
+    let error = commit(&mut journal, more).await.unwrap_err().to_string();
+    assert!(error.contains("1048577 bytes") && error.contains("1048576"), "{error}");
+    assert!(error.len() < 400, "no value in it: {error}");
+    assert_eq!(server.head().await.1, 6, "a transaction each");
+    journal.leadership().resign().await.unwrap();
+
+    let mut second = crate::support::journal(&server.url(), "second", 60);
+    let again = restore(&load(&mut second).await.unwrap());
+    assert_eq!(again.len(), 5);
+    assert_eq!(again.bytes(), 5 * MAX_VALUE_BYTES - 4 * (key.len() - 2));
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_keys_come_back_in_portions() {
+    const KEYS: u64 = 100_000;
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    let mut records = Vec::new();
+    for number in 0..KEYS {
+        let key = format!("key-{number:08}");
+        records.extend(set(&mut store, number, key.as_bytes(), &[b'v'; 64]));
+        if records.len() >= 4_000 {
+            commit(&mut first, std::mem::take(&mut records)).await.unwrap();
+        }
+        answers(&mut store);
+    }
+    commit(&mut first, records).await.unwrap();
+    first.leadership().resign().await.unwrap();
+
+    use statestore_tokio::Journal as _;
+    let mut second = journal(&server.url(), "second", 60);
+    let (mut all, mut portions) = (Vec::new(), 0);
+    while let Some(portion) = second.load().await.unwrap() {
+        let size: usize =
+            portion.iter().map(|record| record.key().map_or(0, <[u8]>::len) + 64).sum();
+        assert!(size < 1 << 20, "{size} bytes at once");
+        all.extend(portion);
+        portions += 1;
+    }
+    assert!(portions > 20, "{portions} portions");
+    let again = restore(&all);
+    assert_eq!(again.len() as u64, KEYS);
+    assert!(contents(&again) == contents(&store), "other contents");
+}

@@ -1,0 +1,9 @@
+//! Journals over real etcd processes. They skip with a plain line where there is none.
+
+mod support;
+
+mod cuts;
+mod failures;
+mod journal;
+mod proxy;
+mod roles;
