@@ -73,9 +73,12 @@ impl Reader {
         keys: &Keys,
     ) -> Result<Option<Vec<Record>>, Failure> {
         loop {
-            let portion = self.portion(keys)?;
-            if !portion.is_empty() {
-                return Ok(Some(portion));
+            // One of answers alone has no records.
+            while self.page.len() > 0 {
+                let portion = self.portion(keys)?;
+                if !portion.is_empty() {
+                    return Ok(Some(portion));
+                }
             }
             let Some(from) = self.from.clone() else { break };
             self.turn(etcd, keys, from).await?;

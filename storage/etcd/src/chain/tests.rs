@@ -211,7 +211,7 @@ fn two_writers_keep_to_one_chain() {
         done += transactions;
         epochs += usize::from(transactions > 0);
     }
-    assert!(done > 30_000 && epochs > 2_500, "{done} transactions, {epochs} seeds with any");
+    assert!(done > 10_000 && epochs > 2_500, "{done} transactions, {epochs} seeds with any");
 }
 
 #[test]
