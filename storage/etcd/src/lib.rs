@@ -39,11 +39,11 @@
 //!
 //! | Before the answer | What it promises |
 //! |---|---|
-//! | a commit without records, begun after the request came | no other store had led when it was done: reads are linearizable. It takes a round trip to a majority of etcd and writes nothing |
+//! | a commit that was begun after the request came, without records where there are none: [`linearizable_reads`](statestore_tokio::StoreConfig::linearizable_reads) | no other store led before it was done: reads are linearizable. Without records it takes a round trip to a majority of etcd and writes nothing |
 //! | [`Leadership::is_held`] | no other store led at that moment, as long as the clocks of all machines run equally within a fifth of the lease and this process was not stopped since |
-//! | nothing | what the store held when it led last: after a take-over that it has not noticed, as old as that |
+//! | nothing, which is what a store does unless it is told otherwise | what the store held when it led last: after a take-over that it has not noticed, as old as that |
 //!
-//! A store without more does the last; a read of a key that is just being written waits for that commit.
+//! In any case a read of a key that is just being written waits for that commit.
 //!
 //! **A process that is stopped** (`SIGSTOP`, a debugger, a virtual machine that is moved) for longer than the lease goes on
 //! where it was when it runs again. It may then send what was ready to be sent: answers to writes that had taken effect, which
