@@ -26,7 +26,7 @@ pub(crate) struct Won {
 /// Tries to lead; `None` when another does.
 ///
 /// # Errors
-/// [`Failure`] when etcd fails. What was granted runs out by itself.
+/// [`Failure`] when etcd fails. Nobody leads by what was done then.
 pub(crate) async fn run(
     etcd: &Etcd,
     keys: &Keys,
@@ -37,18 +37,19 @@ pub(crate) async fn run(
     let since = wall::now();
     let (name, address) = (options.name.clone(), options.address.clone());
     let leader = encode_leader(&Leader { name, address, since });
-    let is_mine = etcd.put_once(&keys.leader(), leader, lease.id()).await?;
-    let chain = match is_mine {
-        true => claim(etcd, keys, &lease).await?,
-        false => None,
-    };
-    match chain {
-        Some(chain) => Ok(Some(Won { lease, chain, since })),
-        None => {
-            let _ = lease.revoke(etcd).await;
-            Ok(None)
+    let claimed = async {
+        match etcd.put_once(&keys.leader(), leader, lease.id()).await? {
+            true => claim(etcd, keys, &lease).await,
+            false => Ok(None),
         }
+    };
+    let claimed = claimed.await;
+    if let Ok(Some(chain)) = claimed {
+        return Ok(Some(Won { lease, chain, since }));
     }
+    // Or nobody could lead before it runs out.
+    let _ = lease.revoke(etcd).await;
+    claimed.map(|_| None)
 }
 
 /// Raises the epoch; `None` when another was first.

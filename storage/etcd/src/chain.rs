@@ -36,7 +36,8 @@ pub(crate) enum Verdict {
     Done,
     /// The same transaction is to be sent again.
     Again,
-    /// Another writer is ahead. Of this transaction nothing has taken effect, nor will it.
+    /// Another writer is ahead. The transaction will not take effect any more; whether it had before, if it was sent more than
+    /// once, nobody knows.
     Deposed {
         /// The head that was found.
         by: Head,

@@ -1,11 +1,15 @@
 //! Calls to etcd, each with a time by which it is over.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, LeaseClient,
     PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchClient, WatchOptions, WatchStream,
 };
+
+use tokio::sync::OnceCell;
 
 use crate::error::Failure;
 use crate::keys::Keys;
@@ -18,18 +22,38 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long any other call may take, at most.
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
 /// How long a page of keys may take, which is the one call that is much work for etcd.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The members of etcd.
+/// The members of etcd. One is asked at a time; where it fails, the next call goes to the next.
+///
+/// The library would spread calls over all of them, and a member that hangs would get its part of the tries again and again.
 #[derive(Clone)]
-pub(crate) struct Etcd {
-    kv: KvClient,
-    lease: LeaseClient,
-    watch: WatchClient,
+pub(crate) struct Etcd(Arc<Members>);
+
+struct Members {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    connect: ConnectOptions,
     endpoints: Box<str>,
     prefix: Box<str>,
     timeout: Duration,
+}
+
+struct Member {
+    url: String,
+    calls: OnceCell<Calls>,
+}
+
+/// What one member is asked by.
+#[derive(Clone)]
+struct Calls {
+    kv: KvClient,
+    lease: LeaseClient,
+    watch: WatchClient,
 }
 
 /// Some keys with their values, as they were at one revision.
@@ -48,11 +72,10 @@ pub(crate) struct Found {
 }
 
 impl Etcd {
-    /// Does not wait for a connection, unless there is a user, who must be let in.
-    pub(crate) async fn connect(options: &Options) -> Result<Self, Failure> {
-        let (endpoints, prefix) = (options.shown(), options.prefix.clone().into_boxed_str());
+    /// Asks nothing yet.
+    pub(crate) fn new(options: &Options) -> Result<Self, Failure> {
         // Several of them fit into the time for which a leader may go on without etcd.
-        let timeout = (options.lease / 4).min(Duration::from_secs(2));
+        let timeout = (options.lease / 4).min(TIMEOUT_MAX);
         let mut connect = ConnectOptions::new()
             .with_connect_timeout(timeout)
             .with_keep_alive(PING_EVERY, PING_TIMEOUT)
@@ -67,35 +90,36 @@ impl Etcd {
         if let Some(tls) = &options.tls {
             connect = connect.with_tls(crate::certificates::read(tls)?);
         }
-        let connecting = Client::connect(&options.endpoints[..], Some(connect));
-        let client = match tokio::time::timeout(timeout, connecting).await {
-            Ok(client) => client.map_err(|error| Failure::of(&error, &endpoints, &prefix))?,
-            Err(_) => return Err(Failure::TimedOut { endpoints, ms: timeout.as_millis() }),
-        };
-        Ok(Self {
-            kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
-            lease: client.lease_client(),
-            watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
-            endpoints,
-            prefix,
+        let member = |url: &String| Member { url: url.clone(), calls: OnceCell::new() };
+        Ok(Self(Arc::new(Members {
+            members: options.endpoints.iter().map(member).collect(),
+            current: AtomicUsize::new(0),
+            connect,
+            endpoints: options.shown(),
+            prefix: options.prefix.clone().into(),
             timeout,
-        })
+        })))
     }
 
     /// What one call may take.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
+    pub(crate) fn timeout(&self) -> Duration {
+        self.0.timeout
     }
 
     /// The endpoints for a message.
     pub(crate) fn endpoints(&self) -> &str {
-        &self.endpoints
+        &self.0.endpoints
+    }
+
+    /// How many members there are to ask.
+    pub(crate) fn members(&self) -> usize {
+        self.0.members.len()
     }
 
     /// These keys as they are now, whichever member is asked.
     pub(crate) async fn find(&self, keys: &[Vec<u8>]) -> Result<Found, Failure> {
         let gets = keys.iter().map(|key| TxnOp::get(key.clone(), None));
-        let reply = self.txn(Txn::new().and_then(gets.collect::<Vec<_>>()), self.timeout).await?;
+        let reply = self.txn(Txn::new().and_then(gets.collect::<Vec<_>>()), self.0.timeout).await?;
         let entries = found(&reply);
         let revision = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
         Ok(Found { entries, revision })
@@ -104,8 +128,8 @@ impl Etcd {
     /// Whether there is any key in this range.
     pub(crate) async fn any(&self, (from, end): (Vec<u8>, Vec<u8>)) -> Result<bool, Failure> {
         let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
-        let mut kv = self.kv.clone();
-        let found = self.within(self.timeout, kv.get(from, Some(options))).await?;
+        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let found = self.call(self.0.timeout, get).await?;
         Ok(!found.kvs().is_empty())
     }
 
@@ -117,16 +141,14 @@ impl Etcd {
         revision: i64,
     ) -> Result<Page, Failure> {
         let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(revision);
-        let mut kv = self.kv.clone();
-        let timeout = PAGE_TIMEOUT.max(self.timeout);
-        let mut found = self.within(timeout, kv.get(from, Some(options))).await?;
+        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let mut found = self.call(PAGE_TIMEOUT, get).await?;
         Ok(Page { more: found.more(), entries: found.take_kvs() })
     }
 
     /// One transaction, once. It may take effect also when this fails.
     pub(crate) async fn txn(&self, txn: Txn, timeout: Duration) -> Result<TxnResponse, Failure> {
-        let mut kv = self.kv.clone();
-        self.within(timeout, kv.txn(txn)).await
+        self.call(timeout, async |mut calls: Calls| calls.kv.txn(txn).await).await
     }
 
     /// Puts this key under a lease unless it is there; whether it is there under that lease now.
@@ -141,7 +163,7 @@ impl Etcd {
             .when([Compare::create_revision(key, CompareOp::Equal, 0)])
             .and_then([TxnOp::put(key, value, Some(options))])
             .or_else([TxnOp::get(key, None)]);
-        let reply = self.txn(txn, self.timeout).await?;
+        let reply = self.txn(txn, self.0.timeout).await?;
         let owner = found(&reply).into_iter().flatten().next().map(|entry| entry.lease());
         Ok(reply.succeeded() || owner == Some(lease))
     }
@@ -155,55 +177,77 @@ impl Etcd {
             .with_start_revision(revision)
             .with_progress_notify()
             .with_fragment();
-        let mut watch = self.watch.clone();
-        self.within(self.timeout, watch.watch(from, Some(options))).await
+        let watch = async |mut calls: Calls| calls.watch.watch(from, Some(options)).await;
+        self.call(self.0.timeout, watch).await
     }
 
     /// A lease of so many seconds; its number, and how long etcd grants it for.
     pub(crate) async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), Failure> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        let mut lease = self.lease.clone();
-        let granted = self.within(self.timeout, lease.grant(seconds, None)).await?;
+        let grant = async |mut calls: Calls| calls.lease.grant(seconds, None).await;
+        let granted = self.call(self.0.timeout, grant).await?;
         Ok((granted.id(), Duration::from_secs(granted.ttl().unsigned_abs())))
     }
 
-    /// Renews a lease; fails with [`Failure::Lost`] when it is not there any more.
-    pub(crate) async fn renew(&self, id: i64, timeout: Duration) -> Result<(), Failure> {
-        let mut lease = self.lease.clone();
-        let renewed = tokio::time::timeout(timeout, lease.keep_alive(id)).await;
-        match renewed {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(Error::LeaseKeepAliveError(says))) if says.contains("not found") => {
-                Err(Failure::Lost("etcd has ended the lease".to_owned()))
-            }
-            Ok(Err(error)) => Err(self.failure(&error)),
-            Err(_) => Err(self.timed_out(timeout)),
-        }
+    /// Renews a lease; `false` when it is not there any more.
+    pub(crate) async fn renew(&self, id: i64, timeout: Duration) -> Result<bool, Failure> {
+        let renew = async |mut calls: Calls| match calls.lease.keep_alive(id).await {
+            Err(Error::LeaseKeepAliveError(says)) if says.contains("not found") => Ok(false),
+            renewed => renewed.map(|_| true),
+        };
+        self.call(timeout, renew).await
     }
 
     /// Ends a lease, and with it what was put under it.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
-        let mut lease = self.lease.clone();
-        self.within(self.timeout, lease.revoke(id)).await.map(|_| ())
+        let revoke = async |mut calls: Calls| calls.lease.revoke(id).await;
+        self.call(self.0.timeout, revoke).await.map(|_| ())
     }
 
     pub(crate) fn failure(&self, error: &Error) -> Failure {
-        Failure::of(error, &self.endpoints, &self.prefix)
+        Failure::of(error, &self.0.endpoints, &self.0.prefix)
     }
 
-    fn timed_out(&self, after: Duration) -> Failure {
-        Failure::TimedOut { endpoints: self.endpoints.clone(), ms: after.as_millis() }
-    }
-
-    async fn within<T>(
+    /// One call to the member whose turn it is.
+    async fn call<T>(
         &self,
         timeout: Duration,
-        call: impl Future<Output = Result<T, Error>>,
+        call: impl AsyncFnOnce(Calls) -> Result<T, Error>,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout(timeout, call).await {
-            Ok(done) => done.map_err(|error| self.failure(&error)),
-            Err(_) => Err(self.timed_out(timeout)),
+        let Members { members, current, connect, endpoints, .. } = &*self.0;
+        let turn = current.load(Ordering::Relaxed);
+        let called = async {
+            let member = members.get(turn % members.len().max(1));
+            let member = member.ok_or_else(|| Error::InvalidArgs("no endpoint".to_owned()))?;
+            let calls =
+                member.calls.get_or_try_init(|| Calls::connect(&member.url, connect)).await?;
+            call(calls.clone()).await
+        };
+        let called = match tokio::time::timeout(timeout, called).await {
+            Ok(called) => called.map_err(|error| self.failure(&error)),
+            Err(_) => {
+                let (endpoints, ms) = (endpoints.clone(), timeout.as_millis());
+                Err(Failure::TimedOut { endpoints, ms })
+            }
+        };
+        if called.as_ref().is_err_and(Failure::is_transient) {
+            // Of several calls that fail together one moves on.
+            let next = turn.wrapping_add(1);
+            let _ = current.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
         }
+        called
+    }
+}
+
+impl Calls {
+    /// Waits for a connection only if there is a user, who must be let in.
+    async fn connect(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
+        let client = Client::connect([url], Some(options.clone())).await?;
+        Ok(Self {
+            kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+            lease: client.lease_client(),
+            watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use statestore_proto::store::Record;
 use statestore_tokio::{Commit, Journal, JournalError};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::answers::Answers;
 use crate::batch::Parts;
@@ -98,20 +98,21 @@ impl EtcdJournal {
                     Step::Reached => self.phase = self.campaign(standby).await?,
                 },
                 Phase::CatchingUp(mut standby, won) => {
+                    let until = won.lease.until().unwrap_or_else(|_| Instant::now());
                     let step = standby.next(Goal::Head(won.chain.head()));
-                    let until = won.lease.until()?;
-                    let step = tokio::time::timeout_at(until, step).await;
-                    let late = || {
-                        Failure::Lost(
-                            "what was written before could not be read within the lease".to_owned(),
-                        )
-                    };
-                    match step.map_err(|_| late())?? {
-                        Step::Records(records) => {
-                            self.phase = Phase::CatchingUp(standby, won);
-                            return Ok(Some(records));
+                    match tokio::time::timeout_at(until, step).await {
+                        Ok(step) => match step? {
+                            Step::Records(records) => {
+                                self.phase = Phase::CatchingUp(standby, won);
+                                return Ok(Some(records));
+                            }
+                            Step::Reached => return Ok(Some(self.lead(*standby, won))),
+                        },
+                        // Nothing was written with it.
+                        Err(_) => {
+                            warn!("what was written before could not be read within the lease");
+                            self.phase = Phase::Standby(standby);
                         }
-                        Step::Reached => return Ok(Some(self.lead(*standby, won))),
                     }
                 }
                 leading @ Phase::Leading(_) => {
@@ -129,7 +130,7 @@ impl EtcdJournal {
             Ok(Some(won)) => return Ok(Phase::CatchingUp(standby, won)),
             Ok(None) => {}
             Err(failure) if failure.is_transient() || matches!(failure, Failure::Lost(_)) => {
-                tracing::warn!(%failure, "a standby could not take the lead yet");
+                warn!(%failure, "a standby could not take the lead yet");
             }
             Err(failure) => return Err(failure),
         }
@@ -153,6 +154,10 @@ impl EtcdJournal {
         self.phase = Phase::Leading(Writer { chain, answers, began: Instant::now() });
         info!(epoch, prefix = self.options.prefix, "leading");
         self.role.tell(Role::Leading { since, epoch });
+        // It may have been lost just before.
+        if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.until()) {
+            self.role.lose(failure.to_string());
+        }
         issued.into_iter().collect()
     }
 

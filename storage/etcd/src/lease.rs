@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::client::Etcd;
 use crate::error::Failure;
-use crate::role::{Role, RoleSender};
+use crate::role::RoleSender;
 
 /// Pauses between two tries to renew that fail at once.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Part of its time that a leader leaves unused: for the answers that it has begun to give, and for clocks that run unequally.
 const MARGIN_PART: u32 = 5;
 
-/// A lease that is renewed until it is dropped, or until that fails for too long.
+/// A lease that is renewed until it is dropped, or until that fails for too long. A leader's role says so then.
 #[derive(Debug)]
 pub(crate) struct Lease {
     id: i64,
@@ -115,13 +115,13 @@ async fn renew(
             break format!("the lease was not renewed for {used:?}: {why}");
         }
         match etcd.renew(id, etcd.timeout().min(until - now)).await {
-            Ok(()) => {
+            Ok(true) => {
                 until = now + used;
                 next = now + used / 3;
                 last = None;
                 state.send_replace(State::Until(until));
             }
-            Err(Failure::Lost(reason)) => break reason,
+            Ok(false) => break "etcd has ended the lease".to_owned(),
             Err(failure) => {
                 tracing::debug!(%failure, "the lease was not renewed yet");
                 last = Some(failure);
@@ -129,7 +129,8 @@ async fn renew(
             }
         }
     };
-    tracing::warn!(%reason, "not leading any more");
-    role.tell(Role::Lost { reason: reason.clone() });
-    state.send_replace(State::Lost(reason));
+    tracing::warn!(%reason, "a lease is lost");
+    // In this order, so that whoever is told that it leads finds out.
+    state.send_replace(State::Lost(reason.clone()));
+    role.lose(reason);
 }

@@ -96,6 +96,17 @@ impl RoleSender {
         RoleWatch(self.0.subscribe())
     }
 
+    /// A lease is lost: of consequence for who leads with it.
+    pub(crate) fn lose(&self, reason: String) {
+        self.0.send_if_modified(|last| {
+            let is_leading = matches!(last, Role::Leading { .. });
+            if is_leading {
+                *last = Role::Lost { reason };
+            }
+            is_leading
+        });
+    }
+
     /// Says it, unless the last role was final or the same.
     pub(crate) fn tell(&self, role: Role) {
         self.0.send_if_modified(|last| {

@@ -85,9 +85,16 @@ impl Standby {
         keys: &Keys,
         role: RoleSender,
     ) -> Result<Self, Failure> {
-        let etcd = Etcd::connect(options).await?;
+        let etcd = Etcd::new(options)?;
         let wanted = [keys.format(), keys.head()];
-        let mut found = etcd.find(&wanted).await?;
+        let mut found = etcd.find(&wanted).await;
+        // Each member has its turn.
+        for _ in 1..etcd.members() {
+            if found.as_ref().is_err_and(Failure::is_transient) {
+                found = etcd.find(&wanted).await;
+            }
+        }
+        let mut found = found?;
         if found.entries.first().is_none_or(Option::is_none) {
             if etcd.any(keys.range()).await? {
                 return Err(Failure::Foreign(keys.prefix()));
@@ -316,9 +323,7 @@ impl Standby {
         if message.canceled() {
             let reason = message.cancel_reason();
             return Err(match message.compact_revision() {
-                0 if reason.contains("permission denied") => {
-                    Failure::Denied { reason: reason.to_owned(), prefix: self.keys.prefix() }
-                }
+                // Also for want of a right: then the next poll says so, which asks with a new token if it must.
                 0 => Failure::Other(format!("a watch was ended: {reason}")),
                 _ => Failure::Compacted,
             });
