@@ -25,6 +25,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long any other call may take, at most.
 const TIMEOUT_MAX: Duration = Duration::from_secs(2);
 
+/// How long it may take to be let in, once for each member: passwords are slow to check on purpose.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long a page of keys may take, which is the one call that is much work for etcd.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -214,28 +217,36 @@ impl Etcd {
         timeout: Duration,
         call: impl AsyncFnOnce(Calls) -> Result<T, Error>,
     ) -> Result<T, Failure> {
-        let Members { members, current, connect, endpoints, .. } = &*self.0;
+        let Members { members, current, connect, .. } = &*self.0;
         let turn = current.load(Ordering::Relaxed);
         let called = async {
             let member = members.get(turn % members.len().max(1));
-            let member = member.ok_or_else(|| Error::InvalidArgs("no endpoint".to_owned()))?;
-            let calls =
-                member.calls.get_or_try_init(|| Calls::connect(&member.url, connect)).await?;
-            call(calls.clone()).await
+            let member = member.ok_or_else(|| Failure::Other("no endpoint".to_owned()))?;
+            let connect = member.calls.get_or_try_init(|| Calls::connect(&member.url, connect));
+            let calls = self.within(LOGIN_TIMEOUT.max(timeout), connect).await?;
+            self.within(timeout, call(calls.clone())).await
         };
-        let called = match tokio::time::timeout(timeout, called).await {
-            Ok(called) => called.map_err(|error| self.failure(&error)),
-            Err(_) => {
-                let (endpoints, ms) = (endpoints.clone(), timeout.as_millis());
-                Err(Failure::TimedOut { endpoints, ms })
-            }
-        };
+        let called = called.await;
         if called.as_ref().is_err_and(Failure::is_transient) {
             // Of several calls that fail together one moves on.
             let next = turn.wrapping_add(1);
             let _ = current.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
         }
         called
+    }
+
+    async fn within<T>(
+        &self,
+        timeout: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(timeout, call).await {
+            Ok(called) => called.map_err(|error| self.failure(&error)),
+            Err(_) => {
+                let (endpoints, ms) = (self.0.endpoints.clone(), timeout.as_millis());
+                Err(Failure::TimedOut { endpoints, ms })
+            }
+        }
     }
 }
 

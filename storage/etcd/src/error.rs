@@ -1,6 +1,6 @@
 //! What goes wrong with etcd, as whoever runs the store should read it.
 
-use std::fmt;
+use std::error::Error as _;
 
 use etcd_client::Error;
 use statestore_proto::message::KeyPreview;
@@ -52,7 +52,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Options(#[from] OptionsError),
     #[error(
-        "no etcd answers at {endpoints}: {reason}: see that it runs and that this address is right"
+        "no etcd answers at {endpoints}: {reason}: see that it runs, and that the address and, with TLS, the certificates are right"
     )]
     Unreachable { endpoints: Box<str>, reason: String },
     #[error(
@@ -119,7 +119,7 @@ impl Failure {
         let says = status.message().trim_start_matches("etcdserver: ").to_owned();
         match status.code() as i32 {
             UNAVAILABLE | DEADLINE_EXCEEDED => {
-                Self::Unreachable { endpoints: endpoints.into(), reason: chain(status) }
+                Self::Unreachable { endpoints: endpoints.into(), reason: chain(error) }
             }
             RESOURCE_EXHAUSTED if says.contains("space exceeded") => Self::NoSpace,
             OUT_OF_RANGE if says.contains("compacted") => Self::Compacted,
@@ -134,8 +134,12 @@ impl Failure {
             INVALID_ARGUMENT if says.contains("user name") || says.contains("authentication") => {
                 Self::Unauthenticated(says)
             }
+            // Such as a certificate that is not trusted.
+            _ if says == "transport error" => {
+                Self::Unreachable { endpoints: endpoints.into(), reason: chain(error) }
+            }
             PERMISSION_DENIED => Self::Denied { reason: says, prefix: prefix.to_owned() },
-            _ => Self::Other(chain(status)),
+            _ => Self::Other(chain(error)),
         }
     }
 
@@ -161,19 +165,19 @@ pub(crate) fn preview(key: &[u8]) -> String {
     format!("{:?}", KeyPreview(key))
 }
 
-/// An error and what has led to it, on one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    struct Chain<'a>(&'a (dyn std::error::Error + 'static));
-    impl fmt::Display for Chain<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{}", self.0)?;
-            let mut source = self.0.source();
-            while let Some(error) = source {
-                write!(f, ": {error}")?;
-                source = error.source();
-            }
-            Ok(())
+/// An error and what has led to it, on one line; of a status what it says, without its code.
+fn chain(error: &Error) -> String {
+    let (mut text, mut source) = match error {
+        Error::GRpcStatus(status) => (status.message().to_owned(), status.source()),
+        error => (error.to_string(), error.source()),
+    };
+    while let Some(error) = source {
+        let says = error.to_string();
+        // Many repeat what has led to them.
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
         }
+        source = error.source();
     }
-    Chain(error).to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -111,6 +111,7 @@ impl EtcdJournal {
                         // Nothing was written with it.
                         Err(_) => {
                             warn!("what was written before could not be read within the lease");
+                            let _ = won.lease.revoke(standby.etcd()).await;
                             self.phase = Phase::Standby(standby);
                         }
                     }

@@ -83,7 +83,8 @@
 //! pages of 16 MiB while it reads; no message of more than 64 MiB is taken. Answers take 64 MiB in etcd at most. A
 //! standby that cannot reach etcd waits and warns; only at its first contact it gives up at once.
 //!
-//! A call to etcd takes a quarter of the lease at most, and 2 s: a member that hangs is found after that, one that is down at once.
+//! One member is asked at a time, and the next after a failure. A call takes a quarter of the lease at most, and 2 s: a member
+//! that hangs is found after that, one that is down at once. A page may take 30 s, and letting a user in 10 s, once for each member.
 //!
 //! # Building
 //!

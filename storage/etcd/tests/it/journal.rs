@@ -1,7 +1,14 @@
 //! What is written is what is loaded.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use statestore_etcd::MAX_VALUE_BYTES;
-use statestore_proto::store::Record;
+use statestore_proto::hlc::{Hlc, NodeId, Version};
+use statestore_proto::mqtt::Correlation;
+use statestore_proto::store::{Answered, Record};
+use statestore_proto::time::UnixTime;
+use statestore_tokio::Journal as _;
 
 use crate::support::{
     Server, answers, commit, contents, journal, load, new_store, request, restore, set,
@@ -107,7 +114,6 @@ async fn a_hundred_thousand_keys_come_back_in_portions() {
     commit(&mut first, records).await.unwrap();
     first.leadership().resign().await.unwrap();
 
-    use statestore_tokio::Journal as _;
     let mut second = journal(&server.url(), "second", 60);
     let (mut all, mut portions) = (Vec::new(), 0);
     while let Some(portion) = second.load().await.unwrap() {
@@ -121,4 +127,44 @@ async fn a_hundred_thousand_keys_come_back_in_portions() {
     let again = restore(&all);
     assert_eq!(again.len() as u64, KEYS);
     assert!(contents(&again) == contents(&store), "other contents");
+}
+
+/// A put and its answer, which is wanted for no time at all.
+fn put_and_answer(number: u64) -> [Record; 2] {
+    let node = NodeId::new("node").unwrap();
+    let put = Record::Put {
+        key: number.to_be_bytes().into(),
+        value: Box::from(*b"v"),
+        version: Version::new(Hlc::new(UnixTime::from_millis(1), number, node)),
+        fencing_token: None,
+        expires: None,
+        persist: true,
+    };
+    let answered = Answered {
+        client_id: "lamp".into(),
+        response_topic: "answers".into(),
+        correlation: Correlation::new(&number.to_be_bytes()),
+        content: number,
+        payload: Bytes::from_static(b"+OK\r\n"),
+        timestamp: None,
+        kept: Duration::ZERO,
+        order: number + 1,
+    };
+    [put, Record::Answered(answered)]
+}
+
+#[tokio::test]
+async fn the_largest_transaction_is_one_that_etcd_takes() {
+    let Some(server) = Server::start().await else { return };
+    let mut journal = journal(&server.url(), "only", 60);
+    load(&mut journal).await.unwrap();
+    // The second drops the answers of the first.
+    for round in 0..3 {
+        let records = (125 * round..125 * (round + 1)).flat_map(put_and_answer);
+        commit(&mut journal, records.collect()).await.unwrap();
+        assert_eq!(server.head().await, (1, 2 + round));
+        let keys = server.keys().await;
+        let entries = keys.iter().filter(|(key, _)| key.starts_with(b"/ss/statestore/a/"));
+        assert_eq!(entries.count(), 1);
+    }
 }

@@ -5,5 +5,9 @@ mod support;
 mod cuts;
 mod failures;
 mod journal;
+mod members;
 mod proxy;
 mod roles;
+mod service;
+#[cfg(feature = "tls")]
+mod tls;

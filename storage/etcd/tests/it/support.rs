@@ -21,13 +21,16 @@ const RESPONSE_TOPIC: &str = "clients/lamp-1/services/statestore/_any_/command/i
 const STARTED: u64 = 1_700_000_000_000;
 const PREFIX: &str = "/ss/statestore/";
 
-/// An etcd of one member that ends with this, in a directory that goes with it.
+/// An etcd of one member, or one member of several, that ends with this, in a directory that goes with it.
 pub(crate) struct Server {
     child: Child,
     dir: PathBuf,
     pub(crate) port: u16,
     args: Vec<String>,
 }
+
+/// What a member that belongs to no others is told.
+const ALONE: [&str; 4] = ["--name", "one", "--listen-peer-urls", "http://127.0.0.1:0"];
 
 fn program() -> Option<&'static str> {
     ["/usr/bin/etcd", "/usr/local/bin/etcd"].into_iter().find(|path| Path::new(path).exists())
@@ -44,6 +47,48 @@ impl Server {
     }
 
     pub(crate) async fn start_with(args: &[&str]) -> Option<Self> {
+        let port = free_port();
+        let url = format!("http://127.0.0.1:{port}");
+        let server = Self::spawn(port, &url, &[&ALONE, args].concat())?;
+        server.ready().await;
+        Some(server)
+    }
+
+    /// Three members.
+    pub(crate) async fn cluster() -> Option<[Self; 3]> {
+        let ports = [(); 3].map(|()| (free_port(), free_port()));
+        let peer = |at: usize| format!("http://127.0.0.1:{}", ports[at].1);
+        let all: Vec<String> = (0..3).map(|at| format!("m{at}={}", peer(at))).collect();
+        let all = all.join(",");
+        let start = |at: usize| {
+            let (name, peer) = (format!("m{at}"), peer(at));
+            let args = ["--name", &name, "--listen-peer-urls", &peer];
+            let cluster = ["--initial-advertise-peer-urls", &peer, "--initial-cluster", &all];
+            let url = format!("http://127.0.0.1:{}", ports[at].0);
+            Self::spawn(ports[at].0, &url, &[args, cluster].concat())
+        };
+        let servers = [start(0)?, start(1)?, start(2)?];
+        for server in &servers {
+            server.ready().await;
+        }
+        Some(servers)
+    }
+
+    /// Whether this member leads the others.
+    pub(crate) async fn leads(&self) -> bool {
+        let status = self.client().await.status().await.unwrap();
+        status.leader() == status.header().unwrap().member_id()
+    }
+
+    /// Stops it without its end, or lets it go on.
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        let signal = if is_frozen { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Starts one that listens at this address, and does not wait for it.
+    pub(crate) fn spawn(port: u16, url: &str, args: &[&str]) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(program) = program() else {
             eprintln!("skipped: no etcd here (apt-get install etcd-server)");
@@ -54,12 +99,10 @@ impl Server {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
-        let args: Vec<String> = args.iter().copied().map(str::to_owned).collect();
-        let port = free_port();
-        let child = spawn(program, &dir, port, &args);
-        let server = Self { child, dir, port, args };
-        server.ready().await;
-        Some(server)
+        let urls = ["--listen-client-urls", url, "--advertise-client-urls", url];
+        let args = [&urls, args].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let child = spawn(program, &dir, &args);
+        Some(Self { child, dir, port, args })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -73,7 +116,7 @@ impl Server {
 
     /// Starts it again after it was killed.
     pub(crate) async fn again(&mut self) {
-        self.child = spawn(program().unwrap(), &self.dir, self.port, &self.args);
+        self.child = spawn(program().unwrap(), &self.dir, &self.args);
         self.ready().await;
     }
 
@@ -131,14 +174,11 @@ impl Drop for Server {
     }
 }
 
-fn spawn(program: &str, dir: &Path, port: u16, args: &[String]) -> Child {
-    let url = format!("http://127.0.0.1:{port}");
+fn spawn(program: &str, dir: &Path, args: &[String]) -> Child {
     let log = fs::File::create(dir.join("log")).unwrap();
     Command::new(program)
-        .args(["--name", "one", "--data-dir"])
+        .arg("--data-dir")
         .arg(dir.join("data"))
-        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-        .args(["--listen-peer-urls", "http://127.0.0.1:0"])
         .args(["--logger", "zap", "--log-level", "error"])
         .args(args)
         .stdin(Stdio::null())
