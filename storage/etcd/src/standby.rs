@@ -96,10 +96,10 @@ impl Standby {
         }
         let mut found = found?;
         if found.entries.first().is_none_or(Option::is_none) {
-            if etcd.any(keys.range()).await? {
-                return Err(Failure::Foreign(keys.prefix()));
+            // Another may have begun meanwhile: then there is a layout too.
+            if !etcd.any(keys.range()).await? {
+                create(&etcd, keys).await?;
             }
-            create(&etcd, keys).await?;
             found = etcd.find(&wanted).await?;
         }
         let [Some(format), head] = &found.entries[..] else {
@@ -232,15 +232,29 @@ impl Standby {
 
     /// Whether nothing is wrong with the clock here, or others have had their chance.
     fn may_lead(&mut self) -> bool {
-        let now = wall::now();
         let clock = self.head.clock.as_ref().map(|clock| clock.hlc().wall());
-        if clock.is_some_and(|clock| skew::is_too_far_behind(now, clock)) {
-            self.warn(Some("the clock here is more than a minute behind the store's, which would refuse every SET: it does not lead. Set the clock".to_owned()));
+        if clock.is_some_and(|clock| skew::is_too_far_behind(wall::now(), clock)) {
+            self.warn(Some(
+                "the clock here is more than a minute behind the last version of the store, which \
+                 would refuse every SET: it does not lead. Set the clock"
+                    .to_owned(),
+            ));
             return false;
         }
-        let Some(excess) = self.skew.excess() else { return true };
-        self.warn(Some(format!("the clock here is {excess} ms ahead of the last leader's, which is more than a second either way: others go first. Set the clocks")));
-        self.free_since.elapsed() > self.lease * HELD_BACK
+        let excess = self.skew.excess();
+        self.warn_of_skew();
+        excess.is_none() || self.free_since.elapsed() > self.lease * HELD_BACK
+    }
+
+    fn warn_of_skew(&mut self) {
+        let excess = self.skew.excess();
+        self.warn(excess.map(|excess| {
+            let side = if excess > 0 { "ahead of" } else { "behind" };
+            format!(
+                "the clock here is more than a second {side} the leader's: others are to lead first. \
+                 Set the clocks"
+            )
+        }));
     }
 
     /// Begins to read everything, as it is now.
@@ -311,8 +325,8 @@ impl Standby {
             _ => Err(Failure::damaged(kv.key())),
         });
         self.set_leader(leader.transpose()?);
-        if self.leader.is_some() && self.lag == 0 {
-            self.warn(None);
+        if self.leader.is_some() {
+            self.warn_of_skew();
         }
         Ok(())
     }

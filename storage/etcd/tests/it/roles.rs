@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use statestore_etcd::Role;
+use statestore_etcd::{EtcdJournal, Role, RoleWatch};
+use statestore_proto::hlc::{Hlc, NodeId, Version};
+use statestore_proto::store::Record;
+use statestore_proto::time::UnixTime;
+use statestore_tokio::JournalError;
 use tokio::time::{Instant, timeout};
 
 use crate::proxy::{Proxy, Way};
@@ -11,7 +15,7 @@ use crate::support::{Server, commit, contents, journal, load, new_store, restore
 const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until a role is such a one.
-async fn until(watch: &mut statestore_etcd::RoleWatch, is_wanted: impl Fn(&Role) -> bool) -> Role {
+async fn until(watch: &mut RoleWatch, is_wanted: impl Fn(&Role) -> bool) -> Role {
     let wait = async {
         let mut role = watch.current();
         while !is_wanted(&role) {
@@ -144,4 +148,107 @@ async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
     let error = commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap_err().to_string();
     assert!(error.contains("not leading any more"), "{error}");
     assert!(!server.has("k/a").await);
+}
+
+/// Records of one value with a version of so many milliseconds from now.
+fn ahead(millis: u64) -> Vec<Record> {
+    let node = NodeId::new("node").unwrap();
+    let hlc = Hlc::new(UnixTime::from_millis(wall() + millis), 0, node);
+    vec![Record::Issued { version: Version::new(hlc) }]
+}
+
+#[expect(clippy::disallowed_methods, reason = "what a leader writes has the time in it")]
+fn wall() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
+    let Some(server) = Server::start().await else { return };
+    for (millis, leads) in [(50_000, true), (90_000, false)] {
+        let mut first = journal(&server.url(), "first", 60);
+        load(&mut first).await.unwrap();
+        commit(&mut first, ahead(millis)).await.unwrap();
+        first.leadership().resign().await.unwrap();
+        let mut second = journal(&server.url(), "second", 2);
+        let mut role = second.role();
+        let loaded = timeout(Duration::from_secs(8), load(&mut second)).await;
+        assert_eq!(loaded.is_ok(), leads, "{millis}");
+        assert_eq!(matches!(role.current(), Role::Leading { .. }), leads);
+        second.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_seconds_off_lets_others_go_first() {
+    let Some(server) = Server::start().await else { return };
+    for (skew, at_least) in [(0, Duration::ZERO), (5_000, Duration::from_secs(4))] {
+        let mut first = journal(&server.url(), "first", 60);
+        load(&mut first).await.unwrap();
+        let mut second = journal(&server.url(), "second", 2);
+        let mut role = second.role();
+        let loading = tokio::spawn(async move { load(&mut second).await.map(|_| second) });
+        until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
+        // What the leader would have written with such a clock, and its end.
+        let mut client = server.client().await;
+        let head = client.get("/ss/statestore/head", None).await.unwrap();
+        let head = head.kvs()[0].value_str().unwrap().to_owned();
+        let fields: Vec<&str> = head.split(' ').collect();
+        let (epoch, sequence) = (fields[0], fields[1].parse::<u64>().unwrap() + 1);
+        let head = format!("{epoch} {sequence} {} 1 {}", wall() - skew, fields[4]);
+        client.put("/ss/statestore/head", head, None).await.unwrap();
+        client.delete("/ss/statestore/leader", None).await.unwrap();
+        let free = Instant::now();
+        let second = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
+        assert!(free.elapsed() >= at_least, "{skew} ms: {:?}", free.elapsed());
+        assert!(
+            free.elapsed() < at_least + Duration::from_secs(4),
+            "{skew} ms: {:?}",
+            free.elapsed()
+        );
+        second.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_stand_by_one_leads_at_a_time() {
+    let Some(server) = Server::start().await else { return };
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        let mut journal = journal(&server.url(), &format!("store {number}"), 30);
+        waiting.push((
+            journal.role(),
+            tokio::spawn(async move { load(&mut journal).await.map(|records| (journal, records)) }),
+        ));
+    }
+    let mut store = new_store();
+    for round in 1..=5_u64 {
+        // Each is led by another, and knows what those before have written.
+        let leading = until_one_leads(&mut waiting).await;
+        let (_, loading) = waiting.swap_remove(leading);
+        let (mut leader, records) = loading.await.unwrap().unwrap();
+        assert_eq!(contents(&restore(&records)), contents(&store));
+        commit(&mut leader, set(&mut store, round, &round.to_be_bytes(), b"v")).await.unwrap();
+        assert_eq!(server.head().await, (round, 2 * round));
+        for (role, _) in &mut waiting {
+            let role = role.current();
+            assert!(matches!(role, Role::Standby { .. }), "{role:?}");
+        }
+        leader.leadership().resign().await.unwrap();
+    }
+}
+
+type Loading = tokio::task::JoinHandle<Result<(EtcdJournal, Vec<Record>), JournalError>>;
+
+async fn until_one_leads(waiting: &mut [(RoleWatch, Loading)]) -> usize {
+    for _ in 0..3_000 {
+        let is_leading =
+            |(role, _): &mut (RoleWatch, Loading)| matches!(role.current(), Role::Leading { .. });
+        if let Some(leading) = waiting.iter_mut().position(is_leading) {
+            return leading;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody leads");
 }
