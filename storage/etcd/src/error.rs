@@ -7,6 +7,7 @@ use statestore_proto::message::KeyPreview;
 use statestore_tokio::JournalError;
 
 /// Codes of gRPC that say more than that something failed.
+const CANCELLED: i32 = 1;
 const INVALID_ARGUMENT: i32 = 3;
 const DEADLINE_EXCEEDED: i32 = 4;
 const PERMISSION_DENIED: i32 = 7;
@@ -24,7 +25,7 @@ pub enum OptionsError {
     NoEndpoint,
     /// An endpoint is no URL that can be connected to.
     #[error(
-        "{0:?} is no endpoint of etcd: write http://HOST:PORT, or https://HOST:PORT with the feature `tls`"
+        "{0:?} is no endpoint of etcd: write http://HOST:PORT, or with certificates https://HOST:PORT, which takes the feature `tls`"
     )]
     Endpoint(String),
     /// The prefix cannot be one.
@@ -86,7 +87,7 @@ pub(crate) enum Failure {
     )]
     Damaged(String),
     #[error(
-        "etcd has lost what it held: {prefix}head was {seen}, and is {found}. It was started anew without its data, or with an earlier snapshot: end all stores that use it, see that it has what it should, and start them again"
+        "etcd has lost what it held: {prefix}head was {seen}, and is {found}. It was started anew without its data, or with an earlier snapshot, or somebody else writes there: end all stores that use it, see that it has what it should, and start them again"
     )]
     WentBack { prefix: String, seen: String, found: String },
     #[error("deposed: {0}")]
@@ -118,7 +119,7 @@ impl Failure {
         };
         let says = status.message().trim_start_matches("etcdserver: ").to_owned();
         match status.code() as i32 {
-            UNAVAILABLE | DEADLINE_EXCEEDED => {
+            UNAVAILABLE | DEADLINE_EXCEEDED | CANCELLED => {
                 Self::Unreachable { endpoints: endpoints.into(), reason: chain(error) }
             }
             RESOURCE_EXHAUSTED if says.contains("space exceeded") => Self::NoSpace,

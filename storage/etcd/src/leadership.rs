@@ -75,8 +75,8 @@ impl Leadership {
     pub(crate) fn abandon(&self) {
         if let Some(held) = self.held() {
             held.lease.stop();
-            self.0.role.tell(Role::Lost { reason: "the store has ended".to_owned() });
         }
+        self.0.role.tell(Role::Lost { reason: "the store has ended".to_owned() });
     }
 
     /// Nothing that is done with it can panic.

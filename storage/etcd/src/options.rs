@@ -122,7 +122,7 @@ impl Options {
         self
     }
 
-    /// Connects over TLS, to endpoints that begin with `https`.
+    /// Connects over TLS, to endpoints that all begin with `https`.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -134,14 +134,23 @@ impl Options {
         self.endpoints.join(", ").into()
     }
 
+    #[cfg(feature = "tls")]
+    const fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    const fn is_secure(&self) -> bool {
+        false
+    }
+
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
         if self.endpoints.is_empty() {
             return Err(OptionsError::NoEndpoint);
         }
         for endpoint in &self.endpoints {
-            let plain = endpoint.strip_prefix("http://");
-            let secure = endpoint.strip_prefix("https://").filter(|_| cfg!(feature = "tls"));
-            let host = plain.or(secure).unwrap_or_default();
+            let scheme = if self.is_secure() { "https://" } else { "http://" };
+            let host = endpoint.strip_prefix(scheme).unwrap_or_default();
             if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 return Err(OptionsError::Endpoint(endpoint.clone()));
             }
@@ -194,8 +203,14 @@ mod tests {
             let wrong = Err(OptionsError::Endpoint(endpoint.to_owned()));
             assert_eq!(Options::new([endpoint]).check(), wrong);
         }
-        let secure = Options::new(["https://127.0.0.1:2379"]).check();
-        assert_eq!(secure.is_ok(), cfg!(feature = "tls"));
+        // One without the other would send in the clear what was meant to be secret, or trust nobody.
+        assert!(Options::new(["https://127.0.0.1:2379"]).check().is_err());
+        #[cfg(feature = "tls")]
+        {
+            let secure = Options::new(["https://127.0.0.1:2379"]).tls(Tls::new("ca.pem"));
+            assert_eq!(secure.check(), Ok(()));
+            assert!(options().tls(Tls::new("ca.pem")).check().is_err());
+        }
         for prefix in ["", "/", "//", "ss/", "/ss", "/s\ns/", &format!("/{}/", "x".repeat(255))] {
             let wrong = Err(OptionsError::Prefix(prefix.to_owned()));
             assert_eq!(options().prefix(prefix).check(), wrong);

@@ -58,6 +58,8 @@ pub(crate) struct Standby {
     lease: Duration,
     reader: Option<Reader>,
     watch: Option<WatchStream>,
+    /// Whether a watch has left something out.
+    is_incomplete: bool,
     /// The revision that the next watch begins with.
     from: i64,
     /// Values and registrations that were handed out and not removed.
@@ -116,6 +118,7 @@ impl Standby {
             role,
             lease: options.lease,
             watch: None,
+            is_incomplete: false,
             from: 0,
             names: BTreeSet::new(),
             answers: Answers::default(),
@@ -163,6 +166,9 @@ impl Standby {
     }
 
     async fn step(&mut self, goal: Goal<'_>) -> Result<Option<Step>, Failure> {
+        if std::mem::take(&mut self.is_incomplete) {
+            return Err(Failure::Compacted);
+        }
         if let Some(reader) = &mut self.reader {
             if let Some(records) = reader.next(&self.etcd, &self.keys).await? {
                 return Ok(Some(Step::Records(records)));
@@ -383,11 +389,13 @@ impl Standby {
                 records.extend(answers.into_iter().map(Record::Answered));
             }
             Entry::Head(head) => {
-                // Each transaction raises it by one, so what was lost on the way is noticed.
+                // Each transaction raises it by one, so what was lost on the way is noticed. The rest of this message counts:
+                // what it removes must be told.
                 let step = head.sequence.checked_sub(self.head.sequence);
                 if !matches!(step, Some(0 | 1)) {
                     warn!(?step, "a watch has left something out");
-                    return Err(Failure::Compacted);
+                    self.is_incomplete = true;
+                    return Ok(());
                 }
                 if head.epoch != self.head.epoch {
                     self.skew = Skew::default();

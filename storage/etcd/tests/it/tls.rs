@@ -38,7 +38,8 @@ async fn both_ends_show_certificates() {
 
     made.make_authority("other");
     let wrong = [
-        (tls(), "BadCertificate"),
+        // What comes first, the end or the reason, is up to the network.
+        (tls(), "connection"),
         (Tls::new(made.path("other.pem")), "UnknownIssuer"),
         (shown().server_name("elsewhere"), "not valid for name"),
     ];
