@@ -2,6 +2,7 @@
 
 mod support;
 
+mod chaos;
 mod cuts;
 mod failures;
 mod journal;
