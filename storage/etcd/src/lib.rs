@@ -65,7 +65,7 @@
 //! | | |
 //! |---|---|
 //! | `--auto-compaction-mode periodic --auto-compaction-retention 5m` | every commit leaves an old `head` behind, so without it the database grows for ever. A standby that was away for longer reads everything again |
-//! | `--quota-backend-bytes` | 2 GiB unless it is told otherwise. A million keys of 80 bytes take half a gigabyte. A full database (`NOSPACE`) is the end of the service, and stays so until somebody makes room and disarms the alarm |
+//! | `--quota-backend-bytes` | 2 GiB unless it is told otherwise. A million keys with values of 64 bytes take more than half a gigabyte. A full database (`NOSPACE`) is the end of the service, and stays so until somebody makes room and disarms the alarm |
 //! | `--max-request-bytes`, `--max-txn-ops` | not less than their defaults, 1.5 MiB and 128. A value has [`MAX_VALUE_BYTES`] with its key at most |
 //! | a user whose role has `readwrite` on the [prefix](Options::prefix), and no other | nobody else is to write there; what is not a store's is refused and named, and nothing of it is used |
 //! | `--cert-file`, `--client-cert-auth`, `--trusted-ca-file` | with the feature `tls` of this package; values cross the network |

@@ -9,7 +9,7 @@ use statestore_proto::store::Record;
 use tokio::time::{Instant, sleep};
 
 use crate::proxy::{Proxy, Way};
-use crate::support::{Server, answers, commit, journal, load, restore, set};
+use crate::support::{Server, answers, commit, journal, load, restore, stamped};
 
 /// For how long the ways change.
 const CHAOS: Duration = Duration::from_secs(12);
@@ -71,7 +71,7 @@ async fn store(url: String, name: String, seed: u64, requests: Shared, until: In
                 (requests.take(), requests.last())
             };
             let key = number.to_be_bytes();
-            let records = set(&mut store, number, &key, b"v");
+            let records = stamped(&mut store, number, 0, &[b"SET", &key, b"v"]);
             answers(&mut store);
             let version = version_in(&records);
             assert_eq!(
@@ -79,11 +79,13 @@ async fn store(url: String, name: String, seed: u64, requests: Shared, until: In
                 known.contains(&key[..]),
                 "one effect of request {number}"
             );
-            assert!(version.is_none() || version > before, "{version:?} after {before:?}");
             let committed = commit(&mut journal, records).await;
             let mut requests = requests.lock().unwrap();
             match (committed, version) {
-                (Ok(()), Some(version)) => requests.acknowledged.push((number, version)),
+                (Ok(()), Some(version)) => {
+                    assert!(Some(&version) > before.as_ref(), "{version:?} after {before:?}");
+                    requests.acknowledged.push((number, version));
+                }
                 (Ok(()), None) => requests.repeated += 1,
                 (Err(_), _) => {
                     requests.pending.push(number);

@@ -216,6 +216,16 @@ pub(crate) fn set(store: &mut Store, number: u64, key: &[u8], value: &[u8]) -> V
 
 /// The records of one request. Its answer is ready afterwards.
 pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Record> {
+    stamped(store, number, number, words)
+}
+
+/// The same with a stamp that says nothing of other requests.
+pub(crate) fn stamped(
+    store: &mut Store,
+    number: u64,
+    counter: u64,
+    words: &[&[u8]],
+) -> Vec<Record> {
     let mut payload = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         payload.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -227,7 +237,7 @@ pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Re
     let mut incoming = Incoming::new(topic::REQUEST, &payload);
     incoming.response_topic = Some(RESPONSE_TOPIC);
     incoming.correlation_data = Some(&correlation);
-    let stamp = format!("{STARTED}:{number}:{CLIENT}");
+    let stamp = format!("{STARTED}:{counter}:{CLIENT}");
     incoming.user_property("__ts", &stamp);
     store.handle_publish(now(), Principal::verified(CLIENT), &incoming);
     let records = store.poll_records().map(|batch| {
