@@ -168,3 +168,28 @@ async fn the_largest_transaction_is_one_that_etcd_takes() {
         assert_eq!(entries.count(), 1);
     }
 }
+
+#[tokio::test]
+async fn large_values_behind_small_ones_are_read_in_smaller_pages() {
+    const SMALL: u64 = 1_500;
+    const LARGE: u64 = 80;
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    let mut records = Vec::new();
+    for number in 0..SMALL {
+        records.extend(set(&mut store, number, format!("a-{number:05}").as_bytes(), b"v"));
+    }
+    // Together more than one answer of etcd may have here.
+    let value = vec![b'v'; MAX_VALUE_BYTES - 100];
+    for number in SMALL..SMALL + LARGE {
+        records.extend(set(&mut store, number, format!("b-{number:05}").as_bytes(), &value));
+    }
+    commit(&mut first, records).await.unwrap();
+    first.leadership().resign().await.unwrap();
+    let mut second = journal(&server.url(), "second", 60);
+    let again = restore(&load(&mut second).await.unwrap());
+    assert_eq!(again.len() as u64, SMALL + LARGE);
+    assert!(contents(&again) == contents(&store), "other contents");
+}
