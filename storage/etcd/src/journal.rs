@@ -27,7 +27,8 @@ use crate::wall;
 ///
 /// [`load`](Journal::load) is the standby: it returns records while another leads, and ends when this one does. A commit
 /// that is given up while it is awaited may still take effect, as a whole or, where it is larger than a transaction of
-/// etcd, up to the end of some request. Dropping the journal lets the lease run out; see [`Leadership::resign`].
+/// etcd, up to the end of some request. It asks for no snapshots and writes no part of one: etcd has the last of each key
+/// anyway. Dropping the journal lets the lease run out; see [`Leadership::resign`].
 pub struct EtcdJournal {
     options: Options,
     keys: Keys,

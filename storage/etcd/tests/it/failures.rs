@@ -44,7 +44,7 @@ async fn one_that_hangs_is_found_by_the_time() {
     assert!(error.contains("did not answer within 500 ms"), "{error}");
 
     proxy.set(Way::Open);
-    let mut journal = journal(&proxy.url(), "only", 2);
+    let mut journal = journal(&proxy.url(), "only", 4);
     load(&mut journal).await.unwrap();
     let mut store = new_store();
     commit(&mut journal, set(&mut store, 1, b"a", b"1")).await.unwrap();

@@ -17,7 +17,7 @@ use crate::support::{
 #[tokio::test]
 async fn a_restart_finds_what_was_committed() {
     let Some(mut server) = Server::start().await else { return };
-    let mut first = journal(&server.url(), "first", 2);
+    let mut first = journal(&server.url(), "first", 4);
     assert_eq!(load(&mut first).await.unwrap(), []);
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_restart_finds_what_was_committed() {
     server.kill();
     server.again().await;
 
-    let mut second = journal(&server.url(), "second", 2);
+    let mut second = journal(&server.url(), "second", 4);
     let records = load(&mut second).await.unwrap();
     assert!(matches!(records.last(), Some(Record::Issued { .. })), "{records:?}");
     let mut again = restore(&records);

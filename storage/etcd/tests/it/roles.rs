@@ -29,11 +29,11 @@ async fn until(watch: &mut RoleWatch, is_wanted: impl Fn(&Role) -> bool) -> Role
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_follows_and_takes_over_from_one_that_is_gone() {
     let Some(server) = Server::start().await else { return };
-    let mut first = journal(&server.url(), "first", 2);
+    let mut first = journal(&server.url(), "first", 4);
     load(&mut first).await.unwrap();
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
-    let mut second = journal(&server.url(), "second", 2);
+    let mut second = journal(&server.url(), "second", 4);
     let mut role = second.role();
     let loading = tokio::spawn(async move {
         let records = load(&mut second).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_standby_follows_and_takes_over_from_one_that_is_gone() {
     ));
     let after = gone.elapsed();
     let (mut second, records) = timeout(LONG, loading).await.unwrap().unwrap();
-    eprintln!("leading {after:?} after the other was gone, with a lease of 2 s");
+    eprintln!("leading {after:?} after the other was gone, with a lease of 4 s");
     assert!(after > Duration::from_millis(500), "{after:?}: the lease was not waited for");
     assert!(!leadership.is_held());
     assert_eq!(contents(&restore(&records)), contents(&store));
@@ -132,7 +132,7 @@ async fn a_barrier_finds_that_another_leads() {
 async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
     let Some(server) = Server::start().await else { return };
     let proxy = Proxy::to(server.port).await;
-    let mut first = journal(&proxy.url(), "first", 2);
+    let mut first = journal(&proxy.url(), "first", 4);
     load(&mut first).await.unwrap();
     let mut role = first.role();
     assert!(matches!(role.current(), Role::Leading { epoch: 1, .. }));
@@ -141,7 +141,7 @@ async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
     let lost = until(&mut role, Role::is_final).await;
     let after = shut.elapsed();
     assert!(matches!(lost, Role::Lost { .. }), "{lost:?}");
-    eprintln!("the loss of a lease of 2 s was told {after:?} after the way to etcd was shut");
+    eprintln!("the loss of a lease of 4 s was told {after:?} after the way to etcd was shut");
     assert!(!first.leadership().is_held());
     proxy.set(Way::Open);
     let mut store = new_store();
@@ -171,9 +171,9 @@ async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
         load(&mut first).await.unwrap();
         commit(&mut first, ahead(millis)).await.unwrap();
         first.leadership().resign().await.unwrap();
-        let mut second = journal(&server.url(), "second", 2);
+        let mut second = journal(&server.url(), "second", 4);
         let mut role = second.role();
-        let loaded = timeout(Duration::from_secs(8), load(&mut second)).await;
+        let loaded = timeout(Duration::from_secs(6), load(&mut second)).await;
         assert_eq!(loaded.is_ok(), leads, "{millis}");
         assert_eq!(matches!(role.current(), Role::Leading { .. }), leads);
         second.leadership().resign().await.unwrap();
@@ -183,10 +183,10 @@ async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_seconds_off_lets_others_go_first() {
     let Some(server) = Server::start().await else { return };
-    for (skew, at_least) in [(0, Duration::ZERO), (5_000, Duration::from_secs(4))] {
+    for (skew, at_least) in [(0, Duration::ZERO), (5_000, Duration::from_secs(8))] {
         let mut first = journal(&server.url(), "first", 60);
         load(&mut first).await.unwrap();
-        let mut second = journal(&server.url(), "second", 2);
+        let mut second = journal(&server.url(), "second", 4);
         let mut role = second.role();
         let loading = tokio::spawn(async move { load(&mut second).await.map(|_| second) });
         until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
@@ -203,7 +203,7 @@ async fn a_clock_that_is_seconds_off_lets_others_go_first() {
         let second = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
         assert!(free.elapsed() >= at_least, "{skew} ms: {:?}", free.elapsed());
         assert!(
-            free.elapsed() < at_least + Duration::from_secs(4),
+            free.elapsed() < at_least + Duration::from_secs(20),
             "{skew} ms: {:?}",
             free.elapsed()
         );
