@@ -149,6 +149,12 @@ impl Failure {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Other(_))
     }
 
+    /// Whether a store that is started again may find it gone.
+    pub(crate) const fn may_pass(&self) -> bool {
+        self.is_transient()
+            || matches!(self, Self::NoSpace | Self::Compacted | Self::Deposed(_) | Self::Lost(_))
+    }
+
     /// Whether a message was larger than this side reads, and a smaller one is to be asked for.
     pub(crate) fn is_too_long(&self) -> bool {
         matches!(self, Self::Other(says) if says.contains("message length too large"))

@@ -95,6 +95,7 @@ impl std::fmt::Debug for Held {
 pub(crate) fn ended(failure: &Failure) -> Role {
     match failure {
         Failure::Deposed(reason) => Role::Deposed { reason: reason.clone() },
-        failure => Role::Lost { reason: failure.to_string() },
+        failure if failure.may_pass() => Role::Lost { reason: failure.to_string() },
+        failure => Role::Failed { reason: failure.to_string() },
     }
 }

@@ -105,6 +105,7 @@ mod journal;
 mod keys;
 mod leadership;
 mod lease;
+mod leased_link;
 mod limits;
 mod options;
 mod reader;
@@ -113,10 +114,13 @@ mod skew;
 mod standby;
 mod transaction;
 mod wall;
+#[cfg(test)]
+mod world;
 
 pub use error::OptionsError;
 pub use journal::EtcdJournal;
 pub use leadership::Leadership;
+pub use leased_link::LeasedLink;
 pub use limits::MAX_VALUE_BYTES;
 pub use options::Options;
 #[cfg(feature = "tls")]

@@ -41,10 +41,15 @@ pub enum Role {
         /// By whom.
         reason: String,
     },
-    /// It has given up: the lease ran out or was given back, or etcd failed for good. As [`Deposed`](Self::Deposed),
-    /// except that nobody else need lead.
+    /// It has given up: the lease ran out or was given back, or etcd failed. As [`Deposed`](Self::Deposed), except that nobody
+    /// else need lead.
     Lost {
         /// What for.
+        reason: String,
+    },
+    /// It has given up, and so would the next: somebody has to do something first.
+    Failed {
+        /// What is the matter, and what is to be done.
         reason: String,
     },
 }
@@ -53,7 +58,7 @@ impl Role {
     /// Whether it has ended for good.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Deposed { .. } | Self::Lost { .. })
+        matches!(self, Self::Deposed { .. } | Self::Lost { .. } | Self::Failed { .. })
     }
 }
 

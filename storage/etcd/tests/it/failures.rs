@@ -15,7 +15,10 @@ use crate::support::{Server, commit, free_port, journal, load, new_store, option
 async fn load_error(journal: &mut EtcdJournal) -> String {
     let error = load(journal).await.unwrap_err().to_string();
     let mut role = journal.role();
-    assert_eq!(role.current(), Role::Lost { reason: error.clone() });
+    let (Role::Lost { reason } | Role::Failed { reason }) = role.current() else {
+        panic!("{role:?}")
+    };
+    assert_eq!(reason, error);
     error
 }
 
