@@ -122,6 +122,10 @@ impl Failure {
             Some(Refusal::NotAuthorized) => {
                 "; ask whoever runs the store: `statestore policy explain` says which rule it would take"
             }
+            Some(Refusal::QuotaExceeded) => {
+                "; the store is full, or this client has its share, or the key or the value is too long: remove keys, or have \
+                 whoever runs the store look at --max-keys, --max-bytes and --client-share of `statestore serve`"
+            }
             _ => "",
         };
         Self::Refused(format!("the store refused: {error}{advice}"))
@@ -143,6 +147,10 @@ impl Failure {
             Error::Undelivered(ReasonCode::PACKET_TOO_LARGE) => Self::Refused(
                 "the request is larger than the broker takes; try a smaller value".to_owned(),
             ),
+            Error::Undelivered(reason @ ReasonCode::QUOTA_EXCEEDED) => Self::Refused(format!(
+                "the broker took no more from this client for now: {reason}; ask more slowly, or have whoever runs it allow \
+                 more (--rate-limit of `statestore serve`)"
+            )),
             Error::TimedOut => Self::Unreachable(
                 "no answer in time, so the request may have been applied; earlier ones were answered, so try a longer \
                  --timeout"

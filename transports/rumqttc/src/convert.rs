@@ -3,11 +3,11 @@
 use std::str;
 
 use bytes::Bytes;
-use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     ConnectReturnCode as Refusal, DisconnectReasonCode as Goodbye, PubAckReason, Publish as Packet,
     PublishProperties, SubscribeReasonCode,
 };
+use rumqttc::v5::mqttbytes::{Error as PacketError, QoS};
 use rumqttc::v5::{ConnectionError, StateError};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos, ReasonCode};
 use statestore_tokio::{AsIncoming, LinkError};
@@ -172,6 +172,11 @@ pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> Link
                 }
                 _ => LinkError::transient(text),
             }
+        }
+        // Nothing is wrong with a packet here.
+        ConnectionError::MqttState(StateError::Deserialization(PacketError::Io(error)))
+        | ConnectionError::MqttState(StateError::Io(error)) => {
+            LinkError::transient(format_args!("the connection was lost: {error}"))
         }
         #[cfg(feature = "tls")]
         ConnectionError::Tls(error @ rumqttc::v5::TlsError::DNSName(_)) => {

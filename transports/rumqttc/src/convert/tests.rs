@@ -207,3 +207,13 @@ fn what_another_try_does_not_mend_is_final() {
     let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
     assert!(error(&ConnectionError::Io(io), false).is_transient());
 }
+
+#[test]
+fn a_lost_connection_is_called_so() {
+    let reset = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    for lost in [StateError::Deserialization(PacketError::Io(reset())), StateError::Io(reset())] {
+        let error = error(&ConnectionError::MqttState(lost), false);
+        assert!(error.is_transient());
+        assert_eq!(error.to_string(), "the connection was lost: connection reset");
+    }
+}
