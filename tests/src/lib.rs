@@ -8,6 +8,7 @@ pub mod conformance;
 pub mod counting;
 #[cfg(feature = "mqtt")]
 pub mod deployed;
+pub mod etcd;
 pub mod fuzz;
 pub mod generators;
 pub mod log;

@@ -16,6 +16,8 @@ mod failures;
 mod fencing;
 mod hostile;
 mod killed;
+#[cfg(feature = "etcd")]
+mod leading;
 mod locking;
 mod logging;
 mod options;
