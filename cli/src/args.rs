@@ -16,7 +16,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, Value
 pub(crate) use data::{Data, Dump, Restore};
 pub(crate) use etcd::Etcd;
 #[cfg(feature = "etcd")]
-pub(crate) use etcd::Reads;
+pub(crate) use etcd::{EtcdAt, Reads, StatusOf};
 pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
 pub(crate) use serve::{Dialect, Serve};
@@ -90,6 +90,9 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// Tries whether a store keeps the rules of the protocol
     Verify(Verify),
+    /// Prints which of several stores over one etcd leads, and which stand by
+    #[cfg(feature = "etcd")]
+    Status(StatusOf),
     /// Checks, dumps, restores or compacts what `serve --data` keeps in a directory
     Data {
         #[command(subcommand)]

@@ -9,6 +9,8 @@ mod connection;
 mod data;
 mod elect;
 mod escape;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod failure;
 mod host;
 mod job;
@@ -24,6 +26,8 @@ mod serve;
 mod signals;
 #[cfg(feature = "etcd")]
 mod standby;
+#[cfg(feature = "etcd")]
+mod survey;
 mod verify;
 mod watch;
 
@@ -85,6 +89,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Verify(verify) => verify::run(verify).await,
+            #[cfg(feature = "etcd")]
+            Verb::Status(status) => survey::run(status).await,
             Verb::Data { verb } => data::run(*verb).await,
             Verb::Completions { .. } | Verb::Man { .. } | Verb::Passwd(_) | Verb::Policy { .. } => {
                 Ok(ExitCode::SUCCESS)

@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use statestore_embedded::{Broker, Referral};
-use statestore_etcd::{EtcdJournal, Leader, Leadership, Options, Role, RoleWatch, Tls};
+use statestore_etcd::{EtcdJournal, Leader, Leadership, Options, Role, RoleWatch};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_tokio::{Status, StatusWatch, StoreService};
 
-use crate::args::{Durable, Etcd, Reads, Serve};
+use crate::args::{Durable, EtcdAt, Reads, Serve};
+use crate::etcd;
 use crate::failure::Failure;
 use crate::host::{Host, Hosted};
 use crate::output::say;
@@ -190,36 +191,18 @@ fn keeps(args: &Serve) -> String {
         Durable::Requested => "what clients ask to be kept survives",
         Durable::All => "everything survives",
     };
-    let Etcd { etcd, etcd_prefix, .. } = &args.etcd;
+    let EtcdAt { etcd, etcd_prefix, .. } = &args.etcd.at;
     format!("; {what} in etcd at {}, below {etcd_prefix}", etcd.join(","))
 }
 
 fn options(args: &Serve, broker: Option<&Broker>) -> Result<Options, Failure> {
-    let etcd = &args.etcd;
-    let mut options =
-        Options::new(etcd.etcd.iter().cloned()).prefix(&etcd.etcd_prefix).lease(etcd.etcd_lease);
-    let address = etcd.advertise.clone().or_else(|| {
+    let options = etcd::options(&args.etcd.at)?.lease(args.etcd.etcd_lease);
+    let address = args.etcd.advertise.clone().or_else(|| {
         let own = broker?.local_addr();
         (!own.ip().is_unspecified()).then(|| own.to_string())
     });
-    if let Some(address) = address {
-        options = options.name(&address).advertise(address);
-    }
-    match (&etcd.etcd_user, &etcd.etcd_password) {
-        (Some(user), Some(password)) => options = options.user(user, password),
-        (Some(_), None) => {
-            return Err(Failure::bad_input(
-                "--etcd-user: with which password? Give it in the environment as STATESTORE_ETCD_PASSWORD",
-            ));
-        }
-        (None, _) => {}
-    }
-    if let Some(authorities) = &etcd.etcd_ca {
-        let mut tls = Tls::new(authorities);
-        if let (Some(certificate), Some(key)) = (&etcd.etcd_cert, &etcd.etcd_key) {
-            tls = tls.identity(certificate, key);
-        }
-        options = options.tls(tls);
-    }
-    Ok(options)
+    Ok(match address {
+        Some(address) => options.name(&address).advertise(address),
+        None => options,
+    })
 }

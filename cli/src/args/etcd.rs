@@ -34,19 +34,12 @@ impl Etcd {
     }
 }
 
-/// A store that leads or stands by, over etcd.
+/// Where etcd is, and who asks.
 #[cfg(feature = "etcd")]
 #[derive(Debug, clap::Args)]
-pub(crate) struct Etcd {
-    /// Keep everything in etcd, and stand by for the store that leads there: the URLs of its members, one or more, with commas
-    /// in between
-    #[arg(
-        long,
-        env = "STATESTORE_ETCD",
-        value_name = "URLS",
-        value_delimiter = ',',
-        conflicts_with = "data"
-    )]
+pub(crate) struct EtcdAt {
+    /// The members of the etcd in which stores keep everything and stand by for the one that leads: URLs with commas in between
+    #[arg(long, env = "STATESTORE_ETCD", value_name = "URLS", value_delimiter = ',')]
     pub(crate) etcd: Vec<String>,
     /// With --etcd: what all keys in etcd begin with. Stores with one prefix stand by for each other
     #[arg(
@@ -77,6 +70,14 @@ pub(crate) struct Etcd {
     /// With --etcd-cert: its key
     #[arg(long, value_name = "PATH", requires = "etcd_cert")]
     pub(crate) etcd_key: Option<PathBuf>,
+}
+
+/// A store that leads or stands by, over etcd.
+#[cfg(feature = "etcd")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Etcd {
+    #[command(flatten)]
+    pub(crate) at: EtcdAt,
     /// With --etcd: how long nobody leads after the leader has died, in whole seconds from 2s to 600s
     #[arg(long, default_value = "5s", value_parser = super::duration, value_name = "TIME")]
     pub(crate) etcd_lease: Duration,
@@ -103,6 +104,17 @@ pub(crate) enum Reads {
 impl Etcd {
     /// Whether a store is to lead or stand by.
     pub(crate) fn is_wanted(&self) -> bool {
-        !self.etcd.is_empty()
+        !self.at.etcd.is_empty()
     }
+}
+
+/// Who leads, and who stands by.
+#[cfg(feature = "etcd")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusOf {
+    #[command(flatten)]
+    pub(crate) at: EtcdAt,
+    /// How to print it
+    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    pub(crate) output: super::Output,
 }

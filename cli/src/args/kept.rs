@@ -8,7 +8,7 @@ use clap::ValueEnum;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Kept {
     /// Keep what is to survive in this directory, which is made if it is not there. Without it everything is in memory
-    #[arg(long, env = "STATESTORE_DATA", value_name = "DIR")]
+    #[arg(long, env = "STATESTORE_DATA", value_name = "DIR", conflicts_with = "etcd")]
     pub(crate) data: Option<PathBuf>,
     /// Which values survive: with --data those whose clients ask for it unless this says otherwise, with --etcd all. Their
     /// answers wait for that, and others do not

@@ -92,6 +92,47 @@ fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
 }
 
 #[test]
+fn whoever_looks_sees_who_leads_and_who_stands_by() {
+    let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let url = etcd.url();
+    let status =
+        |options: &[&str]| run(statestore().args(["status", "--etcd", &url]).args(options));
+    status(&[]).fails(3, &["no store has written below the prefix /ss/statestore/"]);
+    let first = leader(&url);
+    let second = standby(&url, free_port());
+    // It says so within a second of its first look.
+    let seen = loop {
+        let seen = status(&["--output", "json"]).json();
+        if seen["standbys"].as_array().is_some_and(|standbys| !standbys.is_empty()) {
+            break seen;
+        }
+    };
+    assert_eq!((&seen["epoch"], &seen["standbys"][0]["lag"]), (&1.into(), &0.into()));
+    let address = first.url.trim_start_matches("mqtt://");
+    assert_eq!(
+        (&seen["leader"]["address"], seen["standbys"].as_array().unwrap().len()),
+        (&address.into(), 1)
+    );
+    let text = status(&[]);
+    assert_eq!(text.code, Some(0));
+    let lines: Vec<&str> = text.text().lines().collect();
+    assert!(
+        lines[0].starts_with(&format!("leads      {address} at {address}, since 20")),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with("stands by  127.0.0.1:") && lines.len() == 2, "{lines:?}");
+    assert!(lines[1].contains(", 0 transactions behind, heard "), "{lines:?}");
+    first.process.signal("-TERM");
+    first.process.end().is(0, "");
+    assert!(second.line().contains("it begins with 0 keys"));
+    second.signal("-TERM");
+    second.end().is(0, "");
+    let nobody = status(&[]);
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.text().starts_with("nobody leads; "), "{nobody:?}");
+}
+
+#[test]
 fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let first = leader(&etcd.url());

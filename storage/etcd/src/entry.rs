@@ -5,6 +5,7 @@ use statestore_proto::store::{Answered, Record, RecordsError, decode_records};
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::{Keys, Name};
+use crate::presence::{self, StandbyStatus};
 use crate::role::{Leader, decode_leader};
 
 /// The layout of all keys and values.
@@ -27,6 +28,7 @@ pub(crate) enum Entry {
         number: u64,
         answers: Vec<Answered>,
     },
+    Standby(StandbyStatus),
 }
 
 /// Reads what is at a key.
@@ -43,6 +45,9 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
         }
         Name::Head => Entry::Head(Head::decode(value).ok_or_else(damaged)?),
         Name::Leader => Entry::Leader(decode_leader(value).ok_or_else(damaged)?),
+        Name::Standby { name } => {
+            Entry::Standby(presence::decode(name, value).ok_or_else(damaged)?)
+        }
         Name::Answers { number } => {
             let answer = |record| match record {
                 Record::Answered(answered) => Ok(answered),

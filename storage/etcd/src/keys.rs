@@ -8,6 +8,7 @@
 //! | `k/` key | one record of a value |
 //! | `w/` length of the key (4, the highest byte first) key client | one record of a registration |
 //! | `a/` number (16 hexadecimal digits) | records of the answers of one transaction |
+//! | `s/` name | what a standby says of itself; there while its lease is |
 
 const FORMAT: &[u8] = b"fmt";
 const HEAD: &[u8] = b"head";
@@ -15,6 +16,9 @@ const LEADER: &[u8] = b"leader";
 const VALUE: &[u8] = b"k/";
 const WATCH: &[u8] = b"w/";
 const ANSWERS: &[u8] = b"a/";
+const STANDBY: &[u8] = b"s/";
+/// What comes behind all of these.
+const STANDBY_END: &[u8] = b"s0";
 
 /// Hexadecimal digits of a number, so that the order of keys is that of numbers.
 const DIGITS: usize = 16;
@@ -34,6 +38,7 @@ pub(crate) enum Name<'a> {
     Value { key: &'a [u8] },
     Watch { key: &'a [u8], client: &'a str },
     Answers { number: u64 },
+    Standby { name: &'a str },
 }
 
 impl Keys {
@@ -81,6 +86,15 @@ impl Keys {
         self.join(&[ANSWERS, format!("{number:0DIGITS$x}").as_bytes()])
     }
 
+    pub(crate) fn standby(&self, name: &str) -> Vec<u8> {
+        self.join(&[STANDBY, name.as_bytes()])
+    }
+
+    /// The first key of a standby, and the one after the last.
+    pub(crate) fn standbys(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.join(&[STANDBY]), self.join(&[STANDBY_END]))
+    }
+
     /// What this key names; `None` for one that nobody here has made.
     pub(crate) fn parse<'a>(&self, key: &'a [u8]) -> Option<Name<'a>> {
         let inside = key.strip_prefix(&*self.prefix)?;
@@ -95,6 +109,9 @@ impl Keys {
         }
         if let Some(digits) = inside.strip_prefix(ANSWERS) {
             return number(digits).map(|number| Name::Answers { number });
+        }
+        if let Some(name) = inside.strip_prefix(STANDBY) {
+            return core::str::from_utf8(name).ok().map(|name| Name::Standby { name });
         }
         let (len, rest) = inside.strip_prefix(WATCH)?.split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
@@ -134,6 +151,7 @@ mod tests {
             Name::Value { key } => keys().value(key),
             Name::Watch { key, client } => keys().watch(key, client).unwrap(),
             Name::Answers { number } => keys().answers(number),
+            Name::Standby { name } => keys().standby(name),
         }
     }
 
@@ -155,6 +173,7 @@ mod tests {
                 Name::Value { key: &key },
                 Name::Watch { key: &key, client: &client },
                 Name::Answers { number },
+                Name::Standby { name: &client },
             ];
             let (first, end) = keys().range();
             for name in names {
@@ -165,8 +184,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_one_key_or_none(inside: Vec<u8>, place in 0..4_usize) {
-            let head: &[u8] = [b"".as_slice(), VALUE, WATCH, ANSWERS][place];
+        fn any_bytes_are_one_key_or_none(inside: Vec<u8>, place in 0..5_usize) {
+            let head: &[u8] = [b"".as_slice(), VALUE, WATCH, ANSWERS, STANDBY][place];
             let key = [b"/ss/shop/", head, &inside].concat();
             if let Some(name) = keys().parse(&key) {
                 prop_assert_eq!(written(name), key);

@@ -108,10 +108,12 @@ mod lease;
 mod leased_link;
 mod limits;
 mod options;
+mod presence;
 mod reader;
 mod role;
 mod skew;
 mod standby;
+mod survey;
 mod transaction;
 mod wall;
 #[cfg(test)]
@@ -125,7 +127,9 @@ pub use limits::MAX_VALUE_BYTES;
 pub use options::Options;
 #[cfg(feature = "tls")]
 pub use options::Tls;
+pub use presence::StandbyStatus;
 pub use role::{Leader, Role, RoleWatch};
+pub use survey::Survey;
 
 /// The program in the README of this package.
 #[cfg(doctest)]

@@ -123,6 +123,7 @@ impl Reader {
             let Some(kv) = self.page.next() else { break };
             bytes += kv.key().len() + kv.value().len();
             match entry::read(keys, kv.key(), kv.value())? {
+                Entry::Standby(_) => {}
                 Entry::Format => self.contents.has_format = true,
                 Entry::Head(head) => self.contents.head = Some(head),
                 Entry::Leader(leader) => self.contents.leader = Some(leader),

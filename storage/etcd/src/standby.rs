@@ -16,6 +16,7 @@ use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::{Keys, Name};
 use crate::options::Options;
+use crate::presence::Presence;
 use crate::reader::{Contents, Reader};
 use crate::role::{Leader, Role, RoleSender};
 use crate::skew::{self, Skew};
@@ -55,6 +56,7 @@ pub(crate) struct Standby {
     etcd: Etcd,
     keys: Keys,
     role: RoleSender,
+    presence: Presence,
     lease: Duration,
     reader: Option<Reader>,
     watch: Option<WatchStream>,
@@ -116,6 +118,7 @@ impl Standby {
             etcd,
             keys: keys.clone(),
             role,
+            presence: Presence::new(options),
             lease: options.lease,
             watch: None,
             is_incomplete: false,
@@ -137,8 +140,10 @@ impl Standby {
         &self.etcd
     }
 
-    /// The answers that are there.
+    /// The answers that are there. It says no more that it stands by.
     pub(crate) fn into_answers(self) -> Answers {
+        // Nobody waits for that.
+        tokio::spawn(self.presence.withdraw(self.etcd));
         self.answers
     }
 
@@ -334,6 +339,7 @@ impl Standby {
         if self.leader.is_some() {
             self.warn_of_skew();
         }
+        self.presence.tell(&self.etcd, &self.keys, self.lag).await;
         Ok(())
     }
 
@@ -377,7 +383,7 @@ impl Standby {
             return Ok(());
         }
         match entry::read(&self.keys, key, kv.value())? {
-            Entry::Format => {}
+            Entry::Format | Entry::Standby(_) => {}
             Entry::Leader(leader) => self.set_leader(Some(leader)),
             Entry::Record(record) => {
                 self.names.insert(key.into());

@@ -48,9 +48,8 @@ impl Broker {
         while self.memory.total().saturating_sub(closing) > max {
             let most = connections.peek().map(|(bytes, _)| *bytes);
             let most = most.max(alone.peek().map(|(bytes, _)| *bytes)).unwrap_or_default();
-            if of_departed >= most
-                && let Some((bytes, sender)) = departed.pop()
-            {
+            let is_theirs = of_departed >= most;
+            if let Some((bytes, sender)) = is_theirs.then(|| departed.pop()).flatten() {
                 of_departed -= bytes;
                 let dropped = self.inbox.forget_departed(&mut self.memory, &sender);
                 self.stats.dropped += u64::try_from(dropped).unwrap_or(u64::MAX);

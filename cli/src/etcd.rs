@@ -1,0 +1,27 @@
+//! From the options of etcd to those of its library.
+
+use statestore_etcd::{Options, Tls};
+
+use crate::args::EtcdAt;
+use crate::failure::Failure;
+
+pub(crate) fn options(at: &EtcdAt) -> Result<Options, Failure> {
+    let mut options = Options::new(at.etcd.iter().cloned()).prefix(&at.etcd_prefix);
+    match (&at.etcd_user, &at.etcd_password) {
+        (Some(user), Some(password)) => options = options.user(user, password),
+        (Some(_), None) => {
+            return Err(Failure::bad_input(
+                "--etcd-user: with which password? Give it in the environment as STATESTORE_ETCD_PASSWORD",
+            ));
+        }
+        (None, _) => {}
+    }
+    if let Some(authorities) = &at.etcd_ca {
+        let mut tls = Tls::new(authorities);
+        if let (Some(certificate), Some(key)) = (&at.etcd_cert, &at.etcd_key) {
+            tls = tls.identity(certificate, key);
+        }
+        options = options.tls(tls);
+    }
+    Ok(options)
+}

@@ -1,0 +1,120 @@
+//! What a standby says of itself, for whoever looks from outside.
+
+use std::time::Duration;
+
+use etcd_client::{PutOptions, Txn, TxnOp};
+use statestore_proto::time::UnixTime;
+use tokio::time::Instant;
+
+use crate::client::Etcd;
+use crate::error::Failure;
+use crate::keys::Keys;
+use crate::options::Options;
+use crate::wall;
+
+/// How often a standby says that it is there, and how long that is believed.
+const EVERY: Duration = Duration::from_secs(5);
+const BELIEVED: Duration = Duration::from_secs(15);
+
+/// What a standby said of itself last, some seconds ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StandbyStatus {
+    /// Its [name](crate::Options::name).
+    pub name: String,
+    /// Where its clients are to go when it leads, if it [says so](crate::Options::advertise); else empty.
+    pub address: String,
+    /// When it said so, by its wall clock.
+    pub said: UnixTime,
+    /// Transactions that were there and that it had not read then.
+    pub lag: u64,
+}
+
+/// Says now and then that a standby is there. What it says goes with its lease.
+pub(crate) struct Presence {
+    name: String,
+    address: String,
+    lease: Option<i64>,
+    next: Instant,
+}
+
+impl Presence {
+    pub(crate) fn new(options: &Options) -> Self {
+        let (name, address) = (options.name.clone(), options.address.clone());
+        Self { name, address, lease: None, next: Instant::now() }
+    }
+
+    /// Nothing depends on it, so what goes wrong is left to the next time.
+    pub(crate) async fn tell(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + EVERY;
+        if let Err(failure) = self.try_tell(etcd, keys, lag).await {
+            tracing::debug!(%failure, "a standby could not say that it is there");
+            self.lease = None;
+        }
+    }
+
+    async fn try_tell(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) -> Result<(), Failure> {
+        let is_there = match self.lease {
+            Some(lease) => etcd.renew(lease, etcd.timeout()).await?,
+            None => false,
+        };
+        let lease = match self.lease.filter(|_| is_there) {
+            Some(lease) => lease,
+            None => etcd.grant(BELIEVED).await?.0,
+        };
+        self.lease = Some(lease);
+        let (name, address) = (self.name.clone(), self.address.clone());
+        let status = StandbyStatus { name, address, said: wall::now(), lag };
+        let options = PutOptions::new().with_lease(lease);
+        let put = TxnOp::put(keys.standby(&self.name), encode(&status), Some(options));
+        etcd.txn(Txn::new().and_then([put]), etcd.timeout()).await.map(|_| ())
+    }
+
+    /// Takes back what was said.
+    pub(crate) async fn withdraw(self, etcd: Etcd) {
+        if let Some(lease) = self.lease {
+            let _ = etcd.revoke(lease).await;
+        }
+    }
+}
+
+/// Three lines: when, how far behind, and where.
+fn encode(status: &StandbyStatus) -> Vec<u8> {
+    format!("{}\n{}\n{}", status.said.as_millis(), status.lag, status.address).into_bytes()
+}
+
+/// What a standby of this name has said; `None` for what [`encode`] has not made.
+pub(crate) fn decode(name: &str, bytes: &[u8]) -> Option<StandbyStatus> {
+    let mut lines = core::str::from_utf8(bytes).ok()?.splitn(3, '\n');
+    let said = UnixTime::from_millis(lines.next()?.parse().ok()?);
+    let lag = lines.next()?.parse().ok()?;
+    let (name, address) = (name.to_owned(), lines.next()?.to_owned());
+    let status = StandbyStatus { name, address, said, lag };
+    (encode(&status) == bytes).then_some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_standby_is_read_as_it_was_written(millis: u64, lag: u64, address in "[^\n]*") {
+            let said = UnixTime::from_millis(millis);
+            let status = StandbyStatus { name: "b".to_owned(), address, said, lag };
+            prop_assert_eq!(decode("b", &encode(&status)), Some(status));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            if let Some(status) = decode("b", &bytes) {
+                prop_assert_eq!(encode(&status), bytes);
+            }
+        }
+    }
+}
