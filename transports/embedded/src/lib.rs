@@ -104,6 +104,7 @@ mod connection;
 mod convert;
 mod identities;
 mod identity;
+mod incidents;
 mod link;
 mod logins;
 mod options;

@@ -20,6 +20,11 @@ use crate::reason::Reason;
 /// Bytes of answers that may wait to be written before nothing more is read.
 const OUTPUT_MAX: usize = 16 << 10;
 
+/// Whether the connections from an address have a limit of their own.
+pub(super) const fn is_counted(peer: &IpAddr) -> bool {
+    !peer.is_loopback()
+}
+
 #[derive(Debug)]
 pub(super) enum State {
     /// No CONNECT has come.

@@ -99,10 +99,10 @@ mod aliases;
 mod config;
 mod connect;
 mod connection;
-mod denials;
 mod evict;
 mod inbound;
 mod inbox;
+mod incidents;
 mod local;
 mod memory;
 mod message;
@@ -115,14 +115,14 @@ mod timers;
 mod tree;
 
 pub use config::{Admission, AllowAll, Config, Limits, Rules};
-pub use denials::{Denial, Denied};
+pub use incidents::{Incident, IncidentKind};
 pub use local::{Busy, LocalEvent, LocalId};
 pub use message::Message;
 pub use output::Output;
 
 use connection::Connection;
-use denials::Denials;
 use inbox::Inbox;
+use incidents::Incidents;
 use memory::Memory;
 use retained::Retained;
 use session::{Route, Session};
@@ -278,7 +278,7 @@ pub struct Broker {
     timers: BTreeSet<(Duration, Timer)>,
     wakes: VecDeque<Wake>,
     events: VecDeque<Event>,
-    denials: Denials,
+    incidents: Incidents,
     last_number: u64,
     stats: Stats,
     /// Wills that are due: each session has one, which is not among its own any more.
@@ -317,7 +317,7 @@ impl Broker {
             timers: BTreeSet::new(),
             wakes: VecDeque::new(),
             events: VecDeque::new(),
-            denials: Denials::default(),
+            incidents: Incidents::default(),
             last_number: 0,
             stats: Stats::default(),
             wills: VecDeque::new(),
@@ -334,7 +334,6 @@ impl Broker {
             sessions: self.sessions.len(),
             retained: self.retained.len(),
             bytes: self.memory.total(),
-            denied: self.denials.total(),
             ..self.stats
         }
     }
@@ -352,14 +351,14 @@ impl Broker {
         if self.connections.len() >= limits.connections {
             return Err(Refused::Connections);
         }
-        let counted = peer.filter(|peer| !peer.is_loopback());
+        let counted = peer.filter(connection::is_counted);
         let from_there = counted.and_then(|peer| self.addresses.get(&peer)).copied();
         if from_there.unwrap_or_default() >= limits.connections_per_address {
             return Err(Refused::Address);
         }
         let deadline = now.saturating_add(limits.connect_time);
         let id = ConnectionId(self.number());
-        self.connections.insert(id, Connection::new(now, counted, &mut self.memory));
+        self.connections.insert(id, Connection::new(now, peer, &mut self.memory));
         self.set_deadline(id, Some(deadline));
         if let Some(peer) = counted {
             *self.addresses.entry(peer).or_default() += 1;
@@ -376,7 +375,7 @@ impl Broker {
         self.set_expiry(id, None);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         connection.clear(&mut self.memory);
-        if let Some(peer) = connection.peer {
+        if let Some(peer) = connection.peer.filter(connection::is_counted) {
             let count = self.addresses.get_mut(&peer);
             let is_last = count.is_none_or(|count| {
                 *count -= 1;
