@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use statestore_mqtt::broker::{Incident, IncidentKind};
 use tracing::{field, info, warn};
 
+/// Bytes of a name in a line.
+const NAME_MAX: usize = 128;
+
 /// Says it, each kind at a place of its own: a log that counts what is said over and over does so by the place, and many of one
 /// kind are not to hide the others.
 pub(crate) fn say(incident: &Incident, peer: Option<SocketAddr>) {
@@ -49,4 +52,10 @@ pub(crate) fn say(incident: &Incident, peer: Option<SocketAddr>) {
         Kind::Subscriptions => line!(warn),
         _ => line!(warn),
     }
+}
+
+/// The first 128 bytes of a name, as [`Incident`] has them.
+pub(crate) fn shortened(name: &str) -> &str {
+    let end = (0..=name.len().min(NAME_MAX)).rev().find(|end| name.is_char_boundary(*end));
+    end.and_then(|end| name.get(..end)).unwrap_or_default()
 }
