@@ -85,7 +85,8 @@
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
 //!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
-//! * Sessions of clients that are away: a day, and 10,000 together with the others; one more ends the one that holds least.
+//! * Sessions of clients that are away: a day, and 10,000 together with the others, the store's own apart; for one more the one
+//!   gives way that has been away for longest, of those without subscriptions, messages and will if there are any.
 //! * Who logs in: two passwords are looked at at a time, and 64 wait for that; others are told that the server is busy.
 //!   After four wrong passwords for one name an address has to wait before it tries that name again, from a second up to a
 //!   minute, and after twenty for whatever names up to four seconds: reason 0x9F. Nobody elsewhere is kept out by that, and

@@ -31,7 +31,9 @@ pub struct Limits {
     pub connections: usize,
     /// Connections at a time from one address; loopback addresses are not counted.
     pub connections_per_address: usize,
-    /// Sessions at a time, those of clients that are away included. One more ends that of a client that is away.
+    /// Sessions at a time, those of clients that are away included, the host's not. For one more that of a client gives way
+    /// that is away: one without subscriptions, messages and will if there is one, and of these the one that has been away for
+    /// longest. If none is away the new client is refused with *quota exceeded*.
     pub sessions: usize,
     /// Messages at QoS 2 that one client may leave half done.
     pub receive_maximum: u16,

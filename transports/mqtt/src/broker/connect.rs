@@ -4,7 +4,6 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::aliases::Aliases;
@@ -329,17 +328,23 @@ impl Broker {
         self.wake(id);
     }
 
-    /// Whether there may be another session. In its place one ends whose client is away: the one that holds least, and so
-    /// loses least, and of these the newest.
+    /// Whether there may be another session. In its place one ends whose client is away: one that has nothing to lose if
+    /// there is one, so that who comes and goes under many names throws out itself, and of these the one that has been away
+    /// for longest.
     pub(super) fn has_room_for_session(&mut self, now: Duration) -> bool {
-        if self.sessions.len() < self.config.limits.sessions {
+        // The host is nobody's client.
+        let clients = self.sessions.len() - usize::from(self.host.is_some());
+        if clients < self.config.limits.sessions {
             return true;
         }
         let away = self.sessions.iter().filter(|(_, one)| one.route == Route::Away);
         let away = away.filter(|(id, _)| Some(**id) != self.host);
-        let Some((_, Reverse(id))) = away.map(|(id, one)| (one.bytes(), Reverse(*id))).min() else {
-            return false;
-        };
+        let order = |(id, one): (&SessionId, &Session)| (!one.is_empty(), one.left_at(), *id);
+        let Some((.., id)) = away.map(order).min() else { return false };
+        if let Some(session) = self.sessions.get(&id) {
+            let note = Note::new(IncidentKind::GaveWay, None);
+            self.incidents.push(Note { client_id: Some(&session.client_id), ..note });
+        }
         self.stats.evicted += 1;
         self.end_session(now, id, None);
         true

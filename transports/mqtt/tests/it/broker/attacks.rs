@@ -239,7 +239,7 @@ fn much_to_do_in_few_bytes() {
     assert_eq!(heard, (0..1_000).map(|at| at.to_string()).collect::<Vec<_>>());
 }
 
-/// One more session ends that of a client that is away and loses least.
+/// Who comes and goes under many names throws out itself, as long as it leaves nothing.
 #[test]
 fn as_many_sessions_as_are_allowed() {
     let mut net = Net::limited(|limits| limits.sessions = 10);
@@ -253,6 +253,38 @@ fn as_many_sessions_as_are_allowed() {
     let back = net.try_connect("keeper", KEPT);
     assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)]);
     assert_eq!(net.broker.stats().sessions, 10);
+}
+
+/// The newest has just been promised its session.
+#[test]
+fn who_has_been_away_for_longest_gives_way() {
+    for subscribes in [false, true] {
+        let mut net = Net::limited(|limits| limits.sessions = 3);
+        net.broker.attach_host(net.now, "$host");
+        let [c, a, b] = ["c", "a", "b"].map(|name| {
+            let id = net.connect(name, KEPT);
+            if subscribes {
+                net.subscribe(id, &"x".repeat(name.len() * 10), Qos::AtLeastOnce);
+            }
+            id
+        });
+        let full = net.try_connect("d", KEPT);
+        assert_eq!(net.seen(full), [Seen::ConnAck(false, Reason::QUOTA_EXCEEDED)]);
+        for id in [b, c, a] {
+            net.pass(seconds(1));
+            net.close(id);
+        }
+        net.told();
+        for (name, gone) in [("d", "b"), ("e", "c")] {
+            net.connect(name, KEPT);
+            let [told] = &net.told()[..] else { panic!("one for {name}") };
+            let expected = (IncidentKind::GaveWay, Some(gone));
+            assert_eq!((told.kind, told.client_id.as_deref()), expected);
+        }
+        let back = net.try_connect("a", KEPT);
+        assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)]);
+        assert_eq!(net.broker.stats().sessions, 4, "with the host's");
+    }
 }
 
 #[test]

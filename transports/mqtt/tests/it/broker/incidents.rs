@@ -121,7 +121,9 @@ fn who_falls_silent() {
 #[test]
 fn two_with_one_client_id() {
     let mut net = Net::default();
-    [(); 2].map(|()| net.connect("a", HELLO));
+    for _ in 0..2 {
+        net.connect("a", HELLO);
+    }
     let [once] = &net.told()[..] else { panic!("one") };
     assert_eq!((once.kind, once.times, once.again), (IncidentKind::TakenOver, 1, false));
     for _ in 0..5 {
