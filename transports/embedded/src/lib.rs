@@ -31,7 +31,8 @@
 //! * For one client replies and notifications keep the order in which the store made them.
 //! * A client that disconnects, drops, falls silent or is taken over loses its registrations at once, even when its
 //!   session lives on.
-//! * A client that breaks the rules for response topics is disconnected.
+//! * A client that wants its answers at a topic that the protocol forbids, that of requests or of notifications, is
+//!   disconnected; below `clients/ID/` of others it is refused, as below.
 //!
 //! # What holds for every client
 //!
