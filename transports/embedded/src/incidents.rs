@@ -27,6 +27,8 @@ pub(crate) fn say(incident: &Incident, peer: Option<SocketAddr>) {
     }
     match incident.kind {
         Kind::Connect => line!(warn),
+        Kind::Connections => line!(warn),
+        Kind::Address => line!(warn),
         Kind::Will => line!(warn),
         Kind::Sessions => line!(warn),
         Kind::NoConnect => line!(warn),

@@ -84,7 +84,9 @@
 //!   read from until some of them are taken, and nobody else waits for that. While there is no store, requests wait for
 //!   one.
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
-//!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens.
+//!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens. Sixteen more at a time may do that to be
+//!   told that the server is busy, reason 0x89, or that there are too many from their address, 0x97; others are closed without
+//!   a word.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
 //! * Sessions of clients that are away: a day, and 10,000 together with the others, the store's own apart; for one more the one
 //!   gives way that has been away for longest, of those without subscriptions, messages and will if there are any.

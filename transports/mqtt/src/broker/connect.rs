@@ -12,7 +12,7 @@ use super::connection::State;
 use super::incidents::{IncidentKind, Note};
 use super::message::Message;
 use super::session::{Route, Session, Will, Window};
-use super::{Broker, ConnectionId, Event, SessionId};
+use super::{Broker, ConnectionId, Event, Refused, SessionId};
 use crate::packet::{self, ConnAck, Connect, Notice, Packet, Publish};
 use crate::property::{Properties, Property};
 use crate::reason::Reason;
@@ -81,6 +81,14 @@ impl Broker {
         // For every answer, also one that refuses it.
         let wishes = Wishes::of(connect.properties);
         connection.window.packet_bytes = wishes.packet_bytes();
+        if let Some(refused) = connection.refused {
+            let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+            let (kind, reason) = match refused {
+                Refused::Connections => (IncidentKind::Connections, Reason::SERVER_BUSY),
+                Refused::Address => (IncidentKind::Address, Reason::QUOTA_EXCEEDED),
+            };
+            return self.reject(now, id, kind, client_id, reason);
+        }
         let offered = self.config.authentication_method.as_deref().filter(|_| self.config.asks_who);
         if wishes.method.is_some() && wishes.method != offered {
             let client_id = assigned.as_deref().unwrap_or(connect.client_id);

@@ -28,6 +28,11 @@ const SPELL: Duration = Duration::from_secs(10);
 pub enum IncidentKind {
     /// A client was refused, without a question to the embedder or against its answer.
     Connect,
+    /// A client was refused since there are as many [connections](super::Limits::connections) as are allowed.
+    Connections,
+    /// A client was refused since there are as many connections from its
+    /// [address](super::Limits::connections_per_address) as are allowed.
+    Address,
     /// A client was refused for its will.
     Will,
     /// A client was refused since there are as many [sessions](super::Limits::sessions) as are allowed, none of them of a
@@ -78,6 +83,12 @@ impl fmt::Display for IncidentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "a client was refused",
+            Self::Connections => {
+                "a client was refused, since there are as many connections as are allowed"
+            }
+            Self::Address => {
+                "a client was refused, since there are as many connections from its address as are allowed"
+            }
             Self::Will => "a client was refused for its will",
             Self::Sessions => "a client was refused, since there are as many sessions as are allowed",
             Self::NoConnect => "a connection was closed that began with no CONNECT of MQTT",

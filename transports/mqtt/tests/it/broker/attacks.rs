@@ -287,6 +287,56 @@ fn who_has_been_away_for_longest_gives_way() {
     }
 }
 
+/// One that is not served hears why, as long as they are few; whoever wants to keep these places takes nobody else's.
+#[test]
+fn connections_beyond_a_limit_are_told_so() {
+    let [here, there] = ["192.0.2.1", "192.0.2.2"].map(|peer| peer.parse().ok());
+    for (peers, refused, kind, reason) in [
+        ([here, there], Refused::Connections, IncidentKind::Connections, Reason::SERVER_BUSY),
+        ([here, here], Refused::Address, IncidentKind::Address, Reason::QUOTA_EXCEEDED),
+    ] {
+        let mut net = Net::limited(|limits| {
+            (limits.connections, limits.turned_away) = (2, 2);
+            limits.connections_per_address = 2;
+            if refused == Refused::Address {
+                limits.connections = 10;
+            }
+        });
+        let accept = |net: &mut Net, peer| net.broker.handle_accept(net.now, peer);
+        let served = peers.map(|peer| accept(&mut net, peer).expect("room"));
+        for _ in 0..3 {
+            let [asks, silent] = [0; 2].map(|_| accept(&mut net, here).expect("a place"));
+            assert_eq!(accept(&mut net, here), Err(refused));
+            // Neither of them is read from any further, nor keeps its place.
+            let hello = Connect {
+                clean_start: true,
+                keep_alive: 0,
+                properties: &[][..],
+                client_id: "late",
+                will: None,
+                user_name: None,
+                password: None,
+            };
+            net.send(asks, Packet::Connect(hello));
+            net.publish(asks, "t", "x", Qos::AtLeastOnce, 1);
+            assert_eq!(net.seen(asks), [Seen::ConnAck(false, reason)]);
+            assert!(net.is_closed(asks) && !net.broker.is_connected("late"));
+            let told = net.told();
+            let [told] = &told[..] else { panic!("one: {told:?}") };
+            assert_eq!((told.kind, told.client_id.as_deref()), (kind, Some("late")));
+            net.close(asks);
+            net.write(silent, b"GET");
+            net.close(silent);
+            net.pass(seconds(10));
+            net.told();
+        }
+        let [one, _] = served;
+        net.close(one);
+        accept(&mut net, here).expect("room");
+        assert_eq!(net.broker.stats().connections, 2);
+    }
+}
+
 #[test]
 fn many_filters_in_one_packet() {
     let mut net = Net::default();
