@@ -270,10 +270,6 @@ impl fmt::Display for ReasonCode {
 
 /// What a machine wants done by its transport, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are a PUBLISH, and a box would cost each an allocation"
-)]
 pub enum Transmit {
     /// Subscribe to one filter at QoS 1 and report the SUBACK with this token.
     Subscribe {

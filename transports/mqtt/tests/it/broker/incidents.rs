@@ -191,7 +191,7 @@ fn what_is_beyond_a_limit_is_refused() {
     net.send(a, Packet::Publish(retained));
     net.publish(a, "a/b/c/d", "x", Qos::AtLeastOnce, 2);
     // The last three are beyond the rate.
-    (3..=6).for_each(|at| net.publish(a, "rate", "x", Qos::AtMostOnce, 0 * at));
+    (0..4).for_each(|_| net.publish(a, "rate", "x", Qos::AtMostOnce, 0));
     let all = net.told();
     let names = |told: &Incident| (told.kind, told.topic.clone().expect("a topic"), told.times);
     assert_eq!(
