@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use statestore_rumqttc::{
-    Backoff, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, Trouble, tls_config,
+    Backoff, InUse, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, Trouble, tls_config,
 };
 
 use crate::args::{Common, Connection, Login};
@@ -22,8 +22,12 @@ struct Address<'a> {
 }
 
 /// What rumqttc needs for this connection, with a client id of its own unless one is given.
-pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<Options, Failure> {
-    let Address { host, port, tls } = address(broker)?;
+pub(crate) fn options(
+    brokers: &[String],
+    login: &Login,
+    default_id: &str,
+) -> Result<Options, Failure> {
+    let (addresses, tls) = addresses(brokers)?;
     let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
     if client_id.is_empty() {
         return Err(Failure::bad_input(
@@ -40,7 +44,12 @@ pub(crate) fn options(broker: &str, login: &Login, default_id: &str) -> Result<O
     if let Some(path) = &login.service_account_token_file {
         token(path)?;
     }
-    let mut options = Options::new(client_id, host, port);
+    let mut addresses = addresses.into_iter();
+    let first = addresses.next().ok_or_else(|| Failure::bad_input("--broker: name one"))?;
+    let mut options = addresses
+        .fold(Options::new(client_id, first.host, first.port), |options, other| {
+            options.or_at(other.host, other.port)
+        });
     if let Some(user) = &login.user {
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
@@ -96,6 +105,7 @@ fn token(path: &Path) -> Result<Vec<u8>, Failure> {
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
+    let options = in_time(options, common.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = as_account(RumqttcLink::for_client(options), login).fail_fast(advice);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
@@ -104,6 +114,14 @@ pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
         .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))?;
     tokio::spawn(say_if_slow(store.status(), broker.clone()));
     Ok(store)
+}
+
+/// The same with connection time-outs that let all of several brokers have their turn within this time, if they are whole
+/// seconds then.
+fn in_time(options: Options, timeout: Duration) -> Options {
+    let count = u32::try_from(options.addresses().count()).unwrap_or(u32::MAX);
+    let each = options.connect_timeout.min(timeout / count.saturating_add(1));
+    if count > 1 { options.connect_timeout(each) } else { options }
 }
 
 /// What is the matter with a connection, and which option mends it.
@@ -122,12 +140,29 @@ pub(crate) fn advice(trouble: &Trouble) -> String {
 }
 
 /// Says once what it waits for, when there is no connection after a while.
-pub(crate) async fn say_if_slow(mut status: StatusWatch, broker: String) {
+pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if let Status::Offline { reason } = status.current() {
         let reason = reason.as_deref().unwrap_or("no answer");
-        say(format_args!("not connected to {broker} yet ({reason}); still trying"));
+        match &*brokers {
+            [broker] => say(format_args!("not connected to {broker} yet ({reason}); still trying")),
+            brokers => say(format_args!(
+                "not connected to any of {} brokers yet ({reason}); still trying",
+                brokers.len()
+            )),
+        }
     }
+}
+
+/// The URL of the broker that is in use, as it was given; all of them while none is.
+pub(crate) fn url_in_use(brokers: &[String], in_use: &InUse) -> String {
+    let now = in_use.address();
+    let is_it = |url: &&String| {
+        now.as_ref().is_some_and(|now| {
+            address(url).is_ok_and(|other| other.host == now.host && other.port == now.port)
+        })
+    };
+    brokers.iter().find(is_it).cloned().unwrap_or_else(|| brokers.join(", "))
 }
 
 /// A client id that no other run has. A user's begins with the name, as brokers that bind client ids to users want it.
@@ -146,6 +181,24 @@ pub(crate) fn unique_id(role: &str) -> String {
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path)
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
+}
+
+/// The addresses of several URLs, and whether they take TLS, as all of them do or none.
+fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
+    let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
+    if count > most {
+        return Err(Failure::bad_input(format_args!(
+            "--broker: these are {count} URLs, and {most} are the most: name the brokers that stand by for one another, each once"
+        )));
+    }
+    let all = urls.iter().map(|url| address(url)).collect::<Result<Vec<_>, _>>()?;
+    let tls = all.first().is_some_and(|first| first.tls);
+    if all.iter().any(|other| other.tls != tls) {
+        return Err(Failure::bad_input(
+            "--broker: write all brokers as mqtt://, or all as mqtts://: what is sent to one may be sent to each",
+        ));
+    }
+    Ok((all, tls))
 }
 
 fn address(url: &str) -> Result<Address<'_>, Failure> {
@@ -201,6 +254,38 @@ mod tests {
         }
         let secret = address("mqtt://alice:secret@h").unwrap_err().to_string();
         assert!(!secret.contains("secret") && secret.contains("--user"), "{secret}");
+    }
+
+    #[test]
+    fn several_brokers_agree_about_tls() {
+        let urls = |text: &str| text.split(',').map(ToOwned::to_owned).collect::<Vec<_>>();
+        let three = urls("mqtts://a,mqtts://b:1,mqtts://[::1]");
+        let (found, tls) = addresses(&three).unwrap();
+        let found: Vec<_> = found.iter().map(|address| (address.host, address.port)).collect();
+        assert_eq!((found, tls), (vec![("a", 8883), ("b", 1), ("[::1]", 8883)], true));
+        for (bad, advice) in [
+            ("mqtt://a,mqtts://b".to_owned(), "all as mqtts://"),
+            ("mqtt://a,".to_owned(), "mqtt://HOST:PORT"),
+            ("mqtt://a,mqtt://u:secret@b".to_owned(), "--user"),
+            (vec!["mqtt://a"; 17].join(","), "16 are the most"),
+        ] {
+            let error = addresses(&urls(&bad)).unwrap_err();
+            assert!(matches!(error, Failure::Refused(_)));
+            assert!(error.to_string().contains(advice), "{bad}: {error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        assert!(addresses(&urls(&vec!["mqtt://a"; 16].join(","))).is_ok());
+    }
+
+    #[test]
+    fn each_of_several_brokers_has_its_turn_in_time() {
+        let seconds = |count: u16, timeout| {
+            let options = (1..count)
+                .fold(Options::new("c1", "a", 1), |options, other| options.or_at("b", other));
+            in_time(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
+        };
+        assert_eq!([seconds(1, 10), seconds(1, 1)], [5, 5], "one has the usual time");
+        assert_eq!([seconds(2, 10), seconds(3, 10), seconds(9, 10), seconds(3, 60)], [3, 2, 1, 5]);
     }
 
     #[test]

@@ -28,9 +28,9 @@ pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
         Data::Check { dir } => (Box::pin(check(dir)), "nothing was changed"),
         Data::Dump(args) => (Box::pin(dump::run(args)), "the dump is not whole"),
         Data::Restore(args) => {
-            let left = match args.through.broker {
-                Some(_) => "some keys may be set: run it again",
-                None => "nothing was restored",
+            let left = match args.through.broker.is_empty() {
+                false => "some keys may be set: run it again",
+                true => "nothing was restored",
             };
             (Box::pin(restore::run(args)), left)
         }

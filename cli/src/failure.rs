@@ -85,6 +85,9 @@ impl Failure {
             Some(code) if code.contains("AuthenticationMethod") => Self::Refused(format!(
                 "{reason}; this broker takes no service account tokens: leave out --service-account-token-file"
             )),
+            Some(code) if code.contains("ServerMoved") => Self::Unreachable(format!(
+                "{reason}; name the broker that there is now with --broker"
+            )),
             Some(_) => Self::Refused(format!(
                 "{reason}; check --user and STATESTORE_PASSWORD, the certificate or the token if there is one, and whether this --client-id may connect"
             )),
@@ -119,6 +122,10 @@ impl Failure {
             Some(Refusal::NotAuthorized) => {
                 "; ask whoever runs the store: `statestore policy explain` says which rule it would take"
             }
+            Some(Refusal::QuotaExceeded) => {
+                "; the store is full, or this client has its share, or the key or the value is too long: remove keys, or have \
+                 whoever runs the store look at --max-keys, --max-bytes and --client-share of `statestore serve`"
+            }
             _ => "",
         };
         Self::Refused(format!("the store refused: {error}{advice}"))
@@ -140,6 +147,10 @@ impl Failure {
             Error::Undelivered(ReasonCode::PACKET_TOO_LARGE) => Self::Refused(
                 "the request is larger than the broker takes; try a smaller value".to_owned(),
             ),
+            Error::Undelivered(reason @ ReasonCode::QUOTA_EXCEEDED) => Self::Refused(format!(
+                "the broker took no more from this client for now: {reason}; ask more slowly, or have whoever runs it allow \
+                 more (--rate-limit of `statestore serve`)"
+            )),
             Error::TimedOut => Self::Unreachable(
                 "no answer in time, so the request may have been applied; earlier ones were answered, so try a longer \
                  --timeout"
@@ -183,6 +194,7 @@ mod tests {
             ("the broker refused the connection: BadUserNamePassword", true, "--user"),
             ("the broker refused the connection: NotAuthorized", true, "--client-id"),
             ("the broker refused the connection: ClientIdentifierNotValid", true, "--client-id"),
+            ("the broker refused the connection: ServerMoved", false, "--broker"),
             ("disconnected by the broker: SessionTakenOver (0x8e)", false, "--client-id"),
             ("the broker speaks TLS on this port; mqtts://", false, "mqtts://"),
             ("something else", false, "--broker"),

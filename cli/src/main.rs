@@ -10,6 +10,7 @@ mod data;
 mod elect;
 mod escape;
 mod failure;
+mod host;
 mod job;
 mod keys;
 mod lock;
@@ -21,6 +22,8 @@ mod requests;
 mod secret;
 mod serve;
 mod signals;
+#[cfg(feature = "etcd")]
+mod standby;
 mod verify;
 mod watch;
 

@@ -170,7 +170,14 @@ pub(crate) async fn start(
     }
     let mut passwords = None;
     if let Some(path) = &listen.password_file {
-        let users = SharedUsers::from(users(path)?);
+        let known = users(path)?;
+        if known.is_empty() {
+            let path = path.display();
+            say(format_args!(
+                "{path}: there is no user in it, so nobody can log in; `statestore passwd` adds one, and SIGHUP has it read again"
+            ));
+        }
+        let users = SharedUsers::from(known);
         options = options.users(users.clone());
         passwords = Some(PasswordFile { path: path.clone(), users });
     }

@@ -5,67 +5,60 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use statestore_embedded::Broker;
+use statestore_embedded::SharedPolicy;
+#[cfg(feature = "etcd")]
+use statestore_etcd::MAX_VALUE_BYTES;
 use statestore_proto::glob::Pattern;
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{self, WordCase};
 use statestore_proto::store::{DialectPolicy, Durability, KeySelector, StoreConfig};
-use statestore_rumqttc::RumqttcLink;
 use statestore_tokio::{ServiceBuilder, StoreService};
 
 use crate::args::{Dialect, Durable, Kept, Serve};
-use crate::connection;
 use crate::data::Announced;
 use crate::failure::Failure;
-use crate::output;
-use crate::own_broker::{self, Files};
-use crate::policy::{PolicyFile, counted};
-use crate::signals::{Asked, Signals};
+use crate::host::{Host, Hosted};
+use crate::policy::PolicyFile;
+use crate::signals::Signals;
+#[cfg(feature = "etcd")]
+use crate::standby;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
     let stop = Signals::new()?.with_hangup()?;
-    let service = StoreService::builder();
-    let mut config = config(&args)?;
     let policy =
         args.policy.as_deref().map(|path| PolicyFile::read(path, args.listen.principals()));
     let policy = policy.transpose()?;
-    if let Some(policy) = &policy {
-        let shared = policy.shared();
-        config = config.authorizer(match args.broker {
-            None => shared.authorizer(),
-            Some(_) if args.trust_claimed_ids => shared.authorizer_of_claims(),
-            Some(_) => {
-                return Err(Failure::bad_input(
-                    "beside a broker requesters are who they claim to be, so a policy would protect nothing; if the \
-                     broker's access rules keep clients from speaking in another's name, give --trust-claimed-ids",
-                ));
-            }
-        });
+    if policy.is_some() && !args.broker.is_empty() && !args.trust_claimed_ids {
+        return Err(Failure::bad_input(
+            "beside a broker requesters are who they claim to be, so a policy would protect nothing; if the broker's \
+             access rules keep clients from speaking in another's name, give --trust-claimed-ids",
+        ));
     }
-    let (service, keeps) = kept(service, config, &args)?;
-    let Some(url) = &args.broker else {
-        let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
-        let service = service.spawn(broker.store_link());
-        let ended = host(service, stop, (line, keeps), &files, Some(&broker)).await;
-        broker.stop().await;
-        return ended;
-    };
-    let files = Files { policy, ..Files::default() };
-    let options = connection::options(url, &args.login, "statestore")?.presence(args.presence);
-    let trust = match &files.policy {
-        None => {
-            "requesters are who they claim to be, so let the broker's access rules decide who may send requests"
-        }
-        Some(_) => "the policy trusts that requesters are who they claim to be",
-    };
-    let line = format!("statestore: ready on {url} as client {}; {trust}", options.client_id);
-    let link = connection::as_account(RumqttcLink::for_store(options), &args.login)
-        .fail_fast(connection::advice);
-    let service = service.spawn(link);
-    tokio::spawn(connection::say_if_slow(service.status(), url.clone()));
-    host(service, stop, (line, keeps), &files, None).await
+    let shared = policy.as_ref().map(|policy| policy.shared().clone());
+    #[cfg(feature = "etcd")]
+    if args.etcd.is_wanted() {
+        let host = Host::open(&args, policy).await?;
+        let limits = StoreLimits::default();
+        let value_bytes_max = MAX_VALUE_BYTES - limits.key_bytes_max;
+        let limits = StoreLimits { value_bytes_max, ..limits };
+        let config = || config(&args, shared.as_ref(), limits);
+        return standby::run(&args, &host, config, stop).await;
+    }
+    #[cfg(not(feature = "etcd"))]
+    args.etcd.check()?;
+    let (service, keeps) = kept(
+        StoreService::builder(),
+        config(&args, shared.as_ref(), StoreLimits::default())?,
+        &args,
+    )?;
+    let host = Host::open(&args, policy).await?;
+    let hosted = host.spawn(service);
+    host.say_if_slow(&hosted.service);
+    let ended = serve(hosted, stop, keeps, &host).await;
+    host.close().await;
+    ended
 }
 
 /// What survives, where anything does.
@@ -78,7 +71,7 @@ struct Keeps {
 
 /// What survives, and where.
 fn keeps(kept: &Kept, directory: &Path) -> String {
-    let what = match kept.durable {
+    let what = match kept.durable.unwrap_or_default() {
         Durable::Requested if kept.durable_keys.is_empty() => {
             "what clients ask to be kept survives"
         }
@@ -95,21 +88,18 @@ fn kept(
     args: &Serve,
 ) -> Result<(ServiceBuilder, Option<Keeps>), Failure> {
     let mut keeping = None;
-    let Kept { data, durable, durable_keys } = &args.kept;
+    let Kept { data, durable, .. } = &args.kept;
     if let Some(directory) = data {
         let journal = Announced::open(directory).map_err(|error| Failure::directory(&error))?;
         keeping = Some(Keeps { text: keeps(&args.kept, directory), is_read: journal.is_read() });
         service = service.journal(journal);
         config = config
-            .durability(match durable {
+            .durability(match durable.unwrap_or_default() {
                 Durable::Requested => Durability::Requested,
                 Durable::All => Durability::All,
             })
             // The sessions of another broker outlive this store, and their clients do not register again.
-            .durable_watches(args.broker.is_some());
-    }
-    if !durable_keys.is_empty() {
-        config = config.durable_keys(selector(durable_keys)?);
+            .durable_watches(!args.broker.is_empty());
     }
     Ok((service.config(config).map_err(Failure::bad_input)?, keeping))
 }
@@ -128,16 +118,20 @@ fn selector(patterns: &[String]) -> Result<KeySelector, Failure> {
     }))
 }
 
-fn config(args: &Serve) -> Result<StoreConfig, Failure> {
+fn config(
+    args: &Serve,
+    policy: Option<&SharedPolicy>,
+    limits: StoreLimits,
+) -> Result<StoreConfig, Failure> {
     let node_id = NodeId::new(&args.node_id)
         .map_err(|error| Failure::bad_input(format_args!("--node-id {}: {error}", args.node_id)))?;
-    Ok(StoreConfig::new(fastrand::u64(..))
+    let config = StoreConfig::new(fastrand::u64(..))
         .node_id(node_id)
         .limits(StoreLimits {
             keys_max: args.max_keys,
             bytes_max: args.max_bytes,
             client_percent: args.client_share,
-            ..StoreLimits::default()
+            ..limits
         })
         .clock_drift_max(args.max_clock_drift)
         .dialect(match args.dialect {
@@ -145,18 +139,27 @@ fn config(args: &Serve) -> Result<StoreConfig, Failure> {
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),
             Dialect::Deployed => DialectPolicy::Pinned(message::Dialect::Deployed),
         })
-        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any }))
+        .word_case(if args.strict_verbs { WordCase::Upper } else { WordCase::Any });
+    let config = match &args.kept.durable_keys[..] {
+        [] => config,
+        patterns => config.durable_keys(selector(patterns)?),
+    };
+    Ok(match policy {
+        None => config,
+        Some(policy) if !args.broker.is_empty() => config.authorizer(policy.authorizer_of_claims()),
+        Some(policy) => config.authorizer(policy.authorizer()),
+    })
 }
 
 /// Prints the line, and what survives with the number of keys, when requests reach the store, and returns when it is told to stop or cannot go on.
-async fn host(
-    mut service: StoreService,
+async fn serve(
+    mut hosted: Hosted,
     mut stop: Signals,
-    (mut line, keeps): (String, Option<Keeps>),
-    files: &Files,
-    broker: Option<&Broker>,
+    keeps: Option<Keeps>,
+    host: &Host<'_>,
 ) -> Result<ExitCode, Failure> {
-    let is_stopped = told_to_stop(&mut stop, files, broker);
+    let service = &mut hosted.service;
+    let is_stopped = host.told_to_stop(&mut stop);
     tokio::pin!(is_stopped);
     tokio::select! {
         ready = service.connected() => ready.map_err(|closed| {
@@ -165,28 +168,16 @@ async fn host(
             if closed.is_journal && is_read { Failure::ended(&closed) } else { Failure::closed(&closed) }
         })?,
         () = &mut is_stopped => {
-            service.shutdown().await;
+            hosted.service.shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
     }
-    if let Some(Keeps { text, .. }) = keeps {
-        let keys = counted(service.stats().keys, "key");
-        line = format!("{line}{text}; it begins with {keys}");
-    }
-    // Requests come from the broker: a store serves whether somebody reads this or not.
-    drop(tokio::spawn(output::line(line + "\n")));
+    host.say_ready(&hosted, keeps.as_ref().map(|keeps| &*keeps.text));
     tokio::select! {
-        closed = service.stopped() => Err(Failure::ended(&closed)),
+        closed = hosted.service.stopped() => Err(Failure::ended(&closed)),
         () = is_stopped => {
-            service.shutdown().await;
+            hosted.service.shutdown().await;
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-/// SIGHUP, which others send to whatever has files to read again, never is the end.
-async fn told_to_stop(stop: &mut Signals, files: &Files, broker: Option<&Broker>) {
-    while stop.received().await == Asked::Hangup {
-        files.reload(broker).await;
     }
 }

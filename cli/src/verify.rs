@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
-use statestore_verify::over_rumqttc::Rumqttc;
+use statestore_verify::over_rumqttc::{Options, Rumqttc};
 use statestore_verify::{
     CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
 };
@@ -44,11 +44,10 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     settings.client_id = Some(options.client_id.clone());
     (settings.timeout, settings.is_thorough) = (args.timeout, args.thorough);
     let mut signals = Signals::new()?.with_hangup()?;
-    let started = tokio::select! {
-        started = Run::start(Arc::new(Rumqttc(options)), settings) => started,
+    let mut run = tokio::select! {
+        started = start(&options, &settings, &connection.broker) => started?,
         asked = signals.received() => return Ok(asked.code()),
     };
-    let mut run = started.map_err(|reason| unreachable(&reason, &connection.broker))?;
     let (mut asked, mut printed) = (None, Ok(()));
     for case in &cases {
         let report = match asked {
@@ -94,6 +93,31 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         None if report.is_conformant() && report.left.is_empty() => ExitCode::SUCCESS,
         None => ExitCode::from(FAILED),
     })
+}
+
+/// A run at the first of the brokers at which a store answers. All its connections are to that one.
+async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Result<Run, Failure> {
+    let mut failures = Vec::new();
+    for at in options.addresses() {
+        let mut options = options.clone();
+        (options.host, options.port) = (at.host.clone(), at.port);
+        match Run::start(Arc::new(Rumqttc(options)), settings.clone()).await {
+            Ok(run) => return Ok(run),
+            Err(reason) => failures.push((at, reason)),
+        }
+    }
+    match (&*failures, urls) {
+        ([(_, reason)], [url, ..]) => Err(unreachable(reason, url)),
+        _ => {
+            let each = failures.iter().map(|(at, reason)| format!("{at}: {reason}"));
+            Err(Failure::unreachable(format_args!(
+                "no store answers at any of {} brokers: {}; is one running (`statestore serve`)? Check --broker, --user, \
+                 --ca and --timeout",
+                failures.len(),
+                each.collect::<Vec<_>>().join("; ")
+            )))
+        }
+    }
 }
 
 fn tell_of_left(report: &Report, name: &str) {

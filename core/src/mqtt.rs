@@ -240,6 +240,8 @@ impl ReasonCode {
     pub const NOT_AUTHORIZED: Self = Self(0x87);
     /// Larger than the receiver takes.
     pub const PACKET_TOO_LARGE: Self = Self(0x95);
+    /// More than a limit of the receiver allows for now.
+    pub const QUOTA_EXCEEDED: Self = Self(0x97);
 
     /// Whether the packet was refused.
     #[must_use]

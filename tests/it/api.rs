@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
 /// Package and folder.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("statestore-proto", "core"),
     ("statestore-mqtt", "transports/mqtt"),
     ("statestore-policy", "policy"),
@@ -19,6 +19,7 @@ const PACKAGES: [(&str, &str); 10] = [
     ("statestore-embedded", "transports/embedded"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
+    ("statestore-etcd", "storage/etcd"),
     ("statestore-verify", "tests/verify"),
 ];
 

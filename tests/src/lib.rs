@@ -8,6 +8,7 @@ pub mod conformance;
 pub mod counting;
 #[cfg(feature = "mqtt")]
 pub mod deployed;
+pub mod etcd;
 pub mod fuzz;
 pub mod generators;
 pub mod log;
@@ -22,6 +23,8 @@ mod packets;
 pub mod raw;
 #[cfg(feature = "mqtt")]
 pub mod scripted;
+#[cfg(feature = "mqtt")]
+pub mod several;
 pub mod sim;
 pub mod timely;
 pub mod tokens;

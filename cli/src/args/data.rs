@@ -103,8 +103,8 @@ pub(crate) struct Restore {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Through {
     /// Through the store at this broker instead of a directory: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS
-    #[arg(long, value_name = "URL")]
-    pub(crate) broker: Option<String>,
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub(crate) broker: Vec<String>,
     #[command(flatten)]
     login: Login,
     /// With --broker: how long to wait for an answer, such as 500ms or 3s
@@ -116,7 +116,10 @@ impl Through {
     /// What the requests have, if it is by requests.
     pub(crate) fn common(&self) -> Option<Common> {
         let Self { broker, login, timeout } = self;
-        let connection = Connection { broker: broker.clone()?, login: login.clone() };
+        if broker.is_empty() {
+            return None;
+        }
+        let connection = Connection { broker: broker.clone(), login: login.clone() };
         Some(Common { connection, timeout: *timeout, output: Output::Raw })
     }
 }

@@ -16,6 +16,8 @@ mod failures;
 mod fencing;
 mod hostile;
 mod killed;
+#[cfg(feature = "etcd")]
+mod leading;
 mod locking;
 mod logging;
 mod options;
@@ -27,6 +29,7 @@ mod place;
 mod policies;
 mod process;
 mod serving;
+mod several;
 mod sizes;
 mod slow;
 mod standby;

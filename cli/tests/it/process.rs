@@ -9,7 +9,7 @@ use serde_json::Value;
 use statestore_tests::timely::HANGS;
 
 /// The variables that the command reads; none of them comes from whoever runs the tests.
-const VARIABLES: [&str; 18] = [
+const VARIABLES: [&str; 23] = [
     "STATESTORE_BROKER",
     "STATESTORE_CLIENT_ID",
     "STATESTORE_USER",
@@ -28,6 +28,11 @@ const VARIABLES: [&str; 18] = [
     "STATESTORE_MAX_CONNECTIONS",
     "STATESTORE_RATE_LIMIT",
     "STATESTORE_DATA",
+    "STATESTORE_ETCD",
+    "STATESTORE_ETCD_PREFIX",
+    "STATESTORE_ETCD_USER",
+    "STATESTORE_ETCD_PASSWORD",
+    "STATESTORE_ADVERTISE",
 ];
 
 /// The command, with nothing from the environment of the tests.

@@ -6,7 +6,7 @@ use super::layers::heads;
 use super::source::code_without_strings;
 use super::{File, file, rust_files};
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "transports/mqtt/src",
     "policy/src",
     "transports/tokio/src",
@@ -15,6 +15,7 @@ const CRATES: [&str; 9] = [
     "transports/embedded/src",
     "transports/loopback/src",
     "storage/sqlite/src",
+    "storage/etcd/src",
     "cli/src",
 ];
 

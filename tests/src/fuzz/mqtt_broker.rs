@@ -136,6 +136,8 @@ fn packet_id(id: u8) -> NonZeroU16 {
 pub fn mqtt_broker(data: &[u8]) {
     let ([flags, start], mut reader) = Reader::<BrokerOp>::new::<2>(data);
     let mut config = Config { rules: std::sync::Arc::new(OnlyHost), ..Config::default() };
+    // What is sent is looked at, at once.
+    config.limits.probation = Duration::ZERO;
     let is_small = flags & 1 != 0;
     if is_small {
         small(&mut config.limits);

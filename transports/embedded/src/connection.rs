@@ -41,7 +41,13 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Ok(()) => debug!(%peer, "a connection has ended"),
         Err(error) => debug!(%peer, %error, "a connection was lost"),
     }
+    // Its end may mean more than it ever sent.
+    let turn = match running.with(|machine, now| machine.rests_before_end(now, id)) {
+        true => running.last_turn().await,
+        false => None,
+    };
     running.closed(id);
+    drop(turn);
     let _ = tokio::time::timeout(GOODBYE_MAX, stream.shutdown()).await;
 }
 
@@ -91,9 +97,15 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             }) => {
                 match step? {
                     Step::Read(0) => return Ok(()),
-                    Step::Read(_) if mem::take(&mut has_paused) => tokio::task::yield_now().await,
-                    // Whoever sends faster than is read may do so without end.
-                    Step::Read(_) => turn = running.turn().await,
+                    Step::Read(_) => {
+                        let rests = running.with(|machine, _| machine.rests(id));
+                        if mem::take(&mut has_paused) && !rests {
+                            tokio::task::yield_now().await;
+                        } else {
+                            // Whoever sends faster than is read may do so without end.
+                            turn = running.turn().await;
+                        }
+                    }
                     Step::Wrote if has_more && out.bytes.is_empty() => {
                         turn = running.turn().await;
                     }
@@ -201,6 +213,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::num::NonZeroU16;
 
+    use statestore_mqtt::broker::Limits;
     use statestore_mqtt::packet::{
         Connect, Packet, Publish, Subscribe, Subscription, SubscriptionOptions, Subscriptions,
     };
@@ -214,7 +227,17 @@ mod tests {
 
     /// A connection whose stream keeps that many bytes, and the task that serves it.
     fn start(space: usize) -> (Arc<Running>, DuplexStream, JoinHandle<()>) {
-        let running = Arc::new(Running::new(&Options::new((Ipv4Addr::LOCALHOST, 0))));
+        start_with(space, Duration::ZERO)
+    }
+
+    fn start_with(
+        space: usize,
+        probation: Duration,
+    ) -> (Arc<Running>, DuplexStream, JoinHandle<()>) {
+        let mut limits = Limits::default();
+        limits.probation = probation;
+        let options = Options::new((Ipv4Addr::LOCALHOST, 0)).limits(limits);
+        let running = Arc::new(Running::new(&options));
         let (client, serving) = another(&running, space);
         (running, client, serving)
     }
@@ -370,6 +393,42 @@ mod tests {
             let all = u64::try_from(BUSY * (publishes.len() / 110)).expect("small");
             assert!((1..all).contains(&published()), "they had not ended: {}", published());
         }
+    }
+
+    /// However many come, send something and go, whoever was there before waits for a turn or two of them.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn who_has_been_there_goes_before_those_who_come_and_go() {
+        const COMING: usize = 50;
+        const EACH: u64 = 100;
+        let second = Duration::from_secs(1);
+        let (running, mut quiet, _serving) = start_with(1 << 10, second);
+        welcome(&mut quiet, "quiet").await;
+        tokio::time::advance(second).await;
+        let mut publishes = BytesMut::new();
+        for _ in 0..EACH {
+            Packet::Publish(publish(b"x")).encode(&mut publishes).expect("a packet");
+        }
+        publishes.extend_from_slice(&[0xc0, 0]);
+        let publishes = publishes.freeze();
+        let mut coming = Vec::new();
+        for at in 0..COMING {
+            let (running, publishes) = (Arc::clone(&running), publishes.clone());
+            coming.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    let (mut client, _) = another(&running, 4 << 20);
+                    welcome(&mut client, &format!("coming-{at}")).await;
+                    client.write_all(&publishes).await.expect("room");
+                    assert!(client.read(&mut [0; 100]).await.expect("PINGRESP") > 0);
+                }
+            }));
+        }
+        let counted = Arc::clone(&running);
+        let published = move || counted.with(|machine, _| machine.stats().published);
+        let most = most_between(quiet, published.clone()).await;
+        assert!(most <= 4 * EACH, "{most} publishes");
+        let (published, left) =
+            (published(), coming.iter().filter(|one| !one.is_finished()).count());
+        assert!(published > 2 * EACH && left > 0, "{published} publishes, {left} clients");
     }
 
     /// However many have much to be written to them.

@@ -21,6 +21,9 @@ use crate::incidents;
 use crate::options::Options;
 use crate::shared_policy::{Access, ClientRules, SharedPolicy};
 
+/// Connections that wait for a turn before they end.
+const ENDING_MAX: usize = 64;
+
 /// The broker from a start to the next stop.
 pub(crate) struct Running {
     begun: Instant,
@@ -30,6 +33,8 @@ pub(crate) struct Running {
     sooner: Notify,
     /// Whose turn it is among the connections that always have something to do.
     busy: Semaphore,
+    /// Places for those who wait for that before they end, since they keep a connection's place meanwhile.
+    ending: Semaphore,
     state: Mutex<State>,
 }
 
@@ -98,6 +103,7 @@ impl Running {
             access,
             sooner: Notify::new(),
             busy: Semaphore::new(1),
+            ending: Semaphore::new(ENDING_MAX),
             state: Mutex::new(state),
         }
     }
@@ -307,6 +313,12 @@ impl Running {
         let turn = self.busy.acquire().await.ok();
         tokio::task::yield_now().await;
         turn
+    }
+
+    /// The same for one that has to end, unless many wait for that already.
+    pub(crate) async fn last_turn(&self) -> Option<SemaphorePermit<'_>> {
+        let _place = self.ending.try_acquire().ok()?;
+        self.turn().await
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{mem, thread};
 
 use paho_mqtt::{AsyncClient, CreateOptionsBuilder, Error, ServerResponse, Token};
-use statestore_tokio::{LinkError, Options};
+use statestore_tokio::{Address, LinkError, Options};
 use tracing::warn;
 
 use crate::convert;
@@ -22,10 +22,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Begins to connect.
-    pub(crate) fn new(options: &Options, mailbox: &Arc<Mailbox>) -> Result<Self, LinkError> {
+    /// Begins to connect to this address.
+    pub(crate) fn new(
+        options: &Options,
+        at: &Address,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<Self, LinkError> {
         hold_library();
-        let paho = AsyncClient::new(options::create(options)).map_err(|error| match error {
+        let paho = AsyncClient::new(options::create(options, at)).map_err(|error| match error {
             Error::Failure => LinkError::transient("Paho cannot make a client"),
             error => LinkError::fatal(error),
         })?;

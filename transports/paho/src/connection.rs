@@ -9,7 +9,7 @@ use std::time::Duration;
 use paho_mqtt::{DisconnectOptionsBuilder, Error, PropertyCode, QoS, ServerResponse, Token};
 use statestore_proto::mqtt::{Publish, PublishToken, SubscribeToken};
 use statestore_tokio::diagnostics::mosquitto;
-use statestore_tokio::{LinkError, LinkEvent, Options};
+use statestore_tokio::{Address, LinkError, LinkEvent, Options};
 use tracing::warn;
 
 use crate::client::Client;
@@ -47,10 +47,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects. May be dropped at any time.
-    pub(crate) async fn open(options: &Options, inbox: usize) -> Result<Self, LinkError> {
+    /// Connects to this address. May be dropped at any time.
+    pub(crate) async fn open(
+        options: &Options,
+        at: &Address,
+        inbox: usize,
+    ) -> Result<Self, LinkError> {
         let mailbox = Mailbox::new(inbox);
-        let mut client = Client::new(options, &mailbox)?;
+        let mut client = Client::new(options, at, &mailbox)?;
         let told = client.connected().await.map_err(|error| convert::refused(&error))?;
         let limit = told.properties().get(PropertyCode::MaximumPacketSize);
         let limit = limit.and_then(|limit| limit.get_u32());

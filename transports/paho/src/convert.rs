@@ -194,10 +194,11 @@ pub(crate) fn refused(error: &Error) -> LinkError {
     match error {
         Error::ReasonCode(reason, properties) => {
             let text = said("the broker refused the connection", *reason, properties);
-            if is_final_refusal(*reason) {
-                LinkError::fatal(text)
-            } else {
-                LinkError::transient(text)
+            match reason {
+                // The Server Reference that may come with it Paho's library does not give away.
+                Reason::ServerMoved => LinkError::fatal(text).elsewhere(None),
+                reason if is_final_refusal(*reason) => LinkError::fatal(text),
+                _ => LinkError::transient(text),
             }
         }
         Error::Failure => LinkError::transient("the broker cannot be reached"),
@@ -215,12 +216,16 @@ pub(crate) fn disconnected(
     retry_taken: bool,
 ) -> LinkError {
     let text = said("disconnected by the broker", reason, properties);
-    let is_final = match reason {
-        Reason::SessionTakenOver => !retry_taken,
-        Reason::NotAuthorized | Reason::ServerMoved => true,
-        _ => false,
-    };
-    if is_final { LinkError::fatal(text) } else { LinkError::transient(text) }
+    let named = properties.get_string(Code::ServerReference);
+    match reason {
+        Reason::SessionTakenOver if !retry_taken => LinkError::fatal(text),
+        Reason::NotAuthorized => LinkError::fatal(text),
+        Reason::ServerMoved => LinkError::fatal(text).elsewhere(named.as_deref()),
+        Reason::UseAnotherServer | Reason::ServerBusy | Reason::ServerShuttingDown => {
+            LinkError::transient(text).elsewhere(named.as_deref())
+        }
+        _ => LinkError::transient(text),
+    }
 }
 
 fn said(what: &str, reason: Reason, properties: &Properties) -> String {
@@ -237,7 +242,6 @@ const fn is_final_refusal(reason: Reason) -> bool {
             | Reason::Banned
             | Reason::BadAuthenticationMethod
             | Reason::UnsupportedProtocolVersion
-            | Reason::ServerMoved
     )
 }
 

@@ -85,6 +85,9 @@
 //! credentials or the client id, and another client that takes over the client id, end the handle instead of being tried
 //! again.
 //!
+//! With [several addresses](Options::or_at) the next one is tried where one is not there or sends the client elsewhere. Which
+//! other server a broker names Paho tells with a DISCONNECT and not with a CONNACK; it is followed to one of these only.
+//!
 //! Paho 1.3.16 crashes the process when it takes a client apart that lost its connection while it wrote a publish (it frees
 //! it twice, [issue 1621](https://github.com/eclipse-paho/paho.mqtt.c/issues/1621)). Such clients are left in memory
 //! instead, with what they had in flight, and a warning says so; all others are freed. For that a clean session asks the

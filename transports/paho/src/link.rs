@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use paho_mqtt::QoS;
 use statestore_proto::mqtt::Transmit;
-use statestore_tokio::{Connected, Link, LinkError, LinkEvent, Options};
+use statestore_tokio::{Addresses, Connected, InUse, Link, LinkError, LinkEvent, Options};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::connection::{Connection, Ticket};
@@ -20,6 +21,7 @@ const INBOX_MAX: usize = 4_096;
 /// A [`Link`] over Paho.
 pub struct PahoLink {
     options: Options,
+    addresses: Addresses,
     inbox: usize,
     /// What belongs to an earlier one is nobody's business any more.
     connection: Option<Connection>,
@@ -30,8 +32,9 @@ pub struct PahoLink {
 impl PahoLink {
     /// A link for an application: a clean session.
     #[must_use]
-    pub const fn for_client(options: Options) -> Self {
-        Self { options, inbox: INBOX_MAX, connection: None, offenders: 0 }
+    pub fn for_client(options: Options) -> Self {
+        let addresses = Addresses::new(&options);
+        Self { options, addresses, inbox: INBOX_MAX, connection: None, offenders: 0 }
     }
 
     /// A link for a store: the broker keeps the session for a while, so that it keeps requests while the store is away.
@@ -47,6 +50,12 @@ impl PahoLink {
     pub fn inbox(mut self, messages: usize) -> Self {
         self.inbox = messages.max(1);
         self
+    }
+
+    /// Tells which of [several](Options::or_at) addresses is in use, also while this serves a handle or a store.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        self.addresses.in_use()
     }
 
     fn cannot_disconnect(&mut self, client_id: &str) {
@@ -71,7 +80,14 @@ impl Link for PahoLink {
 
     async fn connect(&mut self) -> Result<Connected, LinkError> {
         self.connection = None;
-        let connection = Connection::open(&self.options, self.inbox).await?;
+        let mut at = self.addresses.begin(Instant::now());
+        let connection = loop {
+            match Connection::open(&self.options, &at, self.inbox).await {
+                Ok(connection) => break connection,
+                Err(error) => at = self.addresses.failed(error)?,
+            }
+        };
+        self.addresses.connected(Instant::now());
         let session_present = connection.session_present;
         self.connection = Some(connection);
         Ok(Connected { session_present })
@@ -98,8 +114,10 @@ impl Link for PahoLink {
             return Err(LinkError::transient("not connected"));
         };
         loop {
-            if let Some(event) = connection.take(messages)? {
-                return Ok(event);
+            match connection.take(messages) {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => {}
+                Err(error) => return Err(self.addresses.lost(error, Instant::now())),
             }
             connection.arrival().await;
         }

@@ -6,7 +6,7 @@ use paho_mqtt::{
     ConnectOptions, ConnectOptionsBuilder, CreateOptions, CreateOptionsBuilder, MQTT_VERSION_5,
     Properties, PropertyCode,
 };
-use statestore_tokio::{LinkError, Options};
+use statestore_tokio::{Address, LinkError, Options};
 
 /// Paho clears a session that ends with its connection, and frees twice what it could not write when it does. So even a
 /// clean session is kept for that long.
@@ -17,14 +17,11 @@ pub(crate) fn requests_max(options: &Options) -> usize {
     usize::from(options.in_flight) + options.queue
 }
 
-/// For a new client. Nothing is persisted: the machines know what is to be sent again.
-pub(crate) fn create(options: &Options) -> CreateOptions {
-    let (host, port) = (&options.host, options.port);
+/// For a new client of this address. Nothing is persisted: the machines know what is to be sent again.
+pub(crate) fn create(options: &Options, at: &Address) -> CreateOptions {
     let scheme = if options.tls.is_some() { "mqtts" } else { "mqtt" };
-    let is_bare_v6 = host.contains(':') && !host.starts_with('[');
-    let (open, close) = if is_bare_v6 { ("[", "]") } else { ("", "") };
     CreateOptionsBuilder::new()
-        .server_uri(format!("{scheme}://{open}{host}{close}:{port}"))
+        .server_uri(format!("{scheme}://{at}"))
         .client_id(&*options.client_id)
         .mqtt_version(MQTT_VERSION_5)
         .persistence(None)

@@ -3,11 +3,11 @@
 use std::str;
 
 use bytes::Bytes;
-use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     ConnectReturnCode as Refusal, DisconnectReasonCode as Goodbye, PubAckReason, Publish as Packet,
     PublishProperties, SubscribeReasonCode,
 };
+use rumqttc::v5::mqttbytes::{Error as PacketError, QoS};
 use rumqttc::v5::{ConnectionError, StateError};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos, ReasonCode};
 use statestore_tokio::{AsIncoming, LinkError};
@@ -152,10 +152,11 @@ pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> Link
     match error {
         ConnectionError::ConnectionRefused(code) => {
             let text = format!("{REFUSED}: {code:?}");
-            if is_final_refusal(*code) {
-                LinkError::fatal(text)
-            } else {
-                LinkError::transient(text)
+            match code {
+                // The Server Reference that may come with it rumqttc does not give away, nor with a DISCONNECT.
+                Refusal::ServerMoved => LinkError::fatal(text).elsewhere(None),
+                code if is_final_refusal(*code) => LinkError::fatal(text),
+                _ => LinkError::transient(text),
             }
         }
         ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, reason_string }) => {
@@ -163,15 +164,24 @@ pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> Link
             let text = format!("disconnected by the broker: {reason_code:?} (0x{code:02x}) {said}");
             let text = text.trim_end();
             // Not authorized is said of one packet here, of an answer to a topic that somebody else chose for one.
-            let is_final = match reason_code {
-                Goodbye::SessionTakenOver => !retry_after_takeover,
-                Goodbye::ServerMoved => true,
-                _ => false,
-            };
-            if is_final { LinkError::fatal(text) } else { LinkError::transient(text) }
+            match reason_code {
+                Goodbye::SessionTakenOver if !retry_after_takeover => LinkError::fatal(text),
+                Goodbye::ServerMoved => LinkError::fatal(text).elsewhere(None),
+                Goodbye::UseAnotherServer | Goodbye::ServerBusy | Goodbye::ServerShuttingDown => {
+                    LinkError::transient(text).elsewhere(None)
+                }
+                _ => LinkError::transient(text),
+            }
+        }
+        // Nothing is wrong with a packet here.
+        ConnectionError::MqttState(StateError::Deserialization(PacketError::Io(error)))
+        | ConnectionError::MqttState(StateError::Io(error)) => {
+            LinkError::transient(format_args!("the connection was lost: {error}"))
         }
         #[cfg(feature = "tls")]
-        ConnectionError::Tls(error @ rumqttc::v5::TlsError::DNSName(_)) => LinkError::fatal(error),
+        ConnectionError::Tls(error @ rumqttc::v5::TlsError::DNSName(_)) => {
+            LinkError::fatal(error).elsewhere(None)
+        }
         other => LinkError::transient(other),
     }
 }
@@ -187,7 +197,6 @@ const fn is_final_refusal(code: Refusal) -> bool {
             | Refusal::BadAuthenticationMethod
             | Refusal::UnsupportedProtocolVersion
             | Refusal::RefusedProtocolVersion
-            | Refusal::ServerMoved
     )
 }
 

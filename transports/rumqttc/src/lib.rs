@@ -62,6 +62,9 @@
 //! over the client id, end the handle instead of being tried again, where the broker says that it is so: one that only
 //! closes the connection, as the embedded one does, has two clients of one id throw each other out for as long as both run.
 //!
+//! With [several addresses](Options::or_at) the next one is tried where one is not there or sends the client elsewhere. Which
+//! other server a broker names then rumqttc does not tell, so they are tried in their order.
+//!
 //! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
 //! serves, and the first ends. See [`RumqttcLink::without_claim`].
 //!

@@ -10,8 +10,9 @@ use rumqttc::v5::mqttbytes::v5::{ConnAck, Packet, Publish};
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use statestore_proto::mqtt::Transmit;
 use statestore_tokio::diagnostics::mosquitto;
-use statestore_tokio::{Connected, Link, LinkError, LinkEvent, Options};
+use statestore_tokio::{Address, Addresses, Connected, InUse, Link, LinkError, LinkEvent, Options};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::connection::Connection;
 use crate::convert::{self, Message};
@@ -41,6 +42,7 @@ const LOST_CLAIMING_MAX: u8 = 2;
 /// A [`Link`] over rumqttc.
 pub struct RumqttcLink {
     options: Options,
+    addresses: Addresses,
     manual_acks: bool,
     change: Option<Change>,
     #[cfg(feature = "tls")]
@@ -69,6 +71,7 @@ impl RumqttcLink {
     #[must_use]
     pub fn for_client(options: Options) -> Self {
         Self {
+            addresses: Addresses::new(&options),
             options,
             manual_acks: false,
             change: None,
@@ -149,8 +152,9 @@ impl RumqttcLink {
     /// Gives up where another try is in vain until somebody acts, before the first connection: where one side speaks TLS
     /// and the other does not, or a certificate is not accepted. `words` tells the [`Trouble`] as whoever acts needs it.
     ///
-    /// By default it tries again, since a certificate may be renewed and a broker be set up meanwhile. To find out what the
-    /// port speaks, it is asked once more, for a second at most and without credentials.
+    /// By default it tries again, since a certificate may be renewed and a broker be set up meanwhile. Of
+    /// [several](Options::or_at) addresses each must be in vain. To find out what the port speaks, it is asked once more, for
+    /// a second at most and without credentials.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn fail_fast(mut self, words: fn(&Trouble) -> String) -> Self {
@@ -158,9 +162,15 @@ impl RumqttcLink {
         self
     }
 
+    /// Tells which of [several](Options::or_at) addresses is in use, also while this serves a handle or a store.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        self.addresses.in_use()
+    }
+
     /// For a new event loop.
-    fn mqtt(&self) -> Result<MqttOptions, LinkError> {
-        let mut mqtt = options::mqtt(&self.options);
+    fn mqtt(&self, at: &Address) -> Result<MqttOptions, LinkError> {
+        let mut mqtt = options::mqtt(&self.options, at);
         if let Some(change) = &self.change {
             change(&mut mqtt);
         }
@@ -211,19 +221,12 @@ impl RumqttcLink {
         }
         connection
     }
-}
 
-impl Link for RumqttcLink {
-    type Message = Message;
-
-    fn client_id(&self) -> &str {
-        &self.options.client_id
-    }
-
-    async fn connect(&mut self) -> Result<Connected, LinkError> {
+    /// Opens a connection to this address.
+    async fn open(&mut self, at: &Address) -> Result<Connected, LinkError> {
         self.connection = None;
         self.generation += 1;
-        let mqtt = self.mqtt()?;
+        let mqtt = self.mqtt(at)?;
         let keep_alive = mqtt.keep_alive();
         let capacity = self.options.queue + CHANNEL_RESERVE;
         let (client, mut event_loop) = AsyncClient::new(mqtt, capacity);
@@ -236,8 +239,9 @@ impl Link for RumqttcLink {
                     #[cfg(feature = "tls")]
                     if let Some(words) = self.fail_fast.filter(|_| told.is_transient()) {
                         let is_encrypted = self.rustls.is_some() || self.options.tls.is_some();
-                        let found = trouble::find(&error, &self.options, is_encrypted).await;
-                        return Err(found.map_or(told, |found| LinkError::fatal(words(&found))));
+                        let found = trouble::find(&error, at, is_encrypted).await;
+                        let in_vain = |found| LinkError::fatal(words(&found)).elsewhere(None);
+                        return Err(found.map_or(told, in_vain));
                     }
                     return Err(told);
                 }
@@ -269,6 +273,27 @@ impl Link for RumqttcLink {
         self.lost_claiming = 0;
         Ok(Connected { session_present })
     }
+}
+
+impl Link for RumqttcLink {
+    type Message = Message;
+
+    fn client_id(&self) -> &str {
+        &self.options.client_id
+    }
+
+    async fn connect(&mut self) -> Result<Connected, LinkError> {
+        let mut at = self.addresses.begin(Instant::now());
+        loop {
+            match self.open(&at).await {
+                Ok(connected) => {
+                    self.addresses.connected(Instant::now());
+                    return Ok(connected);
+                }
+                Err(error) => at = self.addresses.failed(error)?,
+            }
+        }
+    }
 
     fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
         // Without a connection there is nothing to wait for: `next` says so.
@@ -290,8 +315,10 @@ impl Link for RumqttcLink {
             return Err(LinkError::transient("not connected"));
         };
         loop {
-            if let Some(event) = connection.take(messages, &mut self.redelivery)? {
-                return Ok(event);
+            match connection.take(messages, &mut self.redelivery) {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => {}
+                Err(error) => return Err(self.addresses.lost(error, Instant::now())),
             }
             connection.mailbox.arrival().await;
         }

@@ -1,9 +1,10 @@
 //! What rumqttc needs to know.
 
 use rumqttc::v5::MqttOptions;
-use statestore_tokio::{LinkError, Options};
+use statestore_tokio::{Address, LinkError, Options};
 
-/// What rumqttc needs for a connection of its own, beside any link: [`Options`] in its words, TLS included.
+/// What rumqttc needs for a connection of its own, beside any link: [`Options`] in its words, TLS included. Of several
+/// addresses it has the first.
 ///
 /// ```
 /// use statestore_rumqttc::{Options, mqtt_options, rumqttc::v5::AsyncClient};
@@ -16,7 +17,7 @@ use statestore_tokio::{LinkError, Options};
 /// # Errors
 /// Those of TLS: a file that is of no use, or a crate that was built without the feature `tls`.
 pub fn mqtt_options(options: &Options) -> Result<MqttOptions, LinkError> {
-    let mut mqtt = mqtt(options);
+    let mut mqtt = mqtt(options, &Address::new(&*options.host, options.port));
     encrypt(&mut mqtt, options)?;
     Ok(mqtt)
 }
@@ -41,14 +42,9 @@ pub(crate) fn encrypt(_: &mut MqttOptions, options: &Options) -> Result<(), Link
     }
 }
 
-/// TLS takes an IPv6 address without the brackets that a URL has, and so does TCP.
-pub(crate) fn host(options: &Options) -> &str {
-    options.host.trim_start_matches('[').trim_end_matches(']')
-}
-
-/// For a new event loop, but for acknowledgements and TLS.
-pub(crate) fn mqtt(options: &Options) -> MqttOptions {
-    let mut mqtt = MqttOptions::new(&options.client_id, host(options), options.port);
+/// For a new event loop that connects to this address, but for acknowledgements and TLS. TLS checks the name of the host.
+pub(crate) fn mqtt(options: &Options, at: &Address) -> MqttOptions {
+    let mut mqtt = MqttOptions::new(&options.client_id, at.bare_host(), at.port);
     let mut network = mqtt.network_options();
     let connect_timeout = options.connect_timeout.as_secs();
     network.set_tcp_nodelay(true);

@@ -6,35 +6,32 @@ use std::time::Duration;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use statestore_tokio::Options;
+use statestore_tokio::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::options;
 
 /// How long the port may take to say something.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Whether an MQTT broker answers without TLS, be it with a refusal.
-pub(crate) async fn speaks_mqtt(options: &Options) -> bool {
+pub(crate) async fn speaks_mqtt(at: &Address) -> bool {
     let client_id = format!("statestore-probe-{:08x}", fastrand::u32(..));
     let connack = 0x20;
-    answer(options, &connect(&client_id)).await.is_some_and(|answer| answer[0] == connack)
+    answer(at, &connect(&client_id)).await.is_some_and(|answer| answer[0] == connack)
 }
 
 /// Whether the port answers a TLS handshake, be it with an alert.
-pub(crate) async fn speaks_tls(options: &Options) -> bool {
+pub(crate) async fn speaks_tls(at: &Address) -> bool {
     let Some(hello) = client_hello() else { return false };
     let (alert, handshake, version) = (21, 22, 3);
-    let answer = answer(options, &hello).await;
+    let answer = answer(at, &hello).await;
     answer.is_some_and(|[kind, major]| [alert, handshake].contains(&kind) && major == version)
 }
 
 /// The first two bytes that come back.
-async fn answer(options: &Options, what: &[u8]) -> Option<[u8; 2]> {
+async fn answer(at: &Address, what: &[u8]) -> Option<[u8; 2]> {
     let asked = async {
-        let address = (options::host(options), options.port);
-        let mut stream = TcpStream::connect(address).await.ok()?;
+        let mut stream = TcpStream::connect((at.bare_host(), at.port)).await.ok()?;
         stream.write_all(what).await.ok()?;
         let mut answer = [0; 2];
         stream.read_exact(&mut answer).await.ok()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rumqttc::v5::{ConnectionError, StateError};
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription as Alert, CertificateError};
-use statestore_tokio::Options;
+use statestore_tokio::Address;
 
 use crate::probe;
 
@@ -66,7 +66,7 @@ impl fmt::Display for Trouble {
 /// does not, the port is asked.
 pub(crate) async fn find(
     error: &ConnectionError,
-    options: &Options,
+    at: &Address,
     is_encrypted: bool,
 ) -> Option<Trouble> {
     let innermost: &(dyn Error + 'static) = match error {
@@ -79,10 +79,10 @@ pub(crate) async fn find(
     }
     match error {
         ConnectionError::Tls(_) | ConnectionError::Io(_) if is_encrypted => {
-            probe::speaks_mqtt(options).await.then_some(Trouble::IsPlain)
+            probe::speaks_mqtt(at).await.then_some(Trouble::IsPlain)
         }
         ConnectionError::MqttState(_) | ConnectionError::NotConnAck(_) if !is_encrypted => {
-            probe::speaks_tls(options).await.then_some(Trouble::IsTls)
+            probe::speaks_tls(at).await.then_some(Trouble::IsTls)
         }
         _ => None,
     }

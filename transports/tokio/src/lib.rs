@@ -42,6 +42,8 @@
 //! [`Watch`] ends it.
 #![forbid(unsafe_code)]
 
+mod address;
+mod addresses;
 mod backoff;
 pub mod blocking;
 mod call;
@@ -66,6 +68,8 @@ mod task;
 mod watch;
 mod watchers;
 
+pub use address::Address;
+pub use addresses::{Addresses, InUse};
 pub use backoff::Backoff;
 pub use call::{Call, Set};
 pub use error::{Error, StoreClosed};

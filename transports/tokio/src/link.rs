@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 
-/// One MQTT 5 connection after the other, to one broker.
+use crate::address::Address;
+
+/// One MQTT 5 connection after the other, to one broker at a time.
 ///
 /// A link sends and receives; it decides nothing. The drive loop calls [`connect`](Self::connect), then
 /// [`try_send`](Self::try_send) and [`next`](Self::next) until one of them says that the connection is lost, then `connect`
@@ -17,7 +19,8 @@ pub trait Link: Send + 'static {
     /// The MQTT client id that it connects with.
     fn client_id(&self) -> &str;
 
-    /// Opens a fresh connection; what was on its way on the one before is forgotten. May be dropped at any await.
+    /// Opens a fresh connection; what was on its way on the one before is forgotten. A link that has several
+    /// [addresses](crate::Addresses) tries each of them once. May be dropped at any await.
     fn connect(&mut self) -> impl Future<Output = Result<Connected, LinkError>> + Send;
 
     /// Accepts one packet to send, without waiting.
@@ -78,24 +81,58 @@ pub enum LinkEvent<M> {
 pub struct LinkError {
     message: Box<str>,
     retry: bool,
+    /// Whether it is about the one address alone, and where the broker says to go.
+    elsewhere: Option<Box<str>>,
 }
 
 impl LinkError {
     /// A failure that may pass: try again after a while.
     #[must_use]
     pub fn transient(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string().into(), retry: true }
+        Self { message: message.to_string().into(), retry: true, elsewhere: None }
     }
 
     /// A failure that another try does not mend: wrong credentials, another client with the same id.
     #[must_use]
     pub fn fatal(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string().into(), retry: false }
+        Self { message: message.to_string().into(), retry: false, elsewhere: None }
+    }
+
+    /// The same, where another address may do better: the broker says to use another server, or what is in vain is so at
+    /// this address. `server_reference` is what it says of the other one, if anything; it is followed only to an address of
+    /// the [options](crate::Options::or_at).
+    ///
+    /// ```
+    /// use statestore_tokio::LinkError;
+    ///
+    /// let moved = LinkError::fatal("server moved").elsewhere(Some("b.example:1883"));
+    /// assert!(moved.is_elsewhere() && !moved.is_transient());
+    /// ```
+    #[must_use]
+    pub fn elsewhere(mut self, server_reference: Option<&str>) -> Self {
+        self.elsewhere = Some(server_reference.unwrap_or_default().into());
+        self
     }
 
     /// Whether another try may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         self.retry
+    }
+
+    /// Whether another address may do better, also where another try at this one is in vain.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
+    /// Where the broker says to go, as it says it.
+    pub(crate) fn server_reference(&self) -> Option<&str> {
+        self.elsewhere.as_deref().filter(|named| !named.is_empty())
+    }
+
+    /// The same, and with which of several brokers.
+    pub(crate) fn at(self, address: &Address) -> Self {
+        Self { message: format!("{} (at {address})", self.message).into(), ..self }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::address::Address;
+
 /// Keys and values are a megabyte at most on deployed stores; the rest is for topics and properties.
 const PACKET_BYTES_MAX: u32 = (1 << 20) + (64 << 10);
 
@@ -34,6 +36,8 @@ pub struct Options {
     pub host: String,
     /// TCP port of the broker.
     pub port: u16,
+    /// Where else the broker may be, in the order of trying; of more than 15 the rest is left out.
+    pub alternatives: Vec<Address>,
     /// User name and password.
     pub credentials: Option<(String, String)>,
     /// How often to ping a broker that says nothing.
@@ -59,6 +63,9 @@ pub struct Options {
 }
 
 impl Options {
+    /// Addresses of one broker: more than anybody has machines for it, and so few that a round over all of them ends.
+    pub const ADDRESSES_MAX: usize = 16;
+
     /// A plain TCP connection to `host`, without Nagle's delay.
     #[must_use]
     pub fn new(client_id: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
@@ -66,6 +73,7 @@ impl Options {
             client_id: client_id.into(),
             host: host.into(),
             port,
+            alternatives: Vec::new(),
             credentials: None,
             keep_alive: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
@@ -78,6 +86,42 @@ impl Options {
             retry_after_takeover: false,
             tls: None,
         }
+    }
+
+    /// Another address of the broker: where several machines stand by for one another, name each of them. There can be
+    /// [16 addresses](Self::ADDRESSES_MAX), the first one included; one more, or one that is there already, is left out.
+    ///
+    /// They are tried in this order, each with a [time-out](Self::connect_timeout) of its own, and the pauses between tries
+    /// come after a whole round. A lost connection is made again at the same address first. A broker that is not there,
+    /// does not answer or sends this client elsewhere (*use another server*, *server moved*, *server unavailable*, *server
+    /// busy*) is passed over; wrong credentials and a client id that is taken over are the end at any of them. With TLS the
+    /// name in the certificate must be the host of the address in use.
+    ///
+    /// A Server Reference in such a refusal is followed where the MQTT stack tells it, and only to one of these addresses:
+    /// whoever can send a packet must not say where the password goes next.
+    ///
+    /// ```
+    /// use statestore_tokio::Options;
+    ///
+    /// let options = Options::new("thermostat-7", "store-1.example", 1883)
+    ///     .or_at("store-2.example", 1883)
+    ///     .or_at("store-3.example", 1883);
+    /// assert_eq!(options.addresses().count(), 3);
+    /// ```
+    #[must_use]
+    pub fn or_at(mut self, host: impl Into<String>, port: u16) -> Self {
+        let address = Address::new(host, port);
+        let is_there = self.addresses().any(|other| other == address);
+        if !is_there && self.addresses().count() < Self::ADDRESSES_MAX {
+            self.alternatives.push(address);
+        }
+        self
+    }
+
+    /// Where to connect, in the order of trying: 1 to 16 addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        let first = Address::new(&*self.host, self.port);
+        std::iter::once(first).chain(self.alternatives.iter().cloned()).take(Self::ADDRESSES_MAX)
     }
 
     /// User name and password.
@@ -95,7 +139,7 @@ impl Options {
         self
     }
 
-    /// How long making a connection may take, in whole seconds up to a day; 5 by default.
+    /// How long making a connection to one address may take, in whole seconds up to a day; 5 by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Duration::from_secs(timeout.as_secs().clamp(1, 86_400));
@@ -160,7 +204,7 @@ impl Options {
         self
     }
 
-    /// Encrypts the connection. The host must be the name in the broker's certificate. An adapter that was built without
+    /// Encrypts the connection. The host must be a name in the broker's certificate, that of the address in use. An adapter that was built without
     /// its feature `tls` does not connect: its [status](crate::Status) is then failed, and requests end as closed.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -189,6 +233,7 @@ impl fmt::Debug for Options {
             .field("client_id", &self.client_id)
             .field("host", &self.host)
             .field("port", &self.port)
+            .field("alternatives", &self.alternatives)
             .field("session_expiry", &self.session_expiry)
             .field("tls", &self.tls)
             .finish_non_exhaustive()

@@ -11,6 +11,7 @@ mod notifications;
 mod policy;
 #[cfg(feature = "service-accounts")]
 mod service_accounts;
+mod standby;
 mod topics;
 #[cfg(feature = "websocket")]
 mod websocket;

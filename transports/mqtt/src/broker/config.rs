@@ -27,6 +27,9 @@ pub struct Limits {
     pub connect_bytes: usize,
     /// Time for a CONNECT to come.
     pub connect_time: Duration,
+    /// How long what a connection sends waits for its [turn](super::Broker::rests), however little it is: from its beginning on, and
+    /// from when it was last given more than one turn takes. Zero is never.
+    pub probation: Duration,
     /// Connections at a time, those without a CONNECT included.
     pub connections: usize,
     /// Connections at a time from one address; loopback addresses are not counted.
@@ -73,6 +76,8 @@ impl Default for Limits {
             packet_bytes: (1 << 20) + (64 << 10),
             connect_bytes: 4 << 10,
             connect_time: Duration::from_secs(10),
+            // Whoever comes and goes, or asks for what takes long, does not go before those who do neither.
+            probation: Duration::from_secs(1),
             connections: 1_000,
             connections_per_address: 500,
             // Each takes milliseconds, so this is a hundred and more in a second; whoever says nothing keeps a place for long.

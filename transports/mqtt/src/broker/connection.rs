@@ -74,6 +74,8 @@ pub(super) struct Connection {
     pub(super) is_woken: bool,
     /// Whether it had its turn, and others have theirs.
     pub(super) rests: bool,
+    /// Until when what it sends waits for its turn.
+    pub(super) trusted_at: Duration,
     /// Whether it waits until the host has taken what it sent.
     pub(super) is_held_up: bool,
     pub(super) held: Held,
@@ -108,6 +110,7 @@ impl Connection {
             unfinished: None,
             is_woken: false,
             rests: false,
+            trusted_at: now,
             is_held_up: false,
             held,
         }

@@ -42,7 +42,21 @@ impl Broker {
         // Very many may have to go: they are looked for once.
         let mut connections: BinaryHeap<_> = connections.collect();
         let mut alone: BinaryHeap<_> = alone.collect();
+        // What those have asked for who have gone since counts as one's.
+        let departed = self.inbox.departed().map(|(bytes, one)| (bytes, Arc::clone(one)));
+        let mut departed: BinaryHeap<_> = departed.collect();
+        let mut of_departed: usize = departed.iter().map(|(bytes, _)| *bytes).sum();
         while self.memory.total().saturating_sub(closing) > max {
+            let most = connections.peek().map(|(bytes, _)| *bytes);
+            let most = most.max(alone.peek().map(|(bytes, _)| *bytes)).unwrap_or_default();
+            if of_departed >= most
+                && let Some((bytes, sender)) = departed.pop()
+            {
+                of_departed -= bytes;
+                let dropped = self.inbox.forget_departed(&mut self.memory, &sender);
+                self.stats.dropped += u64::try_from(dropped).unwrap_or(u64::MAX);
+                continue;
+            }
             let other = alone.peek().map(|(bytes, _)| *bytes);
             let is_first = |bytes: usize| other.is_none_or(|other| bytes / 2 > other);
             if connections.peek().is_some_and(|(bytes, _)| is_first(*bytes)) {

@@ -22,6 +22,9 @@ pub(super) const WORK_MAX: usize = 4_096;
 /// Bytes of a message that take as long.
 pub(super) const WORK_BYTES: usize = 64;
 
+/// Subscriptions whose end takes no time worth a word.
+const SUBSCRIPTIONS_FEW: usize = 16;
+
 /// What a packet counts for, whatever it says.
 const PACKET_WORK: usize = 32;
 
@@ -31,6 +34,17 @@ impl Broker {
     #[must_use]
     pub fn rests(&self, id: ConnectionId) -> bool {
         self.connections.get(&id).is_some_and(|connection| connection.rests)
+    }
+
+    /// Whether the end of a connection, too, should wait for its turn as [what it sends](Limits::probation) does: there is a will
+    /// to be published then, or many subscriptions end.
+    #[must_use]
+    pub fn rests_before_end(&self, now: Duration, id: ConnectionId) -> bool {
+        let connection = self.connections.get(&id).filter(|one| now < one.trusted_at);
+        let session = connection.and_then(Connection::session);
+        session
+            .and_then(|id| self.sessions.get(&id))
+            .is_some_and(|one| one.will.is_some() || one.subscriptions.len() > SUBSCRIPTIONS_FEW)
     }
 
     /// Whether more is to be read from a connection. While it is not, what it sends stays in the network.
@@ -47,7 +61,10 @@ impl Broker {
         }
         connection.heard = now;
         self.incidents.now = now;
-        if connection.input.is_empty() && connection.wants_input() {
+        if now < connection.trusted_at && connection.session().is_some() {
+            self.keep_input(id, bytes);
+            self.rest(id);
+        } else if connection.input.is_empty() && connection.wants_input() {
             let used = self.handle_packets(now, id, bytes);
             self.keep_input(id, bytes.get(used..).unwrap_or_default());
         } else {
@@ -55,6 +72,23 @@ impl Broker {
             self.go_on(now, id);
         }
         self.settle(now);
+    }
+
+    /// Lets others go first.
+    fn rest(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.wants_input() {
+            connection.rests = true;
+            self.wake(id);
+        }
+    }
+
+    /// Lets others go first with what takes longer than a turn, and with what comes next.
+    pub(super) fn rest_for_long(&mut self, now: Duration, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.trusted_at = now.saturating_add(self.config.limits.probation);
+        connection.rests = true;
+        self.wake(id);
     }
 
     /// Goes on with what was read before.
@@ -95,14 +129,19 @@ impl Broker {
     fn handle_packets(&mut self, now: Duration, id: ConnectionId, bytes: &[u8]) -> usize {
         let mut used = 0;
         self.work = 0;
+        let is_new = self.connections.get(&id).is_some_and(|one| one.session().is_none());
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return bytes.len() };
             if !connection.wants_input() {
                 return used;
             }
             if self.work > WORK_MAX {
-                connection.rests = true;
-                self.wake(id);
+                self.rest_for_long(now, id);
+                return used;
+            }
+            // Who comes with more than a CONNECT does not wait for an answer.
+            if is_new && (1..bytes.len()).contains(&used) && now < connection.trusted_at {
+                self.rest(id);
                 return used;
             }
             let limits = &self.config.limits;

@@ -17,6 +17,9 @@ use crate::reason::Reason;
 /// What a will counts for, whoever subscribes to it.
 const WILL_WORK: usize = 256;
 
+/// Part of all memory that wills may take before they are published by whoever comes.
+const WILLS_PART: usize = 16;
+
 impl Broker {
     /// Retains a message if it wants that, and passes it on to everybody who subscribes.
     pub(super) fn route(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
@@ -45,6 +48,8 @@ impl Broker {
                 Choice::Never
             }
             Some(session) if session.is_connected() => Choice::Now,
+            // What needs no acknowledgement is not kept for a client that is away.
+            Some(_) if message.qos() == Qos::AtMostOnce => Choice::Never,
             Some(_) => Choice::Later,
             None => Choice::Never,
         };
@@ -178,20 +183,33 @@ impl Broker {
             // Others may lose their sessions to it, and these have wills too; so it has to wait for its turn.
             let will = Arc::new(will.message.published(now));
             self.memory.hold(&will);
+            self.will_bytes += will.size();
             self.wills.push_back(will);
         }
     }
 
-    /// Sees to what a call has led to: wills to be published, as many as a turn has room for, and memory to be given back.
+    /// Sees to what a call has led to: memory to be given back, and wills to be published. Where wills wait already, those of this
+    /// call wait behind them, so that nobody pays for those of others.
     pub(super) fn settle(&mut self, now: Duration) {
         self.relieve(now);
+        // Nor may they take the memory of others while they wait.
+        let are_many = self.will_bytes > self.config.limits.memory / WILLS_PART;
+        if !self.do_wills_wait || are_many {
+            self.publish_wills(now);
+        }
+    }
+
+    /// Publishes wills, as many as a turn has room for.
+    pub(super) fn publish_wills(&mut self, now: Duration) {
         while self.work <= WORK_MAX {
-            let Some(will) = self.wills.pop_front() else { return };
+            let Some(will) = self.wills.pop_front() else { break };
+            self.will_bytes -= will.size();
             self.work += WILL_WORK;
             self.route(now, &will);
             self.memory.release(&will);
             self.relieve(now);
         }
+        self.do_wills_wait = !self.wills.is_empty();
     }
 
     /// Says that there may be something to do for a session.

@@ -105,8 +105,7 @@ impl Broker {
         let Some(kept) = self.connections.get_mut(&connection) else { return };
         let unfinished = Unfinished { id, aim, filters: filters.into(), done, reasons };
         kept.set_unfinished(&mut self.memory, unfinished);
-        kept.rests = true;
-        self.wake(connection);
+        self.rest_for_long(now, connection);
     }
 
     /// Goes on with filters of which some are done; whether that was all of them.
@@ -126,8 +125,7 @@ impl Broker {
         }
         if let Some(kept) = self.connections.get_mut(&connection) {
             kept.set_unfinished(&mut self.memory, unfinished);
-            kept.rests = true;
-            self.wake(connection);
+            self.rest_for_long(now, connection);
         }
         false
     }

@@ -71,7 +71,8 @@ impl Broker {
             }
         }
         self.replay(now);
-        self.settle(now);
+        self.relieve(now);
+        self.publish_wills(now);
     }
 
     /// Sets the one timer of a connection.

@@ -204,15 +204,40 @@ fn what_another_try_does_not_mend_is_final() {
     assert!(goodbye(Reason::AdministrativeAction, false).is_transient());
     assert!(goodbye(Reason::PacketTooLarge, false).is_transient());
     assert!(!goodbye(Reason::NotAuthorized, false).is_transient());
+    for code in [Reason::UseAnotherServer, Reason::ServerBusy, Reason::ServerShuttingDown] {
+        let told = goodbye(code, false);
+        assert!(told.is_elsewhere() && told.is_transient(), "{code:?}");
+    }
+    let moved = Error::from_reason_code(0x9d, Properties::new());
+    for told in [refused(&moved), goodbye(Reason::ServerMoved, false)] {
+        assert!(told.is_elsewhere() && !told.is_transient(), "{told}");
+    }
+    assert!(!goodbye(Reason::SessionTakenOver, false).is_elsewhere(), "the same everywhere");
     let text = goodbye(Reason::SessionTakenOver, false).to_string();
     assert_eq!(text, "disconnected by the broker: SessionTakenOver (0x8e) why");
 }
 
 #[test]
+fn a_goodbye_with_a_server_reference_is_followed_to_what_was_configured() {
+    let options = crate::Options::new("c1", "a", 1).or_at("b", 2).or_at("c", 3);
+    let now = tokio::time::Instant::now();
+    for (named, next) in [("c:3", "c"), ("evil:1 c:3", "c"), ("evil:1", "b")] {
+        let mut addresses = crate::Addresses::new(&options);
+        addresses.begin(now);
+        addresses.connected(now);
+        let mut told = Properties::new();
+        told.push_string(Code::ServerReference, named).expect("a text");
+        addresses.lost(disconnected(Reason::UseAnotherServer, &told, false), now);
+        assert_eq!(addresses.begin(now).host, next, "{named}");
+    }
+}
+
+#[test]
 fn options_say_what_they_were_told() {
     let options = crate::Options::new("c1", "::1", 1883);
+    let at = crate::Address::new("::1", 1883);
     assert!(crate::options::connect(&options).is_ok_and(|connect| connect.clean_start()));
     let store = options.or_store_defaults();
     assert!(crate::options::connect(&store).is_ok_and(|connect| !connect.clean_start()));
-    assert!(format!("{:?}", crate::options::create(&store)).contains("mqtt://[::1]:1883"));
+    assert!(format!("{:?}", crate::options::create(&store, &at)).contains("mqtt://[::1]:1883"));
 }

@@ -4,5 +4,6 @@ mod conformance;
 mod faults;
 mod links;
 mod real;
+mod several;
 #[cfg(feature = "tls")]
 mod tls;

@@ -22,6 +22,14 @@ async fn both_sides_prove_who_they_are() {
         while store.set("k", "v").timeout(Duration::from_secs(1)).await.is_err() {}
         assert!(store.get("k").await.expect("an answer").is_some());
 
+        // The name that counts is that of the address in use, whichever comes first.
+        let by_address = Options::new("c3", "127.0.0.1", broker.port()).tls(known.clone());
+        let found = connect(by_address.or_at("localhost", broker.port())).expect("a client id");
+        assert!(found.get("k").await.expect("an answer").is_some());
+        let gone = Options::new("c4", "localhost", 1).tls(known.clone());
+        let refused = connect(gone.or_at("127.0.0.1", broker.port())).expect("a client id");
+        assert!(refused.get("k").timeout(Duration::from_millis(500)).await.is_err());
+
         let elsewhere = Options::new("c2", "127.0.0.1", broker.port());
         for stranger in [
             options("c2").tls(trusting(made.path("ca.pem"))),

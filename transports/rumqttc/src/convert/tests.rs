@@ -178,7 +178,7 @@ fn what_another_try_does_not_mend_is_final() {
         assert!(!refused(code), "{code:?}");
     }
     assert!(!refused(Refusal::ClientIdentifierNotValid));
-    for code in [Refusal::ServerBusy, Refusal::ServerUnavailable, Refusal::QuotaExceeded] {
+    for code in [Refusal::ServerBusy, Refusal::ServerUnavailable, Refusal::UseAnotherServer] {
         assert!(refused(code), "{code:?}");
     }
     let goodbye = |reason_code, retry| {
@@ -193,8 +193,27 @@ fn what_another_try_does_not_mend_is_final() {
     assert!(goodbye(Goodbye::PacketTooLarge, false).is_transient());
     // An answer to a topic that a requester chose must not end a store.
     assert!(goodbye(Goodbye::NotAuthorized, false).is_transient());
+    for code in [Goodbye::UseAnotherServer, Goodbye::ServerBusy, Goodbye::ServerShuttingDown] {
+        let told = goodbye(code, false);
+        assert!(told.is_elsewhere() && told.is_transient(), "{code:?}");
+    }
+    let moved = ConnectionError::ConnectionRefused(Refusal::ServerMoved);
+    for told in [error(&moved, false), goodbye(Goodbye::ServerMoved, false)] {
+        assert!(told.is_elsewhere() && !told.is_transient(), "{told}");
+    }
+    assert!(!goodbye(Goodbye::SessionTakenOver, false).is_elsewhere(), "the same everywhere");
     let text = goodbye(Goodbye::SessionTakenOver, false).to_string();
     assert_eq!(text, "disconnected by the broker: SessionTakenOver (0x8e) why");
     let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
     assert!(error(&ConnectionError::Io(io), false).is_transient());
+}
+
+#[test]
+fn a_lost_connection_is_called_so() {
+    let reset = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    for lost in [StateError::Deserialization(PacketError::Io(reset())), StateError::Io(reset())] {
+        let error = error(&ConnectionError::MqttState(lost), false);
+        assert!(error.is_transient());
+        assert_eq!(error.to_string(), "the connection was lost: connection reset");
+    }
 }

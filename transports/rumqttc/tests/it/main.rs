@@ -22,6 +22,7 @@ mod deployed;
 mod faults;
 mod real;
 mod requests;
+mod several;
 mod silent;
 mod takeover;
 #[cfg(feature = "tls")]

@@ -1,5 +1,7 @@
 //! The same over TLS, with certificates made for the test.
 
+use std::time::Duration;
+
 use statestore_rumqttc::{Options, Tls, connect, serve};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
@@ -17,9 +19,17 @@ async fn both_sides_prove_who_they_are() {
         let known = trusting("ca.pem").identity(&chain, &key);
         let options = |id: &str| Options::new(id, "localhost", broker.port());
         let _service = serve(options("statestore").tls(known.clone()));
-        let store = connect(options("c1").tls(known)).expect("a client id");
+        let store = connect(options("c1").tls(known.clone())).expect("a client id");
         while store.set("k", "v").await.is_err() {}
         assert!(store.get("k").await.expect("an answer").is_some());
+
+        // The name that counts is that of the address in use, whichever comes first.
+        let by_address = Options::new("c3", "127.0.0.1", broker.port()).tls(known.clone());
+        let found = connect(by_address.or_at("localhost", broker.port())).expect("a client id");
+        assert!(found.get("k").await.expect("an answer").is_some());
+        let gone = Options::new("c4", "localhost", 1).tls(known);
+        let refused = connect(gone.or_at("127.0.0.1", broker.port())).expect("a client id");
+        assert!(refused.get("k").timeout(Duration::from_millis(500)).await.is_err());
 
         for tls in [
             trusting("ca.pem"),
@@ -29,7 +39,7 @@ async fn both_sides_prove_who_they_are() {
         ] {
             let stranger = options("c2").tls(tls);
             let store: StateStore = connect(stranger).expect("a client id");
-            let short = std::time::Duration::from_millis(500);
+            let short = Duration::from_millis(500);
             assert!(store.get("k").timeout(short).await.is_err());
         }
     })

@@ -56,7 +56,7 @@ fn the_host_alone_hears_requests_and_who_has_gone_behind_what_they_sent() {
     }
     net.publish(b, "requests", "1", Qos::AtLeastOnce, 1);
     net.close(a);
-    assert_eq!(taken(&mut net, host), ["a: 1", "b: 1", "a: 2", "a: 3", "a has gone"], "by turns");
+    assert_eq!(taken(&mut net, host), ["b: 1", "a: 1", "a: 2", "a: 3", "a has gone"], "by turns");
     assert_eq!(net.heard(spy), []);
     let again = net.connect("b", KEPT);
     assert_eq!(taken(&mut net, host), ["b has gone"], "a takeover is an end too");
@@ -118,6 +118,71 @@ fn who_has_too_much_waiting_is_not_read_from_and_nothing_is_lost() {
             .eq(expected.collect::<Vec<_>>().iter().map(|text| text.as_bytes()))
     );
     assert!(net.broker.wants_input(greedy));
+}
+
+/// However many have much waiting, and however many have gone since, who asks for one thing waits for one of them.
+#[test]
+fn who_asks_for_little_waits_for_one_of_those_who_ask_for_much() {
+    for have_gone in [false, true] {
+        let (mut net, host) = hosted();
+        for number in 0..50 {
+            let name = format!("greedy {number}");
+            let greedy = net.connect(&name, HELLO);
+            for at in 1..=3 {
+                net.publish(greedy, "requests", &at.to_string(), Qos::AtLeastOnce, at);
+            }
+            if have_gone {
+                net.close(greedy);
+            }
+        }
+        let (quiet, busy) = (net.connect("quiet", HELLO), net.connect("busy", HELLO));
+        let next = |net: &mut Net| match net.broker.poll_local(net.now, host) {
+            Some(LocalEvent::Message(message)) => message.sender().unwrap().to_string(),
+            other => panic!("{other:?}"),
+        };
+        if !have_gone {
+            // Each has had one turn as everybody has who begins.
+            (0..50).for_each(|_| assert!(next(&mut net).starts_with("greedy")));
+        }
+        for round in 0..10 {
+            net.publish(quiet, "requests", "mine", Qos::AtMostOnce, 0);
+            let two = [next(&mut net), next(&mut net)];
+            assert!(two.contains(&"quiet".to_owned()), "{round}: {two:?}");
+        }
+        for at in 1..=20 {
+            net.publish(busy, "requests", "mine", Qos::AtLeastOnce, at);
+        }
+        let senders: Vec<String> = (0..20).map(|_| next(&mut net)).collect();
+        let of_busy = senders.iter().filter(|sender| *sender == "busy").count();
+        let its_share = if have_gone { 9..=11 } else { 1..=1 };
+        assert!(its_share.contains(&of_busy), "{of_busy} of 20");
+    }
+}
+
+/// What those have asked for who have gone takes nobody else's place.
+#[test]
+fn who_has_gone_loses_its_requests_before_others_lose_anything() {
+    let (mut net, host) = hosted_with(|limits| (limits.waiting, limits.memory) = (2_000, 100_000));
+    let honest = net.connect("honest", HELLO);
+    let payload = "x".repeat(1_000);
+    for number in 0..200 {
+        let ghost = net.connect(&format!("ghost {number}"), HELLO);
+        net.publish(ghost, "requests", &payload, Qos::AtMostOnce, 0);
+        net.close(ghost);
+        assert!(net.broker.stats().bytes <= 100_000);
+    }
+    net.publish(honest, "requests", "mine", Qos::AtMostOnce, 0);
+    assert!(!net.is_closed(honest));
+    let taken = taken(&mut net, host);
+    assert_eq!(taken[0], "honest: mine");
+    let gone = taken.iter().filter(|event| event.ends_with("has gone")).count();
+    let asked = taken.iter().filter(|event| event.contains(&payload)).count();
+    assert!(
+        gone == 200 && (10..150).contains(&asked),
+        "{gone} have gone, {asked} requests are left"
+    );
+    let stats = net.broker.stats();
+    assert_eq!((stats.dropped, stats.evicted), (200 - asked as u64, 0));
 }
 
 #[test]

@@ -139,7 +139,13 @@ impl Default for Net {
 }
 
 impl Net {
+    /// Nobody is on probation, unless somebody says so, or nothing would be done before an output is polled.
     fn new(config: Config) -> Self {
+        Self::with_probation(config, Duration::ZERO)
+    }
+
+    fn with_probation(mut config: Config, probation: Duration) -> Self {
+        config.limits.probation = probation;
         let broker = Broker::new(config);
         Self { broker, now: seconds(1), unread: BTreeMap::new(), closed: BTreeMap::new() }
     }

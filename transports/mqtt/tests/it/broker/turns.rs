@@ -154,3 +154,74 @@ fn sessions_that_end_together() {
     }
     assert_eq!(net.broker.stats().bytes, 0);
 }
+
+/// Who has just come, or was last given more than a turn takes, waits for its turn with whatever it sends.
+#[test]
+fn who_comes_and_who_takes_long_goes_behind_others() {
+    let second = Duration::from_secs(1);
+    let mut net = Net::with_probation(Config::default(), second);
+    let other = net.connect("other", HELLO);
+    net.subscribe(other, "t", Qos::AtMostOnce);
+    net.pass(second);
+    let new = net.connect("new", HELLO);
+    let heard = |net: &mut Net, id: ConnectionId| {
+        net.publish(id, "t", "x", Qos::AtMostOnce, 0);
+        (net.broker.rests(id), net.payloads(other).len())
+    };
+    assert_eq!(heard(&mut net, new), (true, 0));
+    assert!(!net.broker.wants_input(new));
+    net.seen(new);
+    assert_eq!((net.broker.rests(new), net.payloads(other).len()), (false, 1));
+    net.pass(second);
+    assert_eq!(heard(&mut net, new), (false, 1));
+    let (bytes, _) = large();
+    net.write(new, &bytes);
+    while net.broker.rests(new) {
+        net.seen(new);
+    }
+    assert_eq!(heard(&mut net, new), (true, 0), "it took long");
+    net.seen(new);
+    net.pass(second);
+    assert_eq!(heard(&mut net, new), (false, 2));
+}
+
+/// More than a CONNECT in one piece waits as well, and a CONNECT does not.
+#[test]
+fn who_does_not_wait_for_its_welcome_goes_behind_others() {
+    let mut net = Net::with_probation(Config::default(), Duration::from_secs(1));
+    let id = net.try_connect("a", HELLO);
+    assert!(!net.broker.rests(id));
+    let id = net.accept().unwrap();
+    let connect = Connect {
+        clean_start: true,
+        keep_alive: 0,
+        properties: HELLO.properties,
+        client_id: "b",
+        will: None,
+        user_name: None,
+        password: None,
+    };
+    let mut bytes = BytesMut::new();
+    Packet::Connect(connect).encode(&mut bytes).expect("a packet");
+    bytes.extend_from_slice(&[0xc0, 0x00]);
+    net.write(id, &bytes);
+    assert!(net.broker.rests(id));
+    assert_eq!(net.seen(id), [Seen::ConnAck(false, Reason::SUCCESS), Seen::PingResp]);
+}
+
+/// The end of one that has just come waits for its turn where it means much.
+#[test]
+fn an_end_that_means_much_waits_too() {
+    let second = Duration::from_secs(1);
+    let mut net = Net::with_probation(Config::default(), second);
+    let plain = net.connect("plain", HELLO);
+    let with_will = net.connect("will", Hello { will: Some(will("will", "gone", &[])), ..HELLO });
+    let ends = |net: &Net, id| net.broker.rests_before_end(net.now, id);
+    assert_eq!((ends(&net, plain), ends(&net, with_will)), (false, true));
+    for at in 0..20 {
+        net.subscribe(plain, &at.to_string(), Qos::AtMostOnce);
+    }
+    assert!(ends(&net, plain));
+    net.pass(second);
+    assert_eq!((ends(&net, plain), ends(&net, with_will)), (false, false));
+}

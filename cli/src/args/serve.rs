@@ -1,0 +1,81 @@
+//! The options of `serve`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::{Etcd, Kept, Listen, Login, drift};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certificate-attributes, the
+--service-account-keys and the --policy again: whoever may not do any more what it might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
+is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
+again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
+
+Standard error has a line for each refused connection, message, subscription and will, failed handshake, client that is
+disconnected, write that is ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+debug all of it. Nobody has to read it.")]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) listen: Listen,
+    /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS; several, as for a client, where they
+    /// stand by for one another
+    #[arg(
+        long,
+        env = "STATESTORE_BROKER",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    pub(crate) broker: Vec<String>,
+    #[command(flatten)]
+    pub(crate) login: Login,
+    /// Allow only what is in this file, a `BrokerAuthorization` in JSON or YAML: see `statestore policy`. SIGHUP reads it again
+    #[arg(long, env = "STATESTORE_POLICY", value_name = "PATH")]
+    pub(crate) policy: Option<PathBuf>,
+    /// With --broker and --policy: take each request for one of the client that it claims to be from
+    #[arg(long, requires = "broker", requires = "policy")]
+    pub(crate) trust_claimed_ids: bool,
+    #[command(flatten)]
+    pub(crate) kept: Kept,
+    #[command(flatten)]
+    pub(crate) etcd: Etcd,
+    /// Node id in the versions that the store issues
+    #[arg(long, default_value = "StateStore", value_name = "ID")]
+    pub(crate) node_id: String,
+    /// Keys stored at most
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub(crate) max_keys: usize,
+    /// Bytes of all keys and values at most
+    #[arg(long, default_value_t = 1 << 30, value_name = "N")]
+    pub(crate) max_bytes: usize,
+    /// What one client may hold of all keys, bytes and registrations, in percent; beside a broker, where clients are who
+    /// they claim to be, it means nothing
+    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) client_share: u8,
+    /// How far a client's clock may be ahead of the one here, 1s to 60s: a request that is further ahead is refused. One that is
+    /// not sets the versions of all keys ahead by as much
+    #[arg(long, default_value = "60s", value_parser = drift, value_name = "TIME")]
+    pub(crate) max_clock_drift: Duration,
+    /// The wire forms to answer in; auto answers each requester in its own
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) dialect: Dialect,
+    /// Refuse verbs and options in lower case
+    #[arg(long)]
+    pub(crate) strict_verbs: bool,
+    /// With --broker: learn from mosquitto's log topic which clients have gone
+    #[arg(long)]
+    pub(crate) presence: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    #[default]
+    Auto,
+    /// The forms of the public protocol page
+    Page,
+    /// The forms of the deployed clients
+    Deployed,
+}

@@ -1,0 +1,185 @@
+//! Stores that lead and stand by for one another, over a real etcd.
+
+use statestore_tests::etcd::Etcd;
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::{Ask, Raw, array, response_topic};
+
+use crate::place::test_name;
+use crate::process::{Running, run, statestore};
+
+/// The shortest lease that there is.
+const SHORT: &str = "2s";
+
+/// A store in a broker of its own, on a free port.
+struct Store {
+    process: Running,
+    url: String,
+}
+
+/// Starts `serve` over this etcd.
+fn serve(etcd: &str, options: &[&str]) -> Running {
+    serve_for(etcd, SHORT, options)
+}
+
+fn serve_for(etcd: &str, lease: &str, options: &[&str]) -> Running {
+    let mut command = statestore();
+    command.args(["serve", "--etcd", etcd, "--etcd-lease", lease]).args(options);
+    Running::start(&mut command)
+}
+
+/// One that leads.
+fn leader(etcd: &str) -> Store {
+    leader_for(etcd, SHORT)
+}
+
+fn leader_for(etcd: &str, lease: &str) -> Store {
+    let process = serve_for(etcd, lease, &["--listen", "127.0.0.1:0"]);
+    let line = process.line();
+    let url = line.split_once("ready on ").and_then(|(_, rest)| rest.split_once(';'));
+    let url = url.expect("where it is").0.to_owned();
+    assert!(line.contains("everything survives in etcd at "), "{line}");
+    Store { process, url }
+}
+
+/// One that stands by; it says so once it knows who leads.
+fn standby(etcd: &str, port: u16) -> Running {
+    let process = serve(etcd, &["--listen", &format!("127.0.0.1:{port}")]);
+    until(&process, "leads, at 127.0.0.1:");
+    process
+}
+
+/// Reads complaints up to one that says this.
+fn until(process: &Running, part: &str) -> String {
+    loop {
+        let line = process.complaint();
+        if line.contains(part) {
+            return line;
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[test]
+fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
+    let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let first = leader_for(&etcd.url(), "600s");
+    run(statestore().args(["set", "--broker", &first.url, "k", "v"])).version();
+    let port = free_port();
+    let second = standby(&etcd.url(), port);
+    let other = format!("mqtt://127.0.0.1:{port}");
+    let refused = run(statestore().args(["get", "--broker", &other, "--timeout", "1s", "k"]));
+    refused.fails(3, &["UseAnotherServer"]);
+    let both = format!("{other},{}", first.url);
+    let get = |timeout: &str| {
+        run(statestore().args(["get", "--broker", &both, "--timeout", timeout, "k"]))
+    };
+    get("5s").is(0, "v");
+    // A hand-over waits for no lease: one that long would be waited for in vain.
+    first.process.signal("-TERM");
+    assert!(second.line().contains("it begins with 1 key"));
+    first.process.end().is(0, "");
+    get("5s").is(0, "v");
+    // And a leader that is killed is followed by the next.
+    let third = standby(&etcd.url(), free_port());
+    second.kill();
+    assert!(third.line().contains("it begins with 1 key"));
+    third.signal("-TERM");
+    third.end().is(0, "");
+}
+
+#[test]
+fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
+    let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let first = leader(&etcd.url());
+    let port: u16 = first.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let mut raw = Raw::connect(port, "raw");
+    raw.subscribe(&response_topic("raw"));
+    assert_eq!(raw.command(&["SET", "k", "old"]), b"+OK\r\n");
+    let second = standby(&etcd.url(), free_port());
+    first.process.signal("-STOP");
+    let line = second.line();
+    let url = line.split_once("ready on ").and_then(|(_, rest)| rest.split_once(';'));
+    let url = url.expect("where it is").0;
+    run(statestore().args(["set", "--broker", url, "k", "new"])).version();
+    // What is sent to it now it reads before it knows that another leads.
+    let ask = Ask::deployed("raw", array(&[b"GET", b"k"]));
+    raw.send(&ask);
+    first.process.signal("-CONT");
+    until(&first.process, "standing by again");
+    until(&first.process, "leads, at 127.0.0.1:");
+    let _ = raw.ended();
+    let heard = raw.heard();
+    assert!(heard.is_empty(), "what it had was out of date: {heard:?}");
+    run(statestore().args(["get", "--broker", url, "k"])).is(0, "new");
+    second.kill();
+    assert!(first.process.line().contains("it begins with 1 key"));
+    run(statestore().args(["get", "--broker", &first.url, "k"])).is(0, "new");
+}
+
+#[test]
+fn beside_a_broker_the_next_one_answers_what_the_first_had_not() {
+    let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let Some(broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let beside = ["--broker", &url, "--advertise", "a"];
+    let first = serve(&etcd.url(), &beside);
+    assert!(first.line().contains("as client statestore"));
+    let second = serve(&etcd.url(), &["--broker", &url, "--advertise", "b"]);
+    until(&second, "a leads, at a");
+    let mut raw = Raw::connect(broker.port(), "raw");
+    raw.subscribe(&response_topic("raw"));
+    assert_eq!(raw.command(&["SET", "k", "1"]), b"+OK\r\n");
+    first.signal("-STOP");
+    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"2"]));
+    assert!(raw.deliver(&ask), "the broker has it");
+    assert!(second.line().contains("it begins with 1 key"));
+    assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
+    first.signal("-CONT");
+    until(&first, "standing by again");
+    assert_eq!(raw.command(&["GET", "k"]), b"$1\r\n2\r\n");
+    assert!(raw.hears_nothing_more(), "one answer to each");
+    second.signal("-TERM");
+    second.end().is(0, "");
+    assert!(first.line().contains("it begins with 1 key"));
+}
+
+#[test]
+fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let waits = serve(&nobody, &["--listen", "127.0.0.1:0"]);
+    let line = until(&waits, "standing by again");
+    assert!(line.contains(&format!("no etcd answers at {nobody}")), "{line}");
+    waits.signal("-TERM");
+    waits.end().is(0, "");
+    for (options, part) in [
+        (&["--etcd-prefix", "no"][..], "is no prefix"),
+        (&["--etcd-lease", "1s"], "a lease of 1 s"),
+        (&["--etcd-user", "root"], "STATESTORE_ETCD_PASSWORD"),
+        (&["--etcd", "mqtt://h"], "is no endpoint of etcd"),
+        (&["--data", "d"], "cannot be used with"),
+    ] {
+        let mut command = statestore();
+        let etcd = ["serve", "--etcd", &nobody, "--listen", "127.0.0.1:0"];
+        run(command.args(etcd).args(options)).fails(2, &[part]);
+    }
+}
+
+#[test]
+fn a_value_that_etcd_does_not_take_is_refused_and_nothing_else() {
+    let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let store = leader(&etcd.url());
+    let set = |value: &str| run(statestore().args(["set", "--broker", &store.url, "k", value]));
+    // More than an argument of a command takes goes by a file elsewhere; this is what fits.
+    set(&"v".repeat(100_000)).version();
+    let port: u16 = store.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let mut raw = Raw::connect(port, "raw");
+    raw.subscribe(&response_topic("raw"));
+    let large = vec![b'x'; (1 << 20) + 1];
+    let reply = raw.ask(&Ask::deployed("raw", array(&[b"SET", b"large", &large])));
+    assert!(reply.payload.starts_with(b"-ERR the quota has been exceeded"), "{:?}", reply.payload);
+    assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+}

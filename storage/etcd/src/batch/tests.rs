@@ -1,0 +1,174 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use statestore_proto::hlc::{Hlc, NodeId};
+use statestore_proto::mqtt::Correlation;
+use statestore_proto::store::decode_records;
+use statestore_proto::time::UnixTime;
+
+use super::*;
+
+fn keys() -> Keys {
+    Keys::new("/ss/shop/")
+}
+
+fn version(wall: u64) -> Version {
+    Version::new(Hlc::new(UnixTime::from_millis(wall), 0, NodeId::new("node").unwrap()))
+}
+
+fn put(key: &str, value: Vec<u8>, wall: u64) -> Record {
+    Record::Put {
+        key: key.as_bytes().into(),
+        value: value.into(),
+        version: version(wall),
+        fencing_token: None,
+        expires: None,
+        persist: true,
+    }
+}
+
+fn answered(order: u64) -> Record {
+    Record::Answered(Answered {
+        client_id: "lamp".into(),
+        response_topic: Arc::from("answers/lamp"),
+        correlation: Correlation::new(&order.to_be_bytes()),
+        content: order,
+        payload: Bytes::from_static(b"+OK\r\n"),
+        timestamp: None,
+        kept: Duration::from_secs(order % 7),
+        order,
+    })
+}
+
+fn parts(records: &[Record]) -> Vec<Part> {
+    let mut parts = Parts::new(records.to_vec()).unwrap();
+    let parts: Vec<Part> = std::iter::from_fn(|| parts.next(&keys())).collect();
+    for part in &parts {
+        let written = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| {
+            key.len() + value.as_ref().map_or(0, Vec::len)
+        };
+        let bytes: usize = part.writes.iter().map(written).sum();
+        let answers = part.answers.as_ref().map_or(0, |(bytes, _)| bytes.len());
+        assert!(part.writes.len() <= WRITES_MAX && bytes + answers < 1_500_000);
+    }
+    parts
+}
+
+fn orders(part: &Part) -> Vec<u64> {
+    let bytes = part.answers.as_ref().map_or(&[][..], |(bytes, _)| bytes);
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let order = |record: &Record| match record {
+        Record::Answered(answered) => answered.order,
+        other => panic!("{other:?}"),
+    };
+    decode_records(bytes).unwrap().iter().map(order).collect()
+}
+
+#[test]
+fn nothing_is_no_part_and_a_clock_alone_is_one() {
+    assert!(parts(&[]).is_empty());
+    let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one") };
+    assert!(part.writes.is_empty() && part.answers.is_none());
+    assert_eq!(part.clock, Some(version(7)));
+}
+
+#[test]
+fn a_request_is_never_cut() {
+    let mut records = Vec::new();
+    for number in 0..1_000_u64 {
+        records.push(put(&format!("key-{number}"), vec![b'v'; 900], number));
+        records.push(answered(number));
+    }
+    let parts = parts(&records);
+    assert_eq!(parts.len(), 1_000 / WRITES_MAX);
+    let mut next = 0;
+    for part in &parts {
+        for order in orders(part) {
+            assert_eq!(order, next, "in order");
+            assert!(part.writes.contains_key(&keys().value(format!("key-{order}").as_bytes())));
+            next += 1;
+        }
+    }
+    assert_eq!(next, 1_000);
+}
+
+#[test]
+fn one_key_many_times_is_one_write() {
+    let records: Vec<Record> = (0..500).map(|wall| put("key", vec![1], wall)).collect();
+    let [part] = &parts(&records)[..] else { panic!("one part") };
+    assert_eq!(part.writes.len(), 1);
+    assert_eq!(part.clock, Some(version(499)));
+}
+
+#[test]
+fn large_values_go_one_by_one() {
+    let mut records = Vec::new();
+    for number in 0..5 {
+        records.push(put(&format!("key-{number}"), vec![b'v'; MAX_VALUE_BYTES - 5], number));
+        records.push(answered(number));
+    }
+    assert_eq!(parts(&records).len(), 5);
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_anything_is_written() {
+    let records = [put("a", vec![1], 1), put("key", vec![b'v'; MAX_VALUE_BYTES - 2], 2)];
+    let failure = Parts::new(records.to_vec()).unwrap_err();
+    let expected = Failure::ValueTooLarge { key: preview(b"key"), bytes: MAX_VALUE_BYTES + 1 };
+    assert_eq!(failure, expected);
+    let long = "k".repeat(NAME_BYTES_MAX + 1);
+    assert!(Parts::new(vec![put(&long, vec![], 1)]).is_err());
+}
+
+#[test]
+fn many_removals_are_cut_where_they_must() {
+    let removed =
+        |number: u32| Record::Removed { key: number.to_be_bytes().into(), version: version(1) };
+    let mut records: Vec<Record> = (0..10_000).map(removed).collect();
+    records.extend([put("last", vec![1], 2), answered(1)]);
+    let parts = parts(&records);
+    assert!(parts.len() <= 10_000 / (WRITES_MAX - ANSWER_WITHIN) + 1, "{}", parts.len());
+    let last = parts.last().unwrap();
+    assert!(orders(last) == [1] && last.writes.contains_key(&keys().value(b"last")));
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let key = (0..40_u8).prop_map(|number| format!("key-{number}"));
+    prop_oneof![
+        6 => (key.clone(), 0..40_000_usize, 0..1_000_u64).prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
+        2 => (key.clone(), 0..1_000_u64).prop_map(|(key, wall)| Record::Removed { key: key.as_bytes().into(), version: version(wall) }),
+        1 => key.prop_map(|key| Record::Unwatched { client_id: "lamp".into(), key: key.as_bytes().into() }),
+        6 => (0..1_000_u64).prop_map(answered),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn parts_in_order_leave_what_the_records_in_order_leave(records in prop::collection::vec(any_record(), 0..300)) {
+        let mut expected = BTreeMap::new();
+        for record in &records {
+            let (key, value) = match record {
+                Record::Put { key, .. } => (keys().value(key), Some(encode_records([record]))),
+                Record::Removed { key, .. } => (keys().value(key), None),
+                Record::Unwatched { key, client_id } => (keys().watch(key, client_id).unwrap(), None),
+                _ => continue,
+            };
+            expected.insert(key, value);
+        }
+        let parts = parts(&records);
+        let mut left = BTreeMap::new();
+        for part in &parts {
+            left.extend(part.writes.clone());
+        }
+        prop_assert_eq!(left, expected);
+        let answers: Vec<u64> = parts.iter().flat_map(orders).collect();
+        let given = records.iter().filter_map(|record| match record {
+            Record::Answered(answered) => Some(answered.order),
+            _ => None,
+        });
+        prop_assert_eq!(answers, given.collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,71 @@
+//! How a standby becomes the leader: first the key with a lease, so that one of them tries at a time, and then the epoch, which
+//! shuts out whoever wrote before.
+
+use statestore_proto::time::UnixTime;
+
+use crate::chain::{Chain, Verdict};
+use crate::client::Etcd;
+use crate::error::Failure;
+use crate::head::Head;
+use crate::keys::Keys;
+use crate::lease::Lease;
+use crate::options::Options;
+use crate::role::{Leader, RoleSender, encode_leader};
+use crate::transaction::{self, Writes};
+use crate::wall;
+
+/// A lead that was won.
+#[derive(Debug)]
+pub(crate) struct Won {
+    pub(crate) lease: Lease,
+    /// Of which the claim is done.
+    pub(crate) chain: Chain,
+    pub(crate) since: UnixTime,
+}
+
+/// Tries to lead; `None` when another does.
+///
+/// # Errors
+/// [`Failure`] when etcd fails. Nobody leads by what was done then.
+pub(crate) async fn run(
+    etcd: &Etcd,
+    keys: &Keys,
+    options: &Options,
+    role: &RoleSender,
+) -> Result<Option<Won>, Failure> {
+    let lease = Lease::grant(etcd, options.lease, role.clone()).await?;
+    let since = wall::now();
+    let (name, address) = (options.name.clone(), options.address.clone());
+    let leader = encode_leader(&Leader { name, address, since });
+    let claimed = async {
+        match etcd.put_once(&keys.leader(), leader, lease.id()).await? {
+            true => claim(etcd, keys, &lease).await,
+            false => Ok(None),
+        }
+    };
+    let claimed = claimed.await;
+    if let Ok(Some(chain)) = claimed {
+        return Ok(Some(Won { lease, chain, since }));
+    }
+    // Or nobody could lead before it runs out.
+    let _ = lease.revoke(etcd).await;
+    claimed.map(|_| None)
+}
+
+/// Raises the epoch; `None` when another was first.
+async fn claim(etcd: &Etcd, keys: &Keys, lease: &Lease) -> Result<Option<Chain>, Failure> {
+    let found = etcd.find(&[keys.head()]).await?;
+    let head = found.entries.into_iter().next().flatten();
+    let head = head.as_ref().and_then(|head| Head::decode(head.value()));
+    let mut seen = head.ok_or_else(|| Failure::damaged(&keys.head()))?;
+    loop {
+        let epoch = seen.epoch;
+        let mut chain = Chain::claim(seen, lease.id(), wall::now());
+        match transaction::run(etcd, keys, lease, &mut chain, &Writes::default()).await? {
+            Verdict::Done => return Ok(Some(chain)),
+            // The leader before has gone on meanwhile, as it may until the claim.
+            Verdict::Deposed { by } if by.epoch == epoch => seen = by,
+            Verdict::Again | Verdict::Deposed { .. } | Verdict::Broken { .. } => return Ok(None),
+        }
+    }
+}

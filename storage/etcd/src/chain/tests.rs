@@ -1,0 +1,221 @@
+//! Two writers over a network that loses, delays and repeats: there is one chain, and who was told *done* is in it.
+
+use statestore_proto::time::UnixTime;
+
+use super::*;
+
+fn first() -> Head {
+    Head::first(UnixTime::from_millis(1))
+}
+
+fn at(millis: u64) -> UnixTime {
+    UnixTime::from_millis(millis)
+}
+
+#[test]
+fn a_transaction_whose_reply_was_lost_recognises_itself() {
+    let mut chain = Chain::claim(first(), 7, at(2));
+    let next = chain.next().unwrap().clone();
+    assert_eq!((next.epoch, next.sequence, next.writer), (1, 1, 7));
+    assert_eq!(chain.outcome(Outcome::NoReply), Verdict::Again);
+    assert_eq!(chain.next(), Some(&next), "the same one is sent again");
+    assert_eq!(chain.outcome(Outcome::Failed(Some(next.clone()))), Verdict::Done);
+    assert_eq!(chain.head(), &next);
+}
+
+#[test]
+fn two_claims_of_one_moment_are_told_apart() {
+    let one = Chain::claim(first(), 7, at(2));
+    let mut other = Chain::claim(first(), 8, at(2));
+    let by = one.next().unwrap().clone();
+    assert_eq!(other.outcome(Outcome::Failed(Some(by.clone()))), Verdict::Deposed { by });
+}
+
+#[test]
+fn a_barrier_leaves_the_head_and_finds_a_later_writer() {
+    let mut chain = Chain::claim(first(), 7, at(2));
+    assert_eq!(chain.outcome(Outcome::Succeeded), Verdict::Done);
+    let head = chain.head().clone();
+    chain.begin_barrier();
+    assert_eq!(chain.next(), None);
+    assert_eq!(chain.outcome(Outcome::Succeeded), Verdict::Done);
+    assert_eq!(chain.head(), &head);
+    let by = Chain::claim(head, 8, at(3)).next().unwrap().clone();
+    assert_eq!(chain.outcome(Outcome::Failed(Some(by.clone()))), Verdict::Deposed { by });
+}
+
+#[test]
+fn a_chain_that_went_back_is_not_taken_for_another_leader() {
+    let mut chain = Chain::claim(first(), 7, at(2));
+    assert_eq!(chain.outcome(Outcome::Succeeded), Verdict::Done);
+    let (mut gone, mut back) = (chain.clone(), chain);
+    gone.begin(None, at(3));
+    assert_eq!(gone.outcome(Outcome::Failed(None)), Verdict::Broken { found: None });
+    back.begin(None, at(3));
+    let found = Some(first());
+    assert_eq!(back.outcome(Outcome::Failed(found.clone())), Verdict::Broken { found });
+}
+
+/// What a writer sends: the head that must be there, the one that it leaves, and what it writes.
+#[derive(Clone)]
+struct Sent {
+    writer: usize,
+    attempt: u64,
+    expected: Head,
+    next: Head,
+}
+
+struct Reply {
+    writer: usize,
+    attempt: u64,
+    outcome: Outcome,
+}
+
+/// One key, with and without the compare.
+struct Server {
+    compares: bool,
+    history: Vec<Head>,
+}
+
+impl Server {
+    fn head(&self) -> Head {
+        self.history.last().cloned().unwrap_or_else(first)
+    }
+
+    fn take(&mut self, sent: &Sent) -> Outcome {
+        if self.compares && self.head() != sent.expected {
+            return Outcome::Failed(Some(self.head()));
+        }
+        self.history.push(sent.next.clone());
+        Outcome::Succeeded
+    }
+}
+
+struct Writer {
+    lease: i64,
+    chain: Option<Chain>,
+    /// Replies to earlier attempts say nothing of this one.
+    attempt: u64,
+    waits: bool,
+    done: Vec<Head>,
+}
+
+impl Writer {
+    const fn new(lease: i64) -> Self {
+        Self { lease, chain: None, attempt: 0, waits: false, done: Vec::new() }
+    }
+
+    fn send(&mut self, writer: usize) -> Option<Sent> {
+        let chain = self.chain.as_ref()?;
+        self.attempt += 1;
+        self.waits = true;
+        let (expected, next) = (chain.head().clone(), chain.next()?.clone());
+        Some(Sent { writer, attempt: self.attempt, expected, next })
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        let Some(chain) = &mut self.chain else { return };
+        let next = chain.next().cloned();
+        match chain.outcome(outcome) {
+            Verdict::Done => {
+                self.done.extend(next);
+                self.waits = false;
+            }
+            Verdict::Again => {}
+            Verdict::Deposed { .. } | Verdict::Broken { .. } => {
+                self.chain = None;
+                self.waits = false;
+            }
+        }
+    }
+}
+
+/// A history of so many steps; says what is wrong with it.
+fn run(seed: u64, compares: bool) -> Result<usize, String> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut server = Server { compares, history: Vec::new() };
+    let mut writers = [Writer::new(7), Writer::new(8)];
+    let (mut requests, mut replies) = (Vec::<Sent>::new(), Vec::<Reply>::new());
+    for step in 0..600 {
+        let index = rng.usize(..2);
+        match rng.u8(..8) {
+            0..2 => {
+                let writer = &mut writers[index];
+                match &mut writer.chain {
+                    // It sees the head as it is or was.
+                    None if rng.u8(..4) == 0 => {
+                        let from = server.history.len().saturating_sub(rng.usize(..3) + 1);
+                        let seen = server.history.get(from).cloned().unwrap_or_else(first);
+                        writer.chain = Some(Chain::claim(seen, writer.lease, at(step)));
+                        writer.lease += 10;
+                    }
+                    None => continue,
+                    // Nothing was heard for long: it is sent again.
+                    Some(_) if writer.waits => writer.take(Outcome::NoReply),
+                    Some(chain) => chain.begin(None, at(step)),
+                }
+                requests.extend(writer.send(index));
+            }
+            2..5 if !requests.is_empty() => {
+                let place = rng.usize(..requests.len());
+                let sent = requests[place].clone();
+                if rng.bool() {
+                    requests.swap_remove(place);
+                }
+                if rng.u8(..5) > 0 {
+                    let outcome = server.take(&sent);
+                    replies.push(Reply { writer: sent.writer, attempt: sent.attempt, outcome });
+                }
+            }
+            5..7 if !replies.is_empty() => {
+                let place = rng.usize(..replies.len());
+                let Reply { writer, attempt, outcome } = replies.swap_remove(place);
+                let writer = &mut writers[writer];
+                let is_answer = writer.waits && writer.attempt == attempt;
+                if is_answer && rng.u8(..4) > 0 {
+                    writer.take(outcome);
+                }
+            }
+            _ => {}
+        }
+    }
+    judge(&server, &writers)
+}
+
+fn judge(server: &Server, writers: &[Writer]) -> Result<usize, String> {
+    let mut before = first();
+    for head in &server.history {
+        if head.sequence != before.sequence + 1 || head.epoch < before.epoch {
+            return Err(format!("{head:?} after {before:?}"));
+        }
+        if head.epoch == before.epoch && head.writer != before.writer {
+            return Err(format!("two writers in epoch {}", head.epoch));
+        }
+        before = head.clone();
+    }
+    let done = writers.iter().flat_map(|writer| &writer.done);
+    for head in done.clone() {
+        let times = server.history.iter().filter(|other| *other == head).count();
+        if times != 1 {
+            return Err(format!("{head:?} is there {times} times"));
+        }
+    }
+    Ok(done.count())
+}
+
+#[test]
+fn two_writers_keep_to_one_chain() {
+    let (mut done, mut epochs) = (0, 0);
+    for seed in 0..3_000 {
+        let transactions = run(seed, true).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        done += transactions;
+        epochs += usize::from(transactions > 0);
+    }
+    assert!(done > 10_000 && epochs > 2_500, "{done} transactions, {epochs} seeds with any");
+}
+
+#[test]
+fn without_the_compare_it_is_found_out() {
+    let found = (0..200).filter(|seed| run(*seed, false).is_err()).count();
+    assert!(found > 150, "{found} of 200");
+}

@@ -1,0 +1,272 @@
+//! Calls to etcd, each with a time by which it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, LeaseClient,
+    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchClient, WatchOptions, WatchStream,
+};
+
+use tokio::sync::OnceCell;
+
+use crate::error::Failure;
+use crate::keys::Keys;
+use crate::options::Options;
+
+/// A page of keys may be larger than what the library reads unless it is told otherwise.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A connection is dead that leaves a ping without an answer for so long. etcd closes those that ping more than once in 5 s.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long any other call may take, at most.
+const TIMEOUT_MAX: Duration = Duration::from_secs(2);
+
+/// How long it may take to be let in, once for each member: passwords are slow to check on purpose.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a page of keys may take, which is the one call that is much work for etcd.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The members of etcd. One is asked at a time; where it fails, the next call goes to the next.
+///
+/// The library would spread calls over all of them, and a member that hangs would get its part of the tries again and again.
+#[derive(Clone)]
+pub(crate) struct Etcd(Arc<Members>);
+
+struct Members {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    connect: ConnectOptions,
+    endpoints: Box<str>,
+    prefix: Box<str>,
+    timeout: Duration,
+}
+
+struct Member {
+    url: String,
+    calls: OnceCell<Calls>,
+}
+
+/// What one member is asked by.
+#[derive(Clone)]
+struct Calls {
+    kv: KvClient,
+    lease: LeaseClient,
+    watch: WatchClient,
+}
+
+/// Some keys with their values, as they were at one revision.
+pub(crate) struct Page {
+    pub(crate) entries: Vec<KeyValue>,
+    /// Whether there are more behind them.
+    pub(crate) more: bool,
+}
+
+/// Keys that were asked for together, as they are.
+pub(crate) struct Found {
+    /// In the order in which they were asked for.
+    pub(crate) entries: Vec<Option<KeyValue>>,
+    /// The revision of etcd then.
+    pub(crate) revision: i64,
+}
+
+impl Etcd {
+    /// Asks nothing yet.
+    pub(crate) fn new(options: &Options) -> Result<Self, Failure> {
+        // Several of them fit into the time for which a leader may go on without etcd.
+        let timeout = (options.lease / 4).min(TIMEOUT_MAX);
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(timeout)
+            .with_keep_alive(PING_EVERY, PING_TIMEOUT)
+            .with_keep_alive_while_idle(true)
+            // A member that has no leader must not look like one that has nothing new.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((name, password)) = &options.user {
+            connect = connect.with_user(name, password);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &options.tls {
+            connect = connect.with_tls(crate::certificates::read(tls)?);
+        }
+        let member = |url: &String| Member { url: url.clone(), calls: OnceCell::new() };
+        Ok(Self(Arc::new(Members {
+            members: options.endpoints.iter().map(member).collect(),
+            current: AtomicUsize::new(0),
+            connect,
+            endpoints: options.shown(),
+            prefix: options.prefix.clone().into(),
+            timeout,
+        })))
+    }
+
+    /// What one call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
+    /// The endpoints for a message.
+    pub(crate) fn endpoints(&self) -> &str {
+        &self.0.endpoints
+    }
+
+    /// How many members there are to ask.
+    pub(crate) fn members(&self) -> usize {
+        self.0.members.len()
+    }
+
+    /// These keys as they are now, whichever member is asked.
+    pub(crate) async fn find(&self, keys: &[Vec<u8>]) -> Result<Found, Failure> {
+        let gets = keys.iter().map(|key| TxnOp::get(key.clone(), None));
+        let reply = self.txn(Txn::new().and_then(gets.collect::<Vec<_>>()), self.0.timeout).await?;
+        let entries = found(&reply);
+        let revision = reply.header().map_or(0, etcd_client::ResponseHeader::revision);
+        Ok(Found { entries, revision })
+    }
+
+    /// Whether there is any key in this range.
+    pub(crate) async fn any(&self, (from, end): (Vec<u8>, Vec<u8>)) -> Result<bool, Failure> {
+        let options = GetOptions::new().with_range(end).with_limit(1).with_keys_only();
+        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let found = self.call(self.0.timeout, get).await?;
+        Ok(!found.kvs().is_empty())
+    }
+
+    /// Some keys of a range, in order, as they were at this revision.
+    pub(crate) async fn page(
+        &self,
+        (from, end): (Vec<u8>, Vec<u8>),
+        limit: i64,
+        revision: i64,
+    ) -> Result<Page, Failure> {
+        let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(revision);
+        let get = async |mut calls: Calls| calls.kv.get(from, Some(options)).await;
+        let mut found = self.call(PAGE_TIMEOUT, get).await?;
+        Ok(Page { more: found.more(), entries: found.take_kvs() })
+    }
+
+    /// One transaction, once. It may take effect also when this fails.
+    pub(crate) async fn txn(&self, txn: Txn, timeout: Duration) -> Result<TxnResponse, Failure> {
+        self.call(timeout, async |mut calls: Calls| calls.kv.txn(txn).await).await
+    }
+
+    /// Puts this key under a lease unless it is there; whether it is there under that lease now.
+    pub(crate) async fn put_once(
+        &self,
+        key: &[u8],
+        value: Vec<u8>,
+        lease: i64,
+    ) -> Result<bool, Failure> {
+        let options = PutOptions::new().with_lease(lease);
+        let txn = Txn::new()
+            .when([Compare::create_revision(key, CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(key, value, Some(options))])
+            .or_else([TxnOp::get(key, None)]);
+        let reply = self.txn(txn, self.0.timeout).await?;
+        let owner = found(&reply).into_iter().flatten().next().map(|entry| entry.lease());
+        Ok(reply.succeeded() || owner == Some(lease))
+    }
+
+    /// Changes in this range, from this revision on.
+    pub(crate) async fn watch(&self, keys: &Keys, revision: i64) -> Result<WatchStream, Failure> {
+        let (from, end) = keys.range();
+        // Without fragments what happened while this side was away would come in one piece.
+        let options = WatchOptions::new()
+            .with_range(end)
+            .with_start_revision(revision)
+            .with_progress_notify()
+            .with_fragment();
+        let watch = async |mut calls: Calls| calls.watch.watch(from, Some(options)).await;
+        self.call(self.0.timeout, watch).await
+    }
+
+    /// A lease of so many seconds; its number, and how long etcd grants it for.
+    pub(crate) async fn grant(&self, ttl: Duration) -> Result<(i64, Duration), Failure> {
+        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        let grant = async |mut calls: Calls| calls.lease.grant(seconds, None).await;
+        let granted = self.call(self.0.timeout, grant).await?;
+        Ok((granted.id(), Duration::from_secs(granted.ttl().unsigned_abs())))
+    }
+
+    /// Renews a lease; `false` when it is not there any more.
+    pub(crate) async fn renew(&self, id: i64, timeout: Duration) -> Result<bool, Failure> {
+        let renew = async |mut calls: Calls| match calls.lease.keep_alive(id).await {
+            Err(Error::LeaseKeepAliveError(says)) if says.contains("not found") => Ok(false),
+            renewed => renewed.map(|_| true),
+        };
+        self.call(timeout, renew).await
+    }
+
+    /// Ends a lease, and with it what was put under it.
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        let revoke = async |mut calls: Calls| calls.lease.revoke(id).await;
+        self.call(self.0.timeout, revoke).await.map(|_| ())
+    }
+
+    pub(crate) fn failure(&self, error: &Error) -> Failure {
+        Failure::of(error, &self.0.endpoints, &self.0.prefix)
+    }
+
+    /// One call to the member whose turn it is.
+    async fn call<T>(
+        &self,
+        timeout: Duration,
+        call: impl AsyncFnOnce(Calls) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        let Members { members, current, connect, .. } = &*self.0;
+        let turn = current.load(Ordering::Relaxed);
+        let called = async {
+            let member = members.get(turn % members.len().max(1));
+            let member = member.ok_or_else(|| Failure::Other("no endpoint".to_owned()))?;
+            let connect = member.calls.get_or_try_init(|| Calls::connect(&member.url, connect));
+            let calls = self.within(LOGIN_TIMEOUT.max(timeout), connect).await?;
+            self.within(timeout, call(calls.clone())).await
+        };
+        let called = called.await;
+        if called.as_ref().is_err_and(Failure::is_transient) {
+            // Of several calls that fail together one moves on.
+            let next = turn.wrapping_add(1);
+            let _ = current.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        called
+    }
+
+    async fn within<T>(
+        &self,
+        timeout: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(timeout, call).await {
+            Ok(called) => called.map_err(|error| self.failure(&error)),
+            Err(_) => {
+                let (endpoints, ms) = (self.0.endpoints.clone(), timeout.as_millis());
+                Err(Failure::TimedOut { endpoints, ms })
+            }
+        }
+    }
+}
+
+impl Calls {
+    /// Waits for a connection only if there is a user, who must be let in.
+    async fn connect(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
+        let client = Client::connect([url], Some(options.clone())).await?;
+        Ok(Self {
+            kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+            lease: client.lease_client(),
+            watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
+        })
+    }
+}
+
+/// What the reads of a transaction have found, in their order.
+pub(crate) fn found(reply: &TxnResponse) -> Vec<Option<KeyValue>> {
+    let reads = reply.op_responses().into_iter().filter_map(|done| match done {
+        TxnOpResponse::Get(mut read) => Some(read.take_kvs().into_iter().next()),
+        _ => None,
+    });
+    reads.collect()
+}

@@ -1,0 +1,121 @@
+//! The head of the chain: every transaction compares it with the one before, and raises it.
+
+use statestore_proto::hlc::{HlcRef, Version};
+use statestore_proto::time::UnixTime;
+
+/// How far the chain has got. As text: its fields in this order, and a space between two of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Grows with each new leader, and so shuts out those before.
+    pub(crate) epoch: u64,
+    /// Grows with each transaction.
+    pub(crate) sequence: u64,
+    /// What the writer's wall clock showed.
+    pub(crate) written: UnixTime,
+    /// The lease of the writer, which no other writer has: so no two of them write the same head.
+    pub(crate) writer: i64,
+    /// No version up to this one is issued again.
+    pub(crate) clock: Option<Version>,
+}
+
+/// A clock that no version has moved.
+const NO_CLOCK: &str = "-";
+
+impl Head {
+    /// Of a store that has never had a leader.
+    pub(crate) const fn first(written: UnixTime) -> Self {
+        Self { epoch: 0, sequence: 0, written, writer: 0, clock: None }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Self { epoch, sequence, written, writer, clock } = self;
+        let clock = match clock {
+            Some(clock) => clock.hlc().encode(),
+            None => NO_CLOCK.to_owned(),
+        };
+        format!("{epoch} {sequence} {} {writer} {clock}", written.as_millis()).into_bytes()
+    }
+
+    /// `None` for what [`encode`](Self::encode) has not made.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = core::str::from_utf8(bytes).ok()?.splitn(5, ' ');
+        let head = Self {
+            epoch: fields.next()?.parse().ok()?,
+            sequence: fields.next()?.parse().ok()?,
+            written: UnixTime::from_millis(fields.next()?.parse().ok()?),
+            writer: fields.next()?.parse().ok()?,
+            clock: match fields.next()? {
+                NO_CLOCK => None,
+                clock => Some(Version::new(HlcRef::parse(clock).ok()?.to_owned().ok()?)),
+            },
+        };
+        (head.encode() == bytes).then_some(head)
+    }
+}
+
+/// The later of two clocks.
+pub(crate) fn later(one: Option<Version>, other: Option<Version>) -> Option<Version> {
+    match (one, other) {
+        (Some(one), Some(other)) if one.hlc() < other.hlc() => Some(other),
+        (Some(one), _) => Some(one),
+        (None, other) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use statestore_proto::hlc::{Hlc, NodeId};
+
+    use super::*;
+
+    fn version(wall: u64, counter: u64, node: &str) -> Version {
+        Version::new(Hlc::new(UnixTime::from_millis(wall), counter, NodeId::new(node).unwrap()))
+    }
+
+    #[test]
+    fn a_head_is_a_line_that_people_can_read() {
+        let clock = Some(version(1_700_000_000_000, 5, "a store"));
+        let written = UnixTime::from_millis(1_700_000_000_123);
+        let head = Head { epoch: 3, sequence: 77, written, writer: -9, clock };
+        let line = b"3 77 1700000000123 -9 1700000000000:5:a store";
+        assert_eq!(Head::decode(&head.encode()), Some(head.clone()));
+        let shown = String::from_utf8(head.encode()).unwrap();
+        assert!(shown.starts_with("3 77 1700000000123 -9 "), "{shown}");
+        assert!(Head::decode(line).is_none_or(|read| read == head));
+        assert_eq!(Head::first(written).encode(), b"0 0 1700000000123 0 -");
+    }
+
+    #[test]
+    fn the_later_clock_is_kept() {
+        let (one, two) = (Some(version(1, 9, "z")), Some(version(2, 0, "a")));
+        assert_eq!(later(one.clone(), two.clone()), two);
+        assert_eq!(later(two.clone(), one.clone()), two);
+        assert_eq!(later(None, one.clone()), one);
+        assert_eq!(later(one.clone(), None), one);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_written(
+            epoch: u64, sequence: u64, written: u64, writer: i64, wall in 0..1_u64 << 45, counter in 0..1_000_u64, clocked: bool,
+        ) {
+            let written = UnixTime::from_millis(written);
+            let clock = clocked.then(|| version(wall, counter, "node"));
+            let head = Head { epoch, sequence, written, writer, clock };
+            prop_assert_eq!(Head::decode(&head.encode()), Some(head));
+        }
+
+        #[test]
+        fn any_text_is_one_head_or_none(text in "[0-9 +-]{0,24}( -| [0-9:]{0,9}:[a-z ]{0,3})?") {
+            if let Some(head) = Head::decode(text.as_bytes()) {
+                prop_assert_eq!(head.encode(), text.as_bytes());
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = Head::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The journal: a standby until it leads, and then the writer of the chain.
+
+use std::fmt;
+
+use statestore_proto::store::Record;
+use statestore_tokio::{Commit, Journal, JournalError};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::answers::Answers;
+use crate::batch::Parts;
+use crate::campaign::{self, Won};
+use crate::chain::{Chain, Verdict};
+use crate::client::Etcd;
+use crate::entry::{self, Entry};
+use crate::error::{Failure, OptionsError};
+use crate::head::Head;
+use crate::keys::Keys;
+use crate::leadership::{Held, Leadership, ended};
+use crate::options::Options;
+use crate::role::{Role, RoleSender, RoleWatch};
+use crate::standby::{Goal, Standby, Step};
+use crate::transaction::{self, Writes};
+use crate::wall;
+
+/// A journal in etcd. See the [crate's documentation](crate).
+///
+/// [`load`](Journal::load) is the standby: it returns records while another leads, and ends when this one does. A commit
+/// that is given up while it is awaited may still take effect, as a whole or, where it is larger than a transaction of
+/// etcd, up to the end of some request. It asks for no snapshots and writes no part of one: etcd has the last of each key
+/// anyway. Dropping the journal lets the lease run out; see [`Leadership::resign`].
+pub struct EtcdJournal {
+    options: Options,
+    keys: Keys,
+    role: RoleSender,
+    leadership: Leadership,
+    phase: Phase,
+}
+
+enum Phase {
+    Unopened,
+    Standby(Box<Standby>),
+    /// It has won, and does not know all that was written before.
+    CatchingUp(Box<Standby>, Won),
+    Leading(Writer),
+    Ended,
+}
+
+/// What a leader knows of the chain.
+struct Writer {
+    chain: Chain,
+    answers: Answers,
+    began: Instant,
+}
+
+impl EtcdJournal {
+    /// A journal over this etcd. Nothing is asked of it before the store loads.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for options that cannot be.
+    pub fn new(options: Options) -> Result<Self, OptionsError> {
+        options.check()?;
+        let role = RoleSender::new();
+        Ok(Self {
+            keys: Keys::new(&options.prefix),
+            options,
+            leadership: Leadership::new(role.clone()),
+            role,
+            phase: Phase::Unopened,
+        })
+    }
+
+    /// Follows what the journal is, also after a store has taken it.
+    #[must_use]
+    pub fn role(&self) -> RoleWatch {
+        self.role.watch()
+    }
+
+    /// The lead, to ask for and to give back after a store has taken the journal.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Until there are records, or `None` when all were handed out and this journal leads.
+    async fn step(&mut self) -> Result<Option<Vec<Record>>, Failure> {
+        loop {
+            match std::mem::replace(&mut self.phase, Phase::Ended) {
+                Phase::Unopened => {
+                    let role = self.role.clone();
+                    let standby = Standby::open(&self.options, &self.keys, role).await?;
+                    self.phase = Phase::Standby(Box::new(standby));
+                }
+                Phase::Standby(mut standby) => match standby.next(Goal::Free).await? {
+                    Step::Records(records) => {
+                        self.phase = Phase::Standby(standby);
+                        return Ok(Some(records));
+                    }
+                    Step::Reached => self.phase = self.campaign(standby).await?,
+                },
+                Phase::CatchingUp(mut standby, won) => {
+                    let until = won.lease.until().unwrap_or_else(|_| Instant::now());
+                    let step = standby.next(Goal::Head(won.chain.head()));
+                    match tokio::time::timeout_at(until, step).await {
+                        Ok(step) => match step? {
+                            Step::Records(records) => {
+                                self.phase = Phase::CatchingUp(standby, won);
+                                return Ok(Some(records));
+                            }
+                            Step::Reached => return Ok(Some(self.lead(*standby, won))),
+                        },
+                        // Nothing was written with it.
+                        Err(_) => {
+                            warn!("what was written before could not be read within the lease");
+                            let _ = won.lease.revoke(standby.etcd()).await;
+                            self.phase = Phase::Standby(standby);
+                        }
+                    }
+                }
+                leading @ Phase::Leading(_) => {
+                    self.phase = leading;
+                    return Ok(None);
+                }
+                Phase::Ended => return Err(Failure::Lost("it has ended".to_owned())),
+            }
+        }
+    }
+
+    async fn campaign(&self, mut standby: Box<Standby>) -> Result<Phase, Failure> {
+        let etcd = standby.etcd().clone();
+        match campaign::run(&etcd, &self.keys, &self.options, &self.role).await {
+            Ok(Some(won)) => return Ok(Phase::CatchingUp(standby, won)),
+            Ok(None) => {}
+            Err(failure) if failure.is_transient() || matches!(failure, Failure::Lost(_)) => {
+                warn!(%failure, "a standby could not take the lead yet");
+            }
+            Err(failure) => return Err(failure),
+        }
+        // Or it would try again before it hears who was first.
+        if let Err(failure) = standby.poll().await
+            && !failure.is_transient()
+        {
+            return Err(failure);
+        }
+        Ok(Phase::Standby(standby))
+    }
+
+    /// Everything was handed out up to the claim. What is left is the clock.
+    fn lead(&mut self, standby: Standby, won: Won) -> Vec<Record> {
+        let Won { lease, chain, since } = won;
+        let epoch = chain.head().epoch;
+        let issued = chain.head().clock.clone().map(|version| Record::Issued { version });
+        self.leadership.hold(standby.etcd().clone(), lease);
+        let mut answers = standby.into_answers();
+        answers.restart();
+        self.phase = Phase::Leading(Writer { chain, answers, began: Instant::now() });
+        info!(epoch, prefix = self.options.prefix, "leading");
+        self.role.tell(Role::Leading { since, epoch });
+        // It may have been lost just before.
+        if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.until()) {
+            self.role.lose(failure.to_string());
+        }
+        issued.into_iter().collect()
+    }
+
+    async fn write(&mut self, records: Vec<Record>) -> Result<(), Failure> {
+        let Phase::Leading(writer) = &mut self.phase else {
+            return Err(Failure::Lost(
+                "nothing is committed before all was loaded, or after a failure".to_owned(),
+            ));
+        };
+        let _passage = self.leadership.pass().await;
+        let Some(held) = self.leadership.held() else {
+            return Err(Failure::Lost("resigned".to_owned()));
+        };
+        writer.commit(&held, &self.keys, records).await
+    }
+}
+
+impl Writer {
+    async fn commit(
+        &mut self,
+        held: &Held,
+        keys: &Keys,
+        records: Vec<Record>,
+    ) -> Result<(), Failure> {
+        let mut parts = Parts::new(records)?;
+        let mut next = parts.next(keys);
+        if next.is_none() {
+            self.chain.begin_barrier();
+            return self.transact(held, keys, &Writes::default()).await;
+        }
+        while let Some(part) = next {
+            let place = part
+                .answers
+                .as_ref()
+                .map(|(bytes, kept)| self.answers.place(self.began.elapsed(), bytes.len(), *kept));
+            self.chain.begin(part.clock.clone(), wall::now());
+            self.transact(held, keys, &Writes { part, place }).await?;
+            next = parts.next(keys);
+        }
+        Ok(())
+    }
+
+    async fn transact(&mut self, held: &Held, keys: &Keys, writes: &Writes) -> Result<(), Failure> {
+        let Held { etcd, lease } = held;
+        match transaction::run(etcd, keys, lease, &mut self.chain, writes).await? {
+            Verdict::Done => Ok(()),
+            Verdict::Deposed { by } => {
+                let leader = leader(etcd, keys).await;
+                let epoch = by.epoch;
+                Err(Failure::Deposed(format!("{leader} leads in epoch {epoch}")))
+            }
+            Verdict::Again => Err(Failure::Other("a transaction without an outcome".to_owned())),
+            Verdict::Broken { found } => {
+                let seen = shown(Some(self.chain.head()));
+                let (prefix, found) = (keys.prefix(), shown(found.as_ref()));
+                Err(Failure::WentBack { prefix, seen, found })
+            }
+        }
+    }
+}
+
+impl Journal for EtcdJournal {
+    async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+        let step = self.step().await;
+        Ok(step.inspect_err(|failure| self.role.tell(ended(failure)))?)
+    }
+
+    async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+        let written = self.write(commit.records).await;
+        if let Err(failure) = &written {
+            self.phase = Phase::Ended;
+            self.role.tell(ended(failure));
+        }
+        Ok(written?)
+    }
+}
+
+impl Drop for EtcdJournal {
+    fn drop(&mut self) {
+        self.leadership.abandon();
+    }
+}
+
+impl fmt::Debug for EtcdJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdJournal")
+            .field("options", &self.options)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who leads, for a message.
+async fn leader(etcd: &Etcd, keys: &Keys) -> String {
+    let found = etcd.find(&[keys.leader()]).await.ok();
+    let kv = found.and_then(|found| found.entries.into_iter().next().flatten());
+    match kv.and_then(|kv| entry::read(keys, kv.key(), kv.value()).ok()) {
+        Some(Entry::Leader(leader)) => format!("{:?}", leader.name),
+        _ => "another store".to_owned(),
+    }
+}
+
+fn shown(head: Option<&Head>) -> String {
+    head.map_or_else(
+        || "not there".to_owned(),
+        |head| String::from_utf8_lossy(&head.encode()).into_owned(),
+    )
+}

@@ -1,0 +1,177 @@
+//! Where everything is below the prefix.
+//!
+//! | Key | Value |
+//! |---|---|
+//! | `fmt` | the layout |
+//! | `head` | how far the chain of transactions has got |
+//! | `leader` | who leads; there while its lease is |
+//! | `k/` key | one record of a value |
+//! | `w/` length of the key (4, the highest byte first) key client | one record of a registration |
+//! | `a/` number (16 hexadecimal digits) | records of the answers of one transaction |
+
+const FORMAT: &[u8] = b"fmt";
+const HEAD: &[u8] = b"head";
+const LEADER: &[u8] = b"leader";
+const VALUE: &[u8] = b"k/";
+const WATCH: &[u8] = b"w/";
+const ANSWERS: &[u8] = b"a/";
+
+/// Hexadecimal digits of a number, so that the order of keys is that of numbers.
+const DIGITS: usize = 16;
+
+/// The keys of one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: Box<[u8]>,
+}
+
+/// What a key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name<'a> {
+    Format,
+    Head,
+    Leader,
+    Value { key: &'a [u8] },
+    Watch { key: &'a [u8], client: &'a str },
+    Answers { number: u64 },
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.as_bytes().into() }
+    }
+
+    pub(crate) fn prefix(&self) -> String {
+        String::from_utf8_lossy(&self.prefix).into_owned()
+    }
+
+    /// The first key, and the one after the last.
+    pub(crate) fn range(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut end = self.prefix.to_vec();
+        // It ends with a slash, which is not the greatest byte.
+        if let Some(last) = end.last_mut() {
+            *last = last.saturating_add(1);
+        }
+        (self.prefix.to_vec(), end)
+    }
+
+    pub(crate) fn format(&self) -> Vec<u8> {
+        self.join(&[FORMAT])
+    }
+
+    pub(crate) fn head(&self) -> Vec<u8> {
+        self.join(&[HEAD])
+    }
+
+    pub(crate) fn leader(&self) -> Vec<u8> {
+        self.join(&[LEADER])
+    }
+
+    pub(crate) fn value(&self, key: &[u8]) -> Vec<u8> {
+        self.join(&[VALUE, key])
+    }
+
+    /// `None` for a key whose length does not fit.
+    pub(crate) fn watch(&self, key: &[u8], client: &str) -> Option<Vec<u8>> {
+        let len = u32::try_from(key.len()).ok()?;
+        Some(self.join(&[WATCH, &len.to_be_bytes(), key, client.as_bytes()]))
+    }
+
+    pub(crate) fn answers(&self, number: u64) -> Vec<u8> {
+        self.join(&[ANSWERS, format!("{number:0DIGITS$x}").as_bytes()])
+    }
+
+    /// What this key names; `None` for one that nobody here has made.
+    pub(crate) fn parse<'a>(&self, key: &'a [u8]) -> Option<Name<'a>> {
+        let inside = key.strip_prefix(&*self.prefix)?;
+        match inside {
+            FORMAT => return Some(Name::Format),
+            HEAD => return Some(Name::Head),
+            LEADER => return Some(Name::Leader),
+            _ => {}
+        }
+        if let Some(key) = inside.strip_prefix(VALUE) {
+            return Some(Name::Value { key });
+        }
+        if let Some(digits) = inside.strip_prefix(ANSWERS) {
+            return number(digits).map(|number| Name::Answers { number });
+        }
+        let (len, rest) = inside.strip_prefix(WATCH)?.split_first_chunk()?;
+        let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+        let (key, client) = rest.split_at_checked(len)?;
+        Some(Name::Watch { key, client: core::str::from_utf8(client).ok()? })
+    }
+
+    fn join(&self, parts: &[&[u8]]) -> Vec<u8> {
+        [&[&*self.prefix], parts].concat().concat()
+    }
+}
+
+/// As [`Keys::answers`] writes it, and in no other way.
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_lower = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    if digits.len() != DIGITS || !digits.iter().all(is_lower) {
+        return None;
+    }
+    u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> Keys {
+        Keys::new("/ss/shop/")
+    }
+
+    fn written(name: Name<'_>) -> Vec<u8> {
+        match name {
+            Name::Format => keys().format(),
+            Name::Head => keys().head(),
+            Name::Leader => keys().leader(),
+            Name::Value { key } => keys().value(key),
+            Name::Watch { key, client } => keys().watch(key, client).unwrap(),
+            Name::Answers { number } => keys().answers(number),
+        }
+    }
+
+    #[test]
+    fn keys_are_where_the_documentation_says() {
+        assert_eq!(keys().value(b"a/b"), b"/ss/shop/k/a/b");
+        assert_eq!(keys().answers(255), b"/ss/shop/a/00000000000000ff");
+        assert_eq!(keys().watch(b"on", "lamp").unwrap(), b"/ss/shop/w/\0\0\0\x02onlamp");
+        assert_eq!(keys().range(), (b"/ss/shop/".to_vec(), b"/ss/shop0".to_vec()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_written(key: Vec<u8>, client: String, number: u64) {
+            let names = [
+                Name::Format,
+                Name::Head,
+                Name::Leader,
+                Name::Value { key: &key },
+                Name::Watch { key: &key, client: &client },
+                Name::Answers { number },
+            ];
+            let (first, end) = keys().range();
+            for name in names {
+                let bytes = written(name);
+                prop_assert!(first < bytes && bytes < end);
+                prop_assert_eq!(keys().parse(&bytes), Some(name));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_one_key_or_none(inside: Vec<u8>, place in 0..4_usize) {
+            let head: &[u8] = [b"".as_slice(), VALUE, WATCH, ANSWERS][place];
+            let key = [b"/ss/shop/", head, &inside].concat();
+            if let Some(name) = keys().parse(&key) {
+                prop_assert_eq!(written(name), key);
+            }
+            prop_assert_eq!(keys().parse(&inside), None);
+        }
+    }
+}

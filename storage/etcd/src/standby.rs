@@ -1,0 +1,428 @@
+//! A standby: reads all there is, follows what the leader writes, and says when nobody leads.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, Event, EventType, Txn, TxnOp, WatchResponse, WatchStream};
+use statestore_proto::hlc::Version;
+use statestore_proto::store::Record;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::answers::Answers;
+use crate::client::Etcd;
+use crate::entry::{self, Entry, FORMAT};
+use crate::error::Failure;
+use crate::head::Head;
+use crate::keys::{Keys, Name};
+use crate::options::Options;
+use crate::reader::{Contents, Reader};
+use crate::role::{Leader, Role, RoleSender};
+use crate::skew::{self, Skew};
+use crate::wall;
+
+/// How often a standby asks how far the leader is, so that a watch that is dead, or has lost something, is noticed.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+
+/// A watch is made anew that says nothing for so long while there is something to say.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// Pauses between two tries while etcd cannot be reached.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// For so many times the lease a standby with a clock that is not right lets others go first.
+const HELD_BACK: u32 = 2;
+
+/// What a standby waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal<'a> {
+    /// Nobody leads, and this one may.
+    Free,
+    /// Everything is known up to this head.
+    Head(&'a Head),
+}
+
+/// What a standby brings.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Records(Vec<Record>),
+    /// What it waited for, with everything before it handed out.
+    Reached,
+}
+
+/// Follows a store in etcd.
+pub(crate) struct Standby {
+    etcd: Etcd,
+    keys: Keys,
+    role: RoleSender,
+    lease: Duration,
+    reader: Option<Reader>,
+    watch: Option<WatchStream>,
+    /// Whether a watch has left something out.
+    is_incomplete: bool,
+    /// The revision that the next watch begins with.
+    from: i64,
+    /// Values and registrations that were handed out and not removed.
+    names: BTreeSet<Box<[u8]>>,
+    answers: Answers,
+    head: Head,
+    leader: Option<Leader>,
+    /// Since when nobody leads, as far as is known here.
+    free_since: Instant,
+    lag: u64,
+    skew: Skew,
+    polled: Instant,
+    heard: Instant,
+    /// The last thing that was warned of.
+    warned: Option<String>,
+}
+
+impl Standby {
+    /// Looks at what there is; writes the layout and a first head where there is nothing.
+    ///
+    /// # Errors
+    /// [`Failure`] also when etcd cannot be reached: at the first contact that is rather a wrong address.
+    pub(crate) async fn open(
+        options: &Options,
+        keys: &Keys,
+        role: RoleSender,
+    ) -> Result<Self, Failure> {
+        let etcd = Etcd::new(options)?;
+        let wanted = [keys.format(), keys.head()];
+        let mut found = etcd.find(&wanted).await;
+        // Each member has its turn.
+        for _ in 1..etcd.members() {
+            if found.as_ref().is_err_and(Failure::is_transient) {
+                found = etcd.find(&wanted).await;
+            }
+        }
+        let mut found = found?;
+        if found.entries.first().is_none_or(Option::is_none) {
+            // Another may have begun meanwhile: then there is a layout too.
+            if !etcd.any(keys.range()).await? {
+                create(&etcd, keys).await?;
+            }
+            found = etcd.find(&wanted).await?;
+        }
+        let [Some(format), head] = &found.entries[..] else {
+            return Err(Failure::Foreign(keys.prefix()));
+        };
+        entry::check_format(keys, format.value())?;
+        let Some(head) = head else { return Err(went_back(keys, "there", None)) };
+        let head = Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key()))?;
+        let now = Instant::now();
+        Ok(Self {
+            reader: Some(Reader::new(keys, found.revision)),
+            etcd,
+            keys: keys.clone(),
+            role,
+            lease: options.lease,
+            watch: None,
+            is_incomplete: false,
+            from: 0,
+            names: BTreeSet::new(),
+            answers: Answers::default(),
+            head,
+            leader: None,
+            free_since: now,
+            lag: 0,
+            skew: Skew::default(),
+            polled: now,
+            heard: now,
+            warned: None,
+        })
+    }
+
+    pub(crate) const fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// The answers that are there.
+    pub(crate) fn into_answers(self) -> Answers {
+        self.answers
+    }
+
+    /// The next records, or that what is waited for is there. While etcd cannot be reached it waits, and says so in the log.
+    ///
+    /// # Errors
+    /// [`Failure`] that time does not mend.
+    pub(crate) async fn next(&mut self, goal: Goal<'_>) -> Result<Step, Failure> {
+        loop {
+            match self.step(goal).await {
+                Ok(Some(step)) => return Ok(step),
+                Ok(None) => {}
+                Err(Failure::Compacted) => {
+                    info!("etcd has compacted what was still to be read; reading everything again");
+                    self.watch = None;
+                    self.reader = None;
+                    // As any other call, until it succeeds.
+                    while let Err(failure) = self.read_again().await {
+                        self.pause(failure).await?;
+                    }
+                }
+                Err(failure) => self.pause(failure).await?,
+            }
+        }
+    }
+
+    async fn step(&mut self, goal: Goal<'_>) -> Result<Option<Step>, Failure> {
+        if std::mem::take(&mut self.is_incomplete) {
+            return Err(Failure::Compacted);
+        }
+        if let Some(reader) = &mut self.reader {
+            if let Some(records) = reader.next(&self.etcd, &self.keys).await? {
+                return Ok(Some(Step::Records(records)));
+            }
+            let contents = self.reader.take().map(Reader::into_contents).unwrap_or_default();
+            let removed = self.take_contents(contents)?;
+            return Ok((!removed.is_empty()).then_some(Step::Records(removed)));
+        }
+        if self.watch.is_none() {
+            self.watch = Some(self.etcd.watch(&self.keys, self.from).await?);
+            self.heard = Instant::now();
+        }
+        let is_reached = match goal {
+            Goal::Head(head) => self.head.sequence >= head.sequence,
+            Goal::Free => self.leader.is_none() && self.may_lead(),
+        };
+        if is_reached {
+            return Ok(Some(Step::Reached));
+        }
+        let Some(watch) = self.watch.as_mut() else { return Ok(None) };
+        let message = tokio::select! {
+            message = watch.message() => message,
+            () = tokio::time::sleep_until(self.polled + POLL_EVERY) => {
+                self.polled = Instant::now();
+                self.poll().await?;
+                return Ok(None);
+            }
+        };
+        let message = message.map_err(|error| self.etcd.failure(&error))?;
+        let Some(message) = message else {
+            return Err(Failure::Other("a watch has ended".to_owned()));
+        };
+        let records = self.take_changes(&message)?;
+        Ok((!records.is_empty()).then_some(Step::Records(records)))
+    }
+
+    /// After a failure that may pass.
+    async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
+        if !failure.is_transient() {
+            return Err(failure);
+        }
+        self.warn(Some(failure.to_string()));
+        self.watch = None;
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    /// Warns of what is new, once; `None` when nothing is wrong any more.
+    fn warn(&mut self, of: Option<String>) {
+        if let Some(reason) = of.as_ref().filter(|reason| self.warned.as_ref() != Some(reason)) {
+            warn!(%reason, "a standby that cannot go on for now");
+        }
+        self.warned = of;
+    }
+
+    fn tell(&self) {
+        self.role.tell(Role::Standby { leader: self.leader.clone(), lag: self.lag });
+    }
+
+    fn set_leader(&mut self, leader: Option<Leader>) {
+        if leader.is_none() && self.leader.is_some() {
+            self.free_since = Instant::now();
+        }
+        self.leader = leader;
+        self.tell();
+    }
+
+    /// Whether nothing is wrong with the clock here, or others have had their chance.
+    fn may_lead(&mut self) -> bool {
+        let clock = self.head.clock.as_ref().map(|clock| clock.hlc().wall());
+        if clock.is_some_and(|clock| skew::is_too_far_behind(wall::now(), clock)) {
+            self.warn(Some(
+                "the clock here is more than a minute behind the last version of the store, which \
+                 would refuse every SET: it does not lead. Set the clock"
+                    .to_owned(),
+            ));
+            return false;
+        }
+        let excess = self.skew.excess();
+        self.warn_of_skew();
+        excess.is_none() || self.free_since.elapsed() > self.lease * HELD_BACK
+    }
+
+    fn warn_of_skew(&mut self) {
+        let excess = self.skew.excess();
+        self.warn(excess.map(|excess| {
+            let side = if excess > 0 { "ahead of" } else { "behind" };
+            format!(
+                "the clock here is more than a second {side} the leader's: others are to lead first. \
+                 Set the clocks"
+            )
+        }));
+    }
+
+    /// Begins to read everything, as it is now.
+    async fn read_again(&mut self) -> Result<(), Failure> {
+        let found = self.etcd.find(&[self.keys.head()]).await?;
+        self.reader = Some(Reader::new(&self.keys, found.revision));
+        Ok(())
+    }
+
+    /// Everything was handed out as it was at one revision; what was there before and is not any more is removed.
+    fn take_contents(&mut self, contents: Contents) -> Result<Vec<Record>, Failure> {
+        let Contents { revision, has_format, head, leader, answers, names } = contents;
+        let head = head.filter(|_| has_format);
+        self.judge(head.as_ref())?;
+        let removed = self.names.difference(&names).map(|name| self.removal(name));
+        let removed = removed.collect::<Result<Vec<_>, _>>()?;
+        self.head = head.unwrap_or_else(|| self.head.clone());
+        (self.names, self.answers, self.from) = (names, answers, revision.saturating_add(1));
+        self.set_leader(leader);
+        Ok(removed.into_iter().flatten().collect())
+    }
+
+    /// Whether a head that was found can follow on the one that is known.
+    fn judge(&self, found: Option<&Head>) -> Result<(), Failure> {
+        let known = (self.head.epoch, self.head.sequence);
+        match found {
+            Some(head) if (head.epoch, head.sequence) >= known => Ok(()),
+            found => {
+                let seen = String::from_utf8_lossy(&self.head.encode()).into_owned();
+                Err(went_back(&self.keys, &seen, found))
+            }
+        }
+    }
+
+    /// The record of something that is not there any more.
+    fn removal(&self, name: &[u8]) -> Result<Option<Record>, Failure> {
+        Ok(match self.keys.parse(name) {
+            Some(Name::Value { key }) => {
+                // A version that is at least that of what was removed, and issued already.
+                let version: Option<Version> = self.head.clock.clone();
+                let version = version.ok_or_else(|| Failure::damaged(&self.keys.head()))?;
+                Some(Record::Removed { key: key.into(), version })
+            }
+            Some(Name::Watch { key, client }) => {
+                Some(Record::Unwatched { client_id: client.into(), key: key.into() })
+            }
+            _ => None,
+        })
+    }
+
+    /// Asks who leads, and how far that is.
+    pub(crate) async fn poll(&mut self) -> Result<(), Failure> {
+        let found = self.etcd.find(&[self.keys.head(), self.keys.leader()]).await?;
+        let mut entries = found.entries.into_iter();
+        let head = entries.next().flatten();
+        let head =
+            head.map(|head| Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key())));
+        let head = head.transpose()?;
+        self.judge(head.as_ref())?;
+        let sequence = head.map_or(0, |head| head.sequence);
+        self.lag = sequence.saturating_sub(self.head.sequence);
+        if self.lag > 0 && self.heard.elapsed() > STALLED {
+            self.watch = None;
+        }
+        let leader = entries.next().flatten();
+        let leader = leader.map(|kv| match entry::read(&self.keys, kv.key(), kv.value())? {
+            Entry::Leader(leader) => Ok(leader),
+            _ => Err(Failure::damaged(kv.key())),
+        });
+        self.set_leader(leader.transpose()?);
+        if self.leader.is_some() {
+            self.warn_of_skew();
+        }
+        Ok(())
+    }
+
+    /// The records of what has changed.
+    fn take_changes(&mut self, message: &WatchResponse) -> Result<Vec<Record>, Failure> {
+        self.heard = Instant::now();
+        if message.canceled() {
+            let reason = message.cancel_reason();
+            return Err(match message.compact_revision() {
+                // Also for want of a right: then the next poll says so, which asks with a new token if it must.
+                0 => Failure::Other(format!("a watch was ended: {reason}")),
+                _ => Failure::Compacted,
+            });
+        }
+        let mut records = Vec::new();
+        for event in message.events() {
+            self.take_change(event, &mut records)?;
+            // A revision may come in pieces: it is asked for once more, and what came of it does no harm again.
+            self.from = self.from.max(event.kv().map_or(0, etcd_client::KeyValue::mod_revision));
+        }
+        if message.events().is_empty() && !message.created() {
+            let revision = message.header().map_or(0, etcd_client::ResponseHeader::revision);
+            self.from = self.from.max(revision.saturating_add(1));
+        }
+        Ok(records)
+    }
+
+    fn take_change(&mut self, event: &Event, records: &mut Vec<Record>) -> Result<(), Failure> {
+        let Some(kv) = event.kv() else { return Ok(()) };
+        let key = kv.key();
+        if event.event_type() == EventType::Delete {
+            match self.keys.parse(key) {
+                Some(Name::Leader) => self.set_leader(None),
+                Some(Name::Answers { number }) => self.answers.dropped(number),
+                Some(Name::Format | Name::Head) => self.judge(None)?,
+                _ => {
+                    records.extend(self.removal(key)?);
+                    self.names.remove(key);
+                }
+            }
+            return Ok(());
+        }
+        match entry::read(&self.keys, key, kv.value())? {
+            Entry::Format => {}
+            Entry::Leader(leader) => self.set_leader(Some(leader)),
+            Entry::Record(record) => {
+                self.names.insert(key.into());
+                records.push(record);
+            }
+            Entry::Answers { number, answers } => {
+                let kept = answers.iter().map(|answered| answered.kept).max();
+                self.answers.found(number, kv.value().len(), kept.unwrap_or_default());
+                records.extend(answers.into_iter().map(Record::Answered));
+            }
+            Entry::Head(head) => {
+                // Each transaction raises it by one, so what was lost on the way is noticed. The rest of this message counts:
+                // what it removes must be told.
+                let step = head.sequence.checked_sub(self.head.sequence);
+                if !matches!(step, Some(0 | 1)) {
+                    warn!(?step, "a watch has left something out");
+                    self.is_incomplete = true;
+                    return Ok(());
+                }
+                if head.epoch != self.head.epoch {
+                    self.skew = Skew::default();
+                }
+                self.skew.observe(head.written, wall::now());
+                self.head = head;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn went_back(keys: &Keys, seen: &str, found: Option<&Head>) -> Failure {
+    let found = found.map_or_else(
+        || "not there".to_owned(),
+        |head| String::from_utf8_lossy(&head.encode()).into_owned(),
+    );
+    Failure::WentBack { prefix: keys.prefix(), seen: seen.to_owned(), found }
+}
+
+/// Writes the layout and a first head, unless another does.
+async fn create(etcd: &Etcd, keys: &Keys) -> Result<(), Failure> {
+    let head = Head::first(wall::now());
+    let txn =
+        Txn::new().when([Compare::create_revision(keys.format(), CompareOp::Equal, 0)]).and_then([
+            TxnOp::put(keys.format(), FORMAT, None),
+            TxnOp::put(keys.head(), head.encode(), None),
+        ]);
+    etcd.txn(txn, etcd.timeout()).await.map(|_| ())
+}

@@ -1,0 +1,199 @@
+//! What goes wrong with etcd is said so that people know what to do.
+
+use std::time::Duration;
+
+use etcd_client::{
+    AlarmAction, AlarmType, Client, ConnectOptions, Permission, RoleRevokePermissionOptions,
+};
+use statestore_etcd::{EtcdJournal, Options, OptionsError, Role};
+
+use tokio::time::Instant;
+
+use crate::proxy::{Proxy, Way};
+use crate::support::{Server, commit, free_port, journal, load, new_store, options, set};
+
+async fn load_error(journal: &mut EtcdJournal) -> String {
+    let error = load(journal).await.unwrap_err().to_string();
+    let mut role = journal.role();
+    let (Role::Lost { reason } | Role::Failed { reason }) = role.current() else {
+        panic!("{role:?}")
+    };
+    assert_eq!(reason, error);
+    error
+}
+
+#[test]
+fn options_that_cannot_be_are_refused_before_anything_is_asked() {
+    let error = EtcdJournal::new(Options::new::<String>([])).unwrap_err();
+    assert_eq!(error, OptionsError::NoEndpoint);
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_at_once() {
+    let mut journal = journal(&format!("http://127.0.0.1:{}", free_port()), "only", 60);
+    let began = Instant::now();
+    let error = load_error(&mut journal).await;
+    assert!(error.contains("no etcd answers at http://127.0.0.1:"), "{error}");
+    assert!(error.contains("refused"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_hangs_is_found_by_the_time() {
+    let Some(server) = Server::start().await else { return };
+    let proxy = Proxy::to(server.port).await;
+    proxy.set(Way::Shut);
+    let error = load_error(&mut journal(&proxy.url(), "only", 2)).await;
+    assert!(error.contains("did not answer within 500 ms"), "{error}");
+
+    proxy.set(Way::Open);
+    let mut journal = journal(&proxy.url(), "only", 4);
+    load(&mut journal).await.unwrap();
+    let mut store = new_store();
+    commit(&mut journal, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    proxy.set(Way::Shut);
+    let error = commit(&mut journal, set(&mut store, 2, b"b", b"2")).await.unwrap_err().to_string();
+    assert!(error.contains(&proxy.url()) && error.contains("not leading any more"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_a_store_of_this_version_is_left_alone() {
+    let Some(server) = Server::start().await else { return };
+    let mut client = server.client().await;
+    client.put("/ss/statestore/x", "y", None).await.unwrap();
+    let error = load_error(&mut journal(&server.url(), "only", 60)).await;
+    assert!(error.contains("the prefix /ss/statestore/ holds what no state store"), "{error}");
+    assert_eq!(server.keys().await.len(), 1);
+    // Beside it there is room.
+    let beside = options(&server.url(), "only", 60).prefix("/ss/beside/");
+    load(&mut EtcdJournal::new(beside).unwrap()).await.unwrap();
+    client.put("/ss/beside/fmt", "statestore 2", None).await.unwrap();
+    let beside = options(&server.url(), "only", 60).prefix("/ss/beside/");
+    let error = load_error(&mut EtcdJournal::new(beside).unwrap()).await;
+    assert!(error.contains("layout \"statestore 2\""), "{error}");
+}
+
+#[tokio::test]
+async fn bytes_that_no_store_has_written_are_named() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"secret")).await.unwrap();
+    first.leadership().resign().await.unwrap();
+    let mut client = server.client().await;
+    for key in ["k/a", "w/x", "a/0", "other", "head", "leader"] {
+        let key = format!("/ss/statestore/{key}");
+        let mut before = client.get(&*key, None).await.unwrap();
+        client.put(&*key, "secret bytes", None).await.unwrap();
+        let error = load_error(&mut journal(&server.url(), "second", 60)).await;
+        assert!(error.contains("is not what a store wrote there"), "{key}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+        client.delete(&*key, None).await.unwrap();
+        for kv in before.take_kvs() {
+            client.put(kv.key(), kv.value(), None).await.unwrap();
+        }
+    }
+    load(&mut journal(&server.url(), "third", 60)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_has_lost_everything_is_not_written_to() {
+    let Some(mut server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 5);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    for number in 0..20 {
+        commit(&mut first, set(&mut store, number, b"a", b"1")).await.unwrap();
+    }
+    let mut second = journal(&server.url(), "second", 5);
+    let mut role = second.role();
+    let loading = tokio::spawn(async move { load(&mut second).await });
+    role.changed().await.unwrap();
+    server.empty().await;
+    let standby = loading.await.unwrap().unwrap_err().to_string();
+    assert!(standby.contains("etcd has lost what it held"), "{standby}");
+    let leader = commit(&mut first, set(&mut store, 99, b"a", b"2")).await.unwrap_err().to_string();
+    let is_said =
+        leader.contains("etcd has lost what it held") || leader.contains("has ended the lease");
+    assert!(is_said, "{leader}");
+    assert!(server.keys().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_of_etcd_within_the_lease_is_outlived() {
+    let Some(mut server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    server.kill();
+    let records = set(&mut store, 2, b"b", b"2");
+    let committing = tokio::spawn(async move {
+        let result = commit(&mut first, records).await;
+        (first, result)
+    });
+    server.again().await;
+    let (mut first, result) = committing.await.unwrap();
+    result.unwrap();
+    commit(&mut first, set(&mut store, 3, b"c", b"3")).await.unwrap();
+    assert_eq!(server.head().await, (1, 4));
+}
+
+#[tokio::test]
+async fn a_full_database_is_named() {
+    let Some(server) = Server::start_with(&["--quota-backend-bytes", "3000000"]).await else {
+        return;
+    };
+    let mut journal = journal(&server.url(), "only", 60);
+    load(&mut journal).await.unwrap();
+    let mut store = new_store();
+    let value = vec![b'v'; 500_000];
+    let mut number = 0;
+    let error = loop {
+        number += 1;
+        let records = set(&mut store, number, b"key", &value);
+        if let Err(error) = commit(&mut journal, records).await {
+            break error.to_string();
+        }
+        assert!(number < 50, "it was never full");
+    };
+    assert!(error.contains("NOSPACE"), "{error}");
+    let mut client = server.client().await;
+    let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
+    assert_eq!(alarms.alarms().len(), 1);
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so() {
+    let Some(server) = Server::start().await else { return };
+    let mut admin = server.client().await;
+    for (user, role) in [("root", "root"), ("store", "store")] {
+        admin.role_add(role).await.unwrap();
+        admin.user_add(user, "right", None).await.unwrap();
+        admin.user_grant_role(user, role).await.unwrap();
+    }
+    admin.auth_enable().await.unwrap();
+    let root = ConnectOptions::new().with_user("root", "right");
+    let mut admin = Client::connect([server.url()], Some(root)).await.unwrap();
+
+    let error = load_error(&mut journal(&server.url(), "nobody", 60)).await;
+    assert!(error.contains("refuses this user"), "{error}");
+    let with = |password| options(&server.url(), "store", 60).user("store", password);
+    let error = load_error(&mut EtcdJournal::new(with("wrong")).unwrap()).await;
+    assert!(error.contains("refuses this user") && !error.contains("wrong"), "{error}");
+    let error = load_error(&mut EtcdJournal::new(with("right")).unwrap()).await;
+    assert!(error.contains("readwrite on the prefix /ss/statestore/"), "{error}");
+
+    // What the documentation says is enough is enough.
+    let granted = Permission::read_write("/ss/statestore/").with_prefix();
+    admin.role_grant_permission("store", granted).await.unwrap();
+    let mut journal = EtcdJournal::new(with("right")).unwrap();
+    load(&mut journal).await.unwrap();
+    let mut store = new_store();
+    commit(&mut journal, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let revoked = RoleRevokePermissionOptions::new().with_prefix();
+    admin.role_revoke_permission("store", "/ss/statestore/", Some(revoked)).await.unwrap();
+    let error = commit(&mut journal, set(&mut store, 2, b"b", b"2")).await.unwrap_err().to_string();
+    assert!(error.contains("readwrite on the prefix"), "{error}");
+}

@@ -1,0 +1,62 @@
+//! Several members, of which some are not there.
+
+use std::time::Duration;
+
+use statestore_etcd::{EtcdJournal, Options};
+
+use crate::support::{Server, answers, commit, contents, free_port, load, new_store, restore, set};
+
+#[tokio::test]
+async fn members_that_are_down_do_no_harm_while_another_answers() {
+    let Some(server) = Server::start().await else { return };
+    let down = || format!("http://127.0.0.1:{}", free_port());
+    let mut store = new_store();
+    for (number, urls) in
+        [[down(), down(), server.url()], [down(), server.url(), down()]].into_iter().enumerate()
+    {
+        let mut journal = EtcdJournal::new(Options::new(urls)).unwrap();
+        load(&mut journal).await.unwrap();
+        for repeat in 0..5 {
+            let number = 10 * number as u64 + repeat;
+            commit(&mut journal, set(&mut store, number, b"a", b"1")).await.unwrap();
+        }
+        journal.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_of_etcd_may_die_or_hang() {
+    let Some(mut members) = Server::cluster().await else { return };
+    let urls: Vec<String> = members.iter().map(Server::url).collect();
+    let journal = |name| {
+        let options = Options::new(&urls).name(name).lease(Duration::from_secs(20));
+        EtcdJournal::new(options).unwrap()
+    };
+    let mut first = journal("first");
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    for (round, hangs) in [true, false].into_iter().enumerate() {
+        let mut leader = 0;
+        while !members[leader].leads().await {
+            leader += 1;
+        }
+        match hangs {
+            true => members[leader].freeze(true),
+            false => members[leader].kill(),
+        }
+        for repeat in 0..20 {
+            let number = 100 * round as u64 + repeat;
+            commit(&mut first, set(&mut store, number, &number.to_be_bytes(), b"v")).await.unwrap();
+            answers(&mut store);
+        }
+        match hangs {
+            true => members[leader].freeze(false),
+            false => members[leader].again().await,
+        }
+    }
+    let sequence = members[0].head().await;
+    assert_eq!(sequence, (1, 41), "each once");
+    first.leadership().resign().await.unwrap();
+    let mut second = journal("second");
+    assert_eq!(contents(&restore(&load(&mut second).await.unwrap())), contents(&store));
+}

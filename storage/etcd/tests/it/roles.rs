@@ -1,0 +1,254 @@
+//! Who leads, and who does not any more.
+
+use std::time::Duration;
+
+use statestore_etcd::{EtcdJournal, Role, RoleWatch};
+use statestore_proto::hlc::{Hlc, NodeId, Version};
+use statestore_proto::store::Record;
+use statestore_proto::time::UnixTime;
+use statestore_tokio::JournalError;
+use tokio::time::{Instant, timeout};
+
+use crate::proxy::{Proxy, Way};
+use crate::support::{Server, commit, contents, journal, load, new_store, restore, set};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Waits until a role is such a one.
+async fn until(watch: &mut RoleWatch, is_wanted: impl Fn(&Role) -> bool) -> Role {
+    let wait = async {
+        let mut role = watch.current();
+        while !is_wanted(&role) {
+            role = watch.changed().await.expect("it is there");
+        }
+        role
+    };
+    timeout(LONG, wait).await.expect("the role comes")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_follows_and_takes_over_from_one_that_is_gone() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 4);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let mut second = journal(&server.url(), "second", 4);
+    let mut role = second.role();
+    let loading = tokio::spawn(async move {
+        let records = load(&mut second).await.unwrap();
+        (second, records)
+    });
+    let seen = until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
+    let Role::Standby { leader: Some(leader), .. } = seen else { panic!("{seen:?}") };
+    assert_eq!((&*leader.name, &*leader.address), ("first", "mqtt://here"));
+    for number in 2..30 {
+        let key = [b'k', (number % 7) as u8];
+        commit(&mut first, set(&mut store, number, &key, b"v")).await.unwrap();
+    }
+    assert!(first.leadership().is_held());
+    assert!(!loading.is_finished());
+    let gone = Instant::now();
+    let leadership = first.leadership();
+    drop(first);
+    assert!(matches!(
+        until(&mut role, |role| !matches!(role, Role::Standby { .. })).await,
+        Role::Leading { epoch: 2, .. }
+    ));
+    let after = gone.elapsed();
+    let (mut second, records) = timeout(LONG, loading).await.unwrap().unwrap();
+    eprintln!("leading {after:?} after the other was gone, with a lease of 4 s");
+    assert!(after > Duration::from_millis(500), "{after:?}: the lease was not waited for");
+    assert!(!leadership.is_held());
+    assert_eq!(contents(&restore(&records)), contents(&store));
+    commit(&mut second, set(&mut store, 99, b"z", b"1")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_resigns_is_followed_at_once() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let mut second = journal(&server.url(), "second", 60);
+    let mut role = second.role();
+    let loading =
+        tokio::spawn(async move { load(&mut second).await.map(|records| (second, records)) });
+    until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
+    let resigned = Instant::now();
+    first.leadership().resign().await.unwrap();
+    let (_second, records) = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
+    let after = resigned.elapsed();
+    eprintln!("leading {after:?} after the other has resigned");
+    assert!(after < Duration::from_secs(10), "{after:?} of a lease of 60 s");
+    assert_eq!(contents(&restore(&records)), contents(&store));
+    let error = commit(&mut first, set(&mut store, 2, b"b", b"2")).await.unwrap_err();
+    assert!(error.to_string().contains("resigned"), "{error}");
+    assert!(!server.has("k/b").await);
+    assert_eq!(first.role().current(), Role::Lost { reason: "resigned".to_owned() });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_deposed_writes_nothing_more() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    // As if its lease had run out while it stood still.
+    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    let mut second = journal(&server.url(), "second", 60);
+    let records = load(&mut second).await.unwrap();
+    assert_eq!(contents(&restore(&records)), contents(&store));
+    for late in [set(&mut store, 2, b"late", b"2"), vec![]] {
+        let error = commit(&mut first, late).await.unwrap_err().to_string();
+        assert!(
+            error.contains("deposed: \"second\" leads in epoch 2") || error.contains("failure"),
+            "{error}"
+        );
+    }
+    assert!(!server.has("k/late").await);
+    assert!(matches!(first.role().current(), Role::Deposed { .. }));
+    commit(&mut second, vec![]).await.unwrap();
+    commit(&mut second, set(&mut restore(&records), 3, b"b", b"3")).await.unwrap();
+    assert!(server.has("k/b").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_finds_that_another_leads() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    commit(&mut first, vec![]).await.unwrap();
+    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    let mut second = journal(&server.url(), "second", 60);
+    load(&mut second).await.unwrap();
+    let error = commit(&mut first, vec![]).await.unwrap_err().to_string();
+    assert!(error.contains("deposed"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
+    let Some(server) = Server::start().await else { return };
+    let proxy = Proxy::to(server.port).await;
+    let mut first = journal(&proxy.url(), "first", 4);
+    load(&mut first).await.unwrap();
+    let mut role = first.role();
+    assert!(matches!(role.current(), Role::Leading { epoch: 1, .. }));
+    let shut = Instant::now();
+    proxy.set(Way::Shut);
+    let lost = until(&mut role, Role::is_final).await;
+    let after = shut.elapsed();
+    assert!(matches!(lost, Role::Lost { .. }), "{lost:?}");
+    eprintln!("the loss of a lease of 4 s was told {after:?} after the way to etcd was shut");
+    assert!(!first.leadership().is_held());
+    proxy.set(Way::Open);
+    let mut store = new_store();
+    let error = commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap_err().to_string();
+    assert!(error.contains("not leading any more"), "{error}");
+    assert!(!server.has("k/a").await);
+}
+
+/// Records of one value with a version of so many milliseconds from now.
+fn ahead(millis: u64) -> Vec<Record> {
+    let node = NodeId::new("node").unwrap();
+    let hlc = Hlc::new(UnixTime::from_millis(wall() + millis), 0, node);
+    vec![Record::Issued { version: Version::new(hlc) }]
+}
+
+#[expect(clippy::disallowed_methods, reason = "what a leader writes has the time in it")]
+fn wall() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_a_minute_behind_the_store_never_leads() {
+    let Some(server) = Server::start().await else { return };
+    for (millis, leads) in [(50_000, true), (90_000, false)] {
+        let mut first = journal(&server.url(), "first", 60);
+        load(&mut first).await.unwrap();
+        commit(&mut first, ahead(millis)).await.unwrap();
+        first.leadership().resign().await.unwrap();
+        let mut second = journal(&server.url(), "second", 4);
+        let mut role = second.role();
+        let loaded = timeout(Duration::from_secs(6), load(&mut second)).await;
+        assert_eq!(loaded.is_ok(), leads, "{millis}");
+        assert_eq!(matches!(role.current(), Role::Leading { .. }), leads);
+        second.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_seconds_off_lets_others_go_first() {
+    let Some(server) = Server::start().await else { return };
+    for (skew, at_least) in [(0, Duration::ZERO), (5_000, Duration::from_secs(8))] {
+        let mut first = journal(&server.url(), "first", 60);
+        load(&mut first).await.unwrap();
+        let mut second = journal(&server.url(), "second", 4);
+        let mut role = second.role();
+        let loading = tokio::spawn(async move { load(&mut second).await.map(|_| second) });
+        until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
+        // What the leader would have written with such a clock, and its end.
+        let mut client = server.client().await;
+        let head = client.get("/ss/statestore/head", None).await.unwrap();
+        let head = head.kvs()[0].value_str().unwrap().to_owned();
+        let fields: Vec<&str> = head.split(' ').collect();
+        let (epoch, sequence) = (fields[0], fields[1].parse::<u64>().unwrap() + 1);
+        let head = format!("{epoch} {sequence} {} 1 {}", wall() - skew, fields[4]);
+        client.put("/ss/statestore/head", head, None).await.unwrap();
+        client.delete("/ss/statestore/leader", None).await.unwrap();
+        let free = Instant::now();
+        let second = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
+        assert!(free.elapsed() >= at_least, "{skew} ms: {:?}", free.elapsed());
+        assert!(
+            free.elapsed() < at_least + Duration::from_secs(20),
+            "{skew} ms: {:?}",
+            free.elapsed()
+        );
+        second.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_stand_by_one_leads_at_a_time() {
+    let Some(server) = Server::start().await else { return };
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        let mut journal = journal(&server.url(), &format!("store {number}"), 30);
+        waiting.push((
+            journal.role(),
+            tokio::spawn(async move { load(&mut journal).await.map(|records| (journal, records)) }),
+        ));
+    }
+    let mut store = new_store();
+    for round in 1..=5_u64 {
+        // Each is led by another, and knows what those before have written.
+        let leading = until_one_leads(&mut waiting).await;
+        let (_, loading) = waiting.swap_remove(leading);
+        let (mut leader, records) = loading.await.unwrap().unwrap();
+        assert_eq!(contents(&restore(&records)), contents(&store));
+        commit(&mut leader, set(&mut store, round, &round.to_be_bytes(), b"v")).await.unwrap();
+        assert_eq!(server.head().await, (round, 2 * round));
+        for (role, _) in &mut waiting {
+            let role = role.current();
+            assert!(matches!(role, Role::Standby { .. }), "{role:?}");
+        }
+        leader.leadership().resign().await.unwrap();
+    }
+}
+
+type Loading = tokio::task::JoinHandle<Result<(EtcdJournal, Vec<Record>), JournalError>>;
+
+async fn until_one_leads(waiting: &mut [(RoleWatch, Loading)]) -> usize {
+    for _ in 0..3_000 {
+        let is_leading =
+            |(role, _): &mut (RoleWatch, Loading)| matches!(role.current(), Role::Leading { .. });
+        if let Some(leading) = waiting.iter_mut().position(is_leading) {
+            return leading;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody leads");
+}

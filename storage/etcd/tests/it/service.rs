@@ -1,0 +1,70 @@
+//! Stores behind a broker: one answers, and the next one goes on where it was.
+
+use statestore_etcd::{Leadership, Role, RoleWatch};
+use statestore_loopback::Hub;
+use statestore_tokio::{Durability, StateStore, Status, StoreConfig, StoreService};
+
+use crate::support::{Server, journal};
+
+struct Running {
+    service: StoreService,
+    role: RoleWatch,
+    leadership: Leadership,
+}
+
+fn start(hub: &Hub, url: &str, name: &str) -> Running {
+    let journal = journal(url, name, 60);
+    let (role, leadership) = (journal.role(), journal.leadership());
+    let config = StoreConfig::new(7)
+        .durability(Durability::All)
+        .durable_watches(true)
+        .linearizable_reads(true);
+    let service = StoreService::builder().journal(journal).config(config).unwrap();
+    // One client id, so that the broker takes them for one store.
+    let service = service.spawn(hub.store_link("statestore"));
+    Running { service, role, leadership }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_goes_on_where_another_ended() {
+    let Some(server) = Server::start().await else { return };
+    let hub = Hub::new();
+    let mut first = start(&hub, &server.url(), "first");
+    first.service.connected().await.unwrap();
+    let client = StateStore::builder().spawn(hub.link("lamp")).unwrap();
+    let version = client.set("k", "v").await.unwrap();
+    client.set("gone", "v").await.unwrap();
+    assert_eq!(client.del("gone").await, Ok(true));
+
+    let mut second = start(&hub, &server.url(), "second");
+    while !matches!(second.role.current(), Role::Standby { leader: Some(_), .. }) {
+        second.role.changed().await.unwrap();
+    }
+    assert!(matches!(second.service.status().current(), Status::Offline { .. }));
+    assert_eq!(client.get("k").await.unwrap().unwrap().value, "v");
+
+    first.service.shutdown().await;
+    first.leadership.resign().await.unwrap();
+    assert!(matches!(second.role.settled().await, Some(Role::Leading { epoch: 2, .. })));
+    second.service.connected().await.unwrap();
+    assert!(client.set("k", "w").await.unwrap() > version);
+    assert_eq!(client.get("k").await.unwrap().unwrap().value, "w");
+    assert_eq!(client.get("gone").await, Ok(None));
+    assert!(matches!(first.role.current(), Role::Lost { .. }));
+
+    // A standby that is shut down does not hold that up.
+    let third = start(&hub, &server.url(), "third");
+    third.service.shutdown().await;
+
+    // Whoever is deposed ends, and says so; a read finds it as well as a write.
+    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    let other = Hub::new();
+    let fourth = start(&other, &server.url(), "fourth");
+    fourth.service.connected().await.unwrap();
+    let read = tokio::spawn(async move { client.get("k").await });
+    let closed = second.service.stopped().await;
+    assert!(closed.to_string().contains("deposed: \"fourth\" leads in epoch 3"), "{closed}");
+    assert!(matches!(second.role.current(), Role::Deposed { .. }));
+    assert!(!read.is_finished(), "it was not answered");
+    read.abort();
+}
