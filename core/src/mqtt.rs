@@ -55,6 +55,7 @@ use crate::hlc::{FencingToken, Hlc};
 use crate::message::Incarnation;
 use crate::message::property::{self, PropertyValue, RequestProperties};
 use crate::time::{Instant, whole_millis};
+use crate::topic::TopicError;
 
 /// Quality of service of a PUBLISH. Everything a machine of this crate sends is [`AtLeastOnce`](Self::AtLeastOnce).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -271,10 +272,6 @@ impl fmt::Display for ReasonCode {
 
 /// What a machine wants done by its transport, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are a PUBLISH, and a box would cost each an allocation"
-)]
 pub enum Transmit {
     /// Subscribe to one filter at QoS 1 and report the SUBACK with this token.
     Subscribe {
@@ -291,6 +288,10 @@ pub enum Transmit {
     Disconnect {
         /// The offender's MQTT client id.
         client_id: Arc<str>,
+        /// The response topic of the request that it has sent, for a log.
+        response_topic: Arc<str>,
+        /// What forbids that.
+        offence: TopicError,
     },
 }
 

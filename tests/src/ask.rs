@@ -188,7 +188,9 @@ impl Told {
         let publish = match transmit {
             Transmit::Publish(publish) => publish,
             Transmit::Acknowledge(delivery) => return Self::Acknowledge(delivery.0),
-            Transmit::Disconnect { client_id } => return Self::Disconnect(client_id.to_string()),
+            Transmit::Disconnect { client_id, .. } => {
+                return Self::Disconnect(client_id.to_string());
+            }
             Transmit::Subscribe { filter, .. } => {
                 return Self::Subscribe(filter.to_string());
             }

@@ -45,9 +45,12 @@ fn what_happens_often_is_counted() {
     let store = Running::start(statestore().args(SERVE).args(["--max-connections", "1"]));
     let port = port_of(&store.line());
     let mut one = Raw::connect(port, "one");
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    // So many may wait to be told.
+    let _waiting: Vec<_> = (0..16).map(|_| connect()).collect();
     let refused = 300;
     for _ in 0..refused {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+        let mut stream = connect();
         // It ends at once.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }

@@ -272,10 +272,14 @@ impl Store {
         let Some(response_topic) = incoming.response_topic else {
             return Handled::dropped(DropReason::Unanswerable);
         };
-        if topic::check_response(response_topic).is_err() {
+        if let Err(offence) = topic::check_response(response_topic) {
             // A name that is only claimed may be the name of a victim.
             if let Some(client_id) = from.client_id().filter(|_| from.is_verified()) {
-                let disconnect = Transmit::Disconnect { client_id: client_id.into() };
+                let disconnect = Transmit::Disconnect {
+                    client_id: client_id.into(),
+                    response_topic: response_topic.into(),
+                    offence,
+                };
                 self.outbox.push(About::Nothing, disconnect);
             }
             return Handled::dropped(DropReason::Forbidden);

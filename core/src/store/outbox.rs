@@ -123,7 +123,9 @@ impl Outbox {
                     + publish.payload.len()
                     + correlation.map_or(0, |data| data.as_bytes().len())
             }
-            Transmit::Disconnect { client_id } => client_id.len(),
+            Transmit::Disconnect { client_id, response_topic, .. } => {
+                client_id.len() + response_topic.len()
+            }
             Transmit::Subscribe { .. } | Transmit::Acknowledge(_) => 0,
         };
         self.wait(about, Waiting { bytes, packet: Packet::Ready(transmit) });

@@ -18,7 +18,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("statistics", &["message"]),
     ("topic", &["debug", "limits"]),
     ("rules", &["debug", "hlc", "limits", "message", "time"]),
-    ("mqtt", &["debug", "hlc", "message", "time"]),
+    ("mqtt", &["debug", "hlc", "message", "time", "topic"]),
     ("machine", &["mqtt", "time"]),
     (
         "client",

@@ -108,6 +108,7 @@ fn small(limits: &mut Limits) {
     limits.connect_bytes = 300;
     limits.connections = 6;
     limits.connections_per_address = 2;
+    limits.turned_away = 0;
     limits.sessions = 4;
     limits.receive_maximum = 2;
     limits.in_flight = 3;

@@ -42,7 +42,8 @@ impl Rules for FixedRules {
 }
 
 /// Whether a topic is no other client's: below `clients/` stands the client id, or its Base16 as deployed Go clients have it.
-/// Those of the store are for the store to judge.
+/// Those that the protocol keeps for the store are for the store to judge, which disconnects whoever wants answers there; the
+/// rest of `clients/statestore/` is another client's to whoever is not `statestore`.
 fn is_own(client_id: &str, topic: &str) -> bool {
     let Some(below) = topic.strip_prefix(CLIENTS) else { return true };
     let ends = |rest: &str| rest.is_empty() || rest.starts_with('/');
@@ -82,6 +83,9 @@ mod tests {
             ("client", "clients/636c69656e74/response", false),
             ("\u{e9}", "clients/C3A9/response", true),
             ("a", "clients", true),
+            ("a", &format!("{RESERVED}/x"), true),
+            ("a", "clients/statestore/x", false),
+            ("a", "clients/statestore/v1/x", false),
         ] {
             assert_eq!(is_own(client_id, topic), expected, "{client_id} {topic}");
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use statestore_mqtt::broker::{ConnectionId, Output};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tracing::debug;
 
 use crate::running::Running;
 
@@ -36,7 +37,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
 ) {
     // What goes wrong with the socket ends the connection, and that is all there is to do about it.
-    let _ = converse(running, id, peer, &mut stream).await;
+    match converse(running, id, peer, &mut stream).await {
+        Ok(()) => debug!(%peer, "a connection has ended"),
+        Err(error) => debug!(%peer, %error, "a connection was lost"),
+    }
     // Its end may mean more than it ever sent.
     let turn = match running.with(|machine, now| machine.rests_before_end(now, id)) {
         true => running.last_turn().await,

@@ -31,7 +31,8 @@
 //! * For one client replies and notifications keep the order in which the store made them.
 //! * A client that disconnects, drops, falls silent or is taken over loses its registrations at once, even when its
 //!   session lives on.
-//! * A client that breaks the rules for response topics is disconnected.
+//! * A client that wants its answers at a topic that the protocol forbids, that of requests or of notifications, is
+//!   disconnected; below `clients/ID/` of others it is refused, as below.
 //!
 //! # What holds for every client
 //!
@@ -83,9 +84,12 @@
 //!   read from until some of them are taken, and nobody else waits for that. While there is no store, requests wait for
 //!   one.
 //! * Connections: [`Options::max_connections`], those included that have not said anything yet; these have ten seconds
-//!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens.
+//!   to encrypt and connect, and 4 KiB; 20 KiB where service accounts may have tokens. Sixteen more at a time may do that to be
+//!   told that the server is busy, reason 0x89, or that there are too many from their address, 0x97; others are closed without
+//!   a word.
 //! * Packets: [`Options::max_packet_size`]. What is larger than a client takes is not sent to it.
-//! * Sessions of clients that are away: a day, and 10,000 together with the others; one more ends the one that holds least.
+//! * Sessions of clients that are away: a day, and 10,000 together with the others, the store's own apart; for one more the one
+//!   gives way that has been away for longest, of those without subscriptions, messages and will if there are any.
 //! * Who logs in: two passwords are looked at at a time, and 64 wait for that; others are told that the server is busy.
 //!   After four wrong passwords for one name an address has to wait before it tries that name again, from a second up to a
 //!   minute, and after twenty for whatever names up to four seconds: reason 0x9F. Nobody elsewhere is kept out by that, and
@@ -104,6 +108,7 @@ mod connection;
 mod convert;
 mod identities;
 mod identity;
+mod incidents;
 mod link;
 mod logins;
 mod options;

@@ -14,6 +14,7 @@ use tracing::warn;
 use crate::access::STORE;
 use crate::broker::{Broker, Shared};
 use crate::convert::{self, Message};
+use crate::incidents::shortened;
 use crate::running::Running;
 
 /// Results that may wait to be taken.
@@ -102,8 +103,9 @@ impl Attached {
                     .with(|machine, _| machine.subscribe_local(id, &convert::subscription(filter)));
                 Some(LinkEvent::Subscribed(*token, ReasonCode(reason.0)))
             }
-            Transmit::Disconnect { client_id } => {
-                warn!(client_id = &**client_id, "an offender is disconnected");
+            Transmit::Disconnect { client_id, response_topic, offence } => {
+                let (client_id, response_topic) = (&**client_id, shortened(response_topic));
+                warn!(client_id, response_topic, "an offender is disconnected: {offence}");
                 let reason = Reason::ADMINISTRATIVE_ACTION;
                 running.with(|machine, now| machine.disconnect(now, client_id, reason));
                 None

@@ -102,7 +102,7 @@ impl Logins {
 /// Who has logged in lately. No password is here, only its hash with a key that never leaves this process.
 struct Remembered {
     key: [u8; 16],
-    /// Whose passwords these are; with others nobody is remembered.
+    /// Whose passwords these are. With others those are remembered whose hash in the file is the same.
     users: Arc<Users>,
     /// One for each user at most.
     hashes: BTreeMap<String, (u128, Instant)>,
@@ -116,21 +116,28 @@ impl Remembered {
         Self { key: if has_key { key } else { [0; 16] }, users, hashes: BTreeMap::new() }
     }
 
-    fn knows(&self, users: &Arc<Users>, name: &str, password: &[u8]) -> bool {
-        Arc::ptr_eq(users, &self.users)
-            && self.hashes.get(name).is_some_and(|(hash, since)| {
-                since.elapsed() < REMEMBERED && *hash == self.hash(name, password)
-            })
+    fn knows(&mut self, users: &Arc<Users>, name: &str, password: &[u8]) -> bool {
+        self.adopt(users);
+        self.hashes.get(name).is_some_and(|(hash, since)| {
+            since.elapsed() < REMEMBERED && *hash == self.hash(name, password)
+        })
+    }
+
+    /// Forgets who is no user any more, or has another password.
+    fn adopt(&mut self, users: &Arc<Users>) {
+        if Arc::ptr_eq(users, &self.users) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.users, Arc::clone(users));
+        self.hashes
+            .retain(|name, _| users.hash(name).is_some_and(|hash| before.hash(name) == Some(hash)));
     }
 
     fn add(&mut self, users: &Arc<Users>, name: &str, password: &[u8]) {
         if self.key == [0; 16] {
             return;
         }
-        if !Arc::ptr_eq(users, &self.users) {
-            self.users = Arc::clone(users);
-            self.hashes.clear();
-        }
+        self.adopt(users);
         let hash = self.hash(name, password);
         self.hashes.insert(name.to_owned(), (hash, Instant::now()));
     }

@@ -165,7 +165,8 @@ impl Options {
         self
     }
 
-    /// Connections at a time, those not yet accepted included; 1,000 by default. What is beyond is closed at once.
+    /// Connections at a time, those not yet accepted included; 1,000 by default. A client beyond that is told that the
+    /// server is busy, reason 0x89; but for sixteen at a time what is beyond is closed at once.
     #[must_use]
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.limits.connections = usize::try_from(connections).unwrap_or(usize::MAX);

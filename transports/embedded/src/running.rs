@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use statestore_mqtt::Reason;
-use statestore_mqtt::broker::{
-    self, Admission, ConnectionId, Denial, Denied, Event, LocalEvent, LocalId, Wake,
-};
+use statestore_mqtt::broker::{self, Admission, ConnectionId, Event, LocalEvent, LocalId, Wake};
 use statestore_proto::topic;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -19,6 +17,7 @@ use crate::access::{FixedRules, STORE};
 use crate::convert;
 use crate::identities::{Claim, Identities};
 use crate::identity::Identity;
+use crate::incidents;
 use crate::options::Options;
 use crate::shared_policy::{Access, ClientRules, SharedPolicy};
 
@@ -152,8 +151,9 @@ impl Running {
                 }
             }
         }
-        while let Some(denial) = state.machine.poll_denial() {
-            say_denied(&denial);
+        while let Some(incident) = state.machine.poll_incident(now) {
+            let known = incident.connection.and_then(|id| state.connections.get(&id));
+            incidents::say(&incident, known.map(|known| known.peer));
         }
         state.settle();
         (result, state)
@@ -373,25 +373,6 @@ impl State {
                 told.notify_one();
             }
         }
-    }
-}
-
-/// A line of its own kind for each, so that many of one do not hide the others.
-fn say_denied(denial: &Denial) {
-    let Denial { denied, client_id, topic, response_topic, reason, left_out } = denial;
-    let more = (*left_out > 0).then_some(left_out);
-    match denied {
-        Denied::Publish => {
-            warn!(client_id, topic, response_topic, more, "a message was refused: {reason}");
-        }
-        Denied::Stay => {
-            warn!(
-                client_id,
-                more, "a client was disconnected: its certificate or token has expired"
-            );
-        }
-        Denied::Subscribe => warn!(client_id, topic, more, "a subscription was refused: {reason}"),
-        _ => warn!(client_id, topic, more, "a client was refused for its will: {reason}"),
     }
 }
 

@@ -188,7 +188,8 @@ impl<'a> Parsed<'a> {
 pub struct SharedUsers(Arc<RwLock<Arc<Users>>>);
 
 impl SharedUsers {
-    /// From now on these connect and no others. [`Broker::recheck`](crate::Broker::recheck) sees to those who are connected.
+    /// From now on these connect and no others. [`Broker::recheck`](crate::Broker::recheck) sees to those who are connected. Who
+    /// has logged in lately is still known if its hash is the same.
     pub fn replace(&self, users: Users) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
     }

@@ -331,7 +331,7 @@ impl Broker {
             Transmit::Acknowledge(delivery) => {
                 self.kept.iter_mut().for_each(|kept| kept.acknowledged(client_id, delivery));
             }
-            Transmit::Disconnect { client_id } => self.handle_disconnect(&client_id),
+            Transmit::Disconnect { client_id, .. } => self.handle_disconnect(&client_id),
         }
     }
 

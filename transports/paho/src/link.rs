@@ -99,7 +99,7 @@ impl Link for PahoLink {
         match transmit {
             // Paho did that when it read the message.
             Transmit::Acknowledge(_) => {}
-            Transmit::Disconnect { client_id } => self.cannot_disconnect(&client_id),
+            Transmit::Disconnect { client_id, .. } => self.cannot_disconnect(&client_id),
             other if !connection.has_room() => return Err(other),
             Transmit::Publish(publish) => connection.publish(publish),
             Transmit::Subscribe { filter, token } => {

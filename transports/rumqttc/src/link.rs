@@ -300,7 +300,7 @@ impl Link for RumqttcLink {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         match transmit {
             Transmit::Acknowledge(delivery) => connection.acknowledge(delivery),
-            Transmit::Disconnect { client_id } => self.offenders.note(&client_id),
+            Transmit::Disconnect { client_id, .. } => self.offenders.note(&client_id),
             other if !connection.mailbox.has_room() => return Err(other),
             Transmit::Publish(publish) => connection.publish(&publish),
             Transmit::Subscribe { filter, token } => {

@@ -39,7 +39,7 @@ pub static CASES: &[Case] = table! {
     "request/no-correlation" Choice "A request without correlation data is refused, and changes nothing" requests::no_correlation;
     "request/no-response-topic" Choice "A request without response topic is dropped" requests::no_response_topic;
     "request/topic-as-response" Page "Who names the request topic as response topic is disconnected, and changes nothing" requests::topic_as_response;
-    "request/reserved-response" Page "Who names a response topic below clients/statestore is disconnected, and changes nothing" requests::reserved_response;
+    "request/reserved-response" Page "Who names a response topic that is kept for notifications is disconnected, and changes nothing" requests::reserved_response;
     "request/levels-of-response" Choice "A response topic of more than 200 levels, or that begins with $, is not answered, and nothing changes" requests::levels_of_response;
     "request/other-properties" Wire "User properties that mean nothing here are ignored" requests::other_properties;
 

@@ -27,11 +27,41 @@ async fn who_guesses_waits_and_who_is_known_does_not() {
     assert_eq!(check(&logins, "alice", "two").await, PAUSED);
     assert_eq!(check(&logins, "alice", "one").await, Ok(()), "it was right before");
     assert_eq!(check(&logins, "bob", "two").await, Ok(()));
-    // With another file nobody is known.
+    // Whose password was set again is not known, even if it is the same.
     shared.replace(users(&[("alice", "one")]));
     assert_eq!(check(&logins, "alice", "one").await, PAUSED);
     assert_eq!(check(&logins, "bob", "two").await, REFUSED);
     tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()));
+}
+
+/// A file is read again for somebody else's sake.
+#[tokio::test(start_paused = true)]
+async fn who_is_in_the_next_file_with_the_same_password_is_known() {
+    let first = users(&[("alice", "one"), ("bob", "two"), ("carol", "three")]);
+    let shared = SharedUsers::from(first.clone());
+    let logins = Logins::new(shared.clone());
+    for (name, password) in [("alice", "one"), ("bob", "two"), ("carol", "three")] {
+        assert_eq!(check(&logins, name, password).await, Ok(()));
+        for _ in 0..5 {
+            assert_eq!(check(&logins, name, "wrong").await, REFUSED);
+        }
+        assert_eq!(check(&logins, name, "wrong").await, PAUSED);
+    }
+    // As it is read from a file: the same hash for one, another password, and no line.
+    let lines = first.to_string();
+    let alice = lines.lines().find(|line| line.starts_with("alice:")).unwrap();
+    let mut next: Users = alice.parse().unwrap();
+    next.set("bob", "four").unwrap();
+    shared.replace(next);
+    assert_eq!(check(&logins, "alice", "one").await, Ok(()), "it was right before");
+    assert_eq!(check(&logins, "alice", "wrong").await, PAUSED);
+    for (name, password) in [("bob", "two"), ("bob", "four"), ("carol", "three")] {
+        assert_eq!(check(&logins, name, password).await, PAUSED, "{name} {password}");
+    }
+    // Who was gone meanwhile is not known when the old file is back.
+    shared.replace(first);
+    assert_eq!(check(&logins, "carol", "three").await, PAUSED);
     assert_eq!(check(&logins, "alice", "one").await, Ok(()));
 }
 

@@ -71,6 +71,12 @@ async fn a_request_to_be_answered_where_nobody_may_publish_ends_the_connection()
         }
         assert_eq!(bystander.get("k").await, Ok(None), "others stay");
         let mut again = raw(&broker, "offender");
+        // Another client's is refused, and so is what else is called after the store.
+        for topic in ["clients/bystander/x", "clients/statestore/x", "clients/statestore"] {
+            let mut ask = Ask::deployed("offender", words(&["GET", "k"]));
+            ask.response_topic = Some(topic.into());
+            assert_eq!(again.put(&ask), Some(PubAckReason::NotAuthorized), "{topic}");
+        }
         assert_eq!(again.command(&["GET", "k"]), b"$-1\r\n", "it may come back");
     })
     .await;

@@ -66,14 +66,28 @@ async fn clients_are_referred_to_another_server_and_the_store_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_limit_are_closed() {
+async fn connections_beyond_the_limit_are_told_so_or_closed() {
     timely(async {
         let (broker, _service) = start(options().max_connections(2)).await;
         let first = raw(&broker, "first");
         let silent =
             tokio::net::TcpStream::connect(broker.local_addr()).await.expect("it connects");
         let third = || Raw::try_open(broker.local_addr().port(), "third", Hello::default());
-        assert!(third().is_err(), "those that say nothing count");
+        let busy = Some(Some(ConnectReturnCode::ServerBusy));
+        assert_eq!(third().err(), busy, "those that say nothing count");
+        // Who keeps the places in which that is said has the others closed at once.
+        let mut kept = Vec::new();
+        for _ in 0..16 {
+            let stream = tokio::net::TcpStream::connect(broker.local_addr()).await;
+            kept.push(stream.expect("it connects"));
+        }
+        let is_kept = || broker.stats().connections == 18;
+        while !is_kept() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(third().err(), Some(None));
+        drop(kept);
+        while third().err() != busy {}
         drop((first, silent));
         while third().is_err() {}
     })

@@ -5,6 +5,7 @@ mod conformance;
 mod deployed;
 mod identity;
 mod limits;
+mod log;
 mod login;
 mod notifications;
 mod policy;

@@ -34,7 +34,12 @@ pub struct Limits {
     pub connections: usize,
     /// Connections at a time from one address; loopback addresses are not counted.
     pub connections_per_address: usize,
-    /// Sessions at a time, those of clients that are away included. One more ends that of a client that is away.
+    /// Connections beyond these two limits that are accepted to be told so: each may send a CONNECT, and is closed when it has the
+    /// answer. Others are closed without a word.
+    pub turned_away: usize,
+    /// Sessions at a time, those of clients that are away included, the host's not. For one more that of a client gives way
+    /// that is away: one without subscriptions, messages and will if there is one, and of these the one that has been away for
+    /// longest. If none is away the new client is refused with *quota exceeded*.
     pub sessions: usize,
     /// Messages at QoS 2 that one client may leave half done.
     pub receive_maximum: u16,
@@ -75,6 +80,8 @@ impl Default for Limits {
             probation: Duration::from_secs(1),
             connections: 1_000,
             connections_per_address: 500,
+            // Each takes milliseconds, so this is a hundred and more in a second; whoever says nothing keeps a place for long.
+            turned_away: 16,
             sessions: 10_000,
             receive_maximum: 1_024,
             in_flight: 1_024,

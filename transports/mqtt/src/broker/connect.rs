@@ -4,16 +4,15 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::aliases::Aliases;
 use super::config::{Admission, Rules};
 use super::connection::State;
-use super::denials::Denied;
+use super::incidents::{IncidentKind, Note};
 use super::message::Message;
 use super::session::{Route, Session, Will, Window};
-use super::{Broker, ConnectionId, Event, SessionId};
+use super::{Broker, ConnectionId, Event, Refused, SessionId};
 use crate::packet::{self, ConnAck, Connect, Notice, Packet, Publish};
 use crate::property::{Properties, Property};
 use crate::reason::Reason;
@@ -82,9 +81,19 @@ impl Broker {
         // For every answer, also one that refuses it.
         let wishes = Wishes::of(connect.properties);
         connection.window.packet_bytes = wishes.packet_bytes();
+        if let Some(refused) = connection.refused {
+            let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+            let (kind, reason) = match refused {
+                Refused::Connections => (IncidentKind::Connections, Reason::SERVER_BUSY),
+                Refused::Address => (IncidentKind::Address, Reason::QUOTA_EXCEEDED),
+            };
+            return self.reject(now, id, kind, client_id, reason);
+        }
         let offered = self.config.authentication_method.as_deref().filter(|_| self.config.asks_who);
         if wishes.method.is_some() && wishes.method != offered {
-            return self.refuse(now, id, Reason::BAD_AUTHENTICATION_METHOD);
+            let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+            let reason = Reason::BAD_AUTHENTICATION_METHOD;
+            return self.reject(now, id, IncidentKind::Connect, client_id, reason);
         }
         if !self.config.asks_who {
             return self.accept(now, id, connect, assigned, Admission::default());
@@ -146,7 +155,7 @@ impl Broker {
         let is_meant = notice.reason == Reason::RE_AUTHENTICATE
             && method == self.config.authentication_method.as_deref();
         let (Some(connection), Some(client_id), true) = (connection, client_id, is_meant) else {
-            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None);
         };
         connection.asked = Some(data.len());
         connection.held.add(&mut self.memory, data.len());
@@ -207,6 +216,26 @@ impl Broker {
         self.end_connection(now, id, None);
     }
 
+    /// The same, which is told.
+    fn reject(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        kind: IncidentKind,
+        client_id: &str,
+        reason: Reason,
+    ) {
+        let peer = self.connections.get(&id).and_then(|connection| connection.peer);
+        let note = Note::new(kind, Some(reason));
+        self.incidents.push(Note {
+            client_id: Some(client_id),
+            connection: Some(id),
+            peer,
+            ..note
+        });
+        self.refuse(now, id, reason);
+    }
+
     fn accept(
         &mut self,
         now: Duration,
@@ -222,14 +251,16 @@ impl Broker {
         let is_host = |host: &SessionId| {
             self.sessions.get(host).is_some_and(|host| host.client_id == client_id)
         };
+        let refused = IncidentKind::Connect;
         if self.host.as_ref().is_some_and(is_host) {
-            return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+            let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;
+            return self.reject(now, id, refused, &client_id, reason);
         }
         if self.elsewhere.is_some() {
             return self.refuse(now, id, Reason::USE_ANOTHER_SERVER);
         }
         if let Err(reason) = rules.may_connect(&client_id) {
-            return self.refuse(now, id, reason);
+            return self.reject(now, id, refused, &client_id, reason);
         }
         let will = match connect.will.as_ref().map(|will| self.will(now, &*rules, &client_id, will))
         {
@@ -239,16 +270,18 @@ impl Broker {
         };
         let taken_over = self.by_client.get(&client_id).and_then(|id| self.sessions.get(id));
         if taken_over.is_some_and(|before| before.user != admission.user) {
-            return self.refuse(now, id, Reason::CLIENT_IDENTIFIER_NOT_VALID);
+            let reason = Reason::CLIENT_IDENTIFIER_NOT_VALID;
+            return self.reject(now, id, refused, &client_id, reason);
         }
         // What another has asked under this client id must not be taken for this one's.
         if self.inbox.user(&client_id).is_some_and(|user| user != admission.user.as_ref()) {
-            return self.refuse(now, id, Reason::SERVER_BUSY);
+            return self.reject(now, id, refused, &client_id, Reason::SERVER_BUSY);
         }
         // What it has subscribed to by other rules than it has now is no basis to go on from.
         let is_over = taken_over.is_some_and(|before| !before.rules.still_hold(&client_id));
         if taken_over.is_none() && !self.has_room_for_session(now) {
-            return self.refuse(now, id, Reason::QUOTA_EXCEEDED);
+            let (kind, reason) = (IncidentKind::Sessions, Reason::QUOTA_EXCEEDED);
+            return self.reject(now, id, kind, &client_id, reason);
         }
         let clean_start = connect.clean_start || is_over;
         let (session, session_present) = self.open(now, &client_id, clean_start);
@@ -293,6 +326,8 @@ impl Broker {
         let connack = ConnAck { session_present, reason, properties };
         if !connection.answer(&mut self.memory, &Packet::ConnAck(connack)) {
             // It takes nothing of what it must know.
+            let reason = Some(Reason::PACKET_TOO_LARGE);
+            self.note(id, IncidentKind::Connect, reason, None);
             return self.end_connection(now, id, None);
         }
         self.set_deadline(id, deadline);
@@ -301,17 +336,23 @@ impl Broker {
         self.wake(id);
     }
 
-    /// Whether there may be another session. In its place one ends whose client is away: the one that holds least, and so
-    /// loses least, and of these the newest.
+    /// Whether there may be another session. In its place one ends whose client is away: one that has nothing to lose if
+    /// there is one, so that who comes and goes under many names throws out itself, and of these the one that has been away
+    /// for longest.
     pub(super) fn has_room_for_session(&mut self, now: Duration) -> bool {
-        if self.sessions.len() < self.config.limits.sessions {
+        // The host is nobody's client.
+        let clients = self.sessions.len() - usize::from(self.host.is_some());
+        if clients < self.config.limits.sessions {
             return true;
         }
         let away = self.sessions.iter().filter(|(_, one)| one.route == Route::Away);
         let away = away.filter(|(id, _)| Some(**id) != self.host);
-        let Some((_, Reverse(id))) = away.map(|(id, one)| (one.bytes(), Reverse(*id))).min() else {
-            return false;
-        };
+        let order = |(id, one): (&SessionId, &Session)| (!one.is_empty(), one.left_at(), *id);
+        let Some((.., id)) = away.map(order).min() else { return false };
+        if let Some(session) = self.sessions.get(&id) {
+            let note = Note::new(IncidentKind::GaveWay, None);
+            self.incidents.push(Note { client_id: Some(&session.client_id), ..note });
+        }
         self.stats.evicted += 1;
         self.end_session(now, id, None);
         true
@@ -327,7 +368,9 @@ impl Broker {
         if let Some(before) = self.by_client.get(client_id).copied() {
             match self.sessions.get(&before).map(|before| before.route) {
                 Some(Route::Connection(connection)) => {
-                    self.end_connection(now, connection, Some(Reason::SESSION_TAKEN_OVER));
+                    let reason = Some(Reason::SESSION_TAKEN_OVER);
+                    self.note(connection, IncidentKind::TakenOver, reason, None);
+                    self.end_connection(now, connection, reason);
                 }
                 Some(Route::Local(_)) => {
                     self.end_session(now, before, Some(Reason::SESSION_TAKEN_OVER));
@@ -356,7 +399,7 @@ impl Broker {
         client_id: &Arc<str>,
         will: &packet::Will<'_>,
     ) -> Result<Will, Reason> {
-        self.may_publish(Denied::Will, rules, client_id, will.topic, will.properties)?;
+        self.may_publish(IncidentKind::Will, rules, client_id, will.topic, will.properties)?;
         let mut delay = Duration::ZERO;
         // Everything but the delay is the message's.
         let kept = will.properties.iter().filter(|property| match property {

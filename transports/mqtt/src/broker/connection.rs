@@ -12,13 +12,18 @@ use super::aliases::Aliases;
 use super::memory::{Held, Memory};
 use super::session::Window;
 use super::subscribe::Unfinished;
-use super::{CONNECTION_BYTES, SessionId};
+use super::{CONNECTION_BYTES, Refused, SessionId};
 use crate::packet::{Notice, Packet};
 use crate::property::{Encode, Property};
 use crate::reason::Reason;
 
 /// Bytes of answers that may wait to be written before nothing more is read.
 const OUTPUT_MAX: usize = 16 << 10;
+
+/// Whether the connections from an address have a limit of their own.
+pub(super) const fn is_counted(peer: &IpAddr) -> bool {
+    !peer.is_loopback()
+}
 
 #[derive(Debug)]
 pub(super) enum State {
@@ -35,6 +40,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) peer: Option<IpAddr>,
+    /// Why its client is turned away, if it is.
+    pub(super) refused: Option<Refused>,
     pub(super) state: State,
     /// What was read and is no whole packet yet, or waits until more may be read.
     pub(super) input: BytesMut,
@@ -75,11 +82,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(now: Duration, peer: Option<IpAddr>, memory: &mut Memory) -> Self {
+    pub(super) fn new(
+        now: Duration,
+        peer: Option<IpAddr>,
+        refused: Option<Refused>,
+        memory: &mut Memory,
+    ) -> Self {
         let mut held = Held::default();
         held.add(memory, CONNECTION_BYTES);
         Self {
             peer,
+            refused,
             state: State::New,
             input: BytesMut::new(),
             needed: 0,

@@ -6,6 +6,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::connection::Connection;
+use super::incidents::{IncidentKind, Note};
 use super::session::{Route, Session};
 use super::{Broker, ConnectionId, SessionId};
 use crate::reason::Reason;
@@ -66,8 +67,7 @@ impl Broker {
                 // What is left then is retained, waits for the host, or to be written; all of that has its own bounds.
                 let Some((_, Reverse(id))) = alone.pop() else { return };
                 if self.sessions.contains_key(&id) {
-                    self.stats.evicted += 1;
-                    self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
+                    self.evict_session(now, id, IncidentKind::Memory);
                 }
             }
         }
@@ -75,7 +75,6 @@ impl Broker {
 
     /// Ends a connection and its session for what they hold.
     fn evict_connection(&mut self, now: Duration, id: ConnectionId) {
-        self.stats.evicted += 1;
         let session = self.connections.get(&id).and_then(Connection::session);
         if let Some(client_id) =
             session.and_then(|id| self.sessions.get(&id)).map(|one| Arc::clone(&one.client_id))
@@ -83,17 +82,37 @@ impl Broker {
             self.inbox.forget(&mut self.memory, &client_id);
         }
         match session {
-            Some(session) => self.end_session(now, session, Some(Reason::QUOTA_EXCEEDED)),
-            None => self.end_connection(now, id, None),
+            Some(session) => self.evict_session(now, session, IncidentKind::Memory),
+            None => {
+                self.stats.evicted += 1;
+                self.note(id, IncidentKind::Memory, None, None);
+                self.end_connection(now, id, None);
+            }
         }
+    }
+
+    /// Ends a session for what it holds.
+    fn evict_session(&mut self, now: Duration, id: SessionId, kind: IncidentKind) {
+        self.stats.evicted += 1;
+        let reason = Some(Reason::QUOTA_EXCEEDED);
+        match self.sessions.get(&id) {
+            Some(Session { route: Route::Connection(connection), .. }) => {
+                self.note(*connection, kind, reason, None);
+            }
+            Some(session) => {
+                let client_id = Some(&*session.client_id);
+                self.incidents.push(Note { client_id, ..Note::new(kind, None) });
+            }
+            None => {}
+        }
+        self.end_session(now, id, reason);
     }
 
     /// Ends a session that holds more than its share.
     pub(super) fn check_share(&mut self, now: Duration, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         if session.bytes() > self.config.limits.share {
-            self.stats.evicted += 1;
-            self.end_session(now, id, Some(Reason::QUOTA_EXCEEDED));
+            self.evict_session(now, id, IncidentKind::Share);
         }
     }
 }

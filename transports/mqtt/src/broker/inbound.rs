@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::config::Rules;
 use super::connection::{Connection, State};
-use super::denials::Denied;
+use super::incidents::{IncidentKind, Note};
 use super::message::Message;
 use super::{Broker, ConnectionId, SessionId};
 use crate::error::Malformed;
@@ -60,6 +60,7 @@ impl Broker {
             return;
         }
         connection.heard = now;
+        self.incidents.now = now;
         if now < connection.trusted_at && connection.session().is_some() {
             self.keep_input(id, bytes);
             self.rest(id);
@@ -158,7 +159,7 @@ impl Broker {
                 Ok(Some(header))
                     if matches!(connection.state, State::New) && header.kind != Kind::Connect =>
                 {
-                    self.offend(now, id, None);
+                    self.offend(now, id, None, None);
                     return bytes.len();
                 }
                 Ok(Some(header)) => {
@@ -187,7 +188,7 @@ impl Broker {
     fn malformed(&mut self, now: Duration, id: ConnectionId, bytes: &[u8], error: Malformed) {
         let is_new = self.connections.get(&id).is_some_and(|one| matches!(one.state, State::New));
         if !is_new {
-            return self.offend(now, id, Some(error.reason()));
+            return self.offend(now, id, Some(error.reason()), Some(error));
         }
         match Kind::of(bytes.first().copied().unwrap_or_default()) {
             // Of older versions all understand this, and it is the same in 3.1 and 3.1.1.
@@ -197,19 +198,31 @@ impl Broker {
                     connection.held.add(&mut self.memory, connack.len());
                     connection.output.extend_from_slice(&connack);
                 }
-                self.offend(now, id, None);
+                self.stats.offenders += 1;
+                self.note(id, IncidentKind::Connect, Some(error.reason()), Some(error));
+                self.end_connection(now, id, None);
             }
             Ok(Kind::Connect) => {
                 self.stats.offenders += 1;
+                self.note(id, IncidentKind::Connect, Some(error.reason()), Some(error));
                 self.refuse(now, id, error.reason());
             }
-            _ => self.offend(now, id, None),
+            _ => self.offend(now, id, None, Some(error)),
         }
     }
 
     /// Ends a connection because of what came from it.
-    pub(super) fn offend(&mut self, now: Duration, id: ConnectionId, reason: Option<Reason>) {
+    pub(super) fn offend(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        reason: Option<Reason>,
+        error: Option<Malformed>,
+    ) {
         self.stats.offenders += 1;
+        let is_new = self.connections.get(&id).is_some_and(|one| matches!(one.state, State::New));
+        let kind = if is_new { IncidentKind::NoConnect } else { IncidentKind::Offence };
+        self.note(id, kind, reason, error);
         self.end_connection(now, id, reason);
     }
 
@@ -224,7 +237,7 @@ impl Broker {
             Some(State::Open(session)) => *session,
             Some(State::New) => match packet {
                 Packet::Connect(connect) => return self.handle_connect(now, id, bytes, connect),
-                _ => return self.offend(now, id, None),
+                _ => return self.offend(now, id, None, None),
             },
             _ => return,
         };
@@ -266,7 +279,7 @@ impl Broker {
             | Packet::ConnAck(_)
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
-            | Packet::PingResp => self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
+            | Packet::PingResp => self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None),
         }
     }
 
@@ -302,7 +315,7 @@ impl Broker {
         self.stats.published += 1;
         // These are for the broker to say.
         if publish.properties.has(id::SUBSCRIPTION) {
-            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+            return self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None);
         }
         let alias = match publish.properties.first(id::TOPIC_ALIAS) {
             Some(Property::TopicAlias(number)) => Some(number),
@@ -313,14 +326,14 @@ impl Broker {
         let topic = match alias {
             None => publish.topic,
             Some(alias) if alias > self.config.limits.topic_aliases => {
-                return self.offend(now, id, Some(Reason::TOPIC_ALIAS_INVALID));
+                return self.offend(now, id, Some(Reason::TOPIC_ALIAS_INVALID), None);
             }
             Some(alias) if publish.topic.is_empty() => match connection.aliases.get(&alias) {
                 Some(topic) => {
                     known = Arc::clone(topic);
                     &*known
                 }
-                None => return self.offend(now, id, Some(Reason::PROTOCOL_ERROR)),
+                None => return self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None),
             },
             Some(alias) => {
                 connection.set_alias(&mut self.memory, alias, publish.topic);
@@ -334,12 +347,17 @@ impl Broker {
                 return self.answer(id, &Packet::PubRec(ack));
             }
             if kept.received.len() >= usize::from(self.config.limits.receive_maximum.max(1)) {
-                return self.offend(now, id, Some(Reason::RECEIVE_MAXIMUM_EXCEEDED));
+                return self.offend(now, id, Some(Reason::RECEIVE_MAXIMUM_EXCEEDED), None);
             }
         }
         let reason = match kept.is_within_rate(now, self.config.limits.messages_per_second) {
             true => self.publish(now, session, topic, publish),
-            false => Reason::QUOTA_EXCEEDED,
+            false => {
+                let (kind, reason) = (IncidentKind::Rate, Reason::QUOTA_EXCEEDED);
+                let note = Note::about(kind, &kept.client_id, topic, Some(reason));
+                self.incidents.push(Note { connection: Some(id), ..note });
+                reason
+            }
         };
         let Some(packet_id) = publish.id else { return };
         let ack = Ack { id: packet_id, reason, properties: () };
@@ -367,7 +385,7 @@ impl Broker {
         };
         let (rules, client_id) = (Arc::clone(&kept.rules), Arc::clone(&kept.client_id));
         let properties = message.properties();
-        match self.may_publish(Denied::Publish, &*rules, &client_id, topic, properties) {
+        match self.may_publish(IncidentKind::Publish, &*rules, &client_id, topic, properties) {
             Ok(()) => self.route(now, &Arc::new(message)),
             Err(reason) => reason,
         }
@@ -376,21 +394,25 @@ impl Broker {
     /// Whether the rules allow a message, which is noted if they do not.
     pub(super) fn may_publish(
         &mut self,
-        what: Denied,
+        kind: IncidentKind,
         rules: &dyn Rules,
         client_id: &str,
         topic: &str,
         properties: Properties<'_>,
     ) -> Result<(), Reason> {
-        if topic.split('/').count() > self.config.limits.levels {
-            return Err(Reason::TOPIC_NAME_INVALID);
-        }
         let response_topic = match properties.first(id::RESPONSE_TOPIC) {
             Some(Property::ResponseTopic(topic)) => Some(topic),
             _ => None,
         };
-        rules.may_publish(client_id, topic, response_topic).inspect_err(|reason| {
-            self.denials.push(what, client_id, (topic, response_topic), *reason);
+        let result = if topic.split('/').count() > self.config.limits.levels {
+            Err(Reason::TOPIC_NAME_INVALID)
+        } else {
+            let allowed = rules.may_publish(client_id, topic, response_topic);
+            allowed.inspect_err(|_| self.stats.denied += 1)
+        };
+        result.inspect_err(|reason| {
+            let note = Note::about(kind, client_id, topic, Some(*reason));
+            self.incidents.push(Note { response_topic, ..note });
         })
     }
 
@@ -406,14 +428,14 @@ impl Broker {
             match property {
                 // A session that was to end with its connection does.
                 Property::SessionExpiry(seconds) if kept.expiry.is_zero() && seconds > 0 => {
-                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None);
                 }
                 Property::SessionExpiry(seconds) => {
                     let seconds = Duration::from_secs(seconds.into());
                     kept.expiry = seconds.min(self.config.limits.session_expiry);
                 }
                 Property::ServerReference(_) => {
-                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR));
+                    return self.offend(now, id, Some(Reason::PROTOCOL_ERROR), None);
                 }
                 _ => {}
             }

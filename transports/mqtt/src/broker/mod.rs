@@ -103,10 +103,10 @@ mod aliases;
 mod config;
 mod connect;
 mod connection;
-mod denials;
 mod evict;
 mod inbound;
 mod inbox;
+mod incidents;
 mod local;
 mod memory;
 mod message;
@@ -119,14 +119,14 @@ mod timers;
 mod tree;
 
 pub use config::{Admission, AllowAll, Config, Limits, Rules};
-pub use denials::{Denial, Denied};
+pub use incidents::{Incident, IncidentKind};
 pub use local::{Busy, LocalEvent, LocalId};
 pub use message::Message;
 pub use output::Output;
 
 use connection::Connection;
-use denials::Denials;
 use inbox::Inbox;
+use incidents::Incidents;
 use memory::Memory;
 use retained::Retained;
 use session::{Route, Session};
@@ -200,7 +200,8 @@ impl core::fmt::Debug for Event {
     }
 }
 
-/// Why a connection was not accepted; to be closed without a word, since it has not said anything.
+/// Why a connection was not accepted; to be closed without a word, since it has not said anything. As many as may be
+/// [turned away](Limits::turned_away) at a time are accepted to be told so, instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// As many [connections](Limits::connections) as are allowed.
@@ -237,7 +238,7 @@ pub enum Referral<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Connections, those without a CONNECT included.
+    /// Connections, those without a CONNECT and those that are being [turned away](Limits::turned_away) included.
     pub connections: usize,
     /// Sessions, those of clients that are away and of clients in the process included.
     pub sessions: usize,
@@ -265,6 +266,8 @@ pub struct Broker {
     memory: Memory,
     connections: BTreeMap<ConnectionId, Connection>,
     addresses: BTreeMap<IpAddr, usize>,
+    /// How many connections there are that are beyond a limit, to be told so.
+    turned_away: usize,
     sessions: BTreeMap<SessionId, Session>,
     by_client: BTreeMap<Arc<str>, SessionId>,
     tree: Tree,
@@ -282,7 +285,7 @@ pub struct Broker {
     timers: BTreeSet<(Duration, Timer)>,
     wakes: VecDeque<Wake>,
     events: VecDeque<Event>,
-    denials: Denials,
+    incidents: Incidents,
     last_number: u64,
     stats: Stats,
     /// Wills that are due: each session has one, which is not among its own any more.
@@ -311,6 +314,7 @@ impl Broker {
             memory: Memory::default(),
             connections: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            turned_away: 0,
             sessions: BTreeMap::new(),
             by_client: BTreeMap::new(),
             tree: Tree::default(),
@@ -324,7 +328,7 @@ impl Broker {
             timers: BTreeSet::new(),
             wakes: VecDeque::new(),
             events: VecDeque::new(),
-            denials: Denials::default(),
+            incidents: Incidents::default(),
             last_number: 0,
             stats: Stats::default(),
             wills: VecDeque::new(),
@@ -343,38 +347,44 @@ impl Broker {
             sessions: self.sessions.len(),
             retained: self.retained.len(),
             bytes: self.memory.total(),
-            denied: self.denials.total(),
             ..self.stats
         }
     }
 
-    /// A new connection, from `peer` if that is known.
+    /// A new connection, from `peer` if that is known. One beyond a limit is told so in answer to its CONNECT: *server busy*, or
+    /// *quota exceeded* where the limit is that of an address.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed then.
+    /// [`Refused`] when as many as [may be](Limits::turned_away) are being turned away already; nothing has changed then.
     pub fn handle_accept(
         &mut self,
         now: Duration,
         peer: Option<IpAddr>,
     ) -> Result<ConnectionId, Refused> {
         let limits = &self.config.limits;
-        if self.connections.len() >= limits.connections {
-            return Err(Refused::Connections);
-        }
-        let counted = peer.filter(|peer| !peer.is_loopback());
+        let counted = peer.filter(connection::is_counted);
         let from_there = counted.and_then(|peer| self.addresses.get(&peer)).copied();
-        if from_there.unwrap_or_default() >= limits.connections_per_address {
-            return Err(Refused::Address);
+        let refused = if self.connections.len() - self.turned_away >= limits.connections {
+            Some(Refused::Connections)
+        } else if from_there.unwrap_or_default() >= limits.connections_per_address {
+            Some(Refused::Address)
+        } else {
+            None
+        };
+        if let Some(refused) = refused.filter(|_| self.turned_away >= limits.turned_away) {
+            return Err(refused);
         }
         let deadline = now.saturating_add(limits.connect_time);
         let trusted_at = now.saturating_add(limits.probation);
         let id = ConnectionId(self.number());
         let connection =
-            Connection { trusted_at, ..Connection::new(now, counted, &mut self.memory) };
+            Connection { trusted_at, ..Connection::new(now, peer, refused, &mut self.memory) };
         self.connections.insert(id, connection);
         self.set_deadline(id, Some(deadline));
-        if let Some(peer) = counted {
-            *self.addresses.entry(peer).or_default() += 1;
+        match (refused, counted) {
+            (Some(_), _) => self.turned_away += 1,
+            (None, Some(peer)) => *self.addresses.entry(peer).or_default() += 1,
+            (None, None) => {}
         }
         self.settle(now);
         Ok(id)
@@ -388,7 +398,9 @@ impl Broker {
         self.set_expiry(id, None);
         let Some(mut connection) = self.connections.remove(&id) else { return };
         connection.clear(&mut self.memory);
-        if let Some(peer) = connection.peer {
+        if connection.refused.is_some() {
+            self.turned_away -= 1;
+        } else if let Some(peer) = connection.peer.filter(connection::is_counted) {
             let count = self.addresses.get_mut(&peer);
             let is_last = count.is_none_or(|count| {
                 *count -= 1;

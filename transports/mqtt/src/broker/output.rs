@@ -5,6 +5,7 @@ use core::time::Duration;
 use bytes::BytesMut;
 
 use super::connection::Connection;
+use super::incidents::IncidentKind;
 use super::session::{Sent, Way};
 use super::{Broker, ConnectionId};
 use crate::reason::Reason;
@@ -66,7 +67,9 @@ impl Broker {
                 Sent::Dropped => self.stats.dropped += 1,
                 Sent::Missed => {
                     self.stats.dropped += 1;
-                    self.end_connection(now, id, Some(Reason::PACKET_TOO_LARGE));
+                    let reason = Some(Reason::PACKET_TOO_LARGE);
+                    self.note(id, IncidentKind::Missed, reason, None);
+                    self.end_connection(now, id, reason);
                     return Output::Close;
                 }
                 Sent::Nothing => {

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::inbound::{WORK_BYTES, WORK_MAX};
 use super::inbox::Item;
+use super::incidents::{IncidentKind, Note};
 use super::message::Message;
 use super::session::{Queued, Route};
 use super::tree::{Choice, Match, Search};
@@ -32,7 +33,11 @@ impl Broker {
     fn retain_and_forward(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
         let max = self.config.limits.retained;
         if message.retain() && !self.retained.set(&mut self.memory, message, max) {
-            return Reason::QUOTA_EXCEEDED;
+            let reason = Reason::QUOTA_EXCEEDED;
+            let client_id = message.sender().map(|sender| &**sender);
+            let note = Note::new(IncidentKind::Retained, Some(reason));
+            self.incidents.push(Note { client_id, topic: Some(message.topic()), ..note });
+            return reason;
         }
         let mut matches = core::mem::take(&mut self.matches);
         matches.clear();
@@ -83,7 +88,11 @@ impl Broker {
         let has_room = session.bytes() < self.config.limits.share / 2;
         // What needs no acknowledgement is not kept for a client that is away.
         if qos == Qos::AtMostOnce && (!session.is_connected() || !has_room) {
-            self.stats.dropped += u64::from(session.is_connected());
+            if session.is_connected() {
+                self.stats.dropped += 1;
+                let (kind, topic) = (IncidentKind::Dropped, message.topic());
+                self.incidents.push(Note::about(kind, &session.client_id, topic, None));
+            }
             return true;
         }
         let subscription_ids: Vec<u32> = wanted().filter_map(|one| one.subscribed.id).collect();

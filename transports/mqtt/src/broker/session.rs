@@ -180,6 +180,20 @@ impl Session {
         *count <= max
     }
 
+    /// Whether its client loses nothing with it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.subscriptions.is_empty()
+            && self.will.is_none()
+            && self.received.is_empty()
+            && self.queue.is_empty()
+            && self.in_flight.is_empty()
+    }
+
+    /// Since when its client is away, if it is.
+    pub(super) fn left_at(&self) -> Option<Duration> {
+        self.ends_at.map(|at| at.saturating_sub(self.expiry))
+    }
+
     /// Bytes of everything that is kept for it.
     pub(super) const fn bytes(&self) -> usize {
         self.held.bytes() + self.unread.bytes()

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::num::NonZeroU16;
 use core::time::Duration;
 
-use super::denials::Denied;
 use super::inbound::WORK_MAX;
+use super::incidents::{IncidentKind, Note};
 use super::retained::Replay;
 use super::tree::{Match, Subscribed, Tree};
 use super::{Broker, ConnectionId, SessionId};
@@ -68,7 +68,7 @@ impl Broker {
             _ => None,
         };
         if subscribe.subscriptions.count() > self.config.limits.filters {
-            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
+            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED), None);
         }
         let filters = subscribe.subscriptions.as_bytes();
         self.handle_filters(now, id, session, subscribe.id, Aim::Subscribe(identifier), filters);
@@ -82,7 +82,7 @@ impl Broker {
         unsubscribe: &Unsubscribe<'_>,
     ) {
         if unsubscribe.filters.count() > self.config.limits.filters {
-            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED));
+            return self.offend(now, id, Some(Reason::QUOTA_EXCEEDED), None);
         }
         let filters = unsubscribe.filters.as_bytes();
         self.handle_filters(now, id, session, unsubscribe.id, Aim::Unsubscribe, filters);
@@ -194,20 +194,23 @@ impl Broker {
         let limits = &self.config.limits;
         let Some(filter) = Filter::parse(text) else { return Reason::TOPIC_FILTER_INVALID };
         let levels = filter.filter.split('/').count();
-        if levels > limits.levels {
-            return Reason::TOPIC_FILTER_INVALID;
-        }
         let Some(kept) = self.sessions.get_mut(&session) else { return Reason::UNSPECIFIED_ERROR };
+        let mut refuse = |kind, reason| {
+            self.incidents.push(Note::about(kind, &kept.client_id, filter.filter, Some(reason)));
+            reason
+        };
+        if levels > limits.levels {
+            return refuse(IncidentKind::Subscribe, Reason::TOPIC_FILTER_INVALID);
+        }
         if Some(session) != self.host {
             let is_new = !kept.subscriptions.contains(text);
             let held = kept.held.bytes() + Tree::cost(text);
             if is_new && (kept.subscriptions.len() >= limits.subscriptions || held > limits.share) {
-                return Reason::QUOTA_EXCEEDED;
+                return refuse(IncidentKind::Subscriptions, Reason::QUOTA_EXCEEDED);
             }
             if let Err(reason) = kept.rules.may_subscribe(&kept.client_id, filter.filter) {
-                let names = (filter.filter, None);
-                self.denials.push(Denied::Subscribe, &kept.client_id, names, reason);
-                return reason;
+                self.stats.denied += 1;
+                return refuse(IncidentKind::Subscribe, reason);
             }
         }
         let subscribed = Subscribed {

@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use super::connection::{Connection, State};
-use super::denials::Denied;
 use super::inbound::WORK_MAX;
+use super::incidents::IncidentKind;
 use super::message::Message;
 use super::retained::Replay;
 use super::session::{Queued, Session};
@@ -42,12 +42,14 @@ impl Broker {
         if !self.replaying.is_empty() || !self.wills.is_empty() {
             return Some(Duration::ZERO);
         }
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.incidents.poll_timeout()).min()
     }
 
     /// Does what is due, and one slice of what takes long. Early or twice, it does no harm.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.work = 0;
+        self.incidents.handle_timeout(now);
         let mut left = TIMERS_MAX;
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             // There may be very many at one time; the rest is due at the next call.
@@ -60,8 +62,9 @@ impl Broker {
                 Timer::Connection(id) => self.check_silence(now, id),
                 Timer::Expiry(id) => {
                     self.connections.entry(id).and_modify(|one| one.expires_at = None);
-                    self.note_expiry(id);
-                    self.end_connection(now, id, Some(Reason::NOT_AUTHORIZED));
+                    let reason = Some(Reason::NOT_AUTHORIZED);
+                    self.note(id, IncidentKind::Expired, reason, None);
+                    self.end_connection(now, id, reason);
                 }
                 Timer::Will(id) => self.publish_will(now, id),
                 Timer::Session(id) => self.end_session(now, id, None),
@@ -80,13 +83,6 @@ impl Broker {
         }
         if let Some(deadline) = deadline {
             self.timers.insert((deadline, Timer::Connection(id)));
-        }
-    }
-
-    fn note_expiry(&mut self, id: ConnectionId) {
-        let session = self.connections.get(&id).and_then(Connection::session);
-        if let Some(session) = session.and_then(|id| self.sessions.get(&id)) {
-            self.denials.push(Denied::Stay, &session.client_id, ("", None), Reason::NOT_AUTHORIZED);
         }
     }
 
@@ -117,7 +113,12 @@ impl Broker {
         connection.deadline = None;
         match connection.state {
             State::New | State::Asking(..) => {
+                let kind = match connection.state {
+                    State::New => IncidentKind::Silent,
+                    _ => IncidentKind::Unanswered,
+                };
                 self.stats.offenders += 1;
+                self.note(id, kind, None, None);
                 self.end_connection(now, id, None);
             }
             State::Open(_) => {
@@ -128,7 +129,9 @@ impl Broker {
                 }
                 let silent_at = connection.heard.saturating_add(silence_max);
                 if silent_at <= now {
-                    self.end_connection(now, id, Some(Reason::KEEP_ALIVE_TIMEOUT));
+                    let reason = Some(Reason::KEEP_ALIVE_TIMEOUT);
+                    self.note(id, IncidentKind::KeepAlive, reason, None);
+                    self.end_connection(now, id, reason);
                 } else {
                     self.set_deadline(id, Some(silent_at));
                 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use statestore_proto::mqtt::Transmit;
+use statestore_proto::topic::{REQUEST, TopicError};
 use statestore_rumqttc::RumqttcLink;
 use statestore_tests::mqttbytes::v5::{Packet, Publish};
 use statestore_tests::scripted::{Peer, Scripted, Welcome};
@@ -236,7 +237,9 @@ async fn acknowledgements_wait_for_those_of_earlier_messages() {
         assert!(matches!(link.next(true).await, Ok(LinkEvent::Message(_))));
         assert!(link.try_send(Transmit::Acknowledge(deliveries[0])).is_ok());
         assert_eq!(acknowledgements(&mut peer).await, 0);
-        link.try_send(Transmit::Disconnect { client_id: "offender".into() })
+        let (client_id, response_topic) = ("offender".into(), REQUEST.into());
+        let offence = TopicError::RequestTopic;
+        link.try_send(Transmit::Disconnect { client_id, response_topic, offence })
             .expect("it is counted");
         tokio::spawn(peer.serve());
         link.disconnect().await;

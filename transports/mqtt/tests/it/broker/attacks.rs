@@ -239,7 +239,7 @@ fn much_to_do_in_few_bytes() {
     assert_eq!(heard, (0..1_000).map(|at| at.to_string()).collect::<Vec<_>>());
 }
 
-/// One more session ends that of a client that is away and loses least.
+/// Who comes and goes under many names throws out itself, as long as it leaves nothing.
 #[test]
 fn as_many_sessions_as_are_allowed() {
     let mut net = Net::limited(|limits| limits.sessions = 10);
@@ -253,6 +253,88 @@ fn as_many_sessions_as_are_allowed() {
     let back = net.try_connect("keeper", KEPT);
     assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)]);
     assert_eq!(net.broker.stats().sessions, 10);
+}
+
+/// The newest has just been promised its session.
+#[test]
+fn who_has_been_away_for_longest_gives_way() {
+    for subscribes in [false, true] {
+        let mut net = Net::limited(|limits| limits.sessions = 3);
+        net.broker.attach_host(net.now, "$host");
+        let [c, a, b] = ["c", "a", "b"].map(|name| {
+            let id = net.connect(name, KEPT);
+            if subscribes {
+                net.subscribe(id, &"x".repeat(name.len() * 10), Qos::AtLeastOnce);
+            }
+            id
+        });
+        let full = net.try_connect("d", KEPT);
+        assert_eq!(net.seen(full), [Seen::ConnAck(false, Reason::QUOTA_EXCEEDED)]);
+        for id in [b, c, a] {
+            net.pass(seconds(1));
+            net.close(id);
+        }
+        net.told();
+        for (name, gone) in [("d", "b"), ("e", "c")] {
+            net.connect(name, KEPT);
+            let [told] = &net.told()[..] else { panic!("one for {name}") };
+            let expected = (IncidentKind::GaveWay, Some(gone));
+            assert_eq!((told.kind, told.client_id.as_deref()), expected);
+        }
+        let back = net.try_connect("a", KEPT);
+        assert_eq!(net.seen(back), [Seen::ConnAck(true, Reason::SUCCESS)]);
+        assert_eq!(net.broker.stats().sessions, 4, "with the host's");
+    }
+}
+
+/// One that is not served hears why, as long as they are few; whoever wants to keep these places takes nobody else's.
+#[test]
+fn connections_beyond_a_limit_are_told_so() {
+    let [here, there] = ["192.0.2.1", "192.0.2.2"].map(|peer| peer.parse().ok());
+    for (peers, refused, kind, reason) in [
+        ([here, there], Refused::Connections, IncidentKind::Connections, Reason::SERVER_BUSY),
+        ([here, here], Refused::Address, IncidentKind::Address, Reason::QUOTA_EXCEEDED),
+    ] {
+        let mut net = Net::limited(|limits| {
+            (limits.connections, limits.turned_away) = (2, 2);
+            limits.connections_per_address = 2;
+            if refused == Refused::Address {
+                limits.connections = 10;
+            }
+        });
+        let accept = |net: &mut Net, peer| net.broker.handle_accept(net.now, peer);
+        let served = peers.map(|peer| accept(&mut net, peer).expect("room"));
+        for _ in 0..3 {
+            let [asks, silent] = [0; 2].map(|_| accept(&mut net, here).expect("a place"));
+            assert_eq!(accept(&mut net, here), Err(refused));
+            // Neither of them is read from any further, nor keeps its place.
+            let hello = Connect {
+                clean_start: true,
+                keep_alive: 0,
+                properties: &[][..],
+                client_id: "late",
+                will: None,
+                user_name: None,
+                password: None,
+            };
+            net.send(asks, Packet::Connect(hello));
+            net.publish(asks, "t", "x", Qos::AtLeastOnce, 1);
+            assert_eq!(net.seen(asks), [Seen::ConnAck(false, reason)]);
+            assert!(net.is_closed(asks) && !net.broker.is_connected("late"));
+            let told = net.told();
+            let [told] = &told[..] else { panic!("one: {told:?}") };
+            assert_eq!((told.kind, told.client_id.as_deref()), (kind, Some("late")));
+            net.close(asks);
+            net.write(silent, b"GET");
+            net.close(silent);
+            net.pass(seconds(10));
+            net.told();
+        }
+        let [one, _] = served;
+        net.close(one);
+        accept(&mut net, here).expect("room");
+        assert_eq!(net.broker.stats().connections, 2);
+    }
 }
 
 #[test]

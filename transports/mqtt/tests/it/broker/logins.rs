@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_mqtt::broker::{Admission, Denial, Denied, Event, Rules};
+use statestore_mqtt::broker::{Admission, Event, Rules};
 
 use super::*;
 
@@ -246,8 +246,8 @@ fn who_has_proved_something_for_a_time_is_disconnected_after_it() {
     assert_eq!(net.seen(a), [Seen::ConnAck(false, Reason::SUCCESS)]);
     net.pass(seconds(1));
     assert_eq!(net.seen(a), [Seen::Disconnect(Reason::NOT_AUTHORIZED)]);
-    let denial = net.broker.poll_denial().expect("somebody is told");
-    assert_eq!((denial.denied, &*denial.client_id), (Denied::Stay, "a"));
+    let [told] = &net.told()[..] else { panic!("somebody is told") };
+    assert_eq!((told.kind, told.client_id.as_deref()), (IncidentKind::Expired, Some("a")));
     assert!(net.is_closed(a));
     net.close(a);
     // Its session waits for it; of a connection that has gone there is no timer left.
@@ -263,46 +263,46 @@ fn who_has_proved_something_for_a_time_is_disconnected_after_it() {
 
 /// Who was refused what, and no more of it in memory than somebody may want to read.
 #[test]
-fn what_the_rules_refuse_is_told_once() {
+fn what_the_rules_refuse_is_told() {
     let mut net = asking();
     let b = net.try_connect("b", HELLO);
     assert_eq!(asked(&mut net).0, b);
     net.broker.handle_login(net.now, b, of("b"));
     net.seen(b);
-    let denial = |denied, client_id: &str, topic: &str| Denial {
-        denied,
-        client_id: client_id.into(),
-        topic: topic.into(),
-        response_topic: None,
-        reason: Reason::NOT_AUTHORIZED,
-        left_out: 0,
-    };
     net.publish(b, "b/1", "x", Qos::AtLeastOnce, 1);
     net.subscribe(b, "b/+", Qos::AtLeastOnce);
-    assert_eq!((net.broker.poll_denial(), net.broker.stats().denied), (None, 0));
+    assert_eq!((net.told(), net.broker.stats().denied), (vec![], 0));
     net.publish(b, "a/1", "x", Qos::AtMostOnce, 0);
     net.publish(b, "a/2", "x", Qos::AtLeastOnce, 2);
     net.subscribe_with(b, "$share/s/a/+", SubscriptionOptions::default(), &[]);
     let hello = Hello { will: Some(will("a/3", "x", &[])), ..HELLO };
     log_in(&mut net, "b2", hello, "b");
-    for expected in [
-        denial(Denied::Publish, "b", "a/1"),
-        denial(Denied::Publish, "b", "a/2"),
-        denial(Denied::Subscribe, "b", "a/+"),
-        denial(Denied::Will, "b2", "a/3"),
-    ] {
-        assert_eq!(net.broker.poll_denial(), Some(expected));
-    }
-    assert_eq!((net.broker.poll_denial(), net.broker.stats().denied), (None, 4));
-    // Of many, and of long names, only the begin.
+    let told = net.told();
+    let names = |told: &Incident| {
+        assert_eq!(told.reason, Some(Reason::NOT_AUTHORIZED));
+        (told.kind, told.client_id.clone(), told.topic.clone(), told.times)
+    };
+    let expected = |kind, client_id: &str, topic: &str, times| {
+        (kind, Some(client_id.to_owned()), Some(topic.to_owned()), times)
+    };
+    assert_eq!(
+        told.iter().map(names).collect::<Vec<_>>(),
+        [
+            expected(IncidentKind::Publish, "b", "a/1", 2),
+            expected(IncidentKind::Subscribe, "b", "a/+", 1),
+            expected(IncidentKind::Will, "b2", "a/3", 1),
+        ]
+    );
+    assert_eq!((net.told(), net.broker.stats().denied), (vec![], 4));
+    // Of long names only the begin.
     let long = format!("a{}", "\u{e9}".repeat(1_000));
+    net.pass(seconds(10));
     for _ in 0..1_000 {
         net.publish(b, &long, "x", Qos::AtMostOnce, 0);
     }
-    let told: Vec<Denial> = std::iter::from_fn(|| net.broker.poll_denial()).collect();
-    assert_eq!(told.iter().map(|one| 1 + one.left_out).sum::<u64>(), 1_000);
-    assert_eq!((told.len(), net.broker.stats().denied), (64, 1_004));
-    assert!(told.iter().all(|one| one.topic == format!("a{}", "\u{e9}".repeat(63))));
+    let [told] = &net.told()[..] else { panic!("one") };
+    assert_eq!((told.times, net.broker.stats().denied), (1_000, 1_004));
+    assert_eq!(told.topic, Some(format!("a{}", "\u{e9}".repeat(63))));
 }
 
 /// Who is neither there nor has left something to be taken need not be known.

@@ -5,6 +5,7 @@ mod attacks;
 mod contract;
 mod costs;
 mod hostile;
+mod incidents;
 mod laws;
 mod local;
 mod logins;
@@ -17,7 +18,9 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use statestore_mqtt::broker::{Broker, Config, ConnectionId, Limits, Output, Refused};
+use statestore_mqtt::broker::{
+    Broker, Config, ConnectionId, Incident, IncidentKind, Limits, Output, Refused,
+};
 use statestore_mqtt::packet::{
     Ack, Connect, Header, Notice, Packet, Publish, Subscribe, Subscription, SubscriptionOptions,
     Subscriptions, Will,
@@ -265,6 +268,11 @@ impl Net {
     fn payloads(&mut self, id: ConnectionId) -> Vec<String> {
         let heard = self.heard(id).into_iter();
         heard.map(|message| String::from_utf8(message.payload).expect("text")).collect()
+    }
+
+    /// What whoever runs the broker is told.
+    fn told(&mut self) -> Vec<Incident> {
+        std::iter::from_fn(|| self.broker.poll_incident(self.now)).collect()
     }
 
     fn is_closed(&self, id: ConnectionId) -> bool {
