@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use crate::port::Port;
 
 /// Where packages put it.
 const PLACES: [&str; 3] = ["etcd", "/usr/bin/etcd", "/usr/local/bin/etcd"];
@@ -25,29 +27,6 @@ pub struct Etcd {
     /// The names of all members and where they reach each other.
     cluster: String,
     child: Option<Child>,
-}
-
-/// A port, and the UDP port of the same number: who holds that may listen there, and nobody else takes ours for his.
-#[derive(Debug)]
-struct Port {
-    number: u16,
-    _claim: UdpSocket,
-}
-
-impl Port {
-    fn free() -> Self {
-        loop {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-            let number = listener.local_addr().expect("its address").port();
-            if let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) {
-                return Self { number, _claim: claim };
-            }
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.number)
-    }
 }
 
 impl Etcd {
@@ -69,7 +48,7 @@ impl Etcd {
             return None;
         };
         let ports: Vec<_> = (0..members).map(|_| (Port::free(), Port::free())).collect();
-        let all = ports.iter().enumerate().map(|(at, (_, peer))| format!("m{at}={}", peer.url()));
+        let all = ports.iter().enumerate().map(|(at, (_, peer))| format!("m{at}={}", url(peer)));
         let cluster = all.collect::<Vec<_>>().join(",");
         let mut started: Vec<Self> = ports
             .into_iter()
@@ -94,13 +73,13 @@ impl Etcd {
     /// Where clients reach it.
     #[must_use]
     pub fn url(&self) -> String {
-        self.client.url()
+        url(&self.client)
     }
 
     /// Where clients reach it, on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        self.client.number
+        self.client.number()
     }
 
     /// Its process, while it runs.
@@ -124,7 +103,7 @@ impl Etcd {
     pub fn restart(&mut self) {
         self.kill();
         let log = fs::File::create(self.directory.join("log")).expect("its log");
-        let (client, peer) = (self.client.url(), self.peer.url());
+        let (client, peer) = (url(&self.client), url(&self.peer));
         let child = Command::new(self.binary)
             .args(["--name", &self.name, "--logger", "zap", "--log-level", "error"])
             .arg("--data-dir")
@@ -165,7 +144,7 @@ impl Etcd {
     }
 
     fn asked(&self, method: &str, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.client.number)).ok()?;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.client.number())).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
         let ask =
             format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}");
@@ -181,6 +160,10 @@ impl Drop for Etcd {
         self.kill();
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+fn url(port: &Port) -> String {
+    format!("http://127.0.0.1:{}", port.number())
 }
 
 fn runs(binary: &str) -> bool {

@@ -19,6 +19,7 @@ pub mod mqtt_text;
 pub mod oracle;
 #[cfg(feature = "mqtt")]
 mod packets;
+pub mod port;
 #[cfg(feature = "mqtt")]
 pub mod raw;
 #[cfg(feature = "mqtt")]

@@ -1,13 +1,15 @@
 //! A mosquitto of our own, on a free port, gone with the test or the benchmark that started it.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use statestore_tokio::Options;
+
+use crate::port::Port;
 
 /// Debian puts daemons where ordinary users do not look.
 const PLACES: [&str; 4] = [
@@ -22,9 +24,7 @@ const PLACES: [&str; 4] = [
 pub struct Mosquitto {
     binary: &'static str,
     directory: PathBuf,
-    port: u16,
-    /// The UDP port of the same number: who holds it may have a broker on the port, and nobody else takes ours for his.
-    _claim: UdpSocket,
+    port: Port,
     child: Option<Child>,
 }
 
@@ -52,14 +52,15 @@ impl Mosquitto {
         // Another process may take the port between here and the start; then it is tried again with another.
         for _ in 0..10 {
             fs::create_dir_all(&directory).expect("a directory of our own");
-            let (port, claim) = free_port();
+            let port = Port::free();
             let config = format!(
-                "listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n\
-                 max_queued_messages 0\n{lines}\n"
+                "listener {} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n\
+                 max_queued_messages 0\n{lines}\n",
+                port.number()
             );
             fs::write(directory.join("mosquitto.conf"), config).expect("its file");
             let directory = directory.clone();
-            let mut broker = Self { binary, directory, port, _claim: claim, child: None };
+            let mut broker = Self { binary, directory, port, child: None };
             if broker.restart() {
                 return Some(broker);
             }
@@ -72,13 +73,13 @@ impl Mosquitto {
     /// Where it listens, on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// Options for a client of it.
     #[must_use]
     pub fn options(&self, client_id: &str) -> Options {
-        Options::new(client_id, "127.0.0.1", self.port)
+        Options::new(client_id, "127.0.0.1", self.port())
     }
 
     /// Its process, while it runs.
@@ -114,7 +115,7 @@ impl Mosquitto {
             if child.try_wait().expect("its state").is_some() {
                 return false;
             }
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port.number())).is_ok() {
                 return true;
             }
             pause(Duration::from_millis(10));
@@ -134,16 +135,6 @@ fn runs(binary: &str) -> bool {
     let mut help = Command::new(binary);
     help.arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     help.status().is_ok()
-}
-
-fn free_port() -> (u16, UdpSocket) {
-    loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        if let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
-            return (port, claim);
-        }
-    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a process is waited for, before there is a runtime")]

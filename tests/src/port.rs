@@ -1,0 +1,33 @@
+//! A port for a process that is started, and started again.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+/// A port, and the UDP port of the same number: who holds that may listen there, and nobody else takes ours for his.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    _claim: UdpSocket,
+}
+
+impl Port {
+    /// One that nobody has, of this machine.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn free() -> Self {
+        loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+            let number = listener.local_addr().expect("its address").port();
+            if let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) {
+                return Self { number, _claim: claim };
+            }
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> u16 {
+        self.number
+    }
+}
