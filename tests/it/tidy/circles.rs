@@ -6,7 +6,7 @@ use super::layers::heads;
 use super::source::code_without_strings;
 use super::{File, file, rust_files};
 
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "transports/mqtt/src",
     "policy/src",
     "transports/tokio/src",
@@ -17,6 +17,7 @@ const CRATES: [&str; 10] = [
     "storage/sqlite/src",
     "storage/etcd/src",
     "cli/src",
+    "tests/faults/src",
 ];
 
 type Uses = BTreeMap<String, BTreeSet<String>>;

@@ -1,0 +1,332 @@
+//! Holds what clients were told against what a single store that loses nothing could have told them.
+//!
+//! Each value is written once, and versions order the writes of a key, so no order has to be searched for: every rule is a
+//! comparison of versions and times. A rule complains only of what no order of the requests explains.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::history::{Action, History, Operation, Outcome, Set, Told, Watched};
+
+/// How much earlier than its time a value may be gone: stores round, and their clocks are not the one of the history.
+const EARLY: Duration = Duration::from_millis(100);
+
+/// What is wrong; nothing if all is well.
+pub(crate) fn check<V: Ord + Clone + Display>(history: &History<V>) -> Vec<String> {
+    let mut keys: BTreeMap<&str, Key<'_, V>> = BTreeMap::new();
+    for operation in &history.operations {
+        keys.entry(&operation.key).or_default().operations.push(operation);
+    }
+    for watch in &history.watches {
+        keys.entry(&watch.key).or_default().watches.push(watch);
+    }
+    let mut found = Vec::new();
+    for (name, mut key) in keys {
+        let mut complaints = Vec::new();
+        key.effects(&mut complaints);
+        key.order(&mut complaints);
+        key.absences(&mut complaints);
+        key.returns(&mut complaints);
+        key.conditions(&mut complaints);
+        key.fences(&mut complaints);
+        for watch in &key.watches {
+            key.watch(watch, &mut complaints);
+        }
+        found.extend(complaints.into_iter().map(|complaint| format!("{name}: {complaint}")));
+    }
+    found
+}
+
+/// Someone was told that a value is there.
+struct Sight<'a, V> {
+    version: &'a V,
+    invoked: Duration,
+    completed: Duration,
+}
+
+struct Key<'a, V> {
+    operations: Vec<&'a Operation<V>>,
+    watches: Vec<&'a Watched<V>>,
+    /// The value of each version that anybody was told.
+    values: BTreeMap<&'a V, &'a str>,
+    sights: Vec<Sight<'a, V>>,
+}
+
+impl<V> Default for Key<'_, V> {
+    fn default() -> Self {
+        Self {
+            operations: Vec::new(),
+            watches: Vec::new(),
+            values: BTreeMap::new(),
+            sights: Vec::new(),
+        }
+    }
+}
+
+impl<'a, V: Ord + Clone + Display> Key<'a, V> {
+    fn sets(&self) -> impl Iterator<Item = (&'a Operation<V>, &'a Set<V>)> + '_ {
+        self.operations.iter().filter_map(|operation| match &operation.action {
+            Action::Set(set) => Some((*operation, set)),
+            _ => None,
+        })
+    }
+
+    /// Whether something may have removed a value of this key, ever.
+    fn may_be_removed(&self) -> bool {
+        self.operations.iter().any(|operation| {
+            operation.may_act()
+                && match &operation.action {
+                    Action::Set(set) => set.expires.is_some(),
+                    Action::Get => false,
+                    Action::Del => true,
+                }
+        })
+    }
+
+    /// Every write has one effect, and nothing else has any.
+    fn effects(&mut self, complaints: &mut Vec<String>) {
+        let mut told: Vec<(&'a str, &'a V, Duration)> = Vec::new();
+        for operation in &self.operations {
+            let completed = operation.completed.unwrap_or(Duration::MAX);
+            let seen = match (&operation.action, &operation.outcome) {
+                (Action::Set(set), Outcome::Applied(version)) => (&*set.value, version),
+                (_, Outcome::Found(Some((value, version)))) => (&**value, version),
+                _ => continue,
+            };
+            told.push((seen.0, seen.1, completed));
+            self.sights.push(Sight { version: seen.1, invoked: operation.invoked, completed });
+        }
+        for (heard, event) in self.watches.iter().flat_map(|watch| &watch.events) {
+            if let Told::Changed(value, version) = event {
+                told.push((value, version, *heard));
+                // It was there at some time before that.
+                self.sights.push(Sight { version, invoked: Duration::ZERO, completed: *heard });
+            }
+        }
+        let written: BTreeMap<&str, &Operation<V>> =
+            self.sets().map(|(operation, set)| (&*set.value, operation)).collect();
+        let mut versions: BTreeMap<&str, &V> = BTreeMap::new();
+        for (value, version, completed) in told {
+            let earlier = versions.insert(value, version).filter(|earlier| *earlier != version);
+            if let Some(earlier) = earlier {
+                complaints.push(format!("{value} has two versions, {earlier} and {version}"));
+            }
+            let other = self.values.insert(version, value).filter(|other| *other != value);
+            if let Some(other) = other {
+                complaints.push(format!("{version} is the version of {other} and of {value}"));
+            }
+            match written.get(value) {
+                None => complaints.push(format!("{value} was never written, and is there")),
+                Some(set) if !set.may_act() => {
+                    complaints.push(format!("{value} was refused, and is there"));
+                }
+                Some(set) if completed < set.invoked => {
+                    complaints.push(format!("{value} was there before it was written"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// What was told does not go back, nor is an acknowledged write lost.
+    fn order(&self, complaints: &mut Vec<String>) {
+        let mut sights: Vec<_> = self.sights.iter().collect();
+        sights.sort_by_key(|sight| sight.completed);
+        // The greatest version of all up to here.
+        let mut greatest: Vec<&V> = Vec::new();
+        for sight in &sights {
+            greatest.push(greatest.last().map_or(sight.version, |last| (*last).max(sight.version)));
+        }
+        for operation in &self.operations {
+            let before = sights.partition_point(|sight| sight.completed < operation.invoked);
+            let Some(known) = before.checked_sub(1).and_then(|at| greatest.get(at)) else {
+                continue;
+            };
+            match &operation.outcome {
+                Outcome::Applied(version) if version <= known => complaints.push(format!(
+                    "{} was told {version} for a SET at {:?}, and {known} was known before",
+                    operation.client, operation.invoked
+                )),
+                Outcome::Found(Some((_, version))) if version < known => complaints.push(format!(
+                    "{} read {version} at {:?}, and {known} was known before",
+                    operation.client, operation.invoked
+                )),
+                _ => {}
+            }
+        }
+    }
+
+    /// A value is absent only where something may have removed it.
+    fn absences(&self, complaints: &mut Vec<String>) {
+        for operation in &self.operations {
+            let what = match (&operation.action, &operation.outcome) {
+                (_, Outcome::Found(None)) => "found nothing",
+                (_, Outcome::Removed(false)) => "removed nothing",
+                (Action::Set(set), Outcome::Applied(_)) if set.if_absent => "set it as absent",
+                _ => continue,
+            };
+            let before = self.sights.iter().filter(|sight| sight.completed < operation.invoked);
+            let Some(last) = before.max_by_key(|sight| (sight.version, sight.invoked)) else {
+                continue;
+            };
+            let own = |other: &Operation<V>| std::ptr::eq(other, *operation);
+            let may_be_removed = self.operations.iter().any(|other| {
+                let Some(end) = operation.completed else { return true };
+                !own(other)
+                    && other.may_act()
+                    && other.invoked < end
+                    && match &other.action {
+                        Action::Get => false,
+                        Action::Del => other.end() > last.invoked,
+                        Action::Set(Set { expires: Some(expires), .. }) => {
+                            let is_later = match &other.outcome {
+                                Outcome::Applied(version) => version >= last.version,
+                                _ => true,
+                            };
+                            is_later && other.invoked + *expires <= end + EARLY
+                        }
+                        Action::Set(_) => false,
+                    }
+            });
+            if !may_be_removed {
+                complaints.push(format!(
+                    "{} {what} at {:?}, and {} was there, which nothing has removed",
+                    operation.client, operation.invoked, last.version
+                ));
+            }
+        }
+    }
+
+    /// What was removed does not come back.
+    fn returns(&self, complaints: &mut Vec<String>) {
+        let mut first: BTreeMap<&V, Duration> = BTreeMap::new();
+        for sight in &self.sights {
+            let completed = first.entry(sight.version).or_insert(sight.completed);
+            *completed = sight.completed.min(*completed);
+        }
+        let removals: Vec<_> = self
+            .operations
+            .iter()
+            .filter(|operation| matches!(operation.outcome, Outcome::Removed(_)))
+            .collect();
+        for operation in &self.operations {
+            let Outcome::Found(Some((_, version))) = &operation.outcome else { continue };
+            let Some(there) = first.get(version) else { continue };
+            let removed = removals
+                .iter()
+                .find(|removal| removal.invoked > *there && removal.end() < operation.invoked);
+            if let Some(removal) = removed {
+                complaints.push(format!(
+                    "{} read {version} at {:?}, which was removed at {:?}",
+                    operation.client, operation.invoked, removal.invoked
+                ));
+            }
+        }
+    }
+
+    /// Of keys that keep what they have, the first value is the only one that a condition let in, and who was not let in
+    /// was preceded by someone.
+    fn conditions(&self, complaints: &mut Vec<String>) {
+        if self.may_be_removed() {
+            return;
+        }
+        for (operation, set) in self.sets().filter(|(_, set)| set.if_absent) {
+            match &operation.outcome {
+                Outcome::Applied(version) => {
+                    let earlier = self.values.range::<V, _>(..version).next();
+                    if let Some((earlier, value)) = earlier {
+                        let new = &set.value;
+                        complaints.push(format!(
+                            "{new} was set as absent with {version}, and {value} with {earlier} was there"
+                        ));
+                    }
+                }
+                Outcome::NotApplied => {
+                    let precedes = |(other, _): (&Operation<V>, _)| {
+                        other.may_act() && other.invoked < operation.end()
+                    };
+                    if !self.sets().any(precedes) {
+                        let new = &set.value;
+                        complaints.push(format!("{new} was not let in, and nothing was there"));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// After the write of a newer holder no older one writes.
+    fn fences(&self, complaints: &mut Vec<String>) {
+        let tokens: BTreeMap<&str, &V> =
+            self.sets().filter_map(|(_, set)| Some((&*set.value, set.token.as_ref()?))).collect();
+        let mut newest: Option<&V> = None;
+        for (version, value) in &self.values {
+            let Some(token) = tokens.get(value) else { continue };
+            match newest {
+                Some(newer) if newer > *token => complaints.push(format!(
+                    "{value} was written with token {token} as {version}, after token {newer}"
+                )),
+                _ => newest = Some(token),
+            }
+        }
+    }
+
+    /// A watch does not go back, and leaves nothing out but where it says so.
+    fn watch(&self, watch: &Watched<V>, complaints: &mut Vec<String>) {
+        let is_kept = !self.may_be_removed();
+        let mut last: Option<&V> = None;
+        // What it has told all after. What came and went in a gap is not known, nor that it did.
+        let mut whole: Option<&V> = None;
+        let mut is_live = false;
+        for (_, event) in &watch.events {
+            let (version, is_value) = match event {
+                Told::Changed(_, version) => (version, true),
+                Told::Gone(Some(version)) => (version, false),
+                Told::Gone(None) => continue,
+                Told::Live => {
+                    is_live = true;
+                    whole = whole.or_else(|| last.filter(|_| is_kept));
+                    continue;
+                }
+                Told::Gap | Told::Ended => {
+                    is_live = false;
+                    whole = None;
+                    continue;
+                }
+            };
+            if let Some(last) = last
+                && (version < last || (version == last && is_value && is_live))
+            {
+                complaints.push(format!("a watch told {version} after {last}"));
+            }
+            if is_live
+                && let Some(whole) = whole
+                && let Some(missed) = self.between(whole, version)
+            {
+                complaints.push(format!(
+                    "a watch told {version} after {whole} without {missed}, and no gap"
+                ));
+            }
+            last = last.max(Some(version));
+            if is_value || whole.is_some() {
+                whole = whole.max(Some(version));
+            }
+        }
+        let newest = self.values.last_key_value().map(|(newest, _)| *newest);
+        if let Some(newest) = newest.filter(|newest| is_live && is_kept && last < Some(*newest)) {
+            complaints.push(format!("a watch is live and has not told {newest}"));
+        }
+    }
+
+    /// A version that was told of, strictly between these two.
+    fn between(&self, low: &V, high: &V) -> Option<&'a V> {
+        use std::ops::Bound::Excluded;
+        (low < high)
+            .then(|| self.values.range::<V, _>((Excluded(low), Excluded(high))).next())?
+            .map(|(version, _)| *version)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Histories that are right, and one for each rule that is broken.
+
+use std::time::Duration;
+
+use super::check;
+use crate::history::{Action, History, Operation, Outcome, Set, Told, Watched};
+
+const fn ms(at: u64) -> Duration {
+    Duration::from_millis(at)
+}
+
+#[derive(Default)]
+struct Written(History<u32>);
+
+impl Written {
+    fn did(mut self, time: (u64, u64), action: Action<u32>, outcome: Outcome<u32>) -> Self {
+        self.0.operations.push(Operation {
+            client: "c".to_owned(),
+            key: "k".to_owned(),
+            action,
+            invoked: ms(time.0),
+            completed: Some(ms(time.1)),
+            outcome,
+        });
+        self
+    }
+
+    fn set(self, time: (u64, u64), value: &str, version: u32) -> Self {
+        self.did(time, set(value), Outcome::Applied(version))
+    }
+
+    fn get(self, time: (u64, u64), found: Option<(&str, u32)>) -> Self {
+        let found = found.map(|(value, version)| (value.to_owned(), version));
+        self.did(time, Action::Get, Outcome::Found(found))
+    }
+
+    fn heard(mut self, events: &[Told<u32>]) -> Self {
+        let events = events.iter().map(|told| (ms(100), told.clone())).collect();
+        self.0.watches.push(Watched { key: "k".to_owned(), events });
+        self
+    }
+
+    fn holds(self) {
+        assert_eq!(check(&self.0), Vec::<String>::new());
+    }
+
+    #[track_caller]
+    fn breaks(self, complaint: &str) {
+        let complaints = check(&self.0);
+        assert!(complaints.iter().any(|found| found.contains(complaint)), "{complaints:?}");
+    }
+}
+
+fn write(value: &str) -> Set<u32> {
+    Set { value: value.to_owned(), if_absent: false, expires: None, token: None }
+}
+
+fn set(value: &str) -> Action<u32> {
+    Action::Set(write(value))
+}
+
+fn if_absent(value: &str) -> Action<u32> {
+    Action::Set(Set { if_absent: true, ..write(value) })
+}
+
+fn expiring(value: &str, expires: u64) -> Action<u32> {
+    Action::Set(Set { if_absent: true, expires: Some(ms(expires)), ..write(value) })
+}
+
+fn guarded(value: &str, token: u32) -> Action<u32> {
+    Action::Set(Set { token: Some(token), ..write(value) })
+}
+
+fn changed(value: &str, version: u32) -> Told<u32> {
+    Told::Changed(value.to_owned(), version)
+}
+
+fn start() -> Written {
+    Written::default()
+}
+
+#[test]
+fn requests_that_overlap_have_any_order() {
+    start().set((0, 10), "a", 2).set((0, 10), "b", 1).get((5, 9), None).holds();
+    start().set((0, 10), "a", 2).set((1, 9), "b", 1).get((11, 12), Some(("a", 2))).holds();
+}
+
+#[test]
+fn a_write_without_an_answer_has_an_effect_or_none() {
+    let unknown = || start().set((0, 1), "a", 1).did((2, 3), set("b"), Outcome::Unknown);
+    unknown().get((5, 6), Some(("a", 1))).holds();
+    unknown().get((5, 6), Some(("a", 1))).get((7, 8), Some(("b", 2))).holds();
+    unknown().get((5, 6), Some(("b", 2))).get((7, 8), Some(("a", 1))).breaks("was known before");
+}
+
+#[test]
+fn a_write_has_one_effect() {
+    start().set((0, 1), "a", 1).get((2, 3), Some(("a", 2))).breaks("two versions");
+    start().set((0, 1), "a", 1).set((2, 3), "b", 1).breaks("is the version of");
+    start().set((0, 1), "a", 1).heard(&[changed("a", 2)]).breaks("two versions");
+}
+
+#[test]
+fn nothing_comes_from_nowhere() {
+    start().get((0, 1), Some(("a", 1))).breaks("never written");
+    start().get((0, 1), Some(("a", 1))).set((2, 3), "a", 1).breaks("before it was written");
+    let refused = start().did((0, 1), set("a"), Outcome::Refused);
+    refused.get((2, 3), Some(("a", 1))).breaks("was refused");
+}
+
+#[test]
+fn an_acknowledged_write_is_not_lost() {
+    let written = || start().set((0, 1), "a", 1).set((2, 3), "b", 2);
+    written().get((4, 5), Some(("b", 2))).holds();
+    written().get((4, 5), Some(("a", 1))).breaks("was known before");
+    written().get((4, 5), None).breaks("which nothing has removed");
+    written().set((4, 5), "c", 1).breaks("for a SET");
+}
+
+#[test]
+fn what_was_read_is_not_taken_back() {
+    let written = start().did((0, 50), set("a"), Outcome::Unknown);
+    written.get((2, 3), Some(("a", 1))).get((4, 5), None).breaks("which nothing has removed");
+}
+
+#[test]
+fn removals_explain_absence() {
+    let del = |time, outcome| start().set((0, 1), "a", 1).did(time, Action::Del, outcome);
+    del((2, 3), Outcome::Removed(true)).get((4, 5), None).holds();
+    del((2, 3), Outcome::Unknown).get((40, 50), None).holds();
+    del((2, 3), Outcome::Refused).get((4, 5), None).breaks("nothing has removed");
+    del((2, 3), Outcome::Removed(false)).breaks("removed nothing");
+    del((6, 7), Outcome::Removed(true)).get((4, 5), None).breaks("nothing has removed");
+    del((2, 3), Outcome::Removed(true)).get((4, 5), Some(("a", 1))).breaks("was removed");
+    del((2, 5), Outcome::Removed(true)).get((4, 6), Some(("a", 1))).holds();
+    // It was removed before it was written again.
+    let again = del((2, 3), Outcome::Removed(true)).set((4, 5), "b", 2);
+    again.get((6, 7), None).breaks("nothing has removed");
+}
+
+#[test]
+fn expiry_explains_absence_once_it_is_time() {
+    let written = || start().did((0, 1), expiring("a", 500), Outcome::Applied(1));
+    written().get((600, 601), None).holds();
+    written().get((200, 201), None).breaks("nothing has removed");
+    written().set((2, 3), "b", 2).get((700, 701), None).breaks("nothing has removed");
+}
+
+#[test]
+fn one_of_those_that_want_an_absent_key_gets_it() {
+    let first = || start().did((0, 10), if_absent("a"), Outcome::Applied(1));
+    first().did((0, 10), if_absent("b"), Outcome::NotApplied).holds();
+    first().did((0, 10), if_absent("b"), Outcome::Applied(2)).breaks("set as absent");
+    first().did((11, 12), if_absent("b"), Outcome::Applied(2)).breaks("set it as absent");
+    let alone = start().did((0, 10), if_absent("b"), Outcome::NotApplied);
+    alone.breaks("nothing was there");
+    let lost = start().did((0, 5), if_absent("a"), Outcome::Unknown);
+    lost.did((6, 10), if_absent("b"), Outcome::NotApplied).holds();
+}
+
+#[test]
+fn an_older_holder_does_not_write_after_a_newer_one() {
+    let newer = || start().did((0, 1), guarded("a", 7), Outcome::Applied(10));
+    newer().did((2, 3), guarded("b", 8), Outcome::Applied(11)).holds();
+    newer().did((2, 3), guarded("b", 6), Outcome::Refused).holds();
+    newer().did((2, 3), guarded("b", 6), Outcome::Applied(11)).breaks("after token 7");
+    let late = newer().did((2, 3), guarded("b", 6), Outcome::Unknown);
+    late.get((4, 5), Some(("b", 11))).breaks("after token 7");
+}
+
+#[test]
+fn a_watch_leaves_out_nothing_without_a_gap() {
+    let written = || start().set((0, 1), "a", 1).set((2, 3), "b", 2).set((4, 5), "c", 3);
+    let (a, b, c) = (changed("a", 1), changed("b", 2), changed("c", 3));
+    let live = Told::Live;
+    written().heard(&[a.clone(), live.clone(), b.clone(), c.clone()]).holds();
+    written().heard(&[a.clone(), live.clone(), Told::Gap, c.clone(), live.clone()]).holds();
+    written().heard(&[a.clone(), live.clone(), Told::Gap]).holds();
+    written().heard(&[a.clone(), live.clone(), c.clone()]).breaks("without 2");
+    written().heard(&[a, live.clone(), b.clone()]).breaks("has not told 3");
+    written().heard(std::slice::from_ref(&live)).breaks("has not told 3");
+    written().heard(&[b.clone(), live, c.clone(), b.clone()]).breaks("told 2 after 3");
+    written().heard(&[c, Told::Gap, b]).breaks("told 2 after 3");
+}
+
+#[test]
+fn what_comes_and_goes_in_a_gap_is_not_known() {
+    let written = || {
+        let written = start().set((0, 1), "a", 1).did((2, 3), Action::Del, Outcome::Removed(true));
+        let written = written.set((4, 5), "b", 2).did((6, 7), Action::Del, Outcome::Removed(true));
+        written.set((8, 9), "c", 3).set((10, 11), "d", 4)
+    };
+    let (a, c, d) = (changed("a", 1), changed("c", 3), changed("d", 4));
+    let (live, gap) = (Told::Live, Told::Gap);
+    let around = [a.clone(), live.clone(), gap.clone(), live.clone(), c, d.clone()];
+    written().heard(&around).holds();
+    written().heard(&[a.clone(), live.clone(), d.clone()]).breaks("without 2");
+    let after = [a, live.clone(), gap, changed("b", 2), live, d];
+    written().heard(&after).breaks("without 3");
+}
+
+#[test]
+fn what_a_watch_has_told_is_not_taken_back() {
+    let heard = || start().did((0, 1), set("a"), Outcome::Unknown).heard(&[changed("a", 5)]);
+    heard().get((90, 120), None).holds();
+    heard().get((110, 120), Some(("a", 5))).holds();
+    heard().get((110, 120), None).breaks("nothing has removed");
+    heard().set((110, 120), "b", 4).breaks("was known before");
+}

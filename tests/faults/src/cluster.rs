@@ -1,0 +1,213 @@
+//! Three stores over three members of etcd, each pair with a proxy in between.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use statestore_rumqttc::Options;
+use statestore_tests::etcd::Etcd;
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::port::Port;
+use tokio::time::{Instant, sleep};
+
+use crate::proxy::{Mode, Proxy};
+use crate::store::Store;
+
+/// Stores, and members of etcd.
+pub(crate) const SIZE: usize = 3;
+
+/// How long anything may take that is to happen by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where clients connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// To the stores' own brokers.
+    Embedded,
+    /// To one mosquitto, as the stores.
+    Beside,
+    /// To stores that share nothing: what the checker has to find out.
+    Twin,
+}
+
+impl Form {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Beside => "mosquitto",
+            Self::Twin => "twin",
+        }
+    }
+}
+
+pub(crate) struct Cluster {
+    form: Form,
+    lease: Duration,
+    ports: Vec<Port>,
+    pub(crate) stores: Vec<Store>,
+    pub(crate) members: Vec<Etcd>,
+    /// Of each store, to each member.
+    proxies: Vec<Vec<Proxy>>,
+    broker: Option<Mosquitto>,
+    /// Of twins.
+    directory: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// Starts everything; `None`, with a line that says so, where etcd or mosquitto are not installed.
+    pub(crate) async fn start(
+        program: &Path,
+        form: Form,
+        lease: Duration,
+    ) -> Result<Option<Self>, String> {
+        let mut cluster = Self {
+            form,
+            lease,
+            ports: (0..SIZE).map(|_| Port::free()).collect(),
+            stores: Vec::new(),
+            members: Vec::new(),
+            proxies: Vec::new(),
+            broker: None,
+            directory: None,
+        };
+        match form {
+            Form::Twin => {
+                let name = format!("statestore-faults-{}", std::process::id());
+                cluster.directory = Some(std::env::temp_dir().join(name));
+            }
+            Form::Embedded | Form::Beside => {
+                let Some(members) = Etcd::cluster("faults", SIZE) else { return Ok(None) };
+                for _ in 0..SIZE {
+                    let mut proxies = Vec::new();
+                    for member in &members {
+                        let proxy = Proxy::start(member.port()).await;
+                        proxies.push(proxy.map_err(|error| format!("a proxy: {error}"))?);
+                    }
+                    cluster.proxies.push(proxies);
+                }
+                cluster.members = members;
+            }
+        }
+        if form == Form::Beside {
+            let Some(broker) = Mosquitto::start("faults") else { return Ok(None) };
+            cluster.broker = Some(broker);
+        }
+        for number in 0..SIZE {
+            let store = Store::start(program, cluster.arguments(number)?)?;
+            cluster.stores.push(store);
+        }
+        cluster.leads_after(0).await?;
+        Ok(Some(cluster))
+    }
+
+    fn arguments(&self, number: usize) -> Result<Vec<String>, String> {
+        let port = self.ports.get(number).map_or(0, Port::number);
+        let mut arguments = match &self.broker {
+            None => vec!["--listen".to_owned(), format!("127.0.0.1:{port}")],
+            Some(broker) => vec![
+                "--broker".to_owned(),
+                format!("mqtt://127.0.0.1:{}", broker.port()),
+                "--client-id".to_owned(),
+                "the store".to_owned(),
+                "--advertise".to_owned(),
+                format!("store-{number}"),
+            ],
+        };
+        if let Some(directory) = &self.directory {
+            let directory = directory.join(number.to_string());
+            fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+            let directory = directory.display().to_string();
+            arguments.extend(["--data".to_owned(), directory]);
+            arguments.extend(["--durable".to_owned(), "all".to_owned()]);
+        } else {
+            let proxies = self.proxies.get(number).into_iter().flatten();
+            let urls = proxies.map(|proxy| format!("http://127.0.0.1:{}", proxy.port()));
+            let urls = urls.collect::<Vec<_>>().join(",");
+            arguments.extend(["--etcd".to_owned(), urls]);
+            let lease = format!("{}s", self.lease.as_secs());
+            arguments.extend(["--etcd-lease".to_owned(), lease]);
+        }
+        Ok(arguments)
+    }
+
+    /// Options for a client.
+    pub(crate) fn options(&self, client_id: &str) -> Options {
+        let mut ports = match &self.broker {
+            Some(broker) => vec![broker.port()],
+            None => self.ports.iter().map(Port::number).collect::<Vec<_>>(),
+        };
+        let first = ports.remove(0);
+        let options = Options::new(client_id, "127.0.0.1", first);
+        let options = options.keep_alive(Duration::from_secs(2));
+        let options = options.connect_timeout(Duration::from_secs(1));
+        ports.into_iter().fold(options, |options, port| options.or_at("127.0.0.1", port))
+    }
+
+    pub(crate) const fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// The store that leads, and its epoch. One that was stopped may still take itself for the leader.
+    pub(crate) fn leader(&self) -> Option<(usize, u64)> {
+        let stores = self.stores.iter().enumerate();
+        if self.form == Form::Twin {
+            return stores.filter(|(_, store)| store.is_started()).map(|(at, _)| (at, 1)).next();
+        }
+        let leaders = stores.filter_map(|(at, store)| Some((at, store.leads()?)));
+        leaders.max_by_key(|(_, epoch)| *epoch)
+    }
+
+    /// Waits for one that leads in a later epoch.
+    pub(crate) async fn leads_after(&self, epoch: u64) -> Result<usize, String> {
+        if self.form == Form::Twin {
+            return Ok(0);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if let Some((leader, now)) = self.leader()
+                && now > epoch
+            {
+                return Ok(leader);
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        Err(format!("nobody leads after epoch {epoch} within {PATIENCE:?}"))
+    }
+
+    /// Lets a store reach etcd, or not.
+    pub(crate) fn cut(&self, store: usize, mode: Mode) {
+        for proxy in self.proxies.get(store).into_iter().flatten() {
+            proxy.switch(mode);
+        }
+    }
+
+    /// The member that leads the others.
+    pub(crate) fn leading_member(&self) -> usize {
+        self.members.iter().position(Etcd::leads).unwrap_or_default()
+    }
+
+    /// What stores have done that none should.
+    pub(crate) fn complaints(&mut self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        for (number, store) in self.stores.iter_mut().enumerate() {
+            if let Some(status) = store.ended() {
+                complaints.push(format!("store {number} has ended by itself: {status}"));
+            }
+            for line in store.said() {
+                if line.text.contains("panicked") {
+                    complaints.push(format!("store {number}: {}", line.text));
+                }
+            }
+        }
+        complaints
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stores.clear();
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Faults of stores that stand by for each other over etcd, under load, and what their clients notice.
+//!
+//! Each run has three members of etcd and three stores of its own, as processes, in one of two forms: clients connect to
+//! the stores' own brokers, or beside the stores to one mosquitto. Clients of this project ask, watch and hold a lock; something
+//! fails at a random moment, and is mended; then everything that clients were told is held against what a single store that loses
+//! nothing could have told them.
+#![forbid(unsafe_code)]
+
+mod checker;
+mod cluster;
+mod faults;
+mod history;
+mod load;
+mod proxy;
+mod recorder;
+mod run;
+mod store;
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cluster::Form;
+use crate::faults::{Fault, Step};
+use crate::run::Report;
+
+/// Faults of stores that stand by for each other over etcd, under load, and what their clients notice. `STATESTORE_BIN` names
+/// the command, which has to be built with `--features etcd`; otherwise cargo builds it in the profile of this program.
+#[derive(Parser)]
+struct Args {
+    /// Only this fault; can be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Only this form: embedded or mosquitto
+    #[arg(long, value_name = "NAME", value_parser = ["embedded", "mosquitto"])]
+    form: Option<String>,
+    /// Runs; by default one of each fault in each form
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+    /// What the random choices of the first run begin with; each run says its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The lease of the leader
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=60))]
+    lease: u64,
+    /// One run with three faults, with own brokers
+    #[arg(long, conflicts_with_all = ["only", "form", "runs", "twin"])]
+    quick: bool,
+    /// One run over stores that share nothing, in which the checker has to find that writes are lost
+    #[arg(long, conflicts_with_all = ["only", "form", "runs"])]
+    twin: bool,
+    /// The faults
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list {
+        for fault in &faults::ALL {
+            say(format_args!("{:<16} {}", fault.name, fault.about));
+        }
+        return ExitCode::SUCCESS;
+    }
+    if let Some(name) =
+        args.only.iter().find(|name| faults::ALL.iter().all(|other| other.name != **name))
+    {
+        say(format_args!("there is no fault {name}; --list has those there are"));
+        return ExitCode::from(2);
+    }
+    let program = match store::program() {
+        Ok(program) => program,
+        Err(error) => {
+            say(error);
+            return ExitCode::from(2);
+        }
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(all(&args, &program)),
+        Err(error) => {
+            say(error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What to run, in order.
+fn plan(args: &Args) -> Vec<(&'static Fault, Form)> {
+    if args.quick {
+        return vec![(&faults::QUICK, Form::Embedded)];
+    }
+    let is_chosen = |fault: &&Fault| {
+        if args.twin {
+            return fault.steps == [Step::KillLeader];
+        }
+        args.only.is_empty() || args.only.iter().any(|only| only == fault.name)
+    };
+    let forms = [Form::Embedded, Form::Beside];
+    let forms = forms
+        .into_iter()
+        .filter(|form| args.form.as_deref().is_none_or(|only| only == form.name()));
+    let forms = if args.twin { vec![Form::Twin] } else { forms.collect() };
+    let each = faults::ALL.iter().filter(is_chosen);
+    let each: Vec<_> =
+        each.flat_map(|fault| forms.iter().map(move |form| (fault, *form))).collect();
+    let runs = args.runs.unwrap_or(each.len());
+    each.into_iter().cycle().take(runs).collect()
+}
+
+async fn all(args: &Args, program: &Path) -> ExitCode {
+    let plan = plan(args);
+    let lease = Duration::from_secs(args.lease);
+    let mut rows = Vec::new();
+    let mut failed = 0;
+    for (number, (fault, form)) in plan.iter().enumerate() {
+        let seed = args.seed.wrapping_add(number as u64);
+        let Fault { name, .. } = fault;
+        say(format_args!("{:>3}/{} {name}, {}, seed {seed}", number + 1, plan.len(), form.name()));
+        let report = match run::run(program, fault, *form, lease, seed).await {
+            Ok(Some(report)) => report,
+            // Said where it was found.
+            Ok(None) => continue,
+            Err(error) => {
+                say(format_args!("    cannot be run: {error}"));
+                failed += 1;
+                continue;
+            }
+        };
+        for complaint in &report.complaints {
+            say(format_args!("    {complaint}"));
+        }
+        let is_right = report.complaints.is_empty() != args.twin;
+        failed += usize::from(!is_right);
+        rows.push(row(fault, *form, &report));
+    }
+    say(format_args!(
+        "\n{:<16} {:<10} {:>8} {:>10} {:>12} {:>13}  verdict",
+        "fault", "form", "requests", "unanswered", "silence (ms)", "served (ms)"
+    ));
+    let is_empty = rows.is_empty();
+    for row in rows {
+        say(row);
+    }
+    if failed > 0 {
+        say(format_args!("{failed} of {} runs fail", plan.len()));
+        return ExitCode::FAILURE;
+    }
+    if is_empty {
+        say("nothing was run");
+        return ExitCode::SUCCESS;
+    }
+    say(if args.twin {
+        "what stores without etcd lose is found"
+    } else {
+        "nothing that was answered is lost"
+    });
+    ExitCode::SUCCESS
+}
+
+fn row(fault: &Fault, form: Form, report: &Report) -> String {
+    let Report { requests, unanswered, silence, served, complaints } = report;
+    let served = served.map_or_else(|| "-".to_owned(), |served| served.as_millis().to_string());
+    let verdict = if complaints.is_empty() { "right" } else { "WRONG" };
+    format!(
+        "{:<16} {:<10} {requests:>8} {unanswered:>10} {:>12} {served:>13}  {verdict}",
+        fault.name,
+        form.name(),
+        silence.as_millis()
+    )
+}
+
+/// Prints a line, at once.
+fn say(line: impl std::fmt::Display) {
+    // Whoever no longer reads still gets the exit code.
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

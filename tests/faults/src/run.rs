@@ -1,0 +1,192 @@
+//! One run: a cluster, its load, a fault, and what the checker says.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use fastrand::Rng;
+use statestore_proto::hlc::Hlc;
+use tokio::time::{Instant, sleep};
+
+use crate::checker::check;
+use crate::cluster::{Cluster, Form};
+use crate::faults::{Fault, inject};
+use crate::history::{History, Outcome, Told};
+use crate::load::{self, GUARDED, KEPT, Load, PASSING};
+use crate::recorder::Recorder;
+use crate::say;
+
+/// How long clients may take to be served again, once everything is mended.
+const MENDED: Duration = Duration::from_secs(20);
+
+/// Complaints that are printed of one run.
+const COMPLAINTS_MAX: usize = 12;
+
+/// Lines that are printed of each store of a run that fails.
+const LINES_MAX: usize = 30;
+
+/// What came of a run.
+pub(crate) struct Report {
+    pub(crate) requests: usize,
+    pub(crate) unanswered: usize,
+    /// The longest time in which nobody was answered.
+    pub(crate) silence: Duration,
+    /// From a fault to the end of the first request that was begun after it; the longest of several faults.
+    pub(crate) served: Option<Duration>,
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Does it; `None` where etcd or mosquitto are missing, which is said.
+pub(crate) async fn run(
+    program: &Path,
+    fault: &Fault,
+    form: Form,
+    lease: Duration,
+    seed: u64,
+) -> Result<Option<Report>, String> {
+    let mut rng = Rng::with_seed(seed);
+    let Some(mut cluster) = Cluster::start(program, form, lease).await? else { return Ok(None) };
+    let recorder = Recorder::new();
+    let begun = Instant::now();
+    let mut load = Load::start(&recorder, |id| cluster.options(id), &mut rng)?;
+    let (faults, ended) = match faults(fault, &mut cluster, &mut load, &recorder, &mut rng).await {
+        Ok(faults) => (faults, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut complaints: Vec<String> = ended.into_iter().collect();
+    let until = recorder.now();
+    complaints.extend(load.stop().await.err());
+    complaints.extend(calm(&cluster, &load, &recorder).await);
+    complaints.extend(cluster.complaints());
+    complaints.extend(check(&recorder.history()));
+    if !complaints.is_empty() && form != Form::Twin {
+        say(logs(&cluster, begun));
+    }
+    complaints.truncate(COMPLAINTS_MAX);
+    let history = recorder.history();
+    let unanswered =
+        history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown);
+    Ok(Some(Report {
+        requests: history.operations.len(),
+        unanswered: unanswered.count(),
+        silence: silence(&history, until),
+        served: faults.iter().filter_map(|at| served(&history, *at)).max(),
+        complaints,
+    }))
+}
+
+/// Load alone for a while, then each step at a random moment, and load once it is mended; gives when they were.
+async fn faults(
+    fault: &Fault,
+    cluster: &mut Cluster,
+    load: &mut Load,
+    recorder: &Recorder,
+    rng: &mut Rng,
+) -> Result<Vec<Duration>, String> {
+    let mut faults = Vec::new();
+    is_served(recorder, recorder.now()).await?;
+    for step in fault.steps {
+        sleep(Duration::from_millis(rng.u64(700..2_000))).await;
+        faults.push(inject(*step, cluster, load, recorder, rng).await?);
+        is_served(recorder, recorder.now()).await?;
+    }
+    sleep(Duration::from_millis(1_000)).await;
+    Ok(faults)
+}
+
+/// Waits for a request that is begun after this time and answered.
+async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
+    let begun = Instant::now();
+    while served(&recorder.history(), after).is_none() {
+        if begun.elapsed() > MENDED {
+            return Err(format!("nobody is served for {MENDED:?}, though everything is mended"));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Reads every key when nobody writes any more, and lets watches tell the last of it.
+async fn calm(cluster: &Cluster, load: &Load, recorder: &Recorder) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let store = match load::connect(cluster.options("reader")) {
+        Ok(store) => store,
+        Err(error) => return vec![error.to_string()],
+    };
+    let fresh: std::collections::BTreeSet<String> = {
+        let history = recorder.history();
+        let keys = history.operations.iter().map(|operation| &operation.key);
+        keys.filter(|key| key.starts_with("fresh")).cloned().collect()
+    };
+    let others = KEPT.into_iter().chain(PASSING).chain([GUARDED]).map(str::to_owned);
+    for key in fresh.into_iter().chain(others) {
+        let begun = Instant::now();
+        while let Outcome::Unknown | Outcome::Refused =
+            load::get(&store, recorder, "reader", &key).await
+        {
+            if begun.elapsed() > MENDED {
+                complaints.push(format!("{key} cannot be read, though everything is mended"));
+                return complaints;
+            }
+        }
+    }
+    store.shutdown().await;
+    let begun = Instant::now();
+    while !(load.watches() && are_live(&recorder.history())) {
+        if begun.elapsed() > MENDED {
+            complaints.push(format!("a watch is not live {MENDED:?} after everything was mended"));
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    // For what is under way to watches.
+    sleep(Duration::from_millis(300)).await;
+    complaints
+}
+
+fn are_live(history: &History<Hlc>) -> bool {
+    history.watches.iter().all(|watch| {
+        let state = watch.events.iter().rev().find_map(|(_, told)| match told {
+            Told::Live => Some(true),
+            Told::Gap | Told::Ended => Some(false),
+            Told::Changed(..) | Told::Gone(_) => None,
+        });
+        state == Some(true)
+    })
+}
+
+/// The longest time without an answer, up to here.
+fn silence(history: &History<Hlc>, until: Duration) -> Duration {
+    let answered = history
+        .operations
+        .iter()
+        .filter(|operation| !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused));
+    let mut times: Vec<_> = answered.filter_map(|operation| operation.completed).collect();
+    times.retain(|time| *time < until);
+    times.push(until);
+    times.sort();
+    let pairs = times.iter().zip(times.iter().skip(1));
+    pairs.map(|(from, to)| to.saturating_sub(*from)).max().unwrap_or_default()
+}
+
+/// How long after this time the first of the requests that were begun after it is answered.
+fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
+    let answered = history.operations.iter().filter(|operation| {
+        operation.invoked > at && !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused)
+    });
+    let first = answered.filter_map(|operation| operation.completed).min()?;
+    Some(first.saturating_sub(at))
+}
+
+/// What the stores have said.
+fn logs(cluster: &Cluster, begun: Instant) -> String {
+    let mut text = String::new();
+    for (number, store) in cluster.stores.iter().enumerate() {
+        let said = store.said();
+        for line in said.iter().skip(said.len().saturating_sub(LINES_MAX)) {
+            let at = line.at.saturating_duration_since(begun).as_secs_f64();
+            let _ = writeln!(text, "    {at:7.3} store {number}: {}", line.text);
+        }
+    }
+    text
+}

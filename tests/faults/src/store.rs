@@ -1,0 +1,165 @@
+//! A store as a process, and what it says.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+/// Lines that are kept of one store.
+const LINES_MAX: usize = 10_000;
+
+/// Where the command is: `STATESTORE_BIN`, or what cargo makes of this project in the profile of this program.
+pub(crate) fn program() -> Result<PathBuf, String> {
+    if let Some(path) = variable("STATESTORE_BIN") {
+        return Ok(path.into());
+    }
+    let (folder, profile) =
+        if cfg!(debug_assertions) { ("debug", "dev") } else { ("release", "release") };
+    let mut cargo = Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "statestore", "--bin", "statestore"]);
+    cargo.args(["--features", "etcd", "--profile", profile]);
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    let built = built.map_err(|error| format!("cargo: {error}"))?;
+    let here = env::current_exe().map_err(|error| error.to_string())?;
+    let target = here.ancestors().nth(2).filter(|_| built.success());
+    let target = target.ok_or("the command could not be built; STATESTORE_BIN can name one")?;
+    Ok(target.join(folder).join("statestore"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever runs the faults says on what")]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+/// A line that a store has said.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) at: Instant,
+    pub(crate) text: String,
+}
+
+/// One of the stores; its process ends when this is dropped.
+pub(crate) struct Store {
+    program: PathBuf,
+    arguments: Vec<String>,
+    child: Option<Child>,
+    said: Arc<Mutex<Vec<Line>>>,
+}
+
+impl Store {
+    pub(crate) fn start(program: &Path, arguments: Vec<String>) -> Result<Self, String> {
+        let program = program.to_owned();
+        let mut store = Self { program, arguments, child: None, said: Arc::default() };
+        store.restart()?;
+        Ok(store)
+    }
+
+    /// Starts it, again.
+    pub(crate) fn restart(&mut self) -> Result<(), String> {
+        let mut command = Command::new(&self.program);
+        // Nothing from the environment of whoever runs this.
+        command.env_clear().arg("serve").args(&self.arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn();
+        let mut child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
+        self.listen(child.stdout.take());
+        self.listen(child.stderr.take());
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn listen(&self, out: Option<impl Read + Send + 'static>) {
+        let said = Arc::clone(&self.said);
+        thread::spawn(move || {
+            for line in out.into_iter().flat_map(|out| BufReader::new(out).lines()) {
+                let Ok(line) = line else { return };
+                note(&said, line);
+            }
+        });
+    }
+
+    pub(crate) fn said(&self) -> Vec<Line> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The epoch in which it takes itself for the leader.
+    pub(crate) fn leads(&self) -> Option<u64> {
+        self.child.as_ref()?;
+        let mut epoch = None;
+        for Line { text, .. } in self.said() {
+            if let Some((_, rest)) = text.split_once("leading, in epoch ") {
+                epoch = rest.trim().parse().ok();
+            } else if text.contains("standing by") || text.starts_with(OURS) {
+                epoch = None;
+            }
+        }
+        epoch
+    }
+
+    pub(crate) const fn is_started(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// How it has ended by itself, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut()?.try_wait().ok()?
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        note(&self.said, format!("{OURS} signal {}", signal.as_raw()));
+        let pid = self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends it as a crash would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+            note(&self.said, format!("{OURS} killed"));
+        }
+    }
+
+    /// Waits for the end of a store that was told to end.
+    pub(crate) async fn wait(&mut self, patience: Duration) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if let Some(status) = self.ended() {
+                self.child = None;
+                note(&self.said, format!("{OURS} ended"));
+                return if status.success() {
+                    Ok(())
+                } else {
+                    Err(format!("it ends with {status}"))
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Err(format!("told to stop, it still runs after {patience:?}"))
+    }
+}
+
+/// What lines that are not the store's begin with.
+const OURS: &str = "--";
+
+fn note(said: &Mutex<Vec<Line>>, text: String) {
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.len() < LINES_MAX {
+        said.push(Line { at: Instant::now(), text });
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
