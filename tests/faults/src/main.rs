@@ -25,7 +25,7 @@ use clap::Parser;
 
 use crate::cluster::Form;
 use crate::faults::{Fault, Step};
-use crate::run::Report;
+use crate::run::{Report, Settings};
 
 /// Faults of stores that stand by for each other over etcd, under load, and what their clients notice. `STATESTORE_BIN` names
 /// the command, which has to be built with `--features etcd`; otherwise cargo builds it in the profile of this program.
@@ -52,6 +52,9 @@ struct Args {
     /// One run over stores that share nothing, in which the checker has to find that writes are lost
     #[arg(long, conflicts_with_all = ["only", "form", "runs"])]
     twin: bool,
+    /// Print what the stores have said, also where all is well
+    #[arg(long)]
+    logs: bool,
     /// The faults
     #[arg(long)]
     list: bool,
@@ -121,7 +124,14 @@ async fn all(args: &Args, program: &Path) -> ExitCode {
         let seed = args.seed.wrapping_add(number as u64);
         let Fault { name, .. } = fault;
         say(format_args!("{:>3}/{} {name}, {}, seed {seed}", number + 1, plan.len(), form.name()));
-        let report = match run::run(program, fault, *form, lease, seed).await {
+        let report = match run::run(
+            program,
+            fault,
+            *form,
+            Settings { lease, seed, logs: args.logs },
+        )
+        .await
+        {
             Ok(Some(report)) => report,
             // Said where it was found.
             Ok(None) => continue,

@@ -25,6 +25,14 @@ const COMPLAINTS_MAX: usize = 12;
 /// Lines that are printed of each store of a run that fails.
 const LINES_MAX: usize = 30;
 
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) seed: u64,
+    /// Whether to print what stores have said where all is well.
+    pub(crate) logs: bool,
+}
+
 /// What came of a run.
 pub(crate) struct Report {
     pub(crate) requests: usize,
@@ -41,9 +49,9 @@ pub(crate) async fn run(
     program: &Path,
     fault: &Fault,
     form: Form,
-    lease: Duration,
-    seed: u64,
+    settings: Settings,
 ) -> Result<Option<Report>, String> {
+    let Settings { lease, seed, logs } = settings;
     let mut rng = Rng::with_seed(seed);
     let Some(mut cluster) = Cluster::start(program, form, lease).await? else { return Ok(None) };
     let recorder = Recorder::new();
@@ -59,8 +67,8 @@ pub(crate) async fn run(
     complaints.extend(calm(&cluster, &load, &recorder).await);
     complaints.extend(cluster.complaints());
     complaints.extend(check(&recorder.history()));
-    if !complaints.is_empty() && form != Form::Twin {
-        say(logs(&cluster, begun));
+    if logs || (!complaints.is_empty() && form != Form::Twin) {
+        say(said(&cluster, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
     let history = recorder.history();
@@ -179,11 +187,11 @@ fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
 }
 
 /// What the stores have said.
-fn logs(cluster: &Cluster, begun: Instant) -> String {
+fn said(cluster: &Cluster, begun: Instant) -> String {
     let mut text = String::new();
     for (number, store) in cluster.stores.iter().enumerate() {
-        let said = store.said();
-        for line in said.iter().skip(said.len().saturating_sub(LINES_MAX)) {
+        let lines = store.said();
+        for line in lines.iter().skip(lines.len().saturating_sub(LINES_MAX)) {
             let at = line.at.saturating_duration_since(begun).as_secs_f64();
             let _ = writeln!(text, "    {at:7.3} store {number}: {}", line.text);
         }
