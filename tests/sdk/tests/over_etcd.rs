@@ -43,9 +43,9 @@ async fn locks_values_and_observations_go_on_with_the_next_store() {
     let two = Application::connect("sdk-2", broker.port());
     let lock_of = |application: &Application, holder: &str| {
         lock::Client::new(application.client.clone(), b"lock".into(), holder.into())
+            .expect("a lock")
     };
     let (holder, waiter) = (lock_of(&one, "sdk-1"), lock_of(&two, "sdk-2"));
-    let (holder, waiter) = (holder.expect("a lock"), waiter.expect("a lock"));
     let token = holder.lock(TERM, TIMEOUT, None).await.expect("free");
     let lease = lease::Client::new(one.client.clone(), b"lease".into(), b"sdk-1".into());
     let lease = lease.expect("a lease");
