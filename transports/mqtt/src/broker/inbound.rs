@@ -36,7 +36,7 @@ impl Broker {
         self.connections.get(&id).is_some_and(|connection| connection.rests)
     }
 
-    /// Whether the end of a connection, too, should wait for its turn as [what it sends](Limits::probation) does: there is a will
+    /// Whether the end of a connection, too, should wait for its turn as [what it sends](super::Limits::probation) does: there is a will
     /// to be published then, or many subscriptions end.
     #[must_use]
     pub fn rests_before_end(&self, now: Duration, id: ConnectionId) -> bool {
