@@ -188,7 +188,12 @@ impl Broker {
     fn malformed(&mut self, now: Duration, id: ConnectionId, bytes: &[u8], error: Malformed) {
         let is_new = self.connections.get(&id).is_some_and(|one| matches!(one.state, State::New));
         if !is_new {
-            return self.offend(now, id, Some(error.reason()), Some(error));
+            // A second CONNECT is that, of whatever version, and no DISCONNECT says more.
+            let reason = match error {
+                Malformed::Version(_) => Reason::PROTOCOL_ERROR,
+                error => error.reason(),
+            };
+            return self.offend(now, id, Some(reason), Some(error));
         }
         match Kind::of(bytes.first().copied().unwrap_or_default()) {
             // Of older versions all understand this, and it is the same in 3.1 and 3.1.1.

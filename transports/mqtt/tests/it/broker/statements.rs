@@ -510,3 +510,12 @@ fn a_refusal_is_no_larger_than_its_client_takes() {
         assert_eq!((net.seen(a), net.is_closed(a)), (expected, true));
     }
 }
+
+/// A second CONNECT is a protocol error, of whatever version it is: 3.1.0-2, and 3.14.2.1 for the reasons that there are.
+#[test]
+fn a_second_connect_of_another_version_is_a_protocol_error() {
+    let mut net = Net::default();
+    let id = net.connect("a", HELLO);
+    net.write(id, b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01a");
+    assert_eq!(net.seen(id), [Seen::Disconnect(Reason::PROTOCOL_ERROR)]);
+}
