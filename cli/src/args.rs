@@ -414,6 +414,7 @@ fn contradiction(serve: &ArgMatches) -> Option<String> {
         Some(format!("--{}", name.replace('_', "-")))
     };
     if serve.value_source("data").is_none()
+        && serve.value_source("etcd").is_none()
         && let Some(option) = given(&["durable", "durable_keys"])
     {
         return Some(format!(

@@ -212,6 +212,11 @@ fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
 #[test]
 fn a_value_that_etcd_does_not_take_is_refused_and_nothing_else() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
+    let durable = ["--durable", "requested", "--durable-keys", "k", "--listen", "127.0.0.1:0"];
+    let store = serve(&etcd.url(), &durable);
+    assert!(store.line().contains("what clients ask to be kept survives in etcd"));
+    store.signal("-TERM");
+    store.end().is(0, "");
     let store = leader(&etcd.url());
     let set = |value: &str| run(statestore().args(["set", "--broker", &store.url, "k", value]));
     // More than an argument of a command takes goes by a file elsewhere; this is what fits.
