@@ -96,7 +96,8 @@ pub(crate) enum Reads {
     /// For etcd to say that this store still leads, once for all reads that wait: none is ever out of date
     #[default]
     Strict,
-    /// For nothing while this store has the lease: a process that stood still may send an answer that is out of date
+    /// For nothing while this store has the lease: a process that stood still, or a machine that was suspended, may send answers
+    /// that are out of date
     Lease,
 }
 
