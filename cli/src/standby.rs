@@ -38,10 +38,15 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let options = options(args, host.broker())?;
     let mut pause = PAUSE_MIN;
+    let mut former: Option<Leadership> = None;
     loop {
         host.refer(Referral::Elsewhere);
         let begun = tokio::time::Instant::now();
-        let journal = EtcdJournal::new(options.clone()).map_err(Failure::bad_input)?;
+        let journal = match &former {
+            None => EtcdJournal::new(options.clone()),
+            Some(former) => EtcdJournal::after(options.clone(), former),
+        };
+        let journal = journal.map_err(Failure::bad_input)?;
         let (role, leadership) = (journal.role(), journal.leadership());
         let service = StoreService::builder().journal(journal);
         let service = service.config(kept(config()?, args)).map_err(Failure::bad_input)?;
@@ -66,6 +71,7 @@ pub(crate) async fn run(
             }
             End::Over(reason) => say(format_args!("{reason}; standing by again")),
         }
+        former = Some(leadership);
         // Whoever has a session here must not find what was so when this store led.
         host.restart().await?;
         host.refer(Referral::Elsewhere);

@@ -27,6 +27,11 @@ impl Head {
         Self { epoch: 0, sequence: 0, written, writer: 0, clock: None }
     }
 
+    /// Greater with each transaction, and with each leader.
+    pub(crate) const fn place(&self) -> (u64, u64) {
+        (self.epoch, self.sequence)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Self { epoch, sequence, written, writer, clock } = self;
         let clock = match clock {

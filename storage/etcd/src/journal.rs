@@ -16,6 +16,7 @@ use crate::entry::{self, Entry};
 use crate::error::{Failure, OptionsError};
 use crate::head::Head;
 use crate::keys::Keys;
+use crate::known::Known;
 use crate::leadership::{Held, Leadership, ended};
 use crate::options::Options;
 use crate::role::{Role, RoleSender, RoleWatch};
@@ -64,10 +65,33 @@ impl EtcdJournal {
         Ok(Self {
             keys: Keys::new(&options.prefix),
             options,
-            leadership: Leadership::new(role.clone()),
+            leadership: Leadership::new(role.clone(), Known::default()),
             role,
             phase: Phase::Unopened,
         })
+    }
+
+    /// The journal after one that has ended, for a program that stands by again. It does not take an etcd that was started anew
+    /// without its data, or with less of it than that one knew, for a store that nobody has written yet: loading fails then.
+    ///
+    /// ```
+    /// use statestore_etcd::{EtcdJournal, Options};
+    ///
+    /// let options = Options::new(["http://127.0.0.1:2379"]);
+    /// let first = EtcdJournal::new(options.clone())?;
+    /// let leadership = first.leadership();
+    /// // A store takes the first, leads and is deposed.
+    /// let second = EtcdJournal::after(options, &leadership)?;
+    /// # let _ = second;
+    /// # Ok::<(), statestore_etcd::OptionsError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`OptionsError`] for options that cannot be.
+    pub fn after(options: Options, former: &Leadership) -> Result<Self, OptionsError> {
+        let mut journal = Self::new(options)?;
+        journal.leadership = Leadership::new(journal.role.clone(), former.known().clone());
+        Ok(journal)
     }
 
     /// Follows what the journal is, also after a store has taken it.
@@ -88,7 +112,8 @@ impl EtcdJournal {
             match std::mem::replace(&mut self.phase, Phase::Ended) {
                 Phase::Unopened => {
                     let role = self.role.clone();
-                    let standby = Standby::open(&self.options, &self.keys, role).await?;
+                    let known = self.leadership.known().clone();
+                    let standby = Standby::open(&self.options, &self.keys, role, known).await?;
                     self.phase = Phase::Standby(Box::new(standby));
                 }
                 Phase::Standby(mut standby) => match standby.next(Goal::Free).await? {
@@ -150,6 +175,7 @@ impl EtcdJournal {
         let Won { lease, chain, since } = won;
         let epoch = chain.head().epoch;
         let issued = chain.head().clock.clone().map(|version| Record::Issued { version });
+        self.leadership.known().see(chain.head());
         self.leadership.hold(standby.etcd().clone(), lease);
         let mut answers = standby.into_answers();
         answers.restart();
@@ -173,7 +199,9 @@ impl EtcdJournal {
         let Some(held) = self.leadership.held() else {
             return Err(Failure::Lost("resigned".to_owned()));
         };
-        writer.commit(&held, &self.keys, records).await
+        let written = writer.commit(&held, &self.keys, records).await;
+        self.leadership.known().see(writer.chain.head());
+        written
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::sync::MutexGuard as Passage;
 
 use crate::client::Etcd;
 use crate::error::Failure;
+use crate::known::Known;
 use crate::lease::Lease;
 use crate::role::{Role, RoleSender};
 
@@ -21,6 +22,7 @@ struct Inner {
     /// Open while no commit is under way.
     gate: Gate<()>,
     role: RoleSender,
+    known: Known,
 }
 
 /// A lead.
@@ -30,8 +32,8 @@ pub(crate) struct Held {
 }
 
 impl Leadership {
-    pub(crate) fn new(role: RoleSender) -> Self {
-        Self(Arc::new(Inner { held: Mutex::default(), gate: Gate::default(), role }))
+    pub(crate) fn new(role: RoleSender, known: Known) -> Self {
+        Self(Arc::new(Inner { held: Mutex::default(), gate: Gate::default(), role, known }))
     }
 
     /// Whether nobody else can lead now, by the monotonic clock: the last renewal was sent less than four fifths of the lease
@@ -56,6 +58,11 @@ impl Leadership {
         let Some(held) = self.lock().take() else { return Ok(()) };
         self.0.role.tell(Role::Lost { reason: "resigned".to_owned() });
         held.lease.revoke(&held.etcd).await.map_err(JournalError::new)
+    }
+
+    /// How far the chain was seen to get.
+    pub(crate) fn known(&self) -> &Known {
+        &self.0.known
     }
 
     /// Waits until no commit is under way; none is before this is dropped.

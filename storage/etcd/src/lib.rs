@@ -103,6 +103,7 @@ mod error;
 mod head;
 mod journal;
 mod keys;
+mod known;
 mod leadership;
 mod lease;
 mod leased_link;

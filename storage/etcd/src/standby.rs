@@ -15,6 +15,7 @@ use crate::entry::{self, Entry, FORMAT};
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::{Keys, Name};
+use crate::known::Known;
 use crate::options::Options;
 use crate::presence::Presence;
 use crate::reader::{Contents, Reader};
@@ -56,6 +57,7 @@ pub(crate) struct Standby {
     etcd: Etcd,
     keys: Keys,
     role: RoleSender,
+    known: Known,
     presence: Presence,
     lease: Duration,
     reader: Option<Reader>,
@@ -88,6 +90,7 @@ impl Standby {
         options: &Options,
         keys: &Keys,
         role: RoleSender,
+        known: Known,
     ) -> Result<Self, Failure> {
         let etcd = Etcd::new(options)?;
         let wanted = [keys.format(), keys.head()];
@@ -100,6 +103,9 @@ impl Standby {
         }
         let mut found = found?;
         if found.entries.first().is_none_or(Option::is_none) {
+            if let Some(known) = known.contradicts(None) {
+                return Err(went_back(keys, &shown(&known), None));
+            }
             // Another may have begun meanwhile: then there is a layout too.
             if !etcd.any(keys.range()).await? {
                 create(&etcd, keys).await?;
@@ -112,12 +118,17 @@ impl Standby {
         entry::check_format(keys, format.value())?;
         let Some(head) = head else { return Err(went_back(keys, "there", None)) };
         let head = Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key()))?;
+        if let Some(known) = known.contradicts(Some(&head)) {
+            return Err(went_back(keys, &shown(&known), Some(&head)));
+        }
+        known.see(&head);
         let now = Instant::now();
         Ok(Self {
             reader: Some(Reader::new(keys, found.revision)),
             etcd,
             keys: keys.clone(),
             role,
+            known,
             presence: Presence::new(options),
             lease: options.lease,
             watch: None,
@@ -283,6 +294,7 @@ impl Standby {
         let removed = self.names.difference(&names).map(|name| self.removal(name));
         let removed = removed.collect::<Result<Vec<_>, _>>()?;
         self.head = head.unwrap_or_else(|| self.head.clone());
+        self.known.see(&self.head);
         (self.names, self.answers, self.from) = (names, answers, revision.saturating_add(1));
         self.set_leader(leader);
         Ok(removed.into_iter().flatten().collect())
@@ -290,13 +302,9 @@ impl Standby {
 
     /// Whether a head that was found can follow on the one that is known.
     fn judge(&self, found: Option<&Head>) -> Result<(), Failure> {
-        let known = (self.head.epoch, self.head.sequence);
         match found {
-            Some(head) if (head.epoch, head.sequence) >= known => Ok(()),
-            found => {
-                let seen = String::from_utf8_lossy(&self.head.encode()).into_owned();
-                Err(went_back(&self.keys, &seen, found))
-            }
+            Some(head) if head.place() >= self.head.place() => Ok(()),
+            found => Err(went_back(&self.keys, &shown(&self.head), found)),
         }
     }
 
@@ -407,6 +415,7 @@ impl Standby {
                     self.skew = Skew::default();
                 }
                 self.skew.observe(head.written, wall::now());
+                self.known.see(&head);
                 self.head = head;
             }
         }
@@ -415,11 +424,12 @@ impl Standby {
 }
 
 fn went_back(keys: &Keys, seen: &str, found: Option<&Head>) -> Failure {
-    let found = found.map_or_else(
-        || "not there".to_owned(),
-        |head| String::from_utf8_lossy(&head.encode()).into_owned(),
-    );
+    let found = found.map_or_else(|| "not there".to_owned(), shown);
     Failure::WentBack { prefix: keys.prefix(), seen: seen.to_owned(), found }
+}
+
+fn shown(head: &Head) -> String {
+    String::from_utf8_lossy(&head.encode()).into_owned()
 }
 
 /// Writes the layout and a first head, unless another does.

@@ -118,6 +118,12 @@ async fn an_etcd_that_has_lost_everything_is_not_written_to() {
         leader.contains("etcd has lost what it held") || leader.contains("has ended the lease");
     assert!(is_said, "{leader}");
     assert!(server.keys().await.is_empty());
+    // Nor by the journal after it, to which everything would look new.
+    let mut again =
+        EtcdJournal::after(options(&server.url(), "first", 5), &first.leadership()).unwrap();
+    let again = load_error(&mut again).await;
+    assert!(again.contains("etcd has lost what it held"), "{again}");
+    assert!(server.keys().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
