@@ -1,26 +1,33 @@
-//! etcd, one node, driven over one connection of HTTP/2. Its own load generator is in no package, and a generated client
-//! takes a compiler of protocol buffers to build; a PUT is two fields.
+//! etcd, driven over one connection of HTTP/2. Its own load generator is in no package, and a generated client takes a
+//! compiler of protocol buffers to build; a PUT is two fields.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
-use http::{Method, Request};
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use super::grpc::{Connection, Message, fields};
 use super::{Engine, Failure, Figures, Server, VALUE_LEN, key, program};
 use crate::race::Lap;
 
+/// How a key is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Whatever there is: a PUT.
+    Blind,
+    /// As a store without a leader would have to: it is read, and written if nobody else has meanwhile.
+    Swap,
+}
+
 /// An etcd with its defaults.
 pub struct Etcd {
-    server: Server,
+    /// None where it is somebody else's.
+    server: Option<Server>,
+    write: Write,
     runtime: Runtime,
-    connection: SendRequest<Bytes>,
+    connection: Connection,
 }
 
 impl Etcd {
@@ -42,9 +49,8 @@ impl Etcd {
             command.args(["--logger", "zap", "--log-level", "error"]);
             Ok(command)
         })?;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let connection = runtime.block_on(connect(server.port))?;
-        let mut etcd = Self { server, runtime, connection };
+        let mut etcd = Self::at(server.port, Write::Blind)?;
+        etcd.server = Some(server);
         // It listens before it has a leader, which is itself.
         let mut tries = 0;
         while let Err(failure) = etcd.run(1, 1) {
@@ -56,15 +62,28 @@ impl Etcd {
         }
         Ok(Some(etcd))
     }
+
+    /// One that listens on that port of this machine.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn at(port: u16, write: Write) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let connection = runtime.block_on(Connection::open(port))?;
+        Ok(Self { server: None, write, runtime, connection })
+    }
 }
 
 impl Engine for Etcd {
     fn name(&self) -> &'static str {
-        "etcd"
+        match self.write {
+            Write::Blind => "etcd",
+            Write::Swap => "compare-and-swap",
+        }
     }
 
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
-        let connection = self.connection.clone();
+        let (connection, write) = (self.connection.clone(), self.write);
         self.runtime.block_on(async move {
             let lap = Lap::start();
             let mut tasks = JoinSet::new();
@@ -74,7 +93,10 @@ impl Engine for Etcd {
                     let mut times = Vec::new();
                     for number in (task..requests).step_by(in_flight) {
                         let lap = Lap::start();
-                        put(connection.clone(), number).await?;
+                        match write {
+                            Write::Blind => put(connection.clone(), number).await?,
+                            Write::Swap => swap(connection.clone(), number).await?,
+                        }
                         times.push(lap.time());
                     }
                     Ok::<Vec<Duration>, Failure>(times)
@@ -89,55 +111,40 @@ impl Engine for Etcd {
     }
 
     fn server(&self) -> Option<u32> {
-        Some(self.server.child.id())
+        self.server.as_ref().map(|server| server.child.id())
     }
-}
-
-async fn connect(port: u16) -> Result<SendRequest<Bytes>, Failure> {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    stream.set_nodelay(true)?;
-    // Answers are a few bytes each, and hundreds of them wait to be read.
-    let (requests, connection) =
-        h2::client::Builder::new().data_frame_budget(1 << 24).handshake(stream).await?;
-    tokio::spawn(connection);
-    Ok(requests)
 }
 
 /// One PUT, and its status.
-async fn put(connection: SendRequest<Bytes>, number: usize) -> Result<(), Failure> {
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri("http://127.0.0.1/etcdserverpb.KV/Put")
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(())?;
-    let (response, mut body) = connection.ready().await?.send_request(request, false)?;
-    body.send_data(message(number), true)?;
-    let response = response.await?;
-    let mut status = response.headers().get("grpc-status").cloned();
-    let mut body = response.into_body();
-    while let Some(data) = body.data().await {
-        let length = data?.len();
-        body.flow_control().release_capacity(length)?;
-    }
-    if let Some(trailers) = body.trailers().await? {
-        status = trailers.get("grpc-status").cloned().or(status);
-    }
-    match status {
-        Some(status) if status == "0" => Ok(()),
-        status => Err(format!("etcd answers {status:?}").into()),
-    }
+async fn put(connection: Connection, number: usize) -> Result<(), Failure> {
+    let message = Message::default().bytes(1, key(number).as_bytes()).bytes(2, &[b'v'; VALUE_LEN]);
+    connection.call("KV/Put", &message).await?;
+    Ok(())
 }
 
-/// A `PutRequest` of key and value as gRPC frames it: not compressed, its length, its fields.
-fn message(number: usize) -> Bytes {
+/// The same only if nobody has written it since it was read, until that is so.
+async fn swap(connection: Connection, number: usize) -> Result<(), Failure> {
     let (key, value) = (key(number), [b'v'; VALUE_LEN]);
-    let mut fields = Vec::with_capacity(96);
-    for (field, bytes) in [(1, key.as_bytes()), (2, &value[..])] {
-        let length = u8::try_from(bytes.len()).expect("some ten bytes, in one byte of length");
-        fields.extend([field << 3 | 2, length]);
-        fields.extend(bytes);
+    loop {
+        let read = Message::default().bytes(1, key.as_bytes());
+        let read = connection.clone().call("KV/Range", &read).await?;
+        // The revision at which it was written last, or none.
+        let revision = match fields::bytes(&read, 2)? {
+            Some(entry) => fields::number(entry, 3)?.unwrap_or_default(),
+            None => 0,
+        };
+        const REVISION_OF_WRITE: u64 = 2;
+        let unchanged = Message::default()
+            .number(2, REVISION_OF_WRITE)
+            .bytes(3, key.as_bytes())
+            .number(6, revision);
+        let put = Message::default().bytes(1, key.as_bytes()).bytes(2, &value);
+        let operation = Message::default().bytes(2, put.as_bytes());
+        let transaction =
+            Message::default().bytes(1, unchanged.as_bytes()).bytes(2, operation.as_bytes());
+        let answer = connection.clone().call("KV/Txn", &transaction).await?;
+        if fields::number(&answer, 2)? == Some(1) {
+            return Ok(());
+        }
     }
-    let length = u32::try_from(fields.len()).expect("a hundred");
-    [&[0][..], &length.to_be_bytes(), &fields].concat().into()
 }

@@ -4,6 +4,9 @@
 //! may be in flight.
 
 mod etcd;
+mod grpc;
+#[cfg(feature = "etcd")]
+mod led;
 mod own;
 mod postgres;
 mod redis;
@@ -18,7 +21,9 @@ use std::time::Duration;
 use crate::bare::Failure;
 use crate::race::percentile;
 
-pub use etcd::Etcd;
+pub use etcd::{Etcd, Write};
+#[cfg(feature = "etcd")]
+pub use led::{Read, Standby, leader};
 pub use own::{Append, Embedded, Machine, broker};
 pub use postgres::Postgres;
 pub use redis::Redis;

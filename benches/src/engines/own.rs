@@ -12,7 +12,9 @@ use bytes::Bytes;
 use statestore_proto::mqtt::{Incoming, Publish, ReasonCode, Transmit};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig, encode_records};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
+use statestore_tokio::{
+    AsIncoming, Connected, Journal, Link, LinkError, LinkEvent, ServiceBuilder, StoreService,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
@@ -84,19 +86,46 @@ impl Machine {
     /// When its directory cannot be made.
     pub fn start(folder: &Path, keys: usize) -> Result<Self, Failure> {
         let journal = SqliteJournal::open(folder)?;
+        let config = StoreConfig::new(7).durability(Durability::All);
+        Self::over(keys, async move |link| Ok((service(journal, config)?.spawn(link), async || {})))
+    }
+
+    /// The store in the service that this makes of a link, and what is to be done when that has ended.
+    pub(super) fn over<After: AsyncFnOnce()>(
+        keys: usize,
+        serve: impl AsyncFnOnce(ClosedLoop) -> Result<(StoreService, After), Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
         let requests = Arc::new(Requests { keys, ..Requests::default() });
         let link = ClosedLoop { requests: Arc::clone(&requests), events: VecDeque::new() };
         let service = Aside::spawn(async move |told, end| {
-            let config = StoreConfig::new(7).durability(Durability::All);
-            let service = StoreService::builder().journal(journal).config(config)?.spawn(link);
+            let (service, after) = serve(link).await?;
             service.connected().await?;
             let _ = told.send(0);
             let _ = end.await;
             service.shutdown().await;
+            after().await;
             Ok(())
         })?;
         Ok(Self { requests, _service: service })
     }
+
+    /// Asks so much of this kind, so much at a time.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub fn ask(&mut self, ask: Ask, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
+        let lap = Lap::start();
+        let times = self.requests.run(ask, requests, in_flight)?;
+        Ok(Figures::new(&times, lap.time()))
+    }
+}
+
+/// A service with this journal.
+pub(super) fn service(
+    journal: impl Journal,
+    config: StoreConfig,
+) -> Result<ServiceBuilder, Failure> {
+    Ok(StoreService::builder().journal(journal).config(config)?)
 }
 
 impl Engine for Machine {
@@ -105,9 +134,7 @@ impl Engine for Machine {
     }
 
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
-        let lap = Lap::start();
-        let times = self.requests.run(requests, in_flight)?;
-        Ok(Figures::new(&times, lap.time()))
+        self.ask(Ask::Set, requests, in_flight)
     }
 }
 
@@ -122,6 +149,7 @@ struct Requests {
 
 #[derive(Default)]
 struct State {
+    ask: Option<Ask>,
     left: usize,
     in_flight: usize,
     asked: u64,
@@ -134,8 +162,9 @@ impl Requests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, requests: usize, in_flight: usize) -> Result<Vec<Duration>, Failure> {
+    fn run(&self, ask: Ask, requests: usize, in_flight: usize) -> Result<Vec<Duration>, Failure> {
         let mut state = self.lock();
+        state.ask = Some(ask);
         (state.left, state.in_flight) = (requests, in_flight);
         self.has_work.notify_one();
         while state.times.len() < requests {
@@ -151,6 +180,7 @@ impl Requests {
 
     fn next(&self) -> Option<Request> {
         let mut state = self.lock();
+        let ask = state.ask?;
         if state.left == 0 || state.waiting.len() >= state.in_flight {
             return None;
         }
@@ -159,7 +189,7 @@ impl Requests {
         let asked = state.asked;
         state.waiting.insert(asked, Lap::start());
         let number = usize::try_from(asked).unwrap_or_default() % self.keys.max(1);
-        let payload = stage::payload(Ask::Set, number);
+        let payload = stage::payload(ask, number);
         Some(Request { payload, correlation: asked.to_be_bytes() })
     }
 
@@ -176,12 +206,12 @@ impl Requests {
 }
 
 /// Where there is no wire: replies make room for requests.
-struct ClosedLoop {
+pub(super) struct ClosedLoop {
     requests: Arc<Requests>,
     events: VecDeque<LinkEvent<Request>>,
 }
 
-struct Request {
+pub(super) struct Request {
     payload: Bytes,
     correlation: [u8; 8],
 }

@@ -138,7 +138,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
 }
 
 /// How many requests take so long, in whole batches.
-fn requests(figures: Figures, seconds: f64, in_flight: usize) -> usize {
+pub(super) fn requests(figures: Figures, seconds: f64, in_flight: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of a run")]
     let requests = (seconds * 1e6 / figures.each) as usize;
     requests.clamp(in_flight.max(20), 2_000_000).div_ceil(in_flight) * in_flight

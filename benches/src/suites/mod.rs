@@ -9,6 +9,8 @@ mod hlc;
 mod locks;
 mod packets;
 mod sim;
+#[cfg(feature = "etcd")]
+mod standbys;
 mod store;
 
 use crate::bare::Failure;
@@ -34,6 +36,8 @@ pub const SUITES: &[Suite] = &[
     e2e::SUITE,
     embedded::SUITE,
     durable::SUITE,
+    #[cfg(feature = "etcd")]
+    standbys::SUITE,
     locks::SUITE,
     footprint::SUITE,
 ];

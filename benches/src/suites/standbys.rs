@@ -1,0 +1,122 @@
+//! A store over etcd, of one member and of three, without a wire: SETs beside plain PUTs and beside what a store without a leader
+//! pays, GETs by either promise, and a standby with many keys.
+
+use std::cell::RefCell;
+
+use statestore_tests::etcd::Etcd as Member;
+
+use super::Suite;
+use crate::bare::Failure;
+use crate::engines::{Engine, Etcd, Figures, KEYS, Machine, Read, Standby, Write, leader};
+use crate::race::median;
+use crate::report::Report;
+use crate::stage::Ask;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "standbys",
+    about: "a store over one and three members of etcd: us a SET against PUTs and compare-and-swap, GETs; take-over",
+    run,
+};
+
+const PREFIXES: [&str; 2] = ["/strict/", "/leased/"];
+
+fn run(report: &mut Report<'_>) -> Result<(), Failure> {
+    for members in [1, 3] {
+        let Some(cluster) = Member::cluster("standbys", members) else { return Ok(()) };
+        let urls: Vec<String> = cluster.iter().map(Member::url).collect();
+        let port = cluster.first().ok_or("no member")?.port();
+        requests(members, &urls, port, report)?;
+        if members == 1 {
+            taking_over(&urls, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn requests(
+    members: usize,
+    urls: &[String],
+    port: u16,
+    report: &mut Report<'_>,
+) -> Result<(), Failure> {
+    let [strict, leased] = PREFIXES;
+    let mut strict = leader(urls, strict, Read::Strict, KEYS)?;
+    let mut leased = leader(urls, leased, Read::Leased, KEYS)?;
+    for store in [&mut strict, &mut leased] {
+        store.run(KEYS, 512)?;
+    }
+    let strict = RefCell::new(strict);
+    let mut puts = Etcd::at(port, Write::Blind)?;
+    let mut swaps = Etcd::at(port, Write::Swap)?;
+    let (rounds, seconds) = if report.is_rehearsal() { (1, 0.01) } else { (7, 0.7) };
+    for in_flight in [1, 64, 512] {
+        eprintln!("standbys/{members}-members/{in_flight} ({rounds} rounds)");
+        let mut sides: [Box<Side<'_>>; 5] = [
+            Box::new(|number| strict.borrow_mut().run(number, in_flight)),
+            Box::new(|number| puts.run(number, in_flight)),
+            Box::new(|number| swaps.run(number, in_flight)),
+            Box::new(|number| strict.borrow_mut().ask(Ask::Get, number, in_flight)),
+            Box::new(|number| leased.ask(Ask::Get, number, in_flight)),
+        ];
+        let [ours, puts, swaps, strictly, by_lease] = race(&mut sides, rounds, seconds, in_flight)?;
+        let name = |what| format!("standbys/{members}-members/{in_flight}-in-flight/{what}");
+        report.line(&name("set"), ours, "etcd", puts)?;
+        report.line(&name("set"), ours, "compare-and-swap", swaps)?;
+        report.line(&name("get"), strictly, "by-lease", by_lease)?;
+    }
+    Ok(())
+}
+
+/// Does so many requests.
+type Side<'a> = dyn FnMut(usize) -> Result<Figures, Failure> + 'a;
+
+/// Microseconds a request of each side, which take turns.
+fn race<const SIDES: usize>(
+    sides: &mut [Box<Side<'_>>; SIDES],
+    rounds: usize,
+    seconds: f64,
+    in_flight: usize,
+) -> Result<[f64; SIDES], Failure> {
+    let mut each: [Vec<f64>; SIDES] = std::array::from_fn(|_| Vec::new());
+    let mut numbers = [in_flight.max(20); SIDES];
+    // The first round is to learn how many take so long.
+    for round in 0..=rounds {
+        for ((side, number), each) in sides.iter_mut().zip(&mut numbers).zip(&mut each) {
+            let figures = side(*number)?;
+            *number = super::durable::requests(figures, seconds, in_flight);
+            if round > 0 {
+                each.push(figures.each);
+            }
+        }
+    }
+    Ok(each.map(median))
+}
+
+/// A store with many keys that hands over to one that has read them.
+fn taking_over(urls: &[String], report: &mut Report<'_>) -> Result<(), Failure> {
+    let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
+    eprintln!("standbys/take-over ({keys} keys)");
+    let mut full: Machine = leader(urls, "/full/", Read::Strict, keys)?;
+    full.run(keys, 512)?;
+    let mut standby = Standby::start(urls, "/full/", keys)?;
+    report.figure("standbys/read/milliseconds", standby.wait()?)?;
+    let ended = std::thread::spawn(move || drop(full));
+    report.figure("standbys/take-over/milliseconds", standby.wait()?)?;
+    ended.join().map_err(|_| "the leader has panicked")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::race::Effort;
+
+    #[test]
+    fn all_sides_answer() {
+        let mut out = Vec::new();
+        run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        // Three lines for each of three loads over each of two clusters, and two figures; none where there is no etcd.
+        assert!([0, 20].contains(&out.lines().count()), "{out}");
+    }
+}
