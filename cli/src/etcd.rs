@@ -16,6 +16,16 @@ pub(crate) fn options(at: &EtcdAt) -> Result<Options, Failure> {
         }
         (None, _) => {}
     }
+    if at.etcd_ca.is_none() && at.etcd.iter().any(|url| url.starts_with("https:")) {
+        return Err(Failure::bad_input(
+            "--etcd https://…: whose certificates are to be trusted? Give their authorities as --etcd-ca",
+        ));
+    }
+    if at.etcd_ca.is_some() && at.etcd.iter().any(|url| url.starts_with("http:")) {
+        return Err(Failure::bad_input(
+            "--etcd-ca is for members of etcd at https://…: write each URL of --etcd so, or leave it out",
+        ));
+    }
     if let Some(authorities) = &at.etcd_ca {
         let mut tls = Tls::new(authorities);
         if let (Some(certificate), Some(key)) = (&at.etcd_cert, &at.etcd_key) {

@@ -39,6 +39,8 @@ pub(crate) async fn run(
     let options = options(args, host.broker())?;
     let mut pause = PAUSE_MIN;
     let mut former: Option<Leadership> = None;
+    // An outage that goes on is said once.
+    let mut said: Option<String> = None;
     loop {
         host.refer(Referral::Elsewhere);
         let begun = tokio::time::Instant::now();
@@ -69,7 +71,14 @@ pub(crate) async fn run(
                 host.close().await;
                 return Err(failure);
             }
-            End::Over(reason) => say(format_args!("{reason}; standing by again")),
+            End::Over(reason) => {
+                // Of a lead that was lost for another reason than its lease. It runs out where etcd cannot be reached.
+                let _ = leadership.resign().await;
+                if said.as_ref() != Some(&reason) {
+                    say(format_args!("{reason}; standing by again"));
+                }
+                said = Some(reason);
+            }
         }
         former = Some(leadership);
         // Whoever has a session here must not find what was so when this store led.
@@ -207,8 +216,9 @@ fn options(args: &Serve, broker: Option<&Broker>) -> Result<Options, Failure> {
         let own = broker?.local_addr();
         (!own.ip().is_unspecified()).then(|| own.to_string())
     });
-    Ok(match address {
-        Some(address) => options.name(&address).advertise(address),
-        None => options,
-    })
+    let name = args.etcd.etcd_name.clone().unwrap_or_else(|| {
+        let machine = rustix::system::uname();
+        format!("{}:{}", machine.nodename().to_string_lossy(), std::process::id())
+    });
+    Ok(options.name(name).advertise(address.unwrap_or_default()))
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use statestore_etcd::Survey;
+use statestore_etcd::{Survey, SurveyError};
 use statestore_proto::time::UnixTime;
 
 use crate::args::{Output, StatusOf};
@@ -19,7 +19,10 @@ pub(crate) async fn run(args: StatusOf) -> Result<ExitCode, Failure> {
         return Err(Failure::bad_input("--etcd: name the members of the etcd that the stores use"));
     }
     let survey = Survey::take(&etcd::options(&args.at)?).await;
-    let survey = survey.map_err(Failure::unreachable)?;
+    let survey = survey.map_err(|error| match error {
+        SurveyError::Unreachable(reason) => Failure::unreachable(reason),
+        error => Failure::bad_input(error),
+    })?;
     let text = match args.output {
         Output::Raw => text(&survey),
         Output::Json => format!("{}\n", json_of(&survey)),
@@ -32,13 +35,18 @@ pub(crate) async fn run(args: StatusOf) -> Result<ExitCode, Failure> {
 fn text(survey: &Survey) -> String {
     let mut text = match &survey.leader {
         Some(leader) => format!(
-            "leads      {}{}, since {}, in epoch {}; {}, the last {}\n",
+            "leads      {}{}, since {}, in epoch {}, with {} s left of its lease; {}, the last {}\n",
             leader.name,
             at(&leader.address),
             moment(leader.since),
             survey.epoch,
+            survey.lease_left.as_secs(),
             counted(usize::try_from(survey.sequence).unwrap_or(usize::MAX), "transaction"),
             ago(survey.written),
+        ),
+        None if survey.foreign_lease.is_some() => format!(
+            "nobody leads, and nobody can: what is at the key of the leader no store has put there; end its lease with `etcdctl lease revoke {:x}`\n",
+            survey.foreign_lease.unwrap_or_default(),
         ),
         None => format!("nobody leads; the last transaction was {}\n", ago(survey.written)),
     };
@@ -50,7 +58,23 @@ fn text(survey: &Survey) -> String {
             text += &format!("stands by  {name}{at}, {behind} behind, heard {said}\n");
         }
     }
+    for alarm in &survey.alarms {
+        text += &format!("alarm      {alarm}{}\n", advice(alarm));
+    }
+    for endpoint in &survey.silent {
+        text +=
+            &format!("silent     {endpoint} does not answer: see that this member of etcd runs\n");
+    }
     text
+}
+
+/// What to do about an alarm of etcd.
+fn advice(alarm: &str) -> &'static str {
+    if alarm.starts_with("NOSPACE") {
+        ": nothing is written before there is room again: compact, defragment each member, `etcdctl alarm disarm`"
+    } else {
+        ": see the log of that member"
+    }
 }
 
 fn json_of(survey: &Survey) -> Value {
@@ -70,6 +94,10 @@ fn json_of(survey: &Survey) -> Value {
         "transactions": survey.sequence,
         "written_ms": survey.written.as_millis(),
         "standbys": standbys,
+        "lease_left_ms": u64::try_from(survey.lease_left.as_millis()).unwrap_or(u64::MAX),
+        "foreign_lease": survey.foreign_lease.map(|lease| format!("{lease:x}")),
+        "alarms": survey.alarms,
+        "silent": survey.silent,
     })
 }
 

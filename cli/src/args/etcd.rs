@@ -46,11 +46,12 @@ pub(crate) struct EtcdAt {
         long,
         env = "STATESTORE_ETCD_PREFIX",
         value_name = "PREFIX",
+        requires = "etcd",
         default_value = "/ss/statestore/"
     )]
     pub(crate) etcd_prefix: String,
     /// With --etcd: log in there as this user, with the password in the environment
-    #[arg(long, env = "STATESTORE_ETCD_USER", value_name = "NAME")]
+    #[arg(long, env = "STATESTORE_ETCD_USER", value_name = "NAME", requires = "etcd")]
     pub(crate) etcd_user: Option<String>,
     /// That password
     #[arg(
@@ -78,11 +79,15 @@ pub(crate) struct EtcdAt {
 pub(crate) struct Etcd {
     #[command(flatten)]
     pub(crate) at: EtcdAt,
+    /// With --etcd: what the others, and `status`, call this store. By default the name of the machine and the number of the process;
+    /// give each its own
+    #[arg(long, env = "STATESTORE_ETCD_NAME", value_name = "NAME", requires = "etcd")]
+    pub(crate) etcd_name: Option<String>,
     /// With --etcd: how long nobody leads after the leader has died, in whole seconds from 2s to 600s
-    #[arg(long, default_value = "5s", value_parser = super::duration, value_name = "TIME")]
+    #[arg(long, default_value = "5s", value_parser = super::duration, value_name = "TIME", requires = "etcd")]
     pub(crate) etcd_lease: Duration,
     /// With --etcd: what a read waits for
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, requires = "etcd")]
     pub(crate) etcd_reads: Reads,
     /// With --etcd: where clients reach this store when it leads, for those that come to a store that stands by; HOST:PORT. By
     /// default --listen
@@ -96,8 +101,8 @@ pub(crate) enum Reads {
     /// For etcd to say that this store still leads, once for all reads that wait: none is ever out of date
     #[default]
     Strict,
-    /// For nothing while this store has the lease: a process that stood still, or a machine that was suspended, may send answers
-    /// that are out of date
+    /// For nothing while this store has the lease: a process that stood still just before it answers may send what is out of
+    /// date
     Lease,
 }
 

@@ -97,7 +97,7 @@ fn whoever_looks_sees_who_leads_and_who_stands_by() {
     let url = etcd.url();
     let status =
         |options: &[&str]| run(statestore().args(["status", "--etcd", &url]).args(options));
-    status(&[]).fails(3, &["no store has written below the prefix /ss/statestore/"]);
+    status(&[]).fails(2, &["no store has written below the prefix /ss/statestore/"]);
     let first = leader(&url);
     let second = standby(&url, free_port());
     // It says so within a second of its first look.
@@ -117,10 +117,12 @@ fn whoever_looks_sees_who_leads_and_who_stands_by() {
     assert_eq!(text.code, Some(0));
     let lines: Vec<&str> = text.text().lines().collect();
     assert!(
-        lines[0].starts_with(&format!("leads      {address} at {address}, since 20")),
+        lines[0].starts_with("leads      ")
+            && lines[0].contains(&format!(" at {address}, since 20"))
+            && lines[0].contains(" s left of its lease; "),
         "{lines:?}"
     );
-    assert!(lines[1].starts_with("stands by  127.0.0.1:") && lines.len() == 2, "{lines:?}");
+    assert!(lines[1].contains(" at 127.0.0.1:") && lines.len() == 2, "{lines:?}");
     assert!(lines[1].contains(", 0 transactions behind, heard "), "{lines:?}");
     first.process.signal("-TERM");
     first.process.end().is(0, "");
@@ -167,10 +169,10 @@ fn beside_a_broker_the_next_one_answers_what_the_first_had_not() {
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     let beside = ["--broker", &url, "--advertise", "a"];
-    let first = serve(&etcd.url(), &beside);
+    let first = serve(&etcd.url(), &[&beside[..], &["--etcd-name", "one"]].concat());
     assert!(first.line().contains("as client statestore"));
     let second = serve(&etcd.url(), &["--broker", &url, "--advertise", "b"]);
-    until(&second, "a leads, at a");
+    until(&second, "one leads, at a");
     let mut raw = Raw::connect(broker.port(), "raw");
     raw.subscribe(&response_topic("raw"));
     assert_eq!(raw.command(&["SET", "k", "1"]), b"+OK\r\n");
@@ -201,12 +203,26 @@ fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
         (&["--etcd-lease", "1s"], "a lease of 1 s"),
         (&["--etcd-user", "root"], "STATESTORE_ETCD_PASSWORD"),
         (&["--etcd", "mqtt://h"], "is no endpoint of etcd"),
+        (&["--etcd", "http://root:secret@h:1"], "an endpoint of etcd with a user in it"),
+        (&["--etcd", "https://h:1"], "--etcd-ca"),
+        (&["--etcd-ca", "ca.pem"], "--etcd-ca is for members of etcd at https"),
+        (&["--etcd-cert", "cert.pem"], "--etcd-key"),
+        (&["--etcd-name", "a\nb"], "cannot be told to others"),
         (&["--data", "d"], "cannot be used with"),
     ] {
         let mut command = statestore();
         let etcd = ["serve", "--etcd", &nobody, "--listen", "127.0.0.1:0"];
-        run(command.args(etcd).args(options)).fails(2, &[part]);
+        let ended = run(command.args(etcd).args(options));
+        assert!(!ended.err.contains("secret"), "{ended:?}");
+        ended.fails(2, &[part]);
     }
+    // Without etcd they would mean nothing, and a store in memory is not what was meant.
+    for option in ["--etcd-prefix=/p/", "--etcd-lease=9s", "--etcd-name=a", "--etcd-reads=lease"] {
+        let ended = run(statestore().args(["serve", "--listen", "127.0.0.1:0", option]));
+        ended.fails(2, &["--etcd <URLS>"]);
+    }
+    run(statestore().args(["status", "--etcd", &nobody])).fails(3, &["no etcd answers at"]);
+    run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is no endpoint"]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::client::Etcd;
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::lease::Lease;
+use crate::known::Known;
+use crate::lease::{Followed, Lease};
 use crate::options::Options;
 use crate::role::{Leader, RoleSender, encode_leader};
 use crate::transaction::{self, Writes};
@@ -32,13 +33,15 @@ pub(crate) async fn run(
     keys: &Keys,
     options: &Options,
     role: &RoleSender,
+    known: &Known,
 ) -> Result<Option<Won>, Failure> {
-    let lease = Lease::grant(etcd, options.lease, role.clone()).await?;
+    let followed = Followed { keys: keys.clone(), known: known.clone() };
+    let lease = Lease::grant(etcd, options.lease, role.clone(), followed).await?;
     let since = wall::now();
     let (name, address) = (options.name.clone(), options.address.clone());
     let leader = encode_leader(&Leader { name, address, since });
     let claimed = async {
-        match etcd.put_once(&keys.leader(), leader, lease.id()).await? {
+        match etcd.put_leader(&keys.leader(), leader, lease.id()).await? {
             true => claim(etcd, keys, &lease).await,
             false => Ok(None),
         }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KeyValue, KvClient, LeaseClient,
-    PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchClient, WatchOptions, WatchStream,
+    AlarmAction, AlarmType, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions,
+    KeyValue, KvClient, LeaseClient, MaintenanceClient, PutOptions, Txn, TxnOp, TxnOpResponse,
+    TxnResponse, WatchClient, WatchOptions, WatchStream,
 };
 
 use tokio::sync::OnceCell;
@@ -57,6 +58,7 @@ struct Calls {
     kv: KvClient,
     lease: LeaseClient,
     watch: WatchClient,
+    maintenance: MaintenanceClient,
 }
 
 /// Some keys with their values, as they were at one revision.
@@ -154,8 +156,9 @@ impl Etcd {
         self.call(timeout, async |mut calls: Calls| calls.kv.txn(txn).await).await
     }
 
-    /// Puts this key under a lease unless it is there; whether it is there under that lease now.
-    pub(crate) async fn put_once(
+    /// Puts this key under a lease unless it is there under one; whether it is there under that lease now. A key without a lease
+    /// would be there for ever: somebody has put it there by hand.
+    pub(crate) async fn put_leader(
         &self,
         key: &[u8],
         value: Vec<u8>,
@@ -164,11 +167,19 @@ impl Etcd {
         let options = PutOptions::new().with_lease(lease);
         let txn = Txn::new()
             .when([Compare::create_revision(key, CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(key, value, Some(options))])
+            .and_then([TxnOp::put(key, &value[..], Some(options.clone()))])
             .or_else([TxnOp::get(key, None)]);
         let reply = self.txn(txn, self.0.timeout).await?;
-        let owner = found(&reply).into_iter().flatten().next().map(|entry| entry.lease());
-        Ok(reply.succeeded() || owner == Some(lease))
+        let Some(entry) = found(&reply).into_iter().flatten().next() else {
+            return Ok(reply.succeeded());
+        };
+        if entry.lease() != 0 {
+            return Ok(entry.lease() == lease);
+        }
+        let unchanged = Compare::mod_revision(key, CompareOp::Equal, entry.mod_revision());
+        let put = TxnOp::put(key, value, Some(options));
+        let txn = Txn::new().when([unchanged]).and_then([put]);
+        Ok(self.txn(txn, self.0.timeout).await?.succeeded())
     }
 
     /// Changes in this range, from this revision on.
@@ -203,8 +214,46 @@ impl Etcd {
 
     /// Ends a lease, and with it what was put under it.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
-        let revoke = async |mut calls: Calls| calls.lease.revoke(id).await;
-        self.call(self.0.timeout, revoke).await.map(|_| ())
+        let revoke = async |mut calls: Calls| match calls.lease.revoke(id).await {
+            Err(Error::GRpcStatus(says)) if says.message().contains("lease not found") => Ok(()),
+            revoked => revoked.map(|_| ()),
+        };
+        self.call(self.0.timeout, revoke).await
+    }
+
+    /// What is left of a lease; nothing if it is not there.
+    pub(crate) async fn lease_left(&self, id: i64) -> Result<Duration, Failure> {
+        let ask = async |mut calls: Calls| calls.lease.time_to_live(id, None).await;
+        let seconds = self.call(self.0.timeout, ask).await?.ttl();
+        Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+    }
+
+    /// The alarms that are raised, each with the member that has raised it, and the endpoints that do not answer.
+    pub(crate) async fn health(&self) -> (Vec<String>, Vec<String>) {
+        let (mut alarms, mut silent) = (Vec::new(), Vec::new());
+        for member in &self.0.members {
+            let asked = async {
+                let calls = Calls::connect(&member.url, &self.0.connect).await?;
+                calls.maintenance.clone().status().await?;
+                calls.maintenance.clone().alarm(AlarmAction::Get, AlarmType::None, None).await
+            };
+            match self.within(self.0.timeout, asked).await {
+                Ok(answer) => alarms.extend(answer.alarms().iter().map(|alarm| {
+                    let kind = match alarm.alarm() {
+                        AlarmType::Nospace => "NOSPACE",
+                        AlarmType::Corrupt => "CORRUPT",
+                        AlarmType::None => "an alarm without a name",
+                    };
+                    format!("{kind} at member {:x}", alarm.member_id())
+                })),
+                // It answers, and says that this user may not ask.
+                Err(Failure::Denied { .. } | Failure::Unauthenticated(_)) => {}
+                Err(_) => silent.push(member.url.clone()),
+            }
+        }
+        alarms.sort();
+        alarms.dedup();
+        (alarms, silent)
     }
 
     pub(crate) fn failure(&self, error: &Error) -> Failure {
@@ -257,6 +306,7 @@ impl Calls {
         Ok(Self {
             kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
             lease: client.lease_client(),
+            maintenance: client.maintenance_client(),
             watch: client.watch_client().max_decoding_message_size(ANSWER_BYTES_MAX),
         })
     }

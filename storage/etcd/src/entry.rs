@@ -1,5 +1,6 @@
 //! What etcd has, read: each key with its value, as it was written here or not at all.
 
+use etcd_client::KeyValue;
 use statestore_proto::store::{Answered, Record, RecordsError, decode_records};
 
 use crate::error::Failure;
@@ -20,7 +21,10 @@ pub(crate) enum Entry {
     /// The layout is the one that is known here.
     Format,
     Head(Head),
-    Leader(Leader),
+    /// Read by [`leader`], which looks at its lease too.
+    Leader,
+    /// What no store has made. It is of no use and does no harm.
+    Stray,
     /// Of a value or a registration.
     Record(Record),
     /// Of one transaction, in order.
@@ -37,16 +41,16 @@ pub(crate) enum Entry {
 /// [`Failure`] when a store has not written it so.
 pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
     let damaged = || Failure::damaged(key);
-    let name = keys.parse(key).ok_or_else(damaged)?;
+    let Some(name) = keys.parse(key) else { return Ok(Entry::Stray) };
     Ok(match name {
         Name::Format => {
             check_format(keys, value)?;
             Entry::Format
         }
         Name::Head => Entry::Head(Head::decode(value).ok_or_else(damaged)?),
-        Name::Leader => Entry::Leader(decode_leader(value).ok_or_else(damaged)?),
+        Name::Leader => Entry::Leader,
         Name::Standby { name } => {
-            Entry::Standby(presence::decode(name, value).ok_or_else(damaged)?)
+            presence::decode(name, value).map_or(Entry::Stray, Entry::Standby)
         }
         Name::Answers { number } => {
             let answer = |record| match record {
@@ -72,6 +76,26 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
             Entry::Record(record)
         }
     })
+}
+
+/// What the key of the leader says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LeaderKey {
+    /// This one leads.
+    Of(Leader),
+    /// Nobody leads: it is under no lease, so no store has put it there, and the next leader replaces it.
+    Unleased,
+    /// Somebody else's: nobody can lead before this lease ends.
+    Foreign(i64),
+}
+
+/// Reads the key of the leader.
+pub(crate) fn leader(kv: &KeyValue) -> LeaderKey {
+    match (kv.lease(), decode_leader(kv.value())) {
+        (0, _) => LeaderKey::Unleased,
+        (_, Some(leader)) => LeaderKey::Of(leader),
+        (lease, None) => LeaderKey::Foreign(lease),
+    }
 }
 
 fn records(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Vec<Record>, Failure> {

@@ -6,6 +6,9 @@ use etcd_client::Error;
 use statestore_proto::message::KeyPreview;
 use statestore_tokio::JournalError;
 
+use crate::head::Head;
+use crate::keys::Keys;
+
 /// Codes of gRPC that say more than that something failed.
 const CANCELLED: i32 = 1;
 const INVALID_ARGUMENT: i32 = 3;
@@ -28,6 +31,11 @@ pub enum OptionsError {
         "{0:?} is no endpoint of etcd: write http://HOST:PORT, or with certificates https://HOST:PORT, which takes the feature `tls`"
     )]
     Endpoint(String),
+    /// An endpoint has a user or a password in it, which would be shown with it.
+    #[error(
+        "an endpoint of etcd with a user in it: leave out what is before the @, and give the user and its password apart"
+    )]
+    EndpointWithUser,
     /// The prefix cannot be one.
     #[error("{0:?} is no prefix: it begins and ends with a slash, has no control characters and {max} bytes at most", max = crate::limits::PREFIX_BYTES_MAX)]
     Prefix(String),
@@ -101,6 +109,20 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The chain is not what was seen of it.
+    pub(crate) fn went_back(keys: &Keys, seen: &Head, found: Option<&Head>) -> Self {
+        let seen = Self::shown(Some(seen));
+        Self::WentBack { prefix: keys.prefix(), seen, found: Self::shown(found) }
+    }
+
+    /// A head for a message.
+    fn shown(head: Option<&Head>) -> String {
+        head.map_or_else(
+            || "not there".to_owned(),
+            |head| String::from_utf8_lossy(&head.encode()).into_owned(),
+        )
+    }
+
     /// Bytes at this key that cannot be read.
     pub(crate) fn damaged(key: &[u8]) -> Self {
         Self::Damaged(preview(key))

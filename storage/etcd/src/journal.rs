@@ -12,9 +12,8 @@ use crate::batch::Parts;
 use crate::campaign::{self, Won};
 use crate::chain::{Chain, Verdict};
 use crate::client::Etcd;
-use crate::entry::{self, Entry};
+use crate::entry::{self, LeaderKey};
 use crate::error::{Failure, OptionsError};
-use crate::head::Head;
 use crate::keys::Keys;
 use crate::known::Known;
 use crate::leadership::{Held, Leadership, ended};
@@ -124,9 +123,9 @@ impl EtcdJournal {
                     Step::Reached => self.phase = self.campaign(standby).await?,
                 },
                 Phase::CatchingUp(mut standby, won) => {
-                    let until = won.lease.until().unwrap_or_else(|_| Instant::now());
+                    let left = won.lease.left().unwrap_or_default();
                     let step = standby.next(Goal::Head(won.chain.head()));
-                    match tokio::time::timeout_at(until, step).await {
+                    match tokio::time::timeout(left, step).await {
                         Ok(step) => match step? {
                             Step::Records(records) => {
                                 self.phase = Phase::CatchingUp(standby, won);
@@ -153,11 +152,16 @@ impl EtcdJournal {
 
     async fn campaign(&self, mut standby: Box<Standby>) -> Result<Phase, Failure> {
         let etcd = standby.etcd().clone();
-        match campaign::run(&etcd, &self.keys, &self.options, &self.role).await {
+        let known = self.leadership.known();
+        match campaign::run(&etcd, &self.keys, &self.options, &self.role, known).await {
             Ok(Some(won)) => return Ok(Phase::CatchingUp(standby, won)),
             Ok(None) => {}
-            Err(failure) if failure.is_transient() || matches!(failure, Failure::Lost(_)) => {
-                warn!(%failure, "a standby could not take the lead yet");
+            // Somebody may make room.
+            Err(failure)
+                if failure.is_transient()
+                    || matches!(failure, Failure::Lost(_) | Failure::NoSpace) =>
+            {
+                standby.rest(&failure).await;
             }
             Err(failure) => return Err(failure),
         }
@@ -183,7 +187,7 @@ impl EtcdJournal {
         info!(epoch, prefix = self.options.prefix, "leading");
         self.role.tell(Role::Leading { since, epoch });
         // It may have been lost just before.
-        if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.until()) {
+        if let Some(Err(failure)) = self.leadership.held().map(|held| held.lease.left()) {
             self.role.lose(failure.to_string());
         }
         issued.into_iter().collect()
@@ -241,9 +245,7 @@ impl Writer {
             }
             Verdict::Again => Err(Failure::Other("a transaction without an outcome".to_owned())),
             Verdict::Broken { found } => {
-                let seen = shown(Some(self.chain.head()));
-                let (prefix, found) = (keys.prefix(), shown(found.as_ref()));
-                Err(Failure::WentBack { prefix, seen, found })
+                Err(Failure::went_back(keys, self.chain.head(), found.as_ref()))
             }
         }
     }
@@ -284,15 +286,8 @@ impl fmt::Debug for EtcdJournal {
 async fn leader(etcd: &Etcd, keys: &Keys) -> String {
     let found = etcd.find(&[keys.leader()]).await.ok();
     let kv = found.and_then(|found| found.entries.into_iter().next().flatten());
-    match kv.and_then(|kv| entry::read(keys, kv.key(), kv.value()).ok()) {
-        Some(Entry::Leader(leader)) => format!("{:?}", leader.name),
+    match kv.as_ref().map(entry::leader) {
+        Some(LeaderKey::Of(leader)) => format!("{:?}", leader.name),
         _ => "another store".to_owned(),
     }
-}
-
-fn shown(head: Option<&Head>) -> String {
-    head.map_or_else(
-        || "not there".to_owned(),
-        |head| String::from_utf8_lossy(&head.encode()).into_owned(),
-    )
 }

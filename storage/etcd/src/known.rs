@@ -17,10 +17,14 @@ impl Known {
         }
     }
 
+    /// The head that was seen.
+    pub(crate) fn current(&self) -> Option<Head> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The head that was seen, if what is found now cannot follow on it.
     pub(crate) fn contradicts(&self, found: Option<&Head>) -> Option<Head> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clone().filter(|known| found.is_none_or(|found| found.place() < known.place()))
+        self.current().filter(|known| found.is_none_or(|found| found.place() < known.place()))
     }
 }
 

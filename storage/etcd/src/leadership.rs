@@ -36,11 +36,11 @@ impl Leadership {
         Self(Arc::new(Inner { held: Mutex::default(), gate: Gate::default(), role, known }))
     }
 
-    /// Whether nobody else can lead now, by the monotonic clock: the last renewal was sent less than four fifths of the lease
+    /// Whether nobody else can lead now, by a clock that goes on in a suspend (on Linux `CLOCK_BOOTTIME`): the last renewal was sent less than four fifths of the lease
     /// ago. The rest is the margin.
     ///
     /// An answer that is given at once after this said yes is at most as old as this process stood still in between: stopped,
-    /// swapped out, or on a machine that was suspended. To be sure of more, commit: also one without records is known to be
+    /// swapped out, or on a machine that was suspended just then. To be sure of more, commit: also one without records is known to be
     /// done only while nobody else leads.
     #[must_use]
     pub fn is_held(&self) -> bool {

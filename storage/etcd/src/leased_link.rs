@@ -15,8 +15,8 @@ const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 ///
 /// With it a store answers reads from memory, without
 /// [waiting for etcd](statestore_proto::store::StoreConfig::linearizable_reads). What may be out of date then is what was looked at
-/// while the lease held and is written to the network by a process that stood still in between, for longer than the margin; and
-/// whatever a machine answers that was suspended, until it hears that its lease is over, since its monotonic clock stood still.
+/// while the lease held and is written to the network by a process that stood still in between, or on a machine that was
+/// suspended in between, for longer than the margin.
 ///
 /// ```no_run
 /// use statestore_etcd::{EtcdJournal, LeasedLink, Options};

@@ -47,9 +47,11 @@
 //!
 //! **A process that is stopped** (`SIGSTOP`, a debugger, a virtual machine that is moved) for longer than the lease goes on
 //! where it was when it runs again. It may then send what was ready to be sent: answers to writes that had taken effect, which
-//! stay true, and answers to reads, which may be old. It writes nothing: its next commit finds another head. Linux
-//! does not count the time in which a machine is suspended, so after that `is_held` may be wrong until the first call to
-//! etcd.
+//! stay true, and answers to reads, which may be old. It writes nothing: its next commit finds another head. The time in which a
+//! machine is suspended counts on Linux, so that a lease that ended meanwhile is not held when it goes on.
+//!
+//! A leader without anything to commit looks at the head each time it renews its lease, and stops when that is not what it
+//! left there.
 //!
 //! # Clocks
 //!
@@ -98,6 +100,7 @@ mod campaign;
 mod certificates;
 mod chain;
 mod client;
+mod clock;
 mod entry;
 mod error;
 mod head;
@@ -114,6 +117,7 @@ mod reader;
 mod role;
 mod skew;
 mod standby;
+mod strangers;
 mod survey;
 mod transaction;
 mod wall;
@@ -130,7 +134,7 @@ pub use options::Options;
 pub use options::Tls;
 pub use presence::StandbyStatus;
 pub use role::{Leader, Role, RoleWatch};
-pub use survey::Survey;
+pub use survey::{Survey, SurveyError};
 
 /// The program in the README of this package.
 #[cfg(doctest)]

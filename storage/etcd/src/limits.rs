@@ -29,3 +29,8 @@ pub(crate) const LEASE_MIN: u64 = 2;
 
 /// In seconds; nobody means to wait for longer.
 pub(crate) const LEASE_MAX: u64 = 600;
+
+/// Whether a name or an address can be told to others: one short line.
+pub(crate) fn is_label(text: &str) -> bool {
+    text.len() <= LABEL_BYTES_MAX && !text.contains(char::is_control)
+}

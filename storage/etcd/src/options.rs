@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::OptionsError;
-use crate::limits::{LABEL_BYTES_MAX, LEASE_MAX, LEASE_MIN, PREFIX_BYTES_MAX};
+use crate::limits::{LEASE_MAX, LEASE_MIN, PREFIX_BYTES_MAX, is_label};
 
 /// What is below it belongs to a store of no other name.
 const PREFIX: &str = "/ss/statestore/";
@@ -151,6 +151,9 @@ impl Options {
         for endpoint in &self.endpoints {
             let scheme = if self.is_secure() { "https://" } else { "http://" };
             let host = endpoint.strip_prefix(scheme).unwrap_or_default();
+            if host.contains('@') {
+                return Err(OptionsError::EndpointWithUser);
+            }
             if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 return Err(OptionsError::Endpoint(endpoint.clone()));
             }
@@ -161,7 +164,7 @@ impl Options {
             return Err(OptionsError::Prefix(prefix.clone()));
         }
         for label in [&self.name, &self.address] {
-            if label.len() > LABEL_BYTES_MAX || label.contains(char::is_control) {
+            if !is_label(label) {
                 return Err(OptionsError::Label(label.clone()));
             }
         }
@@ -203,6 +206,8 @@ mod tests {
             let wrong = Err(OptionsError::Endpoint(endpoint.to_owned()));
             assert_eq!(Options::new([endpoint]).check(), wrong);
         }
+        let with_user = Options::new(["http://root:secret@127.0.0.1:2379"]).check();
+        assert_eq!(with_user, Err(OptionsError::EndpointWithUser));
         // One without the other would send in the clear what was meant to be secret, or trust nobody.
         assert!(Options::new(["https://127.0.0.1:2379"]).check().is_err());
         #[cfg(feature = "tls")]

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::client::Etcd;
 use crate::error::Failure;
 use crate::keys::Keys;
+use crate::limits::is_label;
 use crate::options::Options;
 use crate::wall;
 
@@ -93,7 +94,8 @@ pub(crate) fn decode(name: &str, bytes: &[u8]) -> Option<StandbyStatus> {
     let lag = lines.next()?.parse().ok()?;
     let (name, address) = (name.to_owned(), lines.next()?.to_owned());
     let status = StandbyStatus { name, address, said, lag };
-    (encode(&status) == bytes).then_some(status)
+    let is_told = is_label(&status.name) && is_label(&status.address);
+    (is_told && encode(&status) == bytes).then_some(status)
 }
 
 #[cfg(test)]
@@ -104,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_standby_is_read_as_it_was_written(millis: u64, lag: u64, address in "[^\n]*") {
+        fn a_standby_is_read_as_it_was_written(millis: u64, lag: u64, address in "\\PC{0,60}") {
             let said = UnixTime::from_millis(millis);
             let status = StandbyStatus { name: "b".to_owned(), address, said, lag };
             prop_assert_eq!(decode("b", &encode(&status)), Some(status));

@@ -12,7 +12,7 @@ use crate::entry::{self, Entry};
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
-use crate::role::Leader;
+use crate::strangers::Strangers;
 
 /// Keys of the first page, before anything is known of their size.
 const FIRST_PAGE: i64 = 1_000;
@@ -47,7 +47,7 @@ pub(crate) struct Contents {
     pub(crate) revision: i64,
     pub(crate) has_format: bool,
     pub(crate) head: Option<Head>,
-    pub(crate) leader: Option<Leader>,
+    pub(crate) leader: Option<KeyValue>,
     pub(crate) answers: Answers,
     /// The keys of values and registrations.
     pub(crate) names: BTreeSet<Box<[u8]>>,
@@ -71,11 +71,12 @@ impl Reader {
         &mut self,
         etcd: &Etcd,
         keys: &Keys,
+        strangers: &mut Strangers,
     ) -> Result<Option<Vec<Record>>, Failure> {
         loop {
             // One of answers alone has no records.
             while self.page.len() > 0 {
-                let portion = self.portion(keys)?;
+                let portion = self.portion(keys, strangers)?;
                 if !portion.is_empty() {
                     return Ok(Some(portion));
                 }
@@ -117,16 +118,17 @@ impl Reader {
     }
 
     /// Reads some of the page that is here.
-    fn portion(&mut self, keys: &Keys) -> Result<Vec<Record>, Failure> {
+    fn portion(&mut self, keys: &Keys, strangers: &mut Strangers) -> Result<Vec<Record>, Failure> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         while bytes < PORTION_BYTES {
             let Some(kv) = self.page.next() else { break };
             bytes += kv.key().len() + kv.value().len();
             match entry::read(keys, kv.key(), kv.value())? {
                 Entry::Standby(_) => {}
+                Entry::Stray => strangers.stray(kv.key()),
                 Entry::Format => self.contents.has_format = true,
                 Entry::Head(head) => self.contents.head = Some(head),
-                Entry::Leader(leader) => self.contents.leader = Some(leader),
+                Entry::Leader => self.contents.leader = Some(kv),
                 Entry::Answers { number, answers } => {
                     let kept = answers.iter().map(|answered| answered.kept).max();
                     self.contents.answers.found(number, kv.value().len(), kept.unwrap_or_default());

@@ -5,6 +5,8 @@ use std::fmt;
 use statestore_proto::time::UnixTime;
 use tokio::sync::watch;
 
+use crate::limits::is_label;
+
 /// Who leads, as it says itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -15,6 +17,14 @@ pub struct Leader {
     pub address: String,
     /// Since when, by its wall clock.
     pub since: UnixTime,
+}
+
+impl Leader {
+    /// Whoever has put something at the key of the leader that no store puts there.
+    pub(crate) fn foreign() -> Self {
+        let name = "something that is no store".to_owned();
+        Self { name, address: String::new(), since: UnixTime::default() }
+    }
 }
 
 /// What a journal is.
@@ -143,7 +153,8 @@ pub(crate) fn decode_leader(bytes: &[u8]) -> Option<Leader> {
         name: lines.next()?.to_owned(),
         address: lines.next()?.to_owned(),
     };
-    (encode_leader(&leader) == bytes).then_some(leader)
+    let is_told = is_label(&leader.name) && is_label(&leader.address);
+    (is_told && encode_leader(&leader) == bytes).then_some(leader)
 }
 
 #[cfg(test)]
@@ -164,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_leader_is_read_as_it_was_written(millis: u64, name in "[^\n]*", address in "[^\n]*") {
+        fn a_leader_is_read_as_it_was_written(millis: u64, name in "\\PC{0,60}", address in "\\PC{0,60}") {
             let leader = Leader { name, address, since: UnixTime::from_millis(millis) };
             prop_assert_eq!(decode_leader(&encode_leader(&leader)), Some(leader));
         }

@@ -3,6 +3,8 @@
 //! A head says what the clock of its writer showed. On arrival the clock here shows that, and how long the head took, and by
 //! how much it is ahead. So the least of many differences is near the truth, and each is too great rather than too small.
 
+use std::time::Duration;
+
 use statestore_proto::time::UnixTime;
 
 /// What clocks may differ by before it is worth a warning, in milliseconds.
@@ -38,11 +40,14 @@ impl Skew {
     }
 
     /// By how much the clock here is ahead, in milliseconds, less than nothing if it is behind; `None` for less than is worth
-    /// a warning, and where nothing is known.
-    pub(crate) fn excess(&self) -> Option<i64> {
+    /// a warning, and where nothing is known. Heads are on their way for as long as a round trip to etcd or two, which then
+    /// are no sign of a clock that is ahead; one that is behind would only look less so.
+    pub(crate) fn excess(&self, round_trip: Duration) -> Option<i64> {
         let seen = self.seen.map(|(_, least)| least);
         let least = seen.into_iter().chain(self.before).min()?;
-        (least.abs() > DIFFERENCE_MAX).then_some(least)
+        let on_the_way = i64::try_from(round_trip.as_millis() * 2).unwrap_or(i64::MAX);
+        let is_ahead = least > DIFFERENCE_MAX.saturating_add(on_the_way);
+        (is_ahead || least < -DIFFERENCE_MAX).then_some(least)
     }
 }
 
@@ -78,23 +83,35 @@ mod tests {
 
     #[test]
     fn heads_that_come_late_are_no_skew() {
-        assert_eq!(Skew::default().excess(), None);
+        assert_eq!(Skew::default().excess(Duration::ZERO), None);
         for heads in 10..200 {
-            assert_eq!(seen(0, heads).excess(), None);
-            assert_eq!(seen(900, heads).excess(), None);
-            assert_eq!(seen(1_500, heads).excess(), Some(1_501));
-            assert_eq!(seen(-1_500, heads).excess(), Some(-1_499));
+            assert_eq!(seen(0, heads).excess(Duration::ZERO), None);
+            assert_eq!(seen(900, heads).excess(Duration::ZERO), None);
+            assert_eq!(seen(1_500, heads).excess(Duration::ZERO), Some(1_501));
+            assert_eq!(seen(-1_500, heads).excess(Duration::ZERO), Some(-1_499));
         }
+    }
+
+    #[test]
+    fn an_etcd_that_is_slow_is_no_clock_that_is_ahead() {
+        let mut skew = Skew::default();
+        for head in 0..200 {
+            skew.observe(at(head), at(head + 3_000));
+        }
+        assert_eq!(skew.excess(Duration::from_millis(1_500)), None);
+        assert_eq!(skew.excess(Duration::from_millis(900)), Some(3_000));
+        // What is behind is so however late a head has come.
+        assert_eq!(seen(-1_500, 100).excess(Duration::from_secs(60)), Some(-1_499));
     }
 
     #[test]
     fn a_clock_that_was_set_right_is_noticed() {
         let mut skew = seen(-70_000, 100);
-        assert!(skew.excess().is_some());
+        assert!(skew.excess(Duration::ZERO).is_some());
         for head in 0..2 * u64::from(HEADS) {
             skew.observe(at(head), at(head + 5));
         }
-        assert_eq!(skew.excess(), None);
+        assert_eq!(skew.excess(Duration::ZERO), None);
     }
 
     #[test]
@@ -104,6 +121,6 @@ mod tests {
         assert!(!is_too_far_behind(at(u64::MAX), at(0)));
         let mut skew = Skew::default();
         skew.observe(at(u64::MAX), at(0));
-        assert!(skew.excess().is_some());
+        assert!(skew.excess(Duration::ZERO).is_some());
     }
 }

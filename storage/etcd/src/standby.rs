@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, Event, EventType, Txn, TxnOp, WatchResponse, WatchStream};
+use etcd_client::{
+    Compare, CompareOp, Event, EventType, KeyValue, Txn, TxnOp, WatchResponse, WatchStream,
+};
 use statestore_proto::hlc::Version;
 use statestore_proto::store::Record;
 use tokio::time::Instant;
@@ -11,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::answers::Answers;
 use crate::client::Etcd;
-use crate::entry::{self, Entry, FORMAT};
+use crate::entry::{self, Entry, FORMAT, LeaderKey};
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::{Keys, Name};
@@ -21,6 +23,7 @@ use crate::presence::Presence;
 use crate::reader::{Contents, Reader};
 use crate::role::{Leader, Role, RoleSender};
 use crate::skew::{self, Skew};
+use crate::strangers::Strangers;
 use crate::wall;
 
 /// How often a standby asks how far the leader is, so that a watch that is dead, or has lost something, is noticed.
@@ -34,6 +37,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// For so many times the lease a standby with a clock that is not right lets others go first.
 const HELD_BACK: u32 = 2;
+
+/// What is warned of, each once: the places in [`Standby::warned`].
+const ETCD: usize = 0;
+const CLOCK: usize = 1;
 
 /// What a standby waits for.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +84,13 @@ pub(crate) struct Standby {
     skew: Skew,
     polled: Instant,
     heard: Instant,
-    /// The last thing that was warned of.
-    warned: Option<String>,
+    /// What the last call to etcd took, or the one before.
+    round_trips: [Duration; 2],
+    /// What was warned of last: what etcd fails with, and what is wrong with the clock.
+    warned: [Option<String>; 2],
+    strangers: Strangers,
+    /// Something that was changed at this revision, by which no transaction of a store was seen yet.
+    unheaded: Option<(i64, Box<[u8]>)>,
 }
 
 impl Standby {
@@ -104,7 +116,7 @@ impl Standby {
         let mut found = found?;
         if found.entries.first().is_none_or(Option::is_none) {
             if let Some(known) = known.contradicts(None) {
-                return Err(went_back(keys, &shown(&known), None));
+                return Err(Failure::went_back(keys, &known, None));
             }
             // Another may have begun meanwhile: then there is a layout too.
             if !etcd.any(keys.range()).await? {
@@ -112,14 +124,17 @@ impl Standby {
             }
             found = etcd.find(&wanted).await?;
         }
-        let [Some(format), head] = &found.entries[..] else {
-            return Err(Failure::Foreign(keys.prefix()));
+        let (format, head) = match &found.entries[..] {
+            [Some(format), Some(head)] => (format, head),
+            // Somebody has removed one of the two.
+            [None, Some(_)] => return Err(Failure::damaged(&keys.format())),
+            [Some(_), None] => return Err(Failure::damaged(&keys.head())),
+            _ => return Err(Failure::Foreign(keys.prefix())),
         };
         entry::check_format(keys, format.value())?;
-        let Some(head) = head else { return Err(went_back(keys, "there", None)) };
         let head = Head::decode(head.value()).ok_or_else(|| Failure::damaged(head.key()))?;
         if let Some(known) = known.contradicts(Some(&head)) {
-            return Err(went_back(keys, &shown(&known), Some(&head)));
+            return Err(Failure::went_back(keys, &known, Some(&head)));
         }
         known.see(&head);
         let now = Instant::now();
@@ -143,7 +158,10 @@ impl Standby {
             skew: Skew::default(),
             polled: now,
             heard: now,
-            warned: None,
+            round_trips: [Duration::ZERO; 2],
+            warned: [None, None],
+            strangers: Strangers::default(),
+            unheaded: None,
         })
     }
 
@@ -186,7 +204,7 @@ impl Standby {
             return Err(Failure::Compacted);
         }
         if let Some(reader) = &mut self.reader {
-            if let Some(records) = reader.next(&self.etcd, &self.keys).await? {
+            if let Some(records) = reader.next(&self.etcd, &self.keys, &mut self.strangers).await? {
                 return Ok(Some(Step::Records(records)));
             }
             let contents = self.reader.take().map(Reader::into_contents).unwrap_or_default();
@@ -226,22 +244,53 @@ impl Standby {
         if !failure.is_transient() {
             return Err(failure);
         }
-        self.warn(Some(failure.to_string()));
         self.watch = None;
-        tokio::time::sleep(PAUSE).await;
+        self.rest(&failure).await;
         Ok(())
     }
 
+    /// Gives etcd time, and says why once.
+    pub(crate) async fn rest(&mut self, failure: &Failure) {
+        self.warn(ETCD, Some(failure.to_string()));
+        tokio::time::sleep(PAUSE).await;
+    }
+
     /// Warns of what is new, once; `None` when nothing is wrong any more.
-    fn warn(&mut self, of: Option<String>) {
-        if let Some(reason) = of.as_ref().filter(|reason| self.warned.as_ref() != Some(reason)) {
+    fn warn(&mut self, about: usize, of: Option<String>) {
+        let warned = &mut self.warned[about];
+        if let Some(reason) = of.as_ref().filter(|reason| warned.as_ref() != Some(reason)) {
             warn!(%reason, "a standby that cannot go on for now");
         }
-        self.warned = of;
+        *warned = of;
     }
 
     fn tell(&self) {
         self.role.tell(Role::Standby { leader: self.leader.clone(), lag: self.lag });
+    }
+
+    /// What the key of the leader says, if it is there.
+    fn take_leader(&mut self, kv: Option<&KeyValue>) {
+        let leader = kv.map(|kv| (kv.key(), entry::leader(kv)));
+        let leader = match leader {
+            Some((_, LeaderKey::Of(leader))) => Some(leader),
+            Some((key, LeaderKey::Unleased)) => {
+                self.strangers.name(
+                    key,
+                    "the key of the leader is under no lease, so no store has put it there: the next leader replaces it",
+                );
+                None
+            }
+            Some((key, LeaderKey::Foreign(lease))) => {
+                let lease = format!("{lease:x}");
+                self.strangers.name(
+                    key,
+                    &format!("what is at the key of the leader no store has put there: nobody leads before its lease ends (etcdctl lease revoke {lease})"),
+                );
+                Some(Leader::foreign())
+            }
+            None => None,
+        };
+        self.set_leader(leader);
     }
 
     fn set_leader(&mut self, leader: Option<Leader>) {
@@ -256,21 +305,25 @@ impl Standby {
     fn may_lead(&mut self) -> bool {
         let clock = self.head.clock.as_ref().map(|clock| clock.hlc().wall());
         if clock.is_some_and(|clock| skew::is_too_far_behind(wall::now(), clock)) {
-            self.warn(Some(
+            self.warn(CLOCK, Some(
                 "the clock here is more than a minute behind the last version of the store, which \
                  would refuse every SET: it does not lead. Set the clock"
                     .to_owned(),
             ));
             return false;
         }
-        let excess = self.skew.excess();
+        let excess = self.excess();
         self.warn_of_skew();
         excess.is_none() || self.free_since.elapsed() > self.lease * HELD_BACK
     }
 
+    fn excess(&self) -> Option<i64> {
+        self.skew.excess(self.round_trips[0].max(self.round_trips[1]))
+    }
+
     fn warn_of_skew(&mut self) {
-        let excess = self.skew.excess();
-        self.warn(excess.map(|excess| {
+        let excess = self.excess();
+        self.warn(CLOCK, excess.map(|excess| {
             let side = if excess > 0 { "ahead of" } else { "behind" };
             format!(
                 "the clock here is more than a second {side} the leader's: others are to lead first. \
@@ -296,7 +349,7 @@ impl Standby {
         self.head = head.unwrap_or_else(|| self.head.clone());
         self.known.see(&self.head);
         (self.names, self.answers, self.from) = (names, answers, revision.saturating_add(1));
-        self.set_leader(leader);
+        self.take_leader(leader.as_ref());
         Ok(removed.into_iter().flatten().collect())
     }
 
@@ -304,7 +357,7 @@ impl Standby {
     fn judge(&self, found: Option<&Head>) -> Result<(), Failure> {
         match found {
             Some(head) if head.place() >= self.head.place() => Ok(()),
-            found => Err(went_back(&self.keys, &shown(&self.head), found)),
+            found => Err(Failure::went_back(&self.keys, &self.head, found)),
         }
     }
 
@@ -326,7 +379,10 @@ impl Standby {
 
     /// Asks who leads, and how far that is.
     pub(crate) async fn poll(&mut self) -> Result<(), Failure> {
-        let found = self.etcd.find(&[self.keys.head(), self.keys.leader()]).await?;
+        let asked = Instant::now();
+        let found = self.etcd.find(&[self.keys.head(), self.keys.leader()]).await;
+        self.round_trips = [asked.elapsed(), self.round_trips[0]];
+        let found = found?;
         let mut entries = found.entries.into_iter();
         let head = entries.next().flatten();
         let head =
@@ -339,11 +395,7 @@ impl Standby {
             self.watch = None;
         }
         let leader = entries.next().flatten();
-        let leader = leader.map(|kv| match entry::read(&self.keys, kv.key(), kv.value())? {
-            Entry::Leader(leader) => Ok(leader),
-            _ => Err(Failure::damaged(kv.key())),
-        });
-        self.set_leader(leader.transpose()?);
+        self.take_leader(leader.as_ref());
         if self.leader.is_some() {
             self.warn_of_skew();
         }
@@ -354,6 +406,7 @@ impl Standby {
     /// The records of what has changed.
     fn take_changes(&mut self, message: &WatchResponse) -> Result<Vec<Record>, Failure> {
         self.heard = Instant::now();
+        self.warned[ETCD] = None;
         if message.canceled() {
             let reason = message.cancel_reason();
             return Err(match message.compact_revision() {
@@ -366,7 +419,7 @@ impl Standby {
         for event in message.events() {
             self.take_change(event, &mut records)?;
             // A revision may come in pieces: it is asked for once more, and what came of it does no harm again.
-            self.from = self.from.max(event.kv().map_or(0, etcd_client::KeyValue::mod_revision));
+            self.from = self.from.max(event.kv().map_or(0, KeyValue::mod_revision));
         }
         if message.events().is_empty() && !message.created() {
             let revision = message.header().map_or(0, etcd_client::ResponseHeader::revision);
@@ -375,9 +428,31 @@ impl Standby {
         Ok(records)
     }
 
+    /// Looks for changes that come with no head, which every transaction of a store raises, as the last that it does.
+    fn notice(&mut self, kv: &KeyValue) {
+        let revision = kv.mod_revision();
+        let name = self.keys.parse(kv.key());
+        if self.unheaded.as_ref().is_some_and(|(before, _)| *before != revision)
+            && let Some((_, key)) = self.unheaded.take()
+        {
+            self.strangers.name(
+                &key,
+                "somebody else has written or removed a key of the store: it is not what its clients wrote",
+            );
+        }
+        match name {
+            Some(Name::Head) => self.unheaded = None,
+            Some(Name::Value { .. } | Name::Watch { .. }) => {
+                self.unheaded = Some((revision, kv.key().into()));
+            }
+            _ => {}
+        }
+    }
+
     fn take_change(&mut self, event: &Event, records: &mut Vec<Record>) -> Result<(), Failure> {
         let Some(kv) = event.kv() else { return Ok(()) };
         let key = kv.key();
+        self.notice(kv);
         if event.event_type() == EventType::Delete {
             match self.keys.parse(key) {
                 Some(Name::Leader) => self.set_leader(None),
@@ -392,7 +467,8 @@ impl Standby {
         }
         match entry::read(&self.keys, key, kv.value())? {
             Entry::Format | Entry::Standby(_) => {}
-            Entry::Leader(leader) => self.set_leader(Some(leader)),
+            Entry::Stray => self.strangers.stray(key),
+            Entry::Leader => self.take_leader(Some(kv)),
             Entry::Record(record) => {
                 self.names.insert(key.into());
                 records.push(record);
@@ -421,15 +497,6 @@ impl Standby {
         }
         Ok(())
     }
-}
-
-fn went_back(keys: &Keys, seen: &str, found: Option<&Head>) -> Failure {
-    let found = found.map_or_else(|| "not there".to_owned(), shown);
-    Failure::WentBack { prefix: keys.prefix(), seen: seen.to_owned(), found }
-}
-
-fn shown(head: &Head) -> String {
-    String::from_utf8_lossy(&head.encode()).into_owned()
 }
 
 /// Writes the layout and a first head, unless another does.

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
-use tokio::time::Instant;
-
 use crate::answers::Place;
 use crate::batch::Part;
 use crate::chain::{Chain, Outcome, Verdict};
 use crate::client::{Etcd, found};
+use crate::clock::Moment;
 use crate::error::Failure;
 use crate::head::Head;
 use crate::keys::Keys;
 use crate::lease::Lease;
+use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 
 /// Pauses between two tries that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -36,12 +35,11 @@ pub(crate) async fn run(
     chain: &mut Chain,
     writes: &Writes,
 ) -> Result<Verdict, Failure> {
-    let since = Instant::now();
+    let since = Moment::now();
     let mut last: Option<Failure> = None;
     loop {
-        let now = Instant::now();
-        let until = lease.until()?.min(since + lease.used());
-        if now >= until {
+        let left = lease.left()?.min(since.after(lease.used()).left());
+        if left.is_zero() {
             let (endpoints, ms) = (etcd.endpoints(), since.elapsed().as_millis());
             let why =
                 last.map_or_else(|| "this process stood still".to_owned(), |last| last.to_string());
@@ -49,8 +47,7 @@ pub(crate) async fn run(
                 "etcd at {endpoints} took no transaction for {ms} ms: {why}"
             )));
         }
-        let sent =
-            etcd.txn(transaction(keys, chain, writes), etcd.timeout().min(until - now)).await;
+        let sent = etcd.txn(transaction(keys, chain, writes), etcd.timeout().min(left)).await;
         let outcome = match sent {
             Ok(reply) if reply.succeeded() => Outcome::Succeeded,
             Ok(reply) => {

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use etcd_client::{
-    AlarmAction, AlarmType, Client, ConnectOptions, Permission, RoleRevokePermissionOptions,
+    AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, ConnectOptions, Permission,
+    PutOptions, RoleRevokePermissionOptions,
 };
-use statestore_etcd::{EtcdJournal, Options, OptionsError, Role};
+use statestore_etcd::{EtcdJournal, Options, OptionsError, Role, Survey};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::proxy::{Proxy, Way};
-use crate::support::{Server, commit, free_port, journal, load, new_store, options, set};
+use crate::support::{
+    Server, commit, contents, free_port, journal, load, new_store, options, restore, set,
+};
 
 async fn load_error(journal: &mut EtcdJournal) -> String {
     let error = load(journal).await.unwrap_err().to_string();
@@ -82,7 +85,7 @@ async fn bytes_that_no_store_has_written_are_named() {
     commit(&mut first, set(&mut store, 1, b"a", b"secret")).await.unwrap();
     first.leadership().resign().await.unwrap();
     let mut client = server.client().await;
-    for key in ["k/a", "w/x", "a/0", "other", "head", "leader"] {
+    for key in ["k/a", "head"] {
         let key = format!("/ss/statestore/{key}");
         let mut before = client.get(&*key, None).await.unwrap();
         client.put(&*key, "secret bytes", None).await.unwrap();
@@ -95,6 +98,117 @@ async fn bytes_that_no_store_has_written_are_named() {
         }
     }
     load(&mut journal(&server.url(), "third", 60)).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_that_no_store_has_made_do_no_harm() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let mut client = server.client().await;
+    for key in ["w/x", "a/0", "other", "k/", "s/junk", "s/a\nleads b"] {
+        client.put(format!("/ss/statestore/{key}"), "junk", None).await.unwrap();
+    }
+    // While it follows, and when it reads everything.
+    let mut second = journal(&server.url(), "second", 60);
+    let mut role = second.role();
+    let loading = tokio::spawn(async move { load(&mut second).await });
+    role.changed().await.unwrap();
+    client.put("/ss/statestore/w/y", "junk", None).await.unwrap();
+    client.delete("/ss/statestore/other", None).await.unwrap();
+    let survey = Survey::take(&options(&server.url(), "third", 60)).await.unwrap();
+    assert!(survey.standbys.iter().all(|standby| standby.name == "second"), "{survey:?}");
+    first.leadership().resign().await.unwrap();
+    let records = loading.await.unwrap().unwrap();
+    assert_eq!(contents(&restore(&records)), contents(&store));
+}
+
+/// Of a hand: without a lease it would be there for ever.
+#[tokio::test]
+async fn a_key_of_the_leader_without_a_lease_is_nobodys() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    first.leadership().resign().await.unwrap();
+    let mut client = server.client().await;
+    for value in ["junk", "1\nsomebody\n"] {
+        client.put("/ss/statestore/leader", value, None).await.unwrap();
+        let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
+        assert_eq!((survey.leader, survey.foreign_lease), (None, None));
+        let mut next = journal(&server.url(), "next", 60);
+        timeout(Duration::from_secs(30), load(&mut next)).await.unwrap().unwrap();
+        let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
+        assert_eq!(survey.leader.unwrap().name, "next");
+        assert!(survey.lease_left > Duration::from_secs(5), "{:?}", survey.lease_left);
+        next.leadership().resign().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_the_leader_that_is_somebody_elses_is_named() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    first.leadership().resign().await.unwrap();
+    let mut client = server.client().await;
+    let lease = client.lease_grant(60, None).await.unwrap().id();
+    let under = PutOptions::new().with_lease(lease);
+    client.put("/ss/statestore/leader", "junk", Some(under)).await.unwrap();
+    let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
+    assert_eq!((survey.leader, survey.foreign_lease), (None, Some(lease)));
+    let mut next = journal(&server.url(), "next", 60);
+    let mut role = next.role();
+    let loading = tokio::spawn(async move { load(&mut next).await.map(|_| next) });
+    let Some(Role::Standby { leader: Some(leader), .. }) = role.changed().await else { panic!() };
+    assert_eq!(leader.name, "something that is no store");
+    client.lease_revoke(lease).await.unwrap();
+    loading.await.unwrap().unwrap();
+}
+
+/// A snapshot of etcd that was put back, which to it looks like anything else that is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_with_nothing_to_do_notices_that_etcd_went_back() {
+    let Some(server) = Server::start().await else { return };
+    let mut first = journal(&server.url(), "first", 4);
+    load(&mut first).await.unwrap();
+    let mut store = new_store();
+    commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
+    let mut client = server.client().await;
+    let mut before = client.get("/ss/statestore/head", None).await.unwrap();
+    commit(&mut first, set(&mut store, 2, b"b", b"1")).await.unwrap();
+    let mut role = first.role();
+    assert!(matches!(role.current(), Role::Leading { .. }));
+    let head = before.take_kvs().remove(0);
+    client.put("/ss/statestore/head", head.value(), None).await.unwrap();
+    let Some(Role::Lost { reason }) = role.changed().await else { panic!("{role:?}") };
+    assert!(reason.contains("etcd has lost what it held"), "{reason}");
+    // And it has given its lead back, long before the lease would have ended.
+    while server.has("leader").await {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_lead_is_given_back_as_soon_as_etcd_can_be_reached() {
+    let Some(server) = Server::start().await else { return };
+    let proxy = Proxy::to(server.port).await;
+    let mut first = journal(&proxy.url(), "first", 60);
+    load(&mut first).await.unwrap();
+    // Of the lease of a minute most is left when the head is found to be another's.
+    let mut role = first.role();
+    let mut client = server.client().await;
+    client.put("/ss/statestore/head", "9 9 1 1 -", None).await.unwrap();
+    let store = &mut new_store();
+    let error = commit(&mut first, set(store, 1, b"a", b"1")).await.unwrap_err().to_string();
+    assert!(error.contains("deposed"), "{error}");
+    proxy.set(Way::Shut);
+    assert!(role.current().is_final() || role.changed().await.is_some());
+    assert!(server.has("leader").await);
+    proxy.set(Way::Open);
+    first.leadership().resign().await.unwrap();
+    assert!(!server.has("leader").await);
+    // Once more does no harm: there is nothing to give back.
+    first.leadership().resign().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,6 +282,24 @@ async fn a_full_database_is_named() {
     let mut client = server.client().await;
     let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
     assert_eq!(alarms.alarms().len(), 1);
+    // Whoever stands by waits for room, and leads then.
+    journal.leadership().resign().await.unwrap();
+    let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
+    assert!(
+        survey.alarms.iter().all(|alarm| alarm.starts_with("NOSPACE at member ")),
+        "{survey:?}"
+    );
+    assert_eq!((survey.alarms.len(), survey.silent), (1, Vec::new()));
+    let mut next = self::journal(&server.url(), "next", 60);
+    let loading = tokio::spawn(async move { load(&mut next).await.map(|_| ()) });
+    let revision = client.get("key", None).await.unwrap().header().unwrap().revision();
+    assert!(!loading.is_finished());
+    client.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    client.defragment().await.unwrap();
+    let mut raised = AlarmOptions::new();
+    raised.with_member(alarms.alarms()[0].member_id());
+    client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(raised)).await.unwrap();
+    timeout(Duration::from_secs(60), loading).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -148,6 +148,8 @@ async fn a_lease_that_is_lost_while_idle_is_told_at_once() {
     let error = commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap_err().to_string();
     assert!(error.contains("not leading any more"), "{error}");
     assert!(!server.has("k/a").await);
+    // The next need not wait: the lease is given back, also when etcd was started anew meanwhile and has granted it again.
+    timeout(LONG, async { while server.has("leader").await {} }).await.expect("it is given back");
 }
 
 /// Records of one value with a version of so many milliseconds from now.
