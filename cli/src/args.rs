@@ -1,6 +1,7 @@
 //! The command line.
 
 mod data;
+mod doctor;
 mod etcd;
 mod kept;
 mod listen;
@@ -14,6 +15,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use data::{Data, Dump, Restore};
+pub(crate) use doctor::Doctor;
 pub(crate) use etcd::Etcd;
 #[cfg(feature = "etcd")]
 pub(crate) use etcd::{EtcdAt, Reads, StatusOf};
@@ -86,6 +88,8 @@ pub(crate) enum Verb {
     Lock(Lock),
     /// Prints who leads an election as it changes, and stands for it if asked to
     Elect(Elect),
+    /// Looks for what is wrong between here and a store, and says what to do about it
+    Doctor(Doctor),
     /// Measures a store: requests a second and how long they take
     Bench(Bench),
     /// Tries whether a store keeps the rules of the protocol

@@ -84,7 +84,7 @@ pub(crate) fn as_account(link: RumqttcLink, login: &Login) -> RumqttcLink {
 }
 
 /// The token in a file, of 60 KiB at most: more than brokers take.
-fn token(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("--service-account-token-file {}: {error}", path.display()))
@@ -126,7 +126,12 @@ fn in_time(options: Options, timeout: Duration) -> Options {
 
 /// What is the matter with a connection, and which option mends it.
 pub(crate) fn advice(trouble: &Trouble) -> String {
-    let remedy = match trouble {
+    format!("{trouble}; {}", remedy(trouble))
+}
+
+/// Which option mends it.
+pub(crate) const fn remedy(trouble: &Trouble) -> &'static str {
+    match trouble {
         Trouble::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
         Trouble::IsTls => "write the --broker as mqtts://",
         Trouble::UnknownAuthority => "name the certificate of its authority with --ca",
@@ -135,8 +140,7 @@ pub(crate) fn advice(trouble: &Trouble) -> String {
         Trouble::CertificateWanted => "give one with --cert and --key-file",
         Trouble::CertificateRefused(_) => "give another one with --cert and --key-file",
         _ => "check --broker, --ca, --cert and --key-file",
-    };
-    format!("{trouble}; {remedy}")
+    }
 }
 
 /// Says once what it waits for, when there is no connection after a while.

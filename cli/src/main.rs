@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod connection;
 mod data;
+mod doctor;
 mod elect;
 mod escape;
 #[cfg(feature = "etcd")]
@@ -88,6 +89,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
+            Verb::Doctor(doctor) => doctor::run(doctor).await,
             Verb::Verify(verify) => verify::run(verify).await,
             #[cfg(feature = "etcd")]
             Verb::Status(status) => survey::run(status).await,

@@ -266,10 +266,15 @@ impl Raw {
     /// # Panics
     /// When the request does not say where to.
     pub fn reply_to(&mut self, request: &Publish, payload: &[u8]) {
+        self.reply_at(request, payload, LONG_AGO);
+    }
+
+    /// The same with this time stamp.
+    pub fn reply_at(&mut self, request: &Publish, payload: &[u8], stamp: &str) {
         let asked = request.properties.clone().unwrap_or_default();
         let properties = PublishProperties {
             correlation_data: asked.correlation_data,
-            user_properties: vec![("__ts".into(), LONG_AGO.into())],
+            user_properties: vec![("__ts".into(), stamp.into()), ("__stat".into(), "200".into())],
             ..PublishProperties::default()
         };
         let topic = asked.response_topic.expect("a response topic");

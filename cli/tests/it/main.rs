@@ -7,6 +7,7 @@ mod commands;
 mod crowds;
 mod data;
 mod dialects;
+mod doctor;
 mod dotnet;
 mod duplicates;
 mod enforced;

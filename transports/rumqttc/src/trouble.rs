@@ -36,6 +36,22 @@ pub enum Trouble {
     NothingInCommon(String),
 }
 
+impl Trouble {
+    /// What the error of a connection with TLS comes from, where that is sure; also of a connection of one's own, which
+    /// was made with [`tls_config`](crate::tls_config). It is found however deep below the error it is.
+    ///
+    /// ```
+    /// use std::io;
+    /// use statestore_rumqttc::Trouble;
+    ///
+    /// assert_eq!(Trouble::of(&io::Error::other("the cable")), None);
+    /// ```
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        rustls_error(error).and_then(of_rustls)
+    }
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,7 +90,7 @@ pub(crate) async fn find(
         ConnectionError::MqttState(StateError::Deserialization(inner)) => inner,
         other => other,
     };
-    if let Some(trouble) = rustls_error(innermost).and_then(of_rustls) {
+    if let Some(trouble) = Trouble::of(innermost) {
         return Some(trouble);
     }
     match error {

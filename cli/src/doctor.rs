@@ -1,0 +1,164 @@
+//! What is wrong between a client and its store, and what to do about it: from the name of the broker to the notification.
+
+mod questions;
+mod reach;
+mod report;
+mod wire;
+
+use std::process::ExitCode;
+
+use statestore_mqtt::Reason;
+
+use crate::args::{Doctor, Output};
+use crate::connection;
+use crate::escape::printable;
+use crate::failure::Failure;
+use crate::output;
+use questions::Questions;
+use reach::Reached;
+use report::Report;
+use wire::{End, Welcome};
+
+pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
+    let [broker] = &args.connection.broker[..] else {
+        return Err(Failure::bad_input(
+            "doctor looks at one broker at a time: name one with --broker",
+        ));
+    };
+    let login = &args.connection.login;
+    let id = connection::client_id(login, "doctor");
+    let options = connection::options(&args.connection.broker, login, &id)?;
+    let token = login.service_account_token_file.as_deref();
+    let token = token.map(connection::token).transpose()?;
+    let mut report = Report::default();
+    if let Some(Reached { mut wire, is_encrypted }) =
+        reach::reach(&options, args.timeout, &mut report).await
+    {
+        let until = tokio::time::Instant::now() + args.timeout;
+        let credentials = options.credentials.as_ref();
+        let welcome = wire.connect(&options.client_id, credentials, token.as_deref(), until).await;
+        if is_let_in(welcome.as_ref(), wire.end.as_ref(), is_encrypted, &mut report) {
+            let welcome = welcome.unwrap_or_default();
+            look_at_limits(&welcome, &mut report);
+            let mut questions = Questions::new(&options.client_id, wire, args.timeout, &mut report);
+            questions.ask_all(args.read_only, welcome.has_wildcards).await;
+            questions.close().await;
+        }
+    }
+    report.complete();
+    let text = match args.output {
+        Output::Raw => report.text(broker),
+        Output::Json => format!("{}\n", report.json(broker)),
+    };
+    output::raw(printable(&text).as_bytes())?;
+    Ok(report.code())
+}
+
+/// Whether the broker has let this client in.
+fn is_let_in(
+    welcome: Option<&Welcome>,
+    end: Option<&End>,
+    is_encrypted: bool,
+    report: &mut Report,
+) -> bool {
+    let Some(welcome) = welcome else {
+        match end {
+            Some(End::Io(error)) if reach::blames_tls(error, report) => {}
+            Some(End::NotMqtt(what)) if what.contains("TLS alert") && !is_encrypted => {
+                report.withdraw("tls");
+                report.wrong(
+                    "tls",
+                    "the broker speaks TLS on this port",
+                    "write the --broker as mqtts://",
+                );
+            }
+            Some(End::NotMqtt(what)) => report.wrong(
+                "login",
+                what,
+                "this has to be a broker of MQTT 5: see that --broker names its MQTT port",
+            ),
+            // What speaks TLS closes without a word, too.
+            Some(End::Io(error)) => report.lost(
+                "login",
+                format!("it closes the connection after CONNECT: {error}"),
+                "see the log of the broker; if this port is for TLS, write the --broker as mqtts://",
+            ),
+            Some(End::Disconnected(reason)) => report.lost(
+                "login",
+                format!("it answers CONNECT with DISCONNECT: {reason}"),
+                "see the log of the broker",
+            ),
+            None => report.lost(
+                "login",
+                "it does not answer CONNECT",
+                "something listens there and says nothing: see that --broker names an MQTT port, and mqtts:// for TLS",
+            ),
+        }
+        return false;
+    };
+    if !welcome.reason.is_error() {
+        report.fine("login", "let in");
+        return true;
+    }
+    let text = welcome.text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default();
+    let seen = format!("refused: {}{text}", welcome.reason);
+    match welcome.reason {
+        Reason::BAD_USER_NAME_OR_PASSWORD | Reason::NOT_AUTHORIZED => report.wrong(
+            "login",
+            seen,
+            "check --user and STATESTORE_PASSWORD, the certificate or the token, and whether this --client-id may connect",
+        ),
+        Reason::CLIENT_IDENTIFIER_NOT_VALID => report.wrong(
+            "login",
+            seen,
+            "client ids of users may have to be their names or begin with these: give --user, or another --client-id",
+        ),
+        Reason::BAD_AUTHENTICATION_METHOD => report.wrong(
+            "login",
+            seen,
+            "this broker takes no service account tokens: leave out --service-account-token-file",
+        ),
+        Reason::UNSUPPORTED_PROTOCOL_VERSION => {
+            report.wrong("login", seen, "the broker has to speak MQTT 5: update it, or switch that on");
+        }
+        Reason::USE_ANOTHER_SERVER | Reason::SERVER_MOVED => {
+            report.lost("login", seen, "another one leads: name that one with --broker");
+        }
+        Reason::SERVER_BUSY | Reason::SERVER_UNAVAILABLE | Reason::CONNECTION_RATE_EXCEEDED
+        | Reason::QUOTA_EXCEEDED => {
+            report.lost("login", seen, "the broker has too much to do, or too many connections: see its limits");
+        }
+        _ => report.wrong("login", seen, "see the log of the broker"),
+    }
+    false
+}
+
+/// What a broker takes, beside what the largest value and its topics need.
+fn look_at_limits(welcome: &Welcome, report: &mut Report) {
+    const LARGEST: u32 = (1 << 20) + (64 << 10);
+    if !welcome.has_qos_1 {
+        report.wrong(
+            "limits",
+            "the broker takes QoS 0 only",
+            "requests and replies need QoS 1: allow it in the broker",
+        );
+        return;
+    }
+    let packet = welcome.packet_max.map_or_else(
+        || "packets of any size".to_owned(),
+        |max| format!("packets of {max} bytes at most"),
+    );
+    let seen = format!(
+        "{packet}, {} unacknowledged, {} topic aliases",
+        welcome.receive_max.unwrap_or(u16::MAX),
+        welcome.alias_max
+    );
+    match welcome.packet_max {
+        Some(max) if max < LARGEST => report.warn(
+            "limits",
+            seen,
+            format!("values of {max} bytes and more do not pass: allow packets of {LARGEST} bytes if there are such"),
+        ),
+        _ => report.fine("limits", seen),
+    }
+}

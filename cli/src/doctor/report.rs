@@ -1,0 +1,209 @@
+//! What was found, for people and for programs.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+/// What is looked at, in this order, and what it is about.
+pub(super) const CHECKS: [(&str, &str); 15] = [
+    ("address", "the name of the broker has an address"),
+    ("port", "something listens there"),
+    ("tls", "the connection is encrypted as it should be"),
+    ("login", "the broker lets this client in"),
+    ("limits", "what the broker takes is enough"),
+    ("responses", "replies can reach this client"),
+    ("request", "this client may ask"),
+    ("answer", "a store answers"),
+    ("one-store", "and no other"),
+    ("dialect", "in which form"),
+    ("read", "this client may read"),
+    ("write", "and write"),
+    ("clock", "the clocks of store and client agree"),
+    ("notifications", "changes are told"),
+    ("latency", "requests are as fast as they should be"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    Warning,
+    Wrong,
+    /// There was no answer: another try may do.
+    Lost,
+    Skipped,
+}
+
+impl Verdict {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Warning => "warning",
+            Self::Wrong | Self::Lost => "wrong",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    seen: String,
+    remedy: String,
+}
+
+/// One line for each check, and below what is wrong another one that says what to do.
+#[derive(Debug, Default)]
+pub(super) struct Report(Vec<Finding>);
+
+impl Report {
+    pub(super) fn fine(&mut self, check: &'static str, seen: impl Into<String>) {
+        self.add(check, Verdict::Fine, seen.into(), String::new());
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        check: &'static str,
+        seen: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.add(check, Verdict::Warning, seen.into(), remedy.into());
+    }
+
+    pub(super) fn wrong(
+        &mut self,
+        check: &'static str,
+        seen: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.add(check, Verdict::Wrong, seen.into(), remedy.into());
+    }
+
+    pub(super) fn lost(
+        &mut self,
+        check: &'static str,
+        seen: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.add(check, Verdict::Lost, seen.into(), remedy.into());
+    }
+
+    pub(super) fn skip(&mut self, check: &'static str, why: impl Into<String>) {
+        self.add(check, Verdict::Skipped, why.into(), String::new());
+    }
+
+    fn add(&mut self, check: &'static str, verdict: Verdict, seen: String, remedy: String) {
+        debug_assert!(CHECKS.iter().any(|(name, _)| *name == check));
+        if self.0.iter().all(|finding| finding.check != check) {
+            self.0.push(Finding { check, verdict, seen, remedy });
+        }
+    }
+
+    /// Takes back what was found, where something else came to light.
+    pub(super) fn withdraw(&mut self, check: &str) {
+        self.0.retain(|finding| finding.check != check);
+    }
+
+    /// Whether this was looked at.
+    pub(super) fn has(&self, check: &str) -> bool {
+        self.0.iter().any(|finding| finding.check == check)
+    }
+
+    /// What was not looked at is skipped; in the order of the checks.
+    pub(super) fn complete(&mut self) {
+        let cause = self.worst().map(|finding| finding.check);
+        for (check, _) in CHECKS {
+            if !self.has(check) {
+                let why = cause.map_or_else(String::new, |cause| format!("because of {cause}"));
+                self.skip(check, why);
+            }
+        }
+        self.0.sort_by_key(|finding| CHECKS.iter().position(|(check, _)| *check == finding.check));
+    }
+
+    /// The first that is wrong.
+    fn worst(&self) -> Option<&Finding> {
+        self.0.iter().find(|finding| matches!(finding.verdict, Verdict::Wrong | Verdict::Lost))
+    }
+
+    /// 0 when nothing is wrong, 1 for warnings, 2 for what somebody has to change, 3 where nothing answers.
+    pub(super) fn code(&self) -> ExitCode {
+        ExitCode::from(match self.worst().map(|finding| finding.verdict) {
+            Some(Verdict::Lost) => 3,
+            Some(_) => 2,
+            None => u8::from(self.0.iter().any(|finding| finding.verdict == Verdict::Warning)),
+        })
+    }
+
+    fn verdict(&self) -> String {
+        let warnings = self.0.iter().filter(|finding| finding.verdict == Verdict::Warning).count();
+        match (self.worst(), warnings) {
+            (Some(finding), _) => format!("{} is wrong", finding.check),
+            (None, 0) => "nothing is wrong".to_owned(),
+            (None, 1) => "nothing is wrong, with one warning".to_owned(),
+            (None, warnings) => format!("nothing is wrong, with {warnings} warnings"),
+        }
+    }
+
+    pub(super) fn text(&self, broker: &str) -> String {
+        let mut text = format!("{broker}: {}\n", self.verdict());
+        for Finding { check, verdict, seen, remedy } in &self.0 {
+            let seen = crate::escape::on_one_line(seen);
+            text += format!("{:<8} {check:<14} {seen}", verdict.word()).trim_end();
+            text.push('\n');
+            if !remedy.is_empty() {
+                text += &format!("{:<23} → {}\n", "", crate::escape::on_one_line(remedy));
+            }
+        }
+        text
+    }
+
+    pub(super) fn json(&self, broker: &str) -> Value {
+        let checks = self.0.iter().map(|Finding { check, verdict, seen, remedy }| {
+            let about = CHECKS.iter().find(|(name, _)| name == check).map(|(_, about)| *about);
+            json!({"check": check, "about": about, "verdict": verdict.word(), "seen": seen, "remedy": remedy})
+        });
+        json!({"broker": broker, "verdict": self.verdict(), "checks": checks.collect::<Vec<_>>()})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(report: &Report) -> String {
+        format!("{:?}", report.code())
+    }
+
+    #[test]
+    fn the_first_thing_that_is_wrong_decides() {
+        let is =
+            |report: &Report, number: u8| code(report) == format!("{:?}", ExitCode::from(number));
+        let mut report = Report::default();
+        report.fine("address", "127.0.0.1");
+        assert!(is(&report, 0));
+        report.warn("latency", "slow", "hurry");
+        assert!(is(&report, 1));
+        report.wrong("read", "may not", "allow it");
+        assert!(is(&report, 2));
+        report.lost("answer", "silence", "start one");
+        assert!(is(&report, 2), "it was found first");
+        let mut other = Report::default();
+        other.lost("port", "refused", "start it");
+        assert!(is(&other, 3));
+        other.complete();
+        let text = other.text("mqtt://h");
+        assert!(text.starts_with("mqtt://h: port is wrong\nskipped  address        because of port\nwrong    port           refused\n"), "{text}");
+        assert!(text.contains("→ start it\n"), "{text}");
+        assert_eq!(text.matches("because of port").count(), CHECKS.len() - 1);
+    }
+
+    #[test]
+    fn what_others_say_stays_on_its_line() {
+        let mut report = Report::default();
+        report.wrong("login", "a\nok       everything", "b\n\u{1b}[2J");
+        let text = report.text("mqtt://h");
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+}
