@@ -3,6 +3,7 @@
 mod data;
 mod doctor;
 mod etcd;
+mod file;
 mod kept;
 mod listen;
 mod serve;
@@ -362,8 +363,21 @@ pub(crate) struct Bench {
 
 /// The command line of this process. Ends it with advice when it cannot be one.
 pub(crate) fn parse() -> Args {
-    let matches = Args::command().get_matches();
-    checked(&matches).unwrap_or_else(|error| error.exit())
+    let mut all = Args::command();
+    all.build();
+    let told = file::expand(&all, std::env::args_os().collect())
+        .unwrap_or_else(|error| all.error(ErrorKind::ValueValidation, error).exit());
+    let matches = all.clone().get_matches_from(&told.line);
+    let args = checked(&matches).unwrap_or_else(|error| error.exit());
+    if let (Some(("serve", given)), Some(serve)) =
+        (matches.subcommand(), all.find_subcommand("serve"))
+        && given.get_flag("print_config")
+    {
+        let printed = crate::output::raw(file::print(serve, given, &told.by_file).as_bytes());
+        let code = printed.err().map_or(0, |_| 4);
+        std::process::exit(code);
+    }
+    args
 }
 
 fn checked(matches: &ArgMatches) -> Result<Args, clap::Error> {

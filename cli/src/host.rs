@@ -1,5 +1,7 @@
 //! Where a store serves: in a broker of its own, or beside another.
 
+use std::sync::Arc;
+
 use statestore_embedded::Broker;
 #[cfg(feature = "etcd")]
 use statestore_embedded::Referral;
@@ -15,6 +17,7 @@ use crate::output;
 use crate::own_broker::{self, Files};
 use crate::policy::{PolicyFile, counted};
 use crate::signals::{Asked, Signals};
+use crate::supervisor::Supervisor;
 
 enum Place {
     Own(Broker),
@@ -27,6 +30,7 @@ pub(crate) struct Host<'a> {
     place: Place,
     files: Files,
     line: String,
+    supervisor: Arc<Supervisor>,
 }
 
 /// A store that serves there.
@@ -37,10 +41,14 @@ pub(crate) struct Hosted {
 }
 
 impl<'a> Host<'a> {
-    pub(crate) async fn open(args: &'a Serve, policy: Option<PolicyFile>) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        args: &'a Serve,
+        policy: Option<PolicyFile>,
+        supervisor: Arc<Supervisor>,
+    ) -> Result<Self, Failure> {
         if args.broker.is_empty() {
             let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
-            return Ok(Self { args, place: Place::Own(broker), files, line });
+            return Ok(Self { args, place: Place::Own(broker), files, line, supervisor });
         }
         let files = Files { policy, ..Files::default() };
         let options = connection::options(&args.broker, &args.login, "statestore")?;
@@ -52,7 +60,7 @@ impl<'a> Host<'a> {
             Some(_) => "the policy trusts that requesters are who they claim to be",
         };
         let line = format!("as client {}; {trust}", options.client_id);
-        Ok(Self { args, place: Place::Beside(Box::new(options)), files, line })
+        Ok(Self { args, place: Place::Beside(Box::new(options)), files, line, supervisor })
     }
 
     /// Starts a store there.
@@ -97,6 +105,7 @@ impl<'a> Host<'a> {
             let keys = counted(hosted.service.stats().keys, "key");
             line = format!("{line}{text}; it begins with {keys}");
         }
+        self.supervisor.ready(&line);
         // Requests come from the broker: a store serves whether somebody reads this or not.
         drop(tokio::spawn(output::line(line + "\n")));
     }
@@ -110,6 +119,12 @@ impl<'a> Host<'a> {
                 format!("statestore: ready on {url} {line}")
             }
         }
+    }
+
+    /// A store that stands by has started as well as one that serves.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn stands_by(&self, status: &str) {
+        self.supervisor.ready(status);
     }
 
     /// Its own broker, if it has one.
@@ -148,8 +163,11 @@ impl<'a> Host<'a> {
     /// Returns when it is told to stop. SIGHUP, which others send to whatever has files to read again, never is the end.
     pub(crate) async fn told_to_stop(&self, stop: &mut Signals) {
         while stop.received().await == Asked::Hangup {
+            self.supervisor.reloading();
             self.files.reload(self.broker()).await;
+            self.supervisor.ready("its files were read again");
         }
+        self.supervisor.stopping();
     }
 
     /// Ends its own broker.

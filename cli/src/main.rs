@@ -27,6 +27,7 @@ mod serve;
 mod signals;
 #[cfg(feature = "etcd")]
 mod standby;
+mod supervisor;
 #[cfg(feature = "etcd")]
 mod survey;
 mod verify;

@@ -23,10 +23,15 @@ use crate::policy::PolicyFile;
 use crate::signals::Signals;
 #[cfg(feature = "etcd")]
 use crate::standby;
+use crate::supervisor::Supervisor;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     // First of all: a signal before its handler is there would end this process in its own way.
     let stop = Signals::new()?.with_hangup()?;
+    let supervisor = Arc::new(Supervisor::from_env());
+    supervisor.status("starting");
+    let watched = Arc::clone(&supervisor);
+    tokio::spawn(async move { watched.lives().await });
     let policy =
         args.policy.as_deref().map(|path| PolicyFile::read(path, args.listen.principals()));
     let policy = policy.transpose()?;
@@ -39,7 +44,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let shared = policy.as_ref().map(|policy| policy.shared().clone());
     #[cfg(feature = "etcd")]
     if args.etcd.is_wanted() {
-        let host = Host::open(&args, policy).await?;
+        let host = Host::open(&args, policy, supervisor).await?;
         let limits = StoreLimits::default();
         let value_bytes_max = MAX_VALUE_BYTES - limits.key_bytes_max;
         let limits = StoreLimits { value_bytes_max, ..limits };
@@ -52,8 +57,9 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         StoreService::builder(),
         config(&args, shared.as_ref(), StoreLimits::default())?,
         &args,
+        &supervisor,
     )?;
-    let host = Host::open(&args, policy).await?;
+    let host = Host::open(&args, policy, supervisor).await?;
     let hosted = host.spawn(service);
     host.say_if_slow(&hosted.service);
     let ended = serve(hosted, stop, keeps, &host).await;
@@ -86,11 +92,13 @@ fn kept(
     mut service: ServiceBuilder,
     mut config: StoreConfig,
     args: &Serve,
+    supervisor: &Arc<Supervisor>,
 ) -> Result<(ServiceBuilder, Option<Keeps>), Failure> {
     let mut keeping = None;
     let Kept { data, durable, .. } = &args.kept;
     if let Some(directory) = data {
-        let journal = Announced::open(directory).map_err(|error| Failure::directory(&error))?;
+        let journal =
+            Announced::open(directory, supervisor).map_err(|error| Failure::directory(&error))?;
         keeping = Some(Keeps { text: keeps(&args.kept, directory), is_read: journal.is_read() });
         service = service.journal(journal);
         config = config

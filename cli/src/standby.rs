@@ -155,13 +155,15 @@ impl Reign<'_> {
                     _ => Referral::Elsewhere,
                 });
                 if self.leader.as_ref() != Some(&leader) {
-                    say(match &leader {
+                    let line = match &leader {
                         Some(Leader { name, address, .. }) if !address.is_empty() => {
                             format!("standing by: {name} leads, at {address}")
                         }
                         Some(leader) => format!("standing by: {} leads", leader.name),
                         None => "standing by: nobody is known to lead".to_owned(),
-                    });
+                    };
+                    self.host.stands_by(&line);
+                    say(line);
                     self.leader = Some(leader);
                 }
                 None

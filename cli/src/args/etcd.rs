@@ -63,13 +63,19 @@ pub(crate) struct EtcdAt {
     )]
     pub(crate) etcd_password: Option<String>,
     /// With --etcd https://…: trust what these authorities have signed
-    #[arg(long, value_name = "PATH", requires = "etcd")]
+    #[arg(long, env = "STATESTORE_ETCD_CA", value_name = "PATH", requires = "etcd")]
     pub(crate) etcd_ca: Option<PathBuf>,
     /// With --etcd https://…: show this certificate, which belongs to --etcd-key
-    #[arg(long, value_name = "PATH", requires = "etcd_ca", requires = "etcd_key")]
+    #[arg(
+        long,
+        env = "STATESTORE_ETCD_CERT",
+        value_name = "PATH",
+        requires = "etcd_ca",
+        requires = "etcd_key"
+    )]
     pub(crate) etcd_cert: Option<PathBuf>,
     /// With --etcd-cert: its key
-    #[arg(long, value_name = "PATH", requires = "etcd_cert")]
+    #[arg(long, env = "STATESTORE_ETCD_KEY", value_name = "PATH", requires = "etcd_cert")]
     pub(crate) etcd_key: Option<PathBuf>,
 }
 
@@ -84,10 +90,10 @@ pub(crate) struct Etcd {
     #[arg(long, env = "STATESTORE_ETCD_NAME", value_name = "NAME", requires = "etcd")]
     pub(crate) etcd_name: Option<String>,
     /// With --etcd: how long nobody leads after the leader has died, in whole seconds from 2s to 600s
-    #[arg(long, default_value = "5s", value_parser = super::duration, value_name = "TIME", requires = "etcd")]
+    #[arg(long, env = "STATESTORE_ETCD_LEASE", default_value = "5s", value_parser = super::duration, value_name = "TIME", requires = "etcd")]
     pub(crate) etcd_lease: Duration,
     /// With --etcd: what a read waits for
-    #[arg(long, value_enum, default_value_t, requires = "etcd")]
+    #[arg(long, env = "STATESTORE_ETCD_READS", value_enum, default_value_t, requires = "etcd")]
     pub(crate) etcd_reads: Reads,
     /// With --etcd: where clients reach this store when it leads, for those that come to a store that stands by; HOST:PORT. By
     /// default --listen

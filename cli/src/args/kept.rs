@@ -12,10 +12,10 @@ pub(crate) struct Kept {
     pub(crate) data: Option<PathBuf>,
     /// Which values survive: with --data those whose clients ask for it unless this says otherwise, with --etcd all. Their
     /// answers wait for that, and others do not
-    #[arg(long, value_enum)]
+    #[arg(long, env = "STATESTORE_DURABLE", value_enum)]
     pub(crate) durable: Option<Durable>,
     /// With --data or --etcd: keys that survive whether or not their clients ask, a pattern as of `statestore keys`; may be repeated
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, env = "STATESTORE_DURABLE_KEYS", value_name = "PATTERN")]
     pub(crate) durable_keys: Vec<String>,
 }
 

@@ -18,6 +18,13 @@ Standard error has a line for each refused connection, message, subscription and
 disconnected, write that is ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
 debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
+    /// Read options from this TOML file, by their names without the --, as in `max-keys = 1000`; what the command line or the
+    /// environment says counts for more
+    #[arg(long, env = "STATESTORE_CONFIG", value_name = "PATH")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print all options and where they are from, as such a file, and do nothing else
+    #[arg(long)]
+    pub(crate) print_config: bool,
     #[command(flatten)]
     pub(crate) listen: Listen,
     /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS; several, as for a client, where they
@@ -36,37 +43,37 @@ pub(crate) struct Serve {
     #[arg(long, env = "STATESTORE_POLICY", value_name = "PATH")]
     pub(crate) policy: Option<PathBuf>,
     /// With --broker and --policy: take each request for one of the client that it claims to be from
-    #[arg(long, requires = "broker", requires = "policy")]
+    #[arg(long, env = "STATESTORE_TRUST_CLAIMED_IDS", requires = "broker", requires = "policy")]
     pub(crate) trust_claimed_ids: bool,
     #[command(flatten)]
     pub(crate) kept: Kept,
     #[command(flatten)]
     pub(crate) etcd: Etcd,
     /// Node id in the versions that the store issues
-    #[arg(long, default_value = "StateStore", value_name = "ID")]
+    #[arg(long, env = "STATESTORE_NODE_ID", default_value = "StateStore", value_name = "ID")]
     pub(crate) node_id: String,
     /// Keys stored at most
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    #[arg(long, env = "STATESTORE_MAX_KEYS", default_value_t = 1_000_000, value_name = "N")]
     pub(crate) max_keys: usize,
     /// Bytes of all keys and values at most
-    #[arg(long, default_value_t = 1 << 30, value_name = "N")]
+    #[arg(long, env = "STATESTORE_MAX_BYTES", default_value_t = 1 << 30, value_name = "N")]
     pub(crate) max_bytes: usize,
     /// What one client may hold of all keys, bytes and registrations, in percent; beside a broker, where clients are who
     /// they claim to be, it means nothing
-    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, env = "STATESTORE_CLIENT_SHARE", default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) client_share: u8,
     /// How far a client's clock may be ahead of the one here, 1s to 60s: a request that is further ahead is refused. One that is
     /// not sets the versions of all keys ahead by as much
-    #[arg(long, default_value = "60s", value_parser = drift, value_name = "TIME")]
+    #[arg(long, env = "STATESTORE_MAX_CLOCK_DRIFT", default_value = "60s", value_parser = drift, value_name = "TIME")]
     pub(crate) max_clock_drift: Duration,
     /// The wire forms to answer in; auto answers each requester in its own
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, env = "STATESTORE_DIALECT", value_enum, default_value_t)]
     pub(crate) dialect: Dialect,
     /// Refuse verbs and options in lower case
-    #[arg(long)]
+    #[arg(long, env = "STATESTORE_STRICT_VERBS")]
     pub(crate) strict_verbs: bool,
     /// With --broker: learn from mosquitto's log topic which clients have gone
-    #[arg(long)]
+    #[arg(long, env = "STATESTORE_PRESENCE")]
     pub(crate) presence: bool,
 }
 

@@ -1,6 +1,6 @@
 //! A directory that a store begins with, and a word to whoever waits for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,24 +10,34 @@ use std::time::Duration;
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::{Commit, Journal, JournalError};
+use tokio::time::Instant;
 
 use super::{directory, named, progress};
 use crate::output::say;
+use crate::supervisor::Supervisor;
 
 /// What takes longer to be read is told of.
 const LONG: Duration = Duration::from_secs(1);
 
-/// A journal that says so, once, when reading it takes long.
+/// How often it is told how far that is.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// A journal that says so when reading it takes long, and then how far it is.
 pub(crate) struct Announced {
     journal: SqliteJournal,
     /// `None` once it was read.
     reading: Option<Reading>,
     is_read: Arc<AtomicBool>,
+    directory: PathBuf,
+    records: u64,
+    /// When it was said last how far it is.
+    told: Option<Instant>,
+    supervisor: Arc<Supervisor>,
 }
 
 impl Announced {
     /// Opens the journal in this directory, as [`SqliteJournal::open`] does.
-    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open(dir: &Path, supervisor: &Arc<Supervisor>) -> Result<Self, OpenError> {
         let its = dir.to_owned();
         let reading = Reading::begin(LONG, move || {
             let size = directory::bytes_on_disk(&its).unwrap_or(0);
@@ -37,7 +47,23 @@ impl Announced {
             journal: SqliteJournal::open(dir)?,
             reading: Some(reading),
             is_read: Arc::default(),
+            directory: dir.to_owned(),
+            records: 0,
+            told: None,
+            supervisor: Arc::clone(supervisor),
         })
+    }
+
+    /// Says now and then how far it is.
+    fn advance(&mut self, records: usize) {
+        self.records = self.records.saturating_add(u64::try_from(records).unwrap_or(u64::MAX));
+        let told = self.told.get_or_insert_with(Instant::now);
+        if told.elapsed() >= EVERY {
+            *told = Instant::now();
+            let dir = named(&self.directory);
+            say(format_args!("reading {dir}: {} records so far", self.records));
+            self.supervisor.loading(self.records);
+        }
     }
 
     /// Whether all of it was read, so that what fails from then on is a write.
@@ -49,6 +75,9 @@ impl Announced {
 impl Journal for Announced {
     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
         let portion = self.journal.load().await;
+        if let Ok(Some(records)) = &portion {
+            self.advance(records.len());
+        }
         if !matches!(portion, Ok(Some(_))) {
             self.reading = None;
         }

@@ -21,6 +21,7 @@ mod killed;
 mod leading;
 mod locking;
 mod logging;
+mod operating;
 mod options;
 mod outages;
 mod overheard;
