@@ -1,6 +1,7 @@
 //! The command line.
 
 mod data;
+mod decode;
 mod doctor;
 mod etcd;
 mod file;
@@ -16,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use data::{Data, Dump, Restore};
+pub(crate) use decode::{After, Decode, Kind};
 pub(crate) use doctor::Doctor;
 pub(crate) use etcd::Etcd;
 #[cfg(feature = "etcd")]
@@ -89,6 +91,8 @@ pub(crate) enum Verb {
     Lock(Lock),
     /// Prints who leads an election as it changes, and stands for it if asked to
     Elect(Elect),
+    /// Says in words what a payload, a topic, a clock or captured packets of MQTT say
+    Decode(Decode),
     /// Looks for what is wrong between here and a store, and says what to do about it
     Doctor(Doctor),
     /// Measures a store: requests a second and how long they take

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod connection;
 mod data;
+mod decode;
 mod doctor;
 mod elect;
 mod escape;
@@ -67,6 +68,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
         Verb::Policy { verb } => return policy::run(&verb),
+        Verb::Decode(args) => return decode::run(&args),
         _ => {}
     }
     log::start(match verb {
@@ -95,9 +97,11 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             #[cfg(feature = "etcd")]
             Verb::Status(status) => survey::run(status).await,
             Verb::Data { verb } => data::run(*verb).await,
-            Verb::Completions { .. } | Verb::Man { .. } | Verb::Passwd(_) | Verb::Policy { .. } => {
-                Ok(ExitCode::SUCCESS)
-            }
+            Verb::Completions { .. }
+            | Verb::Man { .. }
+            | Verb::Passwd(_)
+            | Verb::Policy { .. }
+            | Verb::Decode(_) => Ok(ExitCode::SUCCESS),
         }
     });
     // A line that nobody takes may still be waited for.

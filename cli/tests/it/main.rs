@@ -6,6 +6,7 @@ mod bad_days;
 mod commands;
 mod crowds;
 mod data;
+mod decoding;
 mod dialects;
 mod doctor;
 mod dotnet;

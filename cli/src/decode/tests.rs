@@ -1,0 +1,287 @@
+//! The golden vectors in words, and whatever else may come.
+
+use proptest::prelude::*;
+use statestore_tests::vectors::Vectors;
+
+use super::*;
+
+fn vectors(file: &str) -> Vectors {
+    Vectors::read(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn read(bytes: &[u8]) -> Read {
+    Reading { after: None, values: true }.read(bytes, None)
+}
+
+fn one(bytes: &[u8]) -> Message {
+    let read = read(bytes);
+    assert_eq!(read.error, None, "{}", bytes.escape_ascii());
+    assert_eq!(read.messages.len(), 1);
+    read.messages.into_iter().next().unwrap()
+}
+
+fn field<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    let found = message.fields.iter().find(|(other, _)| *other == name);
+    found.map(|(_, value)| &**value)
+}
+
+fn seen(text: &[u8]) -> String {
+    one_line(text).into_owned()
+}
+
+#[test]
+fn requests_are_said_in_words() {
+    let reading = Reading { after: None, values: true };
+    vectors("requests.txt").run(60, |case| {
+        let payload = case.bytes("payload")?;
+        let message = reading.request(&payload)?;
+        same(field(&message, "verb"), Some(case.text("verb")?))?;
+        same(field(&message, "key"), Some(&*seen(&case.bytes("key")?)))?;
+        let value = field(&message, "value").or_else(|| field(&message, "if it has"));
+        match case.optional_bytes("value")? {
+            Some(bytes) => same(value.map(|value| value.starts_with(&seen(&bytes))), Some(true))?,
+            None => same(value, None)?,
+        }
+        let px = case.optional("px")?.map(|px| format!("after {} ms", px));
+        same(field(&message, "expires").map(ToOwned::to_owned), px)?;
+        let condition = match case.text("condition") {
+            Ok("absent") => Some("NX:"),
+            Ok("equal" | "equal-to") => Some("NEX:"),
+            _ => None,
+        };
+        same(
+            field(&message, "condition").map(|text| text.split(' ').next().unwrap_or_default()),
+            condition,
+        )?;
+        prefixes(&payload)
+    });
+}
+
+#[test]
+fn requests_that_are_none_are_said_to_be_none() {
+    let reading = Reading { after: None, values: true };
+    vectors("requests-refused.txt").run(20, |case| {
+        if case.text("case")? == "any" {
+            let error = reading.request(&case.bytes("payload")?).err().ok_or("it was read")?;
+            same(error.contains(&format!("at byte {}", case.text("at")?)), true)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn replies_mean_what_they_answer() {
+    let all = vectors("replies.txt");
+    all.run(20, |case| {
+        let payload = case.bytes("payload")?;
+        // The same bytes mean one thing in one line and another in another.
+        let same_bytes =
+            all.cases().iter().filter(|other| other.bytes("payload").as_ref() == Ok(&payload));
+        let verbs: Vec<&str> = same_bytes
+            .flat_map(|other| match other.text("commands").unwrap_or_default() {
+                "any" => vec!["GET", "SET", "DEL", "VDEL", "KEYNOTIFY", "KEYNOTIFY STOP", "SCAN"],
+                list => list.split(',').collect(),
+            })
+            .collect();
+        for kind in CommandKind::ALL {
+            let reading = Reading { after: Some(*kind), values: true };
+            let read = reading.reply(&payload);
+            // A page is no reply of these files, and after SCAN only errors are.
+            same(read.is_ok(), verbs.contains(&&*kind.to_string()))?;
+            if let (Ok(message), Some(text)) = (read, case.optional_bytes("text")?) {
+                let means = field(&message, "means").unwrap_or_default();
+                same(means.contains(&seen(&text)), true)?;
+            }
+        }
+        let all = Reading { after: None, values: false }.reply(&payload)?;
+        let means = field(&all, "means").unwrap_or_default();
+        same(verbs.len() == 7, means.contains("after any command"))?;
+        prefixes(&payload)
+    });
+    vectors("replies-refused.txt").run(20, |case| {
+        let payload = case.bytes("payload")?;
+        let reading = Reading { after: None, values: true };
+        // Well formed, some of them, and an answer to something else.
+        if case.text("problem")? != "unexpected" {
+            same(reading.reply(&payload).is_err(), true)?;
+        }
+        prefixes(&payload)
+    });
+}
+
+#[test]
+fn notifications_pages_topics_and_clocks_are_known_by_themselves() {
+    vectors("notifications.txt").run(3, |case| {
+        let message = one(&case.bytes("payload")?);
+        same(&*message.what, "a notification")?;
+        if let Some(value) = case.optional_bytes("value")? {
+            let shown = field(&message, "value").unwrap_or_default();
+            same(shown.starts_with(&seen(&value)), true)?;
+        }
+        prefixes(&case.bytes("payload")?)
+    });
+    vectors("pages.txt").run(3, |case| {
+        let message = one(&case.bytes("payload")?);
+        let keys = message.fields.iter().filter(|(name, _)| *name == "key").map(|(_, key)| &**key);
+        let wanted = case.optional("keys")?.unwrap_or_default();
+        let wanted: Vec<&str> =
+            wanted.split(' ').filter(|key| !key.is_empty() && *key != "\\e").collect();
+        same(keys.count(), wanted.len())?;
+        prefixes(&case.bytes("payload")?)
+    });
+    vectors("scans.txt").run(3, |case| {
+        let message = one(&case.bytes("payload")?);
+        same(field(&message, "verb"), Some("SCAN"))?;
+        same(field(&message, "pattern"), Some(&*seen(&case.bytes("pattern")?)))?;
+        same(field(&message, "token").is_some(), case.optional_bytes("token")?.is_some())
+    });
+    vectors("topics-received.txt").run(5, |case| {
+        let topic = case.bytes("topic")?;
+        let read = text::topic(&topic);
+        let Some(client) = case.optional_bytes("client")? else {
+            let is_one = read.is_ok_and(|message| message.what.contains("notifications"));
+            return same(is_one, false);
+        };
+        let message = read?;
+        same(field(&message, "to"), Some(&*seen(&client)))?;
+        same(field(&message, "key"), Some(&*seen(&case.bytes("key")?)))
+    });
+    vectors("topics-response.txt").run(5, |case| {
+        let topic = case.bytes("topic")?;
+        if let (Ok(message), Some(client)) = (text::topic(&topic), case.optional_bytes("client")?) {
+            same(field(&message, "client"), std::str::from_utf8(&client).ok())?;
+        }
+        Ok(())
+    });
+    vectors("hlc.txt").run(10, |case| {
+        let message = text::clock(&case.bytes("text")?)?;
+        same(
+            field(&message, "milliseconds"),
+            Some(case.text("wall")?.trim_start_matches('0'))
+                .map(|wall| if wall.is_empty() { "0" } else { wall }),
+        )?;
+        same(field(&message, "node"), std::str::from_utf8(&case.bytes("node")?).ok())
+    });
+    vectors("hlc-refused.txt")
+        .run(10, |case| same(text::clock(&case.bytes("text")?).is_err(), true));
+    let page = one(b"001696374425000:00000:CLIENT");
+    assert_eq!(field(&page, "wall"), Some("2023-10-03T23:07:05.000Z"));
+    assert_eq!(one(REQUEST_TOPIC).what, "the topic of requests");
+}
+
+const REQUEST_TOPIC: &[u8] = b"statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
+
+fn same<T: PartialEq + std::fmt::Debug>(found: T, wanted: T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{found:?} instead of {wanted:?}")) }
+}
+
+/// Each part that begins it is a message or a complaint.
+fn prefixes(payload: &[u8]) -> Result<(), String> {
+    for len in 0..payload.len() {
+        let read = read(&payload[..len]);
+        same(read.error.is_some() || !read.messages.is_empty(), true)?;
+    }
+    Ok(())
+}
+
+/// A PUBLISH on this topic, written here.
+fn publish(topic: &[u8], properties: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend(u16::try_from(topic.len()).unwrap().to_be_bytes());
+    body.extend(topic);
+    body.extend([0, 7, u8::try_from(properties.len()).unwrap()]);
+    body.extend(properties);
+    body.extend(payload);
+    let len = match u8::try_from(body.len()) {
+        Ok(len) if len < 0x80 => vec![len],
+        _ => vec![
+            u8::try_from(body.len() % 128).unwrap() | 0x80,
+            u8::try_from(body.len() / 128).unwrap(),
+        ],
+    };
+    [&[0x32][..], &len, &body].concat()
+}
+
+fn user(name: &str, value: &str) -> Vec<u8> {
+    let mut bytes = vec![0x26];
+    for text in [name, value] {
+        bytes.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
+        bytes.extend(text.as_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn packets_one_after_the_other_are_said_in_words() {
+    let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$6\r\nsecret\r\n";
+    let asks = [user("__ts", "1696374425000:0:CLIENT"), user("__srcId", "lamp")].concat();
+    let answers = [user("__stat", "200"), b"\x09\0\x01x".to_vec()].concat();
+    let notify =
+        b"clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/6C616D70/command/notify/6B";
+    let all = [
+        publish(REQUEST_TOPIC, &asks, set),
+        vec![0x40, 2, 0, 7],
+        publish(b"clients/lamp/r", &answers, b"+OK\r\n"),
+        publish(notify, &user("__ts", "1:0:s"), b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n"),
+        publish(b"weather", &[], b"wet"),
+        vec![0xc0, 0],
+    ]
+    .concat();
+    let hidden = Reading::default().read(&all, None);
+    assert_eq!(hidden.error, None);
+    let what: Vec<&str> = hidden.messages.iter().map(|message| &*message.what).collect();
+    assert_eq!(what, ["PUBLISH", "PUBACK", "PUBLISH", "PUBLISH", "PUBLISH", "PINGREQ"]);
+    let text: String = hidden.messages.iter().map(Message::text).collect();
+    assert!(!text.contains("secret") && !text.contains("wet"), "{text}");
+    let request = &hidden.messages[0];
+    assert_eq!((field(request, "verb"), field(request, "key")), (Some("SET"), Some("k")));
+    assert_eq!(field(request, "value"), Some("6 bytes"));
+    assert!(field(request, "property").unwrap().contains("2023-10-03T23:07:05.000Z, counter 0"));
+    assert!(text.contains("after SET: stored"), "{text}");
+    assert_eq!(field(&hidden.messages[3], "to"), Some("lamp"));
+    assert!(field(&hidden.messages[3], "change").unwrap().contains("gone"));
+    let shown = Reading { after: None, values: true }.read(&all, None);
+    assert_eq!(field(&shown.messages[0], "value"), Some("secret (6 bytes)"));
+    // Cut off anywhere, it says what came before and where it ends.
+    for len in 1..all.len() {
+        let read = Reading::default().read(&all[..len], Some(Kind::Packets));
+        assert_eq!(read.messages[..], hidden.messages[..read.messages.len()]);
+        assert!(read.error.is_some() || read.messages.len() < 6);
+    }
+    let json = request.json();
+    assert_eq!(json["property"].as_array().map(Vec::len), Some(2), "{json}");
+}
+
+#[test]
+fn digits_are_bytes() {
+    let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    let digits: String = get.iter().map(|byte| format!("{byte:02x}")).collect();
+    let spaced: Vec<String> = get.iter().map(|byte| format!("{byte:02X}")).collect();
+    for typed in
+        [digits.clone(), format!("0x{digits}"), spaced.join(" "), spaced.join(":"), digits + "\n"]
+    {
+        assert_eq!(bytes_of(typed.as_bytes()), get, "{typed}");
+    }
+    assert_eq!(bytes_of(b"*2\\r\\n$3\\r\\nGET\\r\\n$1\\r\\nk\\r\\n"), get);
+    assert_eq!(bytes_of(b":-1"), b":-1\r\n");
+    for clock in [&b"1696374425000:0:ab"[..], b"1696374425000:10:ab"] {
+        assert_eq!(bytes_of(clock), clock);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes: Vec<u8>, head in 0..9_usize) {
+        let head: &[u8] = [&b""[..], b"*", b"$", b"-", b"clients/", b"1:0:", b"\x30", b"\x10", b"*1\r\n*"][head];
+        let bytes = [head, &bytes].concat();
+        let _ = bytes_of(&bytes);
+        for kind in [None, Some(Kind::Request), Some(Kind::Reply), Some(Kind::Notification), Some(Kind::Topic), Some(Kind::Clock), Some(Kind::Packets)] {
+            let read = Reading { after: None, values: true }.read(&bytes, kind);
+            prop_assert!(read.error.is_some() || !read.messages.is_empty());
+            for message in read.messages {
+                let lines = 1 + message.fields.len();
+                prop_assert_eq!(message.text().lines().count(), lines);
+            }
+        }
+    }
+}
