@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     if seen.is_begun && !is_free {
         say(format_args!("keys that begin with {prefix}- may be left"));
     }
-    measured.map_err(|error| Failure::request(error, store.status().current().reason()))?;
+    measured.map_err(|error| Failure::request(error, &store))?;
     store.shutdown().await;
     if let Some(asked) = asked {
         return Ok(asked.code());

@@ -27,7 +27,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     if let Some(candidate) = &args.candidate {
         election = election.name(candidate);
     }
-    let failed = |error| Failure::request(error, store.status().current().reason());
+    let failed = |error| Failure::request(error, &store);
     let begun = async {
         // Asked first, since a watch waits patiently where there is no store at all.
         election.leader().await?;

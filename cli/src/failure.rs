@@ -9,7 +9,9 @@ use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::mqtt::ReasonCode;
 use statestore_rumqttc::REFUSED;
 use statestore_sqlite::OpenError;
-use statestore_tokio::{Error, StoreClosed};
+use statestore_tokio::{Error, StateStore, StoreClosed};
+
+use crate::escape::on_one_line;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -131,10 +133,17 @@ impl Failure {
         Self::Refused(format!("the store refused: {error}{advice}"))
     }
 
-    /// A failed request; `last_failure` is what the link says.
-    pub(crate) fn request(error: Error, last_failure: Option<&str>) -> Self {
+    /// A failed request to this store.
+    pub(crate) fn request(error: Error, store: &StateStore) -> Self {
+        let status = store.status().current();
+        let last_failure = status.reason();
         match error {
-            Error::Refused(refused) => Self::refused(&refused),
+            Error::Refused(refused) => match (Self::refused(&refused), store.last_reason()) {
+                (Self::Refused(text), Some(reason)) => {
+                    Self::Refused(format!("{text} ({})", on_one_line(&reason)))
+                }
+                (refused, _) => refused,
+            },
             Error::Invalid(_) => Self::Refused(error.to_string()),
             Error::Closed(closed) => Self::closed(&closed),
             Error::NotSent => Self::Unreachable(match last_failure {

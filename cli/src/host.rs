@@ -13,6 +13,7 @@ use statestore_tokio::{ServiceBuilder, StoreService};
 use crate::args::Serve;
 use crate::connection;
 use crate::failure::Failure;
+use crate::metrics::Exporter;
 use crate::output;
 use crate::own_broker::{self, Files};
 use crate::policy::{PolicyFile, counted};
@@ -20,7 +21,7 @@ use crate::signals::{Asked, Signals};
 use crate::supervisor::Supervisor;
 
 enum Place {
-    Own(Broker),
+    Own(Arc<Broker>),
     Beside(Box<Options>),
 }
 
@@ -31,6 +32,7 @@ pub(crate) struct Host<'a> {
     files: Files,
     line: String,
     supervisor: Arc<Supervisor>,
+    metrics: Option<Exporter>,
 }
 
 /// A store that serves there.
@@ -46,9 +48,18 @@ impl<'a> Host<'a> {
         policy: Option<PolicyFile>,
         supervisor: Arc<Supervisor>,
     ) -> Result<Self, Failure> {
+        let metrics = match &args.metrics {
+            Some(address) => Some(Exporter::start(address).await?),
+            None => None,
+        };
         if args.broker.is_empty() {
             let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
-            return Ok(Self { args, place: Place::Own(broker), files, line, supervisor });
+            let broker = Arc::new(broker);
+            if let Some(metrics) = &metrics {
+                metrics.follow_broker(&broker);
+            }
+            let place = Place::Own(broker);
+            return Ok(Self { args, place, files, line, supervisor, metrics });
         }
         let files = Files { policy, ..Files::default() };
         let options = connection::options(&args.broker, &args.login, "statestore")?;
@@ -60,12 +71,13 @@ impl<'a> Host<'a> {
             Some(_) => "the policy trusts that requesters are who they claim to be",
         };
         let line = format!("as client {}; {trust}", options.client_id);
-        Ok(Self { args, place: Place::Beside(Box::new(options)), files, line, supervisor })
+        let place = Place::Beside(Box::new(options));
+        Ok(Self { args, place, files, line, supervisor, metrics })
     }
 
     /// Starts a store there.
     pub(crate) fn spawn(&self, service: ServiceBuilder) -> Hosted {
-        match &self.place {
+        self.measured(match &self.place {
             Place::Own(broker) => {
                 Hosted { service: service.spawn(broker.store_link()), in_use: None }
             }
@@ -74,13 +86,20 @@ impl<'a> Host<'a> {
                 let in_use = Some(link.in_use());
                 Hosted { service: service.spawn(link), in_use }
             }
+        })
+    }
+
+    fn measured(&self, hosted: Hosted) -> Hosted {
+        if let Some(metrics) = &self.metrics {
+            metrics.follow(&hosted.service);
         }
+        hosted
     }
 
     /// The same, for a store that says nothing unless it leads.
     #[cfg(feature = "etcd")]
     pub(crate) fn spawn_leased(&self, service: ServiceBuilder, leadership: Leadership) -> Hosted {
-        match &self.place {
+        self.measured(match &self.place {
             Place::Own(broker) => {
                 let link = LeasedLink::new(broker.store_link(), leadership);
                 Hosted { service: service.spawn(link), in_use: None }
@@ -90,7 +109,7 @@ impl<'a> Host<'a> {
                 let in_use = Some(link.in_use());
                 Hosted { service: service.spawn(LeasedLink::new(link, leadership)), in_use }
             }
-        }
+        })
     }
 
     fn link(&self, options: &Options) -> RumqttcLink {
@@ -128,7 +147,7 @@ impl<'a> Host<'a> {
     }
 
     /// Its own broker, if it has one.
-    pub(crate) const fn broker(&self) -> Option<&Broker> {
+    pub(crate) fn broker(&self) -> Option<&Broker> {
         match &self.place {
             Place::Own(broker) => Some(broker),
             Place::Beside(_) => None,

@@ -117,6 +117,6 @@ pub(crate) fn failure(error: Error, store: &StateStore) -> Failure {
             "the store refused: that is no pattern; [ begins a class such as [ab] or [!ab], ** stands for whole levels, and \
              a special character is written as a class, as [*]",
         ),
-        error => Failure::request(error, store.status().current().reason()),
+        error => Failure::request(error, store),
     }
 }

@@ -47,8 +47,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let Some(holder) = signals.unless_received(lock.holder()).await else {
         return Ok(ExitCode::from(NOT_ACQUIRED));
     };
-    let holder =
-        holder.map_err(|error| Failure::request(error, store.status().current().reason()))?;
+    let holder = holder.map_err(|error| Failure::request(error, &store))?;
     if let Some(holder) = holder {
         say(format_args!("waiting for {}", one_line(holder.name())));
     }
@@ -95,7 +94,7 @@ pub(crate) fn not_acquired(error: LockError, store: &StateStore) -> Failure {
         LockError::NotAcquired(reason) => {
             Failure::bad_input(format_args!("the lock was not acquired: {reason}"))
         }
-        LockError::Request(error) => Failure::request(error, store.status().current().reason()),
+        LockError::Request(error) => Failure::request(error, store),
         other => Failure::bad_input(other),
     }
 }

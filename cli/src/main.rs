@@ -19,6 +19,7 @@ mod job;
 mod keys;
 mod lock;
 mod log;
+mod metrics;
 mod output;
 mod own_broker;
 mod policy;

@@ -259,7 +259,7 @@ fn line(
     )
 }
 
-fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
     let bad = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{option} {text}: {error}; write it like 127.0.0.1:1883"))
     };

@@ -113,7 +113,7 @@ fn told(removal: Removal, key: &str, output: Output) -> Result<ExitCode, Failure
 }
 
 fn answer<T>(store: &StateStore, answer: Result<T, Error>) -> Result<T, Failure> {
-    answer.map_err(|error| Failure::request(error, store.status().current().reason()))
+    answer.map_err(|error| Failure::request(error, store))
 }
 
 fn value(argument: Option<String>, file: Option<&Path>) -> Result<Bytes, Failure> {

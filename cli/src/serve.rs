@@ -142,6 +142,7 @@ fn config(
             ..limits
         })
         .clock_drift_max(args.max_clock_drift)
+        .explain(args.explain)
         .dialect(match args.dialect {
             Dialect::Auto => DialectPolicy::Auto,
             Dialect::Page => DialectPolicy::Pinned(message::Dialect::Page),

@@ -19,7 +19,7 @@ const NOT_YET: &str = "not watching yet: access rules or a policy may refuse the
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let store = connection::store(&args.common)?;
-    let failed = |error| Failure::request(error, store.status().current().reason());
+    let failed = |error| Failure::request(error, &store);
     let begun = async {
         let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
         reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;

@@ -119,6 +119,7 @@ pub(crate) struct Properties<'a> {
     pub(crate) persist: bool,
     pub(crate) has_protocol_version: bool,
     pub(crate) incarnation: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
 }
 
 impl<'a> Incoming<'a> {
@@ -151,6 +152,7 @@ impl<'a> Incoming<'a> {
             property::PERSIST => known.persist |= value == property::PERSIST_VALUE,
             property::PROTOCOL_VERSION => known.has_protocol_version = true,
             property::INCARNATION => known.incarnation = known.incarnation.or(Some(value)),
+            property::REASON => known.reason = known.reason.or(Some(value)),
             _ => {}
         }
     }
@@ -189,6 +191,12 @@ impl<'a> Incoming<'a> {
     #[must_use]
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.properties.incarnation.and_then(Incarnation::parse)
+    }
+
+    /// Why a reply says that its request was refused, if it does: text of the peer, for people.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&'a str> {
+        self.properties.reason
     }
 
     /// The client id that the sender claims in `__srcId`. Any publisher can set it.
@@ -320,15 +328,33 @@ pub struct Publish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Request { source: Arc<str>, fencing_token: Option<FencingToken>, persist: bool },
-    Reply { incarnation: Option<Incarnation> },
+    Reply { incarnation: Option<Incarnation>, reason: Option<Arc<str>>, answers: Unsent },
     Notification { client_id: Arc<str>, incarnation: Option<Incarnation> },
+}
+
+/// A number that is not sent, so that it tells no two packets apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Unsent(pub(crate) u64);
+
+impl PartialEq for Unsent {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Unsent {}
+
+impl fmt::Debug for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("_")
+    }
 }
 
 impl Publish {
     /// The user properties to send, in order.
     pub fn user_properties(&self) -> impl Iterator<Item = (&'static str, PropertyValue<'_>)> {
         let timestamp = self.timestamp.as_ref().map(Hlc::as_deref);
-        let (request, status, incarnation) = match &self.purpose {
+        let (request, status, incarnation, reason) = match &self.purpose {
             Purpose::Request { source, fencing_token, persist } => {
                 let token = fencing_token.as_ref().map(|token| token.hlc().as_deref());
                 let request = RequestProperties {
@@ -337,10 +363,12 @@ impl Publish {
                     fencing_token: token,
                     persist: *persist,
                 };
-                (Some(request), None, None)
+                (Some(request), None, None, None)
             }
-            Purpose::Reply { incarnation } => (None, Some(property::STATUS_VALUE), *incarnation),
-            Purpose::Notification { incarnation, .. } => (None, None, *incarnation),
+            Purpose::Reply { incarnation, reason, .. } => {
+                (None, Some(property::STATUS_VALUE), *incarnation, reason.as_deref())
+            }
+            Purpose::Notification { incarnation, .. } => (None, None, *incarnation, None),
         };
         let answer = [
             timestamp
@@ -348,6 +376,7 @@ impl Publish {
                 .map(|hlc| (property::TIMESTAMP, PropertyValue::Hlc(hlc))),
             status.map(|text| (property::STATUS, PropertyValue::Text(text))),
             incarnation.map(|said| (property::INCARNATION, PropertyValue::Incarnation(said))),
+            reason.map(|text| (property::REASON, PropertyValue::Text(text))),
         ];
         let request = request.map(RequestProperties::into_iter);
         request.into_iter().flatten().chain(answer.into_iter().flatten())
@@ -373,6 +402,16 @@ impl Publish {
             + text(correlation_data)
             + user.sum::<usize>()
             + self.payload.len()
+    }
+
+    /// Which message a reply of a store answers, counted among all that were handed to it: the first has the number 1. For
+    /// whoever measures how long answers take; it is not sent, and not compared.
+    #[must_use]
+    pub const fn answers(&self) -> Option<u64> {
+        match &self.purpose {
+            Purpose::Reply { answers, .. } => Some(answers.0),
+            Purpose::Request { .. } | Purpose::Notification { .. } => None,
+        }
     }
 
     /// The client that a notification is for: a broker that hosts the store can deliver to it directly.

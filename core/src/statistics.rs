@@ -40,6 +40,22 @@ impl Statistic {
     }
 }
 
+impl CommandKind {
+    /// Its name in lower case, as a label of a metric.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Set => "set",
+            Self::Del => "del",
+            Self::VDel => "vdel",
+            Self::Watch => "keynotify",
+            Self::Unwatch => "keynotify_stop",
+            Self::Scan => "scan",
+        }
+    }
+}
+
 impl fmt::Display for Statistic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(verb) = self.verb {

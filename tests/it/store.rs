@@ -4,6 +4,7 @@ mod counters;
 mod duplicates;
 mod durability;
 mod exact;
+mod explained;
 mod fit;
 mod incarnation;
 mod memory;

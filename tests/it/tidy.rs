@@ -31,7 +31,7 @@ const FORBIDDEN: [&str; 14] = [
 ];
 
 /// Names that stand in one place of the core only.
-const PROPERTY_NAMES: [&str; 9] = [
+const PROPERTY_NAMES: [&str; 10] = [
     "\"__ts\"",
     "\"__ft\"",
     "\"__stat\"",
@@ -41,6 +41,7 @@ const PROPERTY_NAMES: [&str; 9] = [
     "\"$partition\"",
     "\"$high_priority\"",
     "\"statestore-incarnation\"",
+    "\"statestore-reason\"",
 ];
 
 /// A file of the repository: its path from the root, with slashes, and its text.

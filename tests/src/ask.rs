@@ -4,7 +4,7 @@ use bytes::Bytes;
 use statestore_loopback::Message;
 use statestore_proto::message::{Command, property};
 use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Qos, Transmit};
-use statestore_proto::store::{Handled, Principal, Store};
+use statestore_proto::store::{Explanation, Handled, Principal, Store, Verdict};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic;
 
@@ -103,6 +103,9 @@ impl Ask {
     }
 
     /// Hands it to a store.
+    ///
+    /// # Panics
+    /// Unless the store explains what it refuses and drops, and nothing else.
     pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
         incoming.response_topic = self.response_topic.as_deref();
@@ -133,8 +136,25 @@ impl Ask {
             Some(client) => Principal::verified(client),
             None => Principal::claimed(&incoming),
         };
-        store.handle_publish(now, from, &incoming)
+        let handled = store.handle_publish(now, from, &incoming);
+        hold_explained(store, handled);
+        handled
     }
+}
+
+/// The law that each request that is refused or dropped is explained, in one line, with the rule that its answer names, and
+/// no other is.
+fn hold_explained(store: &Store, handled: Handled) {
+    let explanation = store.explanation();
+    let refusal = explanation.map(Explanation::refusal);
+    let expected = match handled.verdict {
+        Verdict::Refused(refusal) => Some(Some(refusal)),
+        Verdict::Dropped(_) => Some(None),
+        _ => None,
+    };
+    assert_eq!(refusal, expected, "{handled:?} {explanation:?}");
+    let text = explanation.map(ToString::to_string);
+    assert!(text.is_none_or(|text| !text.is_empty() && !text.contains('\n')));
 }
 
 /// The recommended response topic of a client.

@@ -14,8 +14,8 @@ SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certifi
 is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
 again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
 
-Standard error has a line for each refused connection, message, subscription and will, failed handshake, client that is
-disconnected, write that is ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
+Standard error has a line for each refused request, with the rule that refused it, refused connection, message, subscription and will, failed handshake, client that is
+disconnected, write that has set the versions ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
 debug all of it. Nobody has to read it.")]
 pub(crate) struct Serve {
     /// Read options from this TOML file, by their names without the --, as in `max-keys = 1000`; what the command line or the
@@ -72,6 +72,14 @@ pub(crate) struct Serve {
     /// Refuse verbs and options in lower case
     #[arg(long, env = "STATESTORE_STRICT_VERBS")]
     pub(crate) strict_verbs: bool,
+    /// Say in each refusal why: which fence, which limit, how far which clock is ahead. `statestore set` and the like show
+    /// that. It tells whoever may write a key the token that fences it
+    #[arg(long, env = "STATESTORE_EXPLAIN", value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) explain: bool,
+    /// Serve numbers here over plain HTTP, as Prometheus reads them: /metrics, /healthz and /readyz. Whoever can connect can read
+    /// them, so choose an address that only those can reach who may
+    #[arg(long, env = "STATESTORE_METRICS", value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<String>,
     /// With --broker: learn from mosquitto's log topic which clients have gone
     #[arg(long, env = "STATESTORE_PRESENCE")]
     pub(crate) presence: bool,

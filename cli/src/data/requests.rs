@@ -156,7 +156,7 @@ fn of_key(key: &[u8], error: Error, store: &StateStore) -> Failure {
 }
 
 fn failure(error: Error, store: &StateStore) -> Failure {
-    Failure::request(error, store.status().current().reason())
+    Failure::request(error, store)
 }
 
 /// What went wrong after some keys were set.

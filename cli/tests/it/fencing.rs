@@ -2,7 +2,7 @@
 
 use crate::place::{Form, everywhere};
 
-everywhere!(a_lock_protects_a_key);
+everywhere!(a_lock_protects_a_key, a_store_that_explains_says_which_rule_refused);
 
 fn a_lock_protects_a_key(form: Form) {
     let Some(here) = form.start(&[]) else { return };
@@ -24,4 +24,21 @@ fn a_lock_protects_a_key(form: Form) {
     // The token went with the key.
     here.run(&["set", "valve", "shut"]).version();
     here.run(&["del", "valve"]).is(0, "");
+}
+
+fn a_store_that_explains_says_which_rule_refused(form: Form) {
+    let Some(here) = form.start(&["--explain", "--max-keys", "2"]) else { return };
+    let first = here.run(&["set", "lock", "me"]).version();
+    let second = here.run(&["set", "lock", "you"]).version();
+    here.run(&["set", "valve", "secret", "--fencing-token", &second]).version();
+    let fenced = format!("the key is fenced by {second}, and __ft is {first}");
+    let lower = "lower version than the fencing token protecting the resource";
+    let stale = here.run(&["set", "valve", "shut", "--fencing-token", &first]);
+    stale.fails(2, &[lower, &format!("({fenced})")]);
+    let said = here.store().complaint();
+    assert!(said.contains("the fence of its key keeps out") && said.contains(&fenced), "{said}");
+    assert!(said.contains("verb=Set") && said.contains("client=\"statestore-cli-"), "{said}");
+    here.run(&["set", "full", "x"])
+        .fails(2, &["the quota", "(keys of all clients: 3 needed, 2 allowed)"]);
+    assert!(!said.contains("secret"), "{said}");
 }

@@ -22,6 +22,7 @@ mod killed;
 mod leading;
 mod locking;
 mod logging;
+mod metrics;
 mod operating;
 mod options;
 mod outages;

@@ -197,6 +197,14 @@ pub enum Event {
         /// What became of it.
         outcome: Outcome,
     },
+    /// A store that [explains](crate::store::StoreConfig::explain) says why it has refused a request. Its
+    /// [`Completed`](Self::Completed) comes next. Dropped where there is no room.
+    Explained {
+        /// The request.
+        id: RequestId,
+        /// Why, in the words of the store, for people: of 256 bytes at most.
+        reason: Arc<str>,
+    },
     /// Something about a watch.
     Watch {
         /// The watch.

@@ -1,8 +1,9 @@
 //! What arrives: replies, notifications, and messages that are neither.
 
 use super::watch::State;
-use super::{Client, Event, Outcome, RequestId, Stale, correlated};
+use super::{Client, Event, Outcome, Owner, RequestId, Stale, correlated};
 use crate::hlc::{HlcRef, Version};
+use crate::message::property::REASON_BYTES_MAX;
 use crate::message::{CommandKind, Incarnation, Notification, Reply, ScanReply};
 use crate::mqtt::Incoming;
 use crate::time::Now;
@@ -48,8 +49,22 @@ impl Client {
             Reply::decode(incoming.payload, kind).map(|reply| replied(reply.map(keep)))
         };
         let outcome = outcome.unwrap_or_else(Outcome::Malformed);
+        self.explain(id, incoming, &outcome);
         self.finish(id, outcome);
         Ok(())
+    }
+
+    /// Passes on why a request of the application was refused, where the reply says that.
+    fn explain(&mut self, id: u64, incoming: &Incoming<'_>, outcome: &Outcome) {
+        let is_refused = matches!(outcome, Outcome::Replied { reply: Reply::Error(_), .. });
+        let is_own =
+            || self.pending.get(&id).is_some_and(|pending| pending.owner == Owner::Application);
+        if let Some(reason) = incoming.reason().filter(|_| is_refused && is_own()) {
+            let ends = 0..=reason.len().min(REASON_BYTES_MAX);
+            let end = ends.rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
+            let reason = reason.get(..end).unwrap_or_default().into();
+            self.tell_if_room(Event::Explained { id: RequestId(id), reason });
+        }
     }
 
     fn take_notification(

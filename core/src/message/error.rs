@@ -126,6 +126,29 @@ refusals! {
     NotQos1 = "the request must be published with QoS 1",
 }
 
+impl Refusal {
+    /// Its name in lower case, as a label of a metric.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TimestampSkew => "timestamp_skew",
+            Self::FencingTokenRequired => "fencing_token_required",
+            Self::FencingTokenSkew => "fencing_token_skew",
+            Self::FencingTokenLower => "fencing_token_lower",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::Syntax => "syntax",
+            Self::NotAuthorized => "not_authorized",
+            Self::UnknownCommand => "unknown_command",
+            Self::WrongArity => "wrong_arity",
+            Self::MissingTimestamp => "missing_timestamp",
+            Self::MalformedTimestamp => "malformed_timestamp",
+            Self::EmptyKey => "empty_key",
+            Self::MissingCorrelationData => "missing_correlation_data",
+            Self::NotQos1 => "not_qos_1",
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())

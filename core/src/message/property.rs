@@ -51,6 +51,15 @@ pub const HIGH_PRIORITY: &str = "$high_priority";
 /// kind and goes by what it reads.
 pub const INCARNATION: &str = "statestore-incarnation";
 
+/// Reply to a refused request: why it was refused, in a line for people, of [`REASON_BYTES_MAX`] at most.
+///
+/// An extension of this project, which a store adds where it is told to; deployed clients ignore it. The error in the payload
+/// is what programs go by: this text may be another with each release. Text of a peer, so show it escaped.
+pub const REASON: &str = "statestore-reason";
+
+/// Bytes of a [`REASON`]; a longer one is cut.
+pub const REASON_BYTES_MAX: usize = 256;
+
 /// Content type of requests; on replies absent or exactly this.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
 

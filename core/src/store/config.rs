@@ -130,6 +130,7 @@ pub struct StoreConfig {
     pub(super) incarnation: Option<Incarnation>,
     pub(super) authorizer: Option<Authorizer>,
     pub(super) scan_secret: Option<[u8; 16]>,
+    pub(super) explain: bool,
 }
 
 impl StoreConfig {
@@ -155,6 +156,7 @@ impl StoreConfig {
             incarnation: None,
             authorizer: None,
             scan_secret: None,
+            explain: false,
         }
     }
 
@@ -180,6 +182,20 @@ impl StoreConfig {
     #[must_use]
     pub fn clock_drift_max(mut self, drift: Duration) -> Self {
         self.clock_drift_max = drift.min(CLOCK_DRIFT_MAX);
+        self
+    }
+
+    /// Whether the reply to a refused request says why, in the user property
+    /// [`REASON`](crate::message::property::REASON); without it the error is all that it says, as the protocol has it. The text
+    /// is that of [`Store::explanation`](super::Store::explanation), no longer than
+    /// [`REASON_BYTES_MAX`](crate::message::property::REASON_BYTES_MAX) and without keys and values. Whoever may write a key learns from it which
+    /// token fences that, and which limit is reached.
+    ///
+    /// A refusal that is repeated from the cache of answers goes without: only the answer is kept. So does one that would not
+    /// fit, with its reason, into the largest packet that the requester takes.
+    #[must_use]
+    pub const fn explain(mut self, explain: bool) -> Self {
+        self.explain = explain;
         self
     }
 
@@ -333,6 +349,7 @@ impl fmt::Debug for StoreConfig {
             .field("linearizable_reads", &self.linearizable_reads)
             .field("incarnation", &self.incarnation)
             .field("authorizer", &self.authorizer.is_some())
+            .field("explain", &self.explain)
             .finish_non_exhaustive()
     }
 }

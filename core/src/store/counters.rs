@@ -72,6 +72,24 @@ pub enum DropReason {
     Overloaded,
 }
 
+impl DropReason {
+    /// All of them.
+    pub const ALL: &'static [Self] =
+        &[Self::NotARequest, Self::Unanswerable, Self::Forbidden, Self::Expired, Self::Overloaded];
+
+    /// Its name in lower case, as a label of a metric.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotARequest => "not_a_request",
+            Self::Unanswerable => "unanswerable",
+            Self::Forbidden => "forbidden",
+            Self::Expired => "expired",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
 /// How often each verdict was passed on requests with one verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -187,6 +205,18 @@ impl Counters {
         ];
         let plain = plain.map(|(name, value)| Statistic::plain(name, value));
         rows.flat_map(|(verb, verdicts)| verdicts.iter(verb)).chain(plain)
+    }
+
+    /// Messages that were not answered for this reason.
+    #[must_use]
+    pub const fn dropped_for(&self, reason: DropReason) -> u64 {
+        match reason {
+            DropReason::NotARequest => self.not_requests,
+            DropReason::Unanswerable => self.unanswerable,
+            DropReason::Forbidden => self.forbidden,
+            DropReason::Expired => self.expired_requests,
+            DropReason::Overloaded => self.overloaded,
+        }
     }
 
     /// Requests executed, whatever came of them.

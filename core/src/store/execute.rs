@@ -6,10 +6,11 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use super::counters::{Handled, Verdict};
+use super::explain::{Exceeded, Explanation, Limit};
 use super::outbox::About;
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
-use super::watches::{self, Registration};
+use super::watches::Registration;
 use super::{
     Access, Answered, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordedExpiry,
     Store,
@@ -19,10 +20,9 @@ use crate::limits::CLOCK_RESERVE;
 use crate::message::{
     Command, CommandKind, Condition, Dialect, Incarnation, Notification, Refusal, Reply,
 };
-use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit};
+use crate::mqtt::{Correlation, Incoming, Publish, Purpose, Qos, Transmit, Unsent};
 use crate::rules::{Change, Decision, Entry, Stamp, Stamps, State, decide};
 use crate::time::{Now, UnixTime};
-use crate::topic::NotificationTopic;
 
 /// What of a request its execution needs beside the command.
 struct Request<'a> {
@@ -47,15 +47,15 @@ impl Store {
         let topic: Arc<str> = response_topic.into();
         let correlation = incoming.correlation_data.map(Correlation::new);
         let Some(correlation) = correlation.filter(|_| incoming.qos == Qos::AtLeastOnce) else {
-            let refusal = if incoming.correlation_data.is_none() {
-                Refusal::MissingCorrelationData
+            let why = if incoming.correlation_data.is_none() {
+                Explanation::NoCorrelationData
             } else {
-                Refusal::NotQos1
+                Explanation::NotQos1
             };
             let correlation = incoming.correlation_data.map(Correlation::new);
-            let answer = refuse(refusal, dialect);
+            let (answer, verdict) = self.refused(why, dialect);
             self.send_reply(now, incoming, About::Nothing, topic, correlation, answer);
-            return Handled::of(None, Verdict::Refused(refusal));
+            return Handled::of(None, verdict);
         };
         // 1. Grammar.
         let command = match Command::decode_with(incoming.payload, self.config.word_case) {
@@ -74,11 +74,11 @@ impl Store {
             let (answer, verdict) = self.execute(now, from, incoming, dialect, &command, 0);
             // Our choice: the protocol has no error for a value that its requester cannot take.
             let max = self.payload_max(now, incoming, answer.timestamp.as_ref());
-            let refusal = Refusal::QuotaExceeded;
-            let (answer, verdict) = match answer.payload.len() <= max {
-                true => (answer, verdict),
-                false => (refuse(refusal, dialect), Verdict::Refused(refusal)),
-            };
+            let (answer, verdict) =
+                match Exceeded::of(Limit::PacketBytes, answer.payload.len(), max) {
+                    None => (answer, verdict),
+                    Some(exceeded) => self.refused(Explanation::Limit(exceeded), dialect),
+                };
             self.send_reply(now, incoming, about, topic, Some(correlation), answer);
             return Handled::of(verb, verdict);
         }
@@ -194,7 +194,13 @@ impl Store {
         correlation_data: Option<Correlation>,
         answer: Answer,
     ) -> Publish {
-        Publish {
+        let explained = self.explained.as_ref().filter(|_| self.config.explain);
+        let purpose = |reason| Purpose::Reply {
+            incarnation: self.incarnation_for(to),
+            reason,
+            answers: Unsent(self.handed),
+        };
+        let mut publish = Publish {
             topic,
             payload: answer.payload,
             response_topic: None,
@@ -203,9 +209,23 @@ impl Store {
             // Whoever asked has given up by then, and a broker need not keep it for them.
             message_expiry: to.expiry_left(now.instant),
             token: None,
-            purpose: Purpose::Reply { incarnation: self.incarnation_for(to) },
+            purpose: purpose(explained.map(Explanation::to_reason)),
             timestamp: answer.timestamp,
+        };
+        let max = to.packet_bytes_max.filter(|_| explained.is_some());
+        // Better an answer without its reason than none.
+        if max.is_some_and(|max| publish.packet_len_max() > max) {
+            publish.purpose = purpose(None);
         }
+        publish
+    }
+
+    /// The answer to a request that is refused, and what that says.
+    pub(super) fn refused(&mut self, why: Explanation, dialect: Dialect) -> (Answer, Verdict) {
+        let refusal = why.refusal().unwrap_or(Refusal::Syntax);
+        self.explained = Some(why);
+        let payload = Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect);
+        (Answer { payload, timestamp: None }, Verdict::Refused(refusal))
     }
 
     /// Steps 2 to 7: the answer, and what it says.
@@ -218,10 +238,9 @@ impl Store {
         command: &Command<&[u8]>,
         number: u64,
     ) -> (Answer, Verdict) {
-        let refused = |refusal| (refuse(refusal, dialect), Verdict::Refused(refusal));
         // 2. Authorization.
-        if !self.is_authorized(from, incoming, command) {
-            return refused(Refusal::NotAuthorized);
+        if let Some(why) = self.unauthorized(from, incoming, command) {
+            return self.refused(why, dialect);
         }
         // 3. Timestamps.
         let properties = &incoming.properties;
@@ -238,17 +257,21 @@ impl Store {
         }
         let stamps = match stamps {
             Ok(stamps) => stamps,
-            Err(refusal) => return refused(refusal),
+            Err(refusal) => {
+                let (kind, max) = (command.kind(), self.config.clock_drift_max);
+                let why = Explanation::of_stamps(refusal, kind, incoming, now.unix, max);
+                return self.refused(why, dialect);
+            }
         };
         // 4. to 6. Fence, condition, quota.
         let slot = self.live_slot(now, command.key());
-        let mut full = self.is_full(from, slot, command);
-        if full {
+        let mut exceeded = self.exceeded(from, slot, command);
+        if exceeded.is_some() {
             match command.kind() {
                 CommandKind::Set => self.make_room(now),
                 _ => self.make_room_to_watch(now, from, command.key()),
             }
-            full = self.is_full(from, slot, command);
+            exceeded = self.exceeded(from, slot, command);
         }
         let client_id = from.client_id().unwrap_or_default();
         let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
@@ -260,10 +283,21 @@ impl Store {
                 fence: entry.fence().map(FencingToken::as_deref),
             }),
             watched,
-            full,
+            full: exceeded.is_some(),
         };
         let Decision { change, reply, stamp } = decide(state, command, stamps.fencing_token);
         let verdict = Verdict::of_reply(&reply);
+        if let Verdict::Refused(_) = verdict {
+            let fence = entry.and_then(|entry| entry.fence());
+            let token = stamps.fencing_token.map(|token| *token.hlc());
+            self.explained = match (fence, exceeded) {
+                (_, Some(exceeded)) if verdict == Verdict::Refused(Refusal::QuotaExceeded) => {
+                    Some(Explanation::Limit(exceeded))
+                }
+                (Some(fence), _) => Some(Explanation::of_fence(fence, token)),
+                (None, exceeded) => exceeded.map(Explanation::Limit),
+            };
+        }
         let payload = reply.to_bytes(dialect);
         let stored = || entry.map(|entry| self.table.version_of(entry).hlc().clone());
         let mut timestamp = if stamp == Stamp::Stored { stored() } else { None };
@@ -274,7 +308,7 @@ impl Store {
         match change {
             Change::Put => match self.apply_put(now, &request, slot, command) {
                 Some(version) => timestamp = Some(version),
-                None => return refused(Refusal::TimestampSkew),
+                None => return self.refused(Explanation::NoVersionLeft, dialect),
             },
             _ => self.apply(&request, slot, command, change),
         }
@@ -312,23 +346,31 @@ impl Store {
         }
     }
 
-    fn is_authorized(
+    /// Why this requester may not do that, if it may not.
+    fn unauthorized(
         &self,
         from: Principal<'_>,
         incoming: &Incoming<'_>,
         command: &Command<&[u8]>,
-    ) -> bool {
+    ) -> Option<Explanation> {
         let is_write = command.kind().is_write();
         let access = if is_write { Access::Write } else { Access::Read };
         let is_fenced = is_write && incoming.properties.fencing_token.is_some();
         let nameless = from.client_id().is_none_or(str::is_empty);
         let watching = matches!(command.kind(), CommandKind::Watch | CommandKind::Unwatch);
-        let allowed = self.config.authorizer.as_ref().is_none_or(|allows| {
-            allows(&from, access, command.key())
-                && (!is_fenced || allows(&from, Access::Fence, command.key()))
-        });
+        if let Some(allows) = &self.config.authorizer {
+            if !allows(&from, access, command.key()) {
+                return Some(Explanation::NotAllowed(access));
+            }
+            if is_fenced && !allows(&from, Access::Fence, command.key()) {
+                return Some(Explanation::NotAllowed(Access::Fence));
+            }
+        }
         // Nobody knows where to send the notifications of a client without a name.
-        allowed && !(watching && nameless) && !from.is_contradicted_by(incoming)
+        if watching && nameless {
+            return Some(Explanation::Nameless);
+        }
+        from.is_contradicted_by(incoming).then_some(Explanation::OtherSource)
     }
 
     /// The slot of a key that has not expired. One that has is removed here, so that its watchers hear of the expiry
@@ -340,106 +382,6 @@ impl Store {
             return None;
         }
         Some(slot)
-    }
-
-    /// Removes what has expired, as far as there is room to tell its watchers: it must not count against a quota.
-    fn make_room(&mut self, now: Now) {
-        let limits = self.config.limits;
-        let reserve = limits.burst().saturating_add(limits.watches_per_key_max);
-        while self.has_room_for(reserve) {
-            let Some(slot) = self.expiries.pop_due(now.instant) else {
-                return;
-            };
-            self.expire(slot);
-        }
-    }
-
-    /// Whether there is no room for what the command would add.
-    fn is_full(&self, from: Principal<'_>, slot: Option<Slot>, command: &Command<&[u8]>) -> bool {
-        let limits = &self.config.limits;
-        match command {
-            Command::Set { key, value, .. } => {
-                let entry = slot.and_then(|slot| self.table.get(slot));
-                let len = key.len() + value.len();
-                let old = entry.map(super::Entry::len);
-                let bytes = self.table.bytes() - old.unwrap_or(0) + len;
-                key.len() > limits.key_bytes_max
-                    || value.len() > limits.value_bytes_max
-                    || (old.is_none() && self.table.len() >= limits.keys_max)
-                    || (old.is_none_or(|old| len > old) && bytes > limits.bytes_max)
-                    || self.has_its_keys(from, entry, len)
-            }
-            Command::Watch { key } => {
-                self.is_not_for(from, key) || self.is_crowded(from, key) || self.is_crowded_at(key)
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether a verified client would hold more than its share with a value of so many bytes, key included, in the
-    /// place of this entry. What counts for nobody it may take over where that takes no more room: it may be its own,
-    /// restored.
-    fn has_its_keys(&self, from: Principal<'_>, entry: Option<&super::Entry>, len: usize) -> bool {
-        let limits = &self.config.limits;
-        let Some(owner) = self.table.owner_of(from) else { return false };
-        let held = self.table.held_by(owner);
-        let own = entry.filter(|entry| entry.owner() == Some(owner)).map_or(0, super::Entry::len);
-        let free = entry.filter(|entry| entry.owner().is_none_or(|other| other == owner));
-        let bytes = held.bytes - own + len;
-        (free.is_none() && held.keys >= limits.share_of(limits.keys_max))
-            || (free.is_none_or(|entry| len > entry.len())
-                && bytes > limits.share_of(limits.bytes_max))
-    }
-
-    /// Whether a registration is refused however much room there is: its key is too long, or the client has its share.
-    fn is_not_for(&self, from: Principal<'_>, key: &[u8]) -> bool {
-        let limits = &self.config.limits;
-        let client_id = from.client_id().unwrap_or_default();
-        let held = self.watches.held_by(client_id);
-        let bytes = held.bytes + watches::bytes_of(client_id, key);
-        NotificationTopic::new(client_id, key).is_err()
-            || key.len() > limits.key_bytes_max
-            || (from.is_verified()
-                && (held.count >= limits.share_of(limits.watches_max)
-                    || bytes > limits.share_of(limits.watch_bytes_max)))
-    }
-
-    /// Whether there is no room for one more registration of all.
-    fn is_crowded(&self, from: Principal<'_>, key: &[u8]) -> bool {
-        let limits = &self.config.limits;
-        let more = watches::bytes_of(from.client_id().unwrap_or_default(), key);
-        self.watches.len() >= limits.watches_max
-            || self.watches.bytes() + more > limits.watch_bytes_max
-    }
-
-    /// Whether there is no room for one more registration for this key.
-    fn is_crowded_at(&self, key: &[u8]) -> bool {
-        self.watches.of(key).len() >= self.config.limits.watches_per_key_max
-    }
-
-    /// Ends registrations of claimed names that have given no sign of life for long, as far as one for this key needs
-    /// their place.
-    fn make_room_to_watch(&mut self, now: Now, from: Principal<'_>, key: &[u8]) {
-        let client_id = from.client_id().unwrap_or_default();
-        if self.watches.contains(client_id, key) || self.is_not_for(from, key) {
-            return;
-        }
-        self.watches.is_there(now.instant, client_id);
-        let kept = self.config.limits.claimed_watches_kept;
-        loop {
-            let at = if self.is_crowded_at(key) {
-                Some(key)
-            } else if self.is_crowded(from, key) {
-                None
-            } else {
-                return;
-            };
-            let lost = self.watches.remove_oldest(now.instant, kept, at);
-            if lost == 0 {
-                return;
-            }
-            self.counters.watches_lost += lost as u64;
-        }
     }
 
     /// Applies a SET; `None` when the last version of 64 bits is issued, and then nothing has changed.
@@ -589,8 +531,4 @@ impl Store {
             self.outbox.notify(key, Arc::clone(watch), payload, version.clone(), bytes);
         }
     }
-}
-
-pub(super) fn refuse(refusal: Refusal, dialect: Dialect) -> Answer {
-    Answer { payload: Reply::<&[u8]>::Error(refusal.into()).to_bytes(dialect), timestamp: None }
 }

@@ -78,9 +78,11 @@ mod codec;
 mod config;
 mod counters;
 mod execute;
+mod explain;
 mod order;
 mod outbox;
 mod pending;
+mod quota;
 mod record;
 mod replies;
 mod restore;
@@ -98,6 +100,7 @@ pub use config::{
     Access, Authorizer, DialectPolicy, Durability, KeySelector, Principal, StoreConfig,
 };
 pub use counters::{Ahead, Counters, DropReason, Handled, Verdict, Verdicts};
+pub use explain::{Exceeded, Explanation, Limit};
 pub use record::{Answered, Batch, BatchId, Record, RecordedExpiry};
 pub use restore::SnapshotPosition;
 pub use shares::Holding;
@@ -140,6 +143,10 @@ pub struct Store {
     /// No version from here on may be issued before a record says so, where not every version has one.
     reserved: UnixTime,
     counters: Counters,
+    /// Why the last message was refused or dropped.
+    explained: Option<Explanation>,
+    /// Messages that were handed over.
+    handed: u64,
 }
 
 /// A stored value, for the embedder.
@@ -197,6 +204,8 @@ impl Store {
             subscribed: false,
             reserved: UnixTime::default(),
             counters: Counters::default(),
+            explained: None,
+            handed: 0,
             config,
         }
     }
@@ -233,6 +242,8 @@ impl Store {
         from: Principal<'_>,
         incoming: &Incoming<'_>,
     ) -> Handled {
+        self.explained = None;
+        self.handed += 1;
         let handled = if self.has_room() {
             self.latest = now.instant;
             self.replies.expire(now.instant);
@@ -248,6 +259,9 @@ impl Store {
         } else {
             Handled::dropped(DropReason::Overloaded)
         };
+        if let (Verdict::Dropped(reason), None) = (handled.verdict, &self.explained) {
+            self.explained = Some(Explanation::Dropped(reason));
+        }
         self.counters.count(handled);
         handled
     }
@@ -282,6 +296,7 @@ impl Store {
                 };
                 self.outbox.push(About::Nothing, disconnect);
             }
+            self.explained = Some(Explanation::ResponseTopic(offence));
             return Handled::dropped(DropReason::Forbidden);
         }
         if incoming.is_expired(now.instant) {
@@ -425,6 +440,18 @@ impl Store {
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
+    }
+
+    /// Packets, and records if these are more, that wait to be polled or for a batch to be persisted.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Bytes of payloads, topics, keys and values in what [waits](Self::waiting).
+    #[must_use]
+    pub const fn waiting_bytes(&self) -> usize {
+        self.outbox.bytes()
     }
 
     /// What a verified client holds; nothing for a name that nobody vouched for.

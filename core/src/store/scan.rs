@@ -7,13 +7,11 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use super::counters::{Handled, Verdict};
-use super::execute::refuse;
+use super::explain::{Exceeded, Explanation, Limit};
 use super::replies::Answer;
 use super::{Access, Principal, Store};
 use crate::glob::{Pattern, Progress};
-use crate::message::{
-    CommandKind, Dialect, PageParts, PeerError, PeerErrorKind, Refusal, Scan, listed_len,
-};
+use crate::message::{CommandKind, Dialect, PageParts, PeerError, PeerErrorKind, Scan, listed_len};
 use crate::mqtt::Incoming;
 use crate::time::Now;
 
@@ -51,7 +49,7 @@ impl<'a> Position<'a> {
 impl Store {
     /// The answer to what is no [`Command`](crate::message::Command), as `error` says, and what came of it.
     pub(super) fn answer_other(
-        &self,
+        &mut self,
         now: Now,
         from: Principal<'_>,
         incoming: &Incoming<'_>,
@@ -64,16 +62,16 @@ impl Store {
         };
         let (verb, page) = match scan {
             Ok(scan) => (Some(CommandKind::Scan), self.scan(now, from, incoming, &scan)),
-            Err(error) => (None, Err(error.kind.refusal())),
+            Err(error) => (None, Err(Explanation::Unreadable(error))),
         };
         match page {
             Ok(page) => {
                 let answer = Answer { payload: page.into(), timestamp: None };
                 (answer, Handled::of(verb, Verdict::Applied))
             }
-            Err(refusal) => {
-                let verdict = Verdict::Refused(refusal);
-                (refuse(refusal, dialect), Handled::of(verb, verdict))
+            Err(why) => {
+                let (answer, verdict) = self.refused(why, dialect);
+                (answer, Handled::of(verb, verdict))
             }
         }
     }
@@ -85,17 +83,19 @@ impl Store {
         from: Principal<'_>,
         incoming: &Incoming<'_>,
         scan: &Scan<&[u8]>,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Vec<u8>, Explanation> {
         if from.is_contradicted_by(incoming) {
-            return Err(Refusal::NotAuthorized);
+            return Err(Explanation::OtherSource);
         }
-        if scan.pattern.len() > self.config.limits.key_bytes_max {
-            return Err(Refusal::QuotaExceeded);
+        let key_bytes_max = self.config.limits.key_bytes_max;
+        if let Some(long) = Exceeded::of(Limit::KeyBytes, scan.pattern.len(), key_bytes_max) {
+            return Err(Explanation::Limit(long));
         }
-        let pattern = Pattern::new(scan.pattern).map_err(|_| Refusal::Syntax)?;
+        let pattern = Pattern::new(scan.pattern).map_err(|_| Explanation::Pattern)?;
         let opened = scan.token.map(|token| self.seal.open(scan.pattern, token));
-        let opened = opened.map(|opened| opened.ok_or(Refusal::Syntax)).transpose()?;
-        let start = opened.as_deref().map(|opened| Position::read(opened).ok_or(Refusal::Syntax));
+        let opened = opened.map(|opened| opened.ok_or(Explanation::ScanToken)).transpose()?;
+        let start =
+            opened.as_deref().map(|opened| Position::read(opened).ok_or(Explanation::ScanToken));
         let start = start.transpose()?.unwrap_or_default();
         let max = self.payload_max(now, incoming, None);
         let room = self.config.limits.page_bytes_max.min(max);
@@ -103,12 +103,12 @@ impl Store {
         loop {
             let token = next.map(|next| self.seal.seal(scan.pattern, &[&next.numbers(), next.key]));
             let page = PageParts { keys: &keys, token: token.as_deref() };
-            if page.encoded_len() <= max {
+            let Some(exceeded) = Exceeded::of(Limit::PacketBytes, page.encoded_len(), max) else {
                 return Ok(page.encode());
-            }
+            };
             // There is no room for the token; the next page begins earlier then, but not where this one does.
             let last = keys.pop().filter(|last| *last != start.key);
-            let key = last.ok_or(Refusal::QuotaExceeded)?;
+            let key = last.ok_or(Explanation::Limit(exceeded))?;
             next = Some(Position { key, progress: Progress::default() });
         }
     }

@@ -441,3 +441,31 @@ fn correlation_data_are_equal_byte_by_byte() {
         assert_ne!(Correlation::new(short), Correlation::new(other));
     }
 }
+
+#[test]
+fn the_reason_of_a_refusal_is_told_before_it() {
+    let mut rig = Rig::ready();
+    let mut refused = |payload: &'static [u8], reason: &str| {
+        let id = rig.submit(set());
+        let request = rig.published();
+        let payload = Bytes::from_static(payload);
+        let topic = request.response_topic.clone().unwrap();
+        let mut incoming = Incoming::new(&topic, &payload);
+        incoming.correlation_data = request.correlation_data.as_ref().map(Correlation::as_bytes);
+        incoming.user_property("statestore-reason", reason);
+        rig.client.handle_publish(rig.now(), &incoming);
+        let explained = match rig.client.poll_event() {
+            Some(Event::Explained { id: of, reason }) => Some((of == id, reason.to_string())),
+            Some(Event::Completed { .. }) => None,
+            other => panic!("{other:?}"),
+        };
+        if explained.is_some() {
+            assert_eq!(rig.completed().0, id);
+        }
+        explained
+    };
+    let quota = b"-ERR the quota has been exceeded\r\n";
+    assert_eq!(refused(quota, "too much"), Some((true, "too much".into())));
+    assert_eq!(refused(quota, &"\u{fc}".repeat(200)), Some((true, "\u{fc}".repeat(128))));
+    assert_eq!(refused(b"+OK\r\n", "too much"), None, "it was not refused");
+}

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,16 @@ enum Speaks {
 #[derive(Debug)]
 pub struct Broker {
     pub(crate) shared: Arc<Shared>,
+}
+
+/// What has gone through the connections of a [`Broker`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Bytes that came from clients.
+    pub received: u64,
+    /// Bytes that were written to clients.
+    pub sent: u64,
 }
 
 /// Why a broker does not listen.
@@ -124,6 +135,17 @@ impl Broker {
     pub fn stats(&self) -> Stats {
         let running = self.shared.running();
         running.map(|running| running.with(|machine, _| machine.stats())).unwrap_or_default()
+    }
+
+    /// Bytes of MQTT that came from clients and that were written to them since it was started; without those of TLS and
+    /// WebSocket, and of the last words to a connection that has to end.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let of = |running: Arc<Running>| Traffic {
+            received: running.received.load(Ordering::Relaxed),
+            sent: running.sent.load(Ordering::Relaxed),
+        };
+        self.shared.running().map(of).unwrap_or_default()
     }
 
     /// Looks again at who is connected, or has been and has a session: whoever is no [user](Options::users) any more, or has another password,

@@ -6,6 +6,7 @@ use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -179,6 +180,7 @@ fn step<S: AsyncRead + AsyncWrite + Unpin>(
         match Pin::new(&mut *stream).poll_write(context, &out.bytes)? {
             Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Poll::Ready(written) => {
+                running.sent.fetch_add(written as u64, Ordering::Relaxed);
                 out.bytes.advance(written);
                 out.shrink();
                 return Poll::Ready(Ok(Step::Wrote));
@@ -203,6 +205,7 @@ fn read<S: AsyncRead + Unpin>(
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
     let bytes = buffer.filled();
     if !bytes.is_empty() {
+        running.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         running.with(|machine, now| machine.handle_bytes(now, id, bytes));
     }
     Poll::Ready(Ok(Step::Read(bytes.len())))

@@ -123,7 +123,7 @@ mod websocket;
 
 use std::net::Ipv4Addr;
 
-pub use broker::{BindError, Broker};
+pub use broker::{BindError, Broker, Traffic};
 pub use certificates::{CertificateName, CertificateUsers};
 pub use convert::Message;
 pub use link::EmbeddedLink;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(crate) struct Running {
     /// Places for those who wait for that before they end, since they keep a connection's place meanwhile.
     ending: Semaphore,
     state: Mutex<State>,
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
 }
 
 struct State {
@@ -105,6 +108,8 @@ impl Running {
             busy: Semaphore::new(1),
             ending: Semaphore::new(ENDING_MAX),
             state: Mutex::new(state),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
         }
     }
 

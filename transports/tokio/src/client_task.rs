@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use statestore_proto::client::{Client, Event, Outcome, Request, RequestId, SubmitError};
 use statestore_proto::machine::{Input, Machine};
-use statestore_proto::message::Incarnation;
+use statestore_proto::message::{Incarnation, Reply};
 use statestore_proto::time::{Instant, Now};
 use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, warn};
@@ -16,6 +16,9 @@ use crate::error::Error;
 use crate::stats::{ClientStats, lock};
 use crate::task::{Task, subscription_refused};
 use crate::watchers::{Started, WatcherId, Watchers};
+
+/// Why the store has refused what it refused last, of 256 bytes at most; the drive loop puts it there.
+pub(crate) type Reason = Arc<Mutex<Option<Arc<str>>>>;
 
 /// What handles ask of the drive loop.
 pub(crate) enum Op {
@@ -62,6 +65,9 @@ pub(crate) struct ClientTask {
     /// Tells locks that the store was replaced, and by which.
     replaced: watch::Sender<Option<Incarnation>>,
     stats: Arc<Mutex<ClientStats>>,
+    /// Why a request was refused that completes next.
+    explained: Option<(RequestId, Arc<str>)>,
+    reason: Reason,
     /// Why no answer can arrive on this connection.
     refused: Option<String>,
 }
@@ -71,6 +77,7 @@ impl ClientTask {
         client: Client,
         replaced: watch::Sender<Option<Incarnation>>,
         stats: Arc<Mutex<ClientStats>>,
+        reason: Reason,
     ) -> Self {
         Self {
             client,
@@ -82,6 +89,8 @@ impl ClientTask {
             latency: Latency::default(),
             replaced,
             stats,
+            explained: None,
+            reason,
             refused: None,
         }
     }
@@ -110,6 +119,10 @@ impl ClientTask {
         let is_reply = matches!(outcome, Outcome::Replied { .. } | Outcome::Listed { .. });
         if self.lone == Some(id) && is_reply && self.latency.note(took) {
             warn!("requests made one at a time take some {} ms: {REMEDY}", took.as_millis());
+        }
+        if let Outcome::Replied { reply: Reply::Error(_), .. } = outcome {
+            let explained = self.explained.take().filter(|(of, _)| *of == id);
+            *lock(&self.reason) = explained.map(|(_, reason)| reason);
         }
         let outcome = match outcome {
             Outcome::TimedOut { sent: true } if !self.answered => {
@@ -193,6 +206,7 @@ impl Task for ClientTask {
     fn settle(&mut self, now: Now) {
         while let Some(event) = self.client.poll_event() {
             match event {
+                Event::Explained { id, reason } => self.explained = Some((id, reason)),
                 Event::Completed { id, outcome } => self.complete(now, id, outcome),
                 Event::Watch { id, event } => {
                     if self.watchers.update(id, event) {
@@ -224,7 +238,6 @@ impl Task for ClientTask {
 
 /// What became of a request, in a word and without a value.
 fn name(outcome: &Outcome) -> &'static str {
-    use statestore_proto::message::Reply;
     match outcome {
         Outcome::Replied { reply, .. } => match reply {
             Reply::Done => "done",

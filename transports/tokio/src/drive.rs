@@ -161,10 +161,15 @@ impl<T: Task, L: Link> Driver<T, L> {
                 tell(status, Status::Online);
             }
             while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
+                let answers = match &transmit {
+                    Transmit::Publish(publish) => publish.answers(),
+                    _ => None,
+                };
                 if let Err(transmit) = link.try_send(transmit) {
                     refused = Some(transmit);
                     break;
                 }
+                task.sent(answers);
             }
             if stopping.is_some() && refused.is_none() && task.is_done() {
                 return End::Stopped;

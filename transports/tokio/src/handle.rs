@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
 use crate::backoff::{Backoff, Pauses};
-use crate::client_task::{ClientTask, Op};
+use crate::client_task::{ClientTask, Op, Reason};
 use crate::clock::Clock;
 use crate::drive::Driver;
 use crate::error::Error;
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     last_key: AtomicU64,
     client_id: Arc<str>,
     stats: Arc<Mutex<ClientStats>>,
+    reason: Reason,
     /// The runtime of lock tasks.
     pub(crate) runtime: Handle,
 }
@@ -122,8 +123,14 @@ impl Builder {
         let (status, status_of) = watch::channel(Status::Offline { reason: None });
         let (replaced, replaced_by) = watch::channel(None);
         let stats = Arc::default();
+        let reason = Reason::default();
         let driver = Driver {
-            task: ClientTask::new(Client::new(config), replaced, Arc::clone(&stats)),
+            task: ClientTask::new(
+                Client::new(config),
+                replaced,
+                Arc::clone(&stats),
+                Arc::clone(&reason),
+            ),
             link,
             commands: receiver,
             stop: stopped,
@@ -142,6 +149,7 @@ impl Builder {
             stop,
             status: StatusWatch::new(status_of),
             stats,
+            reason,
             replaced: replaced_by,
             releases: Releases::default(),
             last_key: AtomicU64::new(0),
@@ -202,6 +210,15 @@ impl StateStore {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         *lock(&self.shared.stats)
+    }
+
+    /// Why the store has refused the request that it refused last, where it [says
+    /// so](statestore_proto::store::StoreConfig::explain): a line for people, to be shown escaped, since it is text of the
+    /// store. Of several requests at a time it is that of the one whose [`Error::Refused`] came last. What a watch is refused is
+    /// not among them.
+    #[must_use]
+    pub fn last_reason(&self) -> Option<Arc<str>> {
+        lock(&self.shared.reason).clone()
     }
 
     /// Ends the connection; requests without an answer fail. Locks whose guards were dropped are given back first, as far

@@ -1,7 +1,10 @@
 //! A store and its journal: one commit at a time, and snapshots in parts beside them.
 
+use std::time::Duration;
+
 use statestore_proto::store::{BatchId, SnapshotPosition, Store};
 use statestore_proto::time::Now;
+use tokio::time::Instant;
 
 use crate::journal::{Commit, Doing, JournalError, Keeper, SnapshotPart};
 
@@ -23,6 +26,7 @@ enum State {
         commit: Doing<()>,
         /// What is safe then.
         batch: Option<BatchId>,
+        since: Instant,
     },
     /// It has failed, or is being moved.
     Gone,
@@ -70,7 +74,7 @@ impl Keeping {
         };
         if let State::Idle(keeper) = core::mem::replace(&mut self.state, State::Gone) {
             let commit = keeper.commit(Commit { records, snapshot });
-            self.state = State::Busy { commit, batch: id };
+            self.state = State::Busy { commit, batch: id, since: Instant::now() };
         }
     }
 
@@ -85,18 +89,19 @@ impl Keeping {
         !matches!(self.state, State::Busy { .. })
     }
 
-    /// Waits until a commit is done; for ever when there is none. May be dropped at any await without losing anything.
-    pub(crate) async fn done(&mut self) -> Result<Option<BatchId>, JournalError> {
-        let State::Busy { commit, batch } = &mut self.state else {
+    /// Waits until a commit is done, and says how long that took; for ever when there is none. May be dropped at any await
+    /// without losing anything.
+    pub(crate) async fn done(&mut self) -> Result<(Option<BatchId>, Duration), JournalError> {
+        let State::Busy { commit, batch, since } = &mut self.state else {
             return core::future::pending().await;
         };
         let (keeper, result) = commit.await;
-        let batch = *batch;
+        let (batch, took) = (*batch, since.elapsed());
         // One that has failed is not asked again.
         self.state = match result {
             Ok(()) => State::Idle(keeper),
             Err(_) => State::Gone,
         };
-        result.map(|()| batch)
+        result.map(|()| (batch, took))
     }
 }

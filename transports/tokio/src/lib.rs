@@ -30,7 +30,9 @@
 //! # What can be seen
 //!
 //! [`StoreService::stats`] counts requests by verb and by what came of them, refusals by reason, and says how far the
-//! clocks of clients were off. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
+//! clocks of clients were off, how long answers and commits took, and how much waits. With the feature `metrics`, which is
+//! off by default, the same goes to the recorder of the [`metrics`](https://docs.rs/metrics) crate, under the names that the
+//! command exports them by; it costs a look-up for each request and each gauge that moves. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
 //! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
 //! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
 //! tells of refused subscriptions, of a clock that is ahead, and once per connection of a broker that holds small packets
@@ -54,11 +56,14 @@ mod drive;
 mod error;
 mod fence;
 mod handle;
+mod histogram;
 mod journal;
 mod keeping;
 mod keys;
 mod link;
 mod lock;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod options;
 mod releases;
 mod service;
@@ -74,6 +79,7 @@ pub use backoff::Backoff;
 pub use call::{Call, Set};
 pub use error::{Error, StoreClosed};
 pub use handle::{Builder, StateStore};
+pub use histogram::Histogram;
 pub use journal::{Commit, Journal, JournalError, SnapshotPart};
 pub use keys::Keys;
 pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
@@ -82,7 +88,7 @@ pub use lock::{
 };
 pub use options::{Options, Tls};
 pub use service::{NotDurable, ServiceBuilder, StoreService};
-pub use stats::{ClientStats, StoreStats};
+pub use stats::{ClientStats, StatsHandle, StoreStats};
 pub use status::{Status, StatusWatch};
 pub use watch::Watch;
 

@@ -1,5 +1,6 @@
 //! A store behind a link.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -8,13 +9,14 @@ use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Command, KeyPreview, Refusal};
 use statestore_proto::mqtt::Incoming;
 use statestore_proto::store::{
-    Authorizer, Durability, Handled, Principal, Store, StoreConfig, Verdict,
+    Authorizer, Durability, Explanation, Handled, Principal, Store, StoreConfig, Verdict,
 };
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{Level, debug, field, warn};
 
 use crate::backoff::{Backoff, Pauses};
@@ -24,7 +26,7 @@ use crate::error::StoreClosed;
 use crate::journal::{Journal, Keeper};
 use crate::keeping::Keeping;
 use crate::link::Link;
-use crate::stats::{StoreStats, lock};
+use crate::stats::{StatsHandle, StoreStats, lock};
 use crate::status::{Status, StatusWatch};
 use crate::task::{Task, subscription_refused};
 
@@ -141,6 +143,8 @@ impl ServiceBuilder {
                 refused: None,
                 unread: self.journal,
                 keeping: None,
+                handed: 0,
+                unanswered: BTreeMap::new(),
             },
             link,
             commands: receiver,
@@ -190,6 +194,12 @@ impl StoreService {
         *lock(&self.stats)
     }
 
+    /// Reads the same from elsewhere, and when this service has ended.
+    #[must_use]
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(Arc::clone(&self.stats))
+    }
+
     /// Waits until the store has stopped by itself, because its link or its journal failed for good.
     pub async fn stopped(&mut self) -> StoreClosed {
         let _ = (&mut self.task).await;
@@ -218,17 +228,46 @@ struct StoreTask {
     /// The journal, until it was read.
     unread: Option<Hidden>,
     keeping: Option<Keeping>,
+    /// Messages that were handed to the store.
+    handed: u64,
+    /// When each request arrived whose answer the link has not taken, by its number. The store has an answer waiting for each,
+    /// so its limit of outputs says how many there may be.
+    unanswered: BTreeMap<u64, Instant>,
 }
 
 impl StoreTask {
+    /// Puts what there is now where it can be read.
+    fn tell(&self) {
+        let stats = &mut *lock(&self.stats);
+        stats.keys = self.store.len();
+        stats.bytes = self.store.bytes();
+        stats.watches = self.store.watches();
+        stats.counters = *self.store.counters();
+        self.tell_waiting(stats);
+        #[cfg(feature = "metrics")]
+        crate::metrics::holds(stats);
+    }
+
+    fn tell_waiting(&self, stats: &mut StoreStats) {
+        stats.unanswered = self.unanswered.len();
+        stats.waiting = self.store.waiting();
+        stats.waiting_bytes = self.store.waiting_bytes();
+    }
+
     fn request(&mut self, now: Now, incoming: &Incoming<'_>) {
         let from = Principal::of(incoming);
-        // A stopwatch is read only for those who look.
-        let since = tracing::enabled!(Level::DEBUG).then(tokio::time::Instant::now);
+        let since = Instant::now();
         let handled = self.store.handle_publish(now, from, incoming);
+        self.handed += 1;
+        if !matches!(handled.verdict, Verdict::Dropped(_)) {
+            self.unanswered.insert(self.handed, since);
+        }
+        #[cfg(feature = "metrics")]
+        crate::metrics::handled(&handled);
+        say_of_refusal(from, &handled, self.store.explanation());
         say_of_stamps(from, incoming, &handled);
         let Handled { verb, verdict, .. } = handled;
-        if let Some(since) = since {
+        if tracing::enabled!(Level::DEBUG) {
             let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
             let (verified, elapsed_us) = (from.is_verified(), since.elapsed().as_micros());
             let (verb, client) = (verb.map(field::debug), client.map(field::debug));
@@ -237,15 +276,34 @@ impl StoreTask {
     }
 }
 
-/// Says who was ahead of the clock here, whether it was refused or all have to follow.
+/// Says who was refused, and which rule did that; each kind at a place of its own, since a log that counts what is said over
+/// and over does so by the place.
+fn say_of_refusal(from: Principal<'_>, handled: &Handled, why: Option<&Explanation>) {
+    let (Verdict::Refused(refusal), Some(rule)) = (handled.verdict, why) else { return };
+    let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
+    let (verified, verb) = (from.is_verified(), handled.verb.map(field::debug));
+    macro_rules! line {
+        ($text:literal) => {
+            warn!(client, verified, verb, reason = ?refusal, %rule, $text)
+        };
+    }
+    match refusal {
+        Refusal::TimestampSkew | Refusal::FencingTokenSkew => {
+            line!("a write was refused that is ahead of the clock here");
+        }
+        Refusal::FencingTokenRequired | Refusal::FencingTokenLower => {
+            line!("a write was refused that the fence of its key keeps out");
+        }
+        Refusal::QuotaExceeded => line!("a request was refused for which there is no room"),
+        Refusal::NotAuthorized => line!("a request was refused that its client may not make"),
+        _ => line!("a request was refused that is malformed"),
+    }
+}
+
+/// Says who was ahead of the clock here, so that all have to follow.
 fn say_of_stamps(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled) {
     let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
     let verified = from.is_verified();
-    if let Verdict::Refused(reason @ (Refusal::TimestampSkew | Refusal::FencingTokenSkew)) =
-        handled.verdict
-    {
-        warn!(client, verified, ?reason, "a write was refused that is ahead of the clock here");
-    }
     let Some(ahead) = handled.ahead else { return };
     let ahead_s = ahead.by.as_secs();
     if ahead.is_fence
@@ -284,7 +342,11 @@ impl Task for StoreTask {
 
     async fn work(&mut self) -> Result<(), String> {
         let Some(keeping) = &mut self.keeping else { return core::future::pending().await };
-        let batch = keeping.done().await.map_err(|error| error.to_string())?;
+        let (batch, took) = keeping.done().await.map_err(|error| error.to_string())?;
+        lock(&self.stats).commits.record(took);
+        #[cfg(feature = "metrics")]
+        crate::metrics::committed(took);
+        self.is_news = true;
         batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
         Ok(())
     }
@@ -318,6 +380,18 @@ impl Task for StoreTask {
         true
     }
 
+    fn sent(&mut self, answers: Option<u64>) {
+        let Some(since) = answers.and_then(|number| self.unanswered.remove(&number)) else {
+            return;
+        };
+        let took = since.elapsed();
+        #[cfg(feature = "metrics")]
+        crate::metrics::answered(took);
+        let stats = &mut *lock(&self.stats);
+        stats.requests.record(took);
+        self.tell_waiting(stats);
+    }
+
     fn refused(&mut self) -> Option<String> {
         self.refused.take()
     }
@@ -329,12 +403,6 @@ impl Task for StoreTask {
         if !core::mem::take(&mut self.is_news) {
             return;
         }
-        let now = StoreStats {
-            keys: self.store.len(),
-            bytes: self.store.bytes(),
-            watches: self.store.watches(),
-            counters: *self.store.counters(),
-        };
-        *lock(&self.stats) = now;
+        self.tell();
     }
 }

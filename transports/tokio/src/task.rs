@@ -42,6 +42,9 @@ pub(crate) trait Task: Send + 'static {
     /// Whether there is room for another operation; otherwise it stays with the handle.
     fn wants_ops(&self) -> bool;
 
+    /// The link has taken a packet; if it is a reply of a store, the one to the message of this number.
+    fn sent(&mut self, _answers: Option<u64>) {}
+
     /// Why nothing can arrive on this connection, if so. Returned once.
     fn refused(&mut self) -> Option<String>;
 

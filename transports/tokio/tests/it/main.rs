@@ -6,6 +6,8 @@ mod keys;
 mod late;
 mod lock;
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod replaced;
 mod requests;
 mod slow;

@@ -1,0 +1,314 @@
+//! `serve --metrics`: numbers that are exact, text that Prometheus reads, and a server that nobody can hold up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::{Ask, Raw, words};
+use statestore_tests::timely::HANGS;
+
+use crate::place::test_name;
+use crate::process::{Running, statestore};
+
+const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+
+/// Samples by name and labels, as they are written.
+type Samples = BTreeMap<String, f64>;
+
+/// A store that serves numbers, and its ports: of MQTT and of these.
+fn start() -> (Running, u16, u16) {
+    let store = Running::start(statestore().args(SERVE));
+    let metrics = metrics_port(&store);
+    let line = store.line();
+    let port = line.split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
+    (store, port.unwrap_or_else(|| panic!("{line:?}")), metrics)
+}
+
+fn metrics_port(store: &Running) -> u16 {
+    let line = store.complaint();
+    let address = line.strip_prefix("statestore: metrics on http://127.0.0.1:").expect("where");
+    address.strip_suffix("/metrics").and_then(|port| port.parse().ok()).expect("a port")
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    stream.set_read_timeout(Some(HANGS)).expect("a time-out");
+    stream
+}
+
+/// What is answered to these bytes: status code, head and body.
+fn answer(port: u16, request: &[u8]) -> (u16, String, String) {
+    let mut stream = connect(port);
+    // It may have its answer before it has said all.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => {}
+    }
+    let answer = String::from_utf8(answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
+    (code, head.to_owned(), body.to_owned())
+}
+
+fn get(port: u16, path: &str) -> (u16, String, String) {
+    answer(port, format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes())
+}
+
+/// All numbers, from a text that is held to the format.
+fn scrape(port: u16) -> Samples {
+    let (code, head, body) = get(port, "/metrics");
+    assert_eq!(code, 200, "{body}");
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    parse(&body)
+}
+
+fn is_name(text: &str) -> bool {
+    let is_word = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '_';
+    text.starts_with(|char: char| char.is_ascii_lowercase()) && text.chars().all(is_word)
+}
+
+/// Reads the text format 0.0.4: each family with its help and type before its samples, each series once.
+fn parse(text: &str) -> Samples {
+    assert!(text.ends_with('\n'), "the last line is one too");
+    let (mut family, mut kind, mut families) = ("", "", BTreeSet::new());
+    let mut samples = Samples::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, words) = help.split_once(' ').expect(line);
+            assert!(is_name(name) && !words.is_empty() && families.insert(name), "{line}");
+            (family, kind) = (name, "");
+            continue;
+        }
+        if let Some(told) = line.strip_prefix("# TYPE ") {
+            let (name, told) = told.split_once(' ').expect(line);
+            assert!(name == family && kind.is_empty(), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&told), "{line}");
+            assert_eq!(told == "counter", name.ends_with("_total"), "{line}");
+            kind = told;
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect(line);
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let rest = name.strip_prefix(family).expect(line);
+        let is_histogram = ["_bucket", "_sum", "_count"].contains(&rest);
+        assert_eq!((rest.is_empty(), is_histogram), (kind != "histogram", kind == "histogram"));
+        let labels = labels.strip_suffix('}').expect(line);
+        for label in labels.split(',').filter(|label| !label.is_empty()) {
+            let (label, text) = label.split_once('=').expect(line);
+            let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            assert!(is_name(label) && text.is_some_and(|text| !text.contains('"')), "{line}");
+        }
+        let value: f64 = value.parse().expect(line);
+        assert!(value >= 0.0 && samples.insert(series.to_owned(), value).is_none(), "{line}");
+    }
+    hold_histograms(&samples);
+    samples
+}
+
+/// Buckets grow, and the last has all.
+fn hold_histograms(samples: &Samples) {
+    let names = samples.keys().filter_map(|series| series.strip_suffix("_count"));
+    for name in names {
+        let begin = format!("{name}_bucket{{le=\"");
+        let buckets = samples.iter().filter_map(|(series, count)| {
+            let bound = series.strip_prefix(&begin)?.strip_suffix("\"}")?;
+            Some((bound.replace("+Inf", "inf").parse::<f64>().expect(series), *count))
+        });
+        let mut buckets: Vec<_> = buckets.collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(buckets.len() > 10 && buckets.is_sorted_by(|a, b| a.1 <= b.1), "{buckets:?}");
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, samples[&format!("{name}_count")])));
+    }
+}
+
+#[test]
+fn the_numbers_of_a_known_workload_are_exact() {
+    let (_store, port, metrics) = start();
+    let before = scrape(metrics);
+    let mut raw = Raw::connect(port, "raw");
+    assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    let again = Ask::deployed("raw", words(&["SET", "k", "w"]));
+    assert_eq!(
+        (raw.answer(&again), raw.answer(&again)),
+        (b"+OK\r\n".to_vec(), b"+OK\r\n".to_vec())
+    );
+    raw.command(&["SET", "k", "x", "NX"]);
+    raw.command(&["GET", "k"]);
+    raw.command(&["GET", "none"]);
+    raw.command(&["DEL", "none"]);
+    raw.command(&["KEYNOTIFY", "k"]);
+    raw.command(&["FLY"]);
+    let unstamped = Ask::deployed("raw", words(&["SET", "k", "y"])).without("__ts");
+    assert_eq!(raw.answer(&unstamped), b"-ERR missing timestamp\r\n");
+    let samples = scrape(metrics);
+    let expected: Samples = [
+        (r#"verb="set",verdict="applied""#, 2.0),
+        (r#"verb="set",verdict="repeated""#, 1.0),
+        (r#"verb="set",verdict="not_applied""#, 1.0),
+        (r#"verb="set",verdict="refused""#, 1.0),
+        (r#"verb="get",verdict="applied""#, 1.0),
+        (r#"verb="get",verdict="absent""#, 1.0),
+        (r#"verb="del",verdict="absent""#, 1.0),
+        (r#"verb="keynotify",verdict="applied""#, 1.0),
+        (r#"verb="unknown",verdict="refused""#, 1.0),
+    ]
+    .map(|(labels, count)| (format!("statestore_requests_total{{{labels}}}"), count))
+    .into();
+    let counted = samples
+        .iter()
+        .filter(|(series, count)| series.starts_with("statestore_requests_total") && **count > 0.0);
+    let counted: Samples = counted.map(|(series, count)| (series.clone(), *count)).collect();
+    assert_eq!(counted, expected);
+    for (series, count) in [
+        ("statestore_refusals_total{reason=\"unknown_command\"}", 1.0),
+        ("statestore_refusals_total{reason=\"missing_timestamp\"}", 1.0),
+        ("statestore_refusals_total{reason=\"syntax\"}", 0.0),
+        ("statestore_request_duration_seconds_count", 10.0),
+        ("statestore_journal_commit_duration_seconds_count", 0.0),
+        ("statestore_keys", 1.0),
+        ("statestore_stored_bytes", 2.0),
+        ("statestore_watches", 1.0),
+        ("statestore_unanswered_requests", 0.0),
+        ("statestore_broker_connections", 1.0),
+        ("statestore_ready", 1.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&count), "{series}");
+    }
+    let more = |name: &str| samples[name] - before[name];
+    assert!(more("statestore_broker_received_bytes_total") > 10.0 * 100.0, "{samples:?}");
+    assert!(more("statestore_broker_sent_bytes_total") > 10.0 * 50.0, "{samples:?}");
+}
+
+#[test]
+fn commits_are_counted() {
+    let directory = std::env::temp_dir().join(format!("statestore-metrics-{}", std::process::id()));
+    let store = Running::start(
+        statestore().args(SERVE).args(["--durable", "all", "--data"]).arg(&directory),
+    );
+    let metrics = metrics_port(&store);
+    let port = store.line().split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
+    let mut raw = Raw::connect(port.expect("a port"), "raw");
+    for _ in 0..3 {
+        assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    }
+    let samples = scrape(metrics);
+    assert!(samples["statestore_journal_commit_duration_seconds_count"] >= 3.0, "{samples:?}");
+    assert!(samples["statestore_journal_commit_duration_seconds_sum"] > 0.0, "{samples:?}");
+    assert!(samples["statestore_request_duration_seconds_sum"] > 0.0, "{samples:?}");
+    store.kill();
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[expect(clippy::disallowed_methods, reason = "it asks until the answer is another")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn a_store_is_ready_while_its_broker_is_there() {
+    let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    broker.kill();
+    let serve = ["serve", "--broker", &url, "--metrics", "127.0.0.1:0"];
+    let store = Running::start(statestore().args(serve));
+    let metrics = metrics_port(&store);
+    let until = |code: u16| {
+        for _ in 0..2_000 {
+            let (found, _, body) = get(metrics, "/readyz");
+            if found == code {
+                return body;
+            }
+            pause();
+        }
+        panic!("/readyz never says {code}");
+    };
+    assert!(until(503).starts_with("offline"));
+    assert_eq!(get(metrics, "/healthz").0, 200, "it lives all the same");
+    assert_eq!(scrape(metrics)["statestore_ready"], 0.0);
+    assert!(broker.restart(), "mosquitto starts again");
+    assert_eq!(until(200), "ready\n");
+    let samples = scrape(metrics);
+    assert_eq!(samples["statestore_ready"], 1.0);
+    assert!(!samples.contains_key("statestore_broker_connections"), "it is not its own");
+    broker.kill();
+    assert!(until(503).starts_with("offline: "), "with a reason");
+}
+
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let (_store, port, metrics) = start();
+    let mut slow: Vec<_> = (0..100).map(|_| connect(metrics)).collect();
+    let mut raw = Raw::connect(port, "raw");
+    for turn in 0..10 {
+        for stream in &mut slow {
+            // Those that had to go cannot.
+            let _ = stream.write_all(b"G");
+        }
+        slow.extend((0..16).map(|_| connect(metrics)));
+        assert_eq!(scrape(metrics)["statestore_ready"], 1.0, "turn {turn}");
+        assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    }
+}
+
+#[test]
+fn what_is_no_scrape_is_answered_too() {
+    let (_store, _, metrics) = start();
+    assert_eq!(get(metrics, "/").0, 404);
+    assert_eq!(get(metrics, "/readyz?verbose").0, 200);
+    assert_eq!(answer(metrics, b"POST /metrics HTTP/1.1\r\n\r\n").0, 405);
+    assert_eq!(answer(metrics, b"nonsense\r\n\r\n").0, 400);
+    assert_eq!(answer(metrics, &[b'x'; 9_000]).0, 431);
+    let (code, head, body) = answer(metrics, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert_eq!((code, &*body), (200, ""));
+    assert!(!head.contains("Content-Length: 0"), "{head}");
+    let taken = format!("127.0.0.1:{metrics}");
+    let second =
+        statestore().args(["serve", "--listen", "127.0.0.1:0", "--metrics", &taken]).output();
+    assert_eq!(second.expect("it runs").status.code(), Some(2), "somebody listens there");
+}
+
+/// Names of metrics in a text, without what a histogram adds.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_word = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    let words = text.split(|char| !is_word(char)).filter(|word| word.starts_with("statestore_"));
+    words.map(family).collect()
+}
+
+fn family(name: &str) -> String {
+    let parts = ["_bucket", "_sum", "_count"];
+    let base = parts.iter().find_map(|part| name.strip_suffix(part));
+    base.filter(|base| base.ends_with("_seconds")).unwrap_or(name).to_owned()
+}
+
+#[test]
+fn the_page_and_the_dashboard_name_what_there_is() {
+    let (_store, _, metrics) = start();
+    let found = scrape(metrics);
+    let found: BTreeSet<_> =
+        found.keys().map(|series| family(series.split('{').next().expect("a name"))).collect();
+    let page = include_str!("../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `statestore_"));
+    let rows = rows.filter_map(|row| row.split_once("` | ")).map(|(name, _)| name);
+    let rows = rows.filter(|name| !name.contains(['=', '(']));
+    let described: BTreeSet<_> = rows.map(|name| format!("statestore_{name}")).collect();
+    assert_eq!(described, found, "docs/metrics.md has a row for each");
+    let unknown: Vec<_> = names(page).difference(&found).cloned().collect();
+    assert_eq!(unknown, Vec::<String>::new(), "named in docs/metrics.md");
+    let dashboard = include_str!("../../../docs/grafana/statestore.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let mut shown = BTreeSet::new();
+    for target in panels.iter().flat_map(|panel| panel["targets"].as_array().expect("targets")) {
+        let expression = target["expr"].as_str().expect("an expression");
+        let used = names(expression);
+        assert!(!used.is_empty() && used.is_subset(&found), "{expression}");
+        shown.extend(used);
+    }
+    assert_eq!(shown, found, "and nothing is left out");
+}
