@@ -361,6 +361,9 @@ pub(crate) struct Bench {
     /// Bytes of each value
     #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=i64::from(VALUE_BYTES_MAX)))]
     pub(crate) value_size: u32,
+    /// Draw requests a second and how long they took, over the time of the run, into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

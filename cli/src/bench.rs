@@ -1,5 +1,9 @@
 //! Requests a second and how long they take: half SET, half GET, on keys of this run's own.
 
+mod plot;
+
+use std::fs::File;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,12 +17,16 @@ use crate::connection::{self, unique_id};
 use crate::failure::Failure;
 use crate::output::{raw, say};
 use crate::signals::Signals;
+use plot::Answered;
 
 /// Keys that take turns.
 const KEYS: u64 = 100;
 
 pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
+    // What cannot be written is said before anything is measured.
+    let drawing = args.plot.as_ref().map(|path| File::create(path).map(|file| (path, file)));
+    let drawing = drawing.transpose().map_err(|error| Failure::path("--plot", &error))?;
     let store = connection::store(&args.common)?;
     let prefix = unique_id("bench");
     let mut seen = Seen::default();
@@ -42,7 +50,18 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     if let Some(asked) = asked {
         return Ok(asked.code());
     }
-    raw(table(&mut seen.times, seen.spent, args.common.output).as_bytes())?;
+    if let Some((path, mut file)) = drawing {
+        let title = format!(
+            "{} requests, half SET and half GET, {} in flight, values of {} bytes",
+            seen.answered.len(),
+            args.in_flight,
+            args.value_size
+        );
+        let svg = plot::svg(&title, &seen.answered, seen.spent);
+        file.write_all(svg.as_bytes()).map_err(|error| Failure::path(path.display(), &error))?;
+    }
+    let mut times: Vec<Duration> = seen.answered.iter().map(|one| one.took).collect();
+    raw(table(&mut times, seen.spent, args.common.output).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,7 +70,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
 struct Seen {
     /// Whether a key was set.
     is_begun: bool,
-    times: Vec<Duration>,
+    answered: Vec<Answered>,
     spent: Duration,
 }
 
@@ -74,15 +93,17 @@ async fn measure(
         let value = number.is_multiple_of(2).then(|| value.clone());
         tasks.spawn(request(store, key, value));
         while tasks.len() as u64 >= args.in_flight {
-            seen.times.extend(next(&mut tasks).await.transpose()?);
+            let took = next(&mut tasks).await.transpose()?;
+            let at = start.elapsed_since();
+            seen.answered.extend(took.map(|took| Answered { at, took }));
         }
         if shown.elapsed_since() > Duration::from_secs(1) {
             shown = now();
-            say(format_args!("{} of {} requests", seen.times.len(), args.requests));
+            say(format_args!("{} of {} requests", seen.answered.len(), args.requests));
         }
     }
     while let Some(time) = next(&mut tasks).await {
-        seen.times.push(time?);
+        seen.answered.push(Answered { at: start.elapsed_since(), took: time? });
     }
     seen.spent = start.elapsed_since();
     Ok(())

@@ -181,3 +181,17 @@ fn what_is_packed_is_there() {
         assert!(help.text().contains(option.as_str()), "{option}");
     }
 }
+
+#[test]
+fn a_run_is_drawn_into_a_file() {
+    let own = crate::own_broker::Own::start(&[]);
+    let file = Scratch::new("plot.svg");
+    let drawn =
+        run(&mut own.command("mqtt", &["bench", "--requests", "200", "--plot", file.path()]));
+    assert_eq!(drawn.code, Some(0), "{drawn:?}");
+    let svg = fs::read_to_string(file.path()).expect("a drawing");
+    assert!(svg.contains("200 requests, half SET and half GET, 64 in flight"), "{svg}");
+    assert!(svg.ends_with("</svg>\n"));
+    let nowhere = run(&mut own.command("mqtt", &["bench", "--plot", "/no/such/folder/a.svg"]));
+    nowhere.fails(2, &["--plot: No such file"]);
+}
