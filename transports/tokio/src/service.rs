@@ -217,6 +217,9 @@ impl StoreService {
 #[derive(Debug)]
 enum Never {}
 
+/// Requests whose answers are timed at once; the oldest gives way. They take some 2 MiB.
+const UNANSWERED_MAX: usize = 1 << 16;
+
 /// A store and its stats.
 struct StoreTask {
     store: Store,
@@ -230,8 +233,7 @@ struct StoreTask {
     keeping: Option<Keeping>,
     /// Messages that were handed to the store.
     handed: u64,
-    /// When each request arrived whose answer the link has not taken, by its number. The store has an answer waiting for each,
-    /// so its limit of outputs says how many there may be.
+    /// When each request arrived whose answer the link has not taken, by its number: [`UNANSWERED_MAX`] at most.
     unanswered: BTreeMap<u64, Instant>,
 }
 
@@ -261,6 +263,10 @@ impl StoreTask {
         self.handed += 1;
         if !matches!(handled.verdict, Verdict::Dropped(_)) {
             self.unanswered.insert(self.handed, since);
+            // Of an answer that was given up nobody tells.
+            if self.unanswered.len() > UNANSWERED_MAX {
+                self.unanswered.pop_first();
+            }
         }
         #[cfg(feature = "metrics")]
         crate::metrics::handled(&handled);
