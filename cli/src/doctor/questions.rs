@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::report::Report;
 use super::wire::{Heard, Wire};
 
-/// For how long a second answer is waited for, and a notification.
-const A_WHILE: Duration = Duration::from_millis(500);
+/// For how long a second answer is waited for, and a notification that nobody has subscribed to.
+const A_WHILE: Duration = Duration::from_secs(1);
 
 /// How long the key of this run lives, should it not be removed.
 const LIVES: Duration = Duration::from_secs(60);
@@ -330,7 +330,7 @@ impl<'a> Questions<'a> {
             }
         }
         let set = self.set();
-        if self.hears_of(&set).await {
+        if self.hears_of(&set, A_WHILE.min(self.patience)).await {
             self.report.fine("notifications", "they come directly, without a subscription");
             return;
         }
@@ -349,7 +349,7 @@ impl<'a> Questions<'a> {
             Some(reason) if !reason.is_error() => {
                 // A store that the broker told that nobody listens has dropped the registration.
                 self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
-                if self.hears_of(&set).await {
+                if self.hears_of(&set, self.patience).await {
                     self.report.fine("notifications", "they come by subscription");
                 } else {
                     self.report.wrong(
@@ -374,13 +374,13 @@ impl<'a> Questions<'a> {
     }
 
     /// Whether it is notified of what it does.
-    async fn hears_of(&mut self, set: &Command<Vec<u8>>) -> bool {
+    async fn hears_of(&mut self, set: &Command<Vec<u8>>, within: Duration) -> bool {
         let Ok(topic) = NotificationTopic::new(self.client_id, self.key.as_bytes()) else {
             return false;
         };
         let topic = topic.to_string();
         self.ask(set, Duration::ZERO).await;
-        let until = Instant::now() + A_WHILE.min(self.patience);
+        let until = Instant::now() + within;
         let is_it =
             |heard: &Heard| heard.topic == topic && Notification::decode(&heard.payload).is_ok();
         self.wire.listen(until, |wire| wire.heard.iter().any(is_it)).await
