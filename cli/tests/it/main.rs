@@ -42,3 +42,4 @@ mod tls;
 mod vectors;
 mod verifying;
 mod watching;
+mod wireshark;
