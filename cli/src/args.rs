@@ -7,6 +7,7 @@ mod etcd;
 mod file;
 mod kept;
 mod listen;
+mod proxy;
 mod serve;
 mod verify;
 
@@ -24,6 +25,7 @@ pub(crate) use etcd::Etcd;
 pub(crate) use etcd::{EtcdAt, Reads, StatusOf};
 pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
+pub(crate) use proxy::Proxy;
 pub(crate) use serve::{Dialect, Serve};
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 pub(crate) use verify::{ReportForm, Verify};
@@ -97,6 +99,8 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     /// Measures a store: requests a second and how long they take
     Bench(Bench),
+    /// Stands between clients and their broker, and loses, repeats and holds packets and cuts connections as it is told
+    Proxy(Proxy),
     /// Tries whether a store keeps the rules of the protocol
     Verify(Verify),
     /// Prints which of several stores over one etcd leads, and which stand by

@@ -205,6 +205,17 @@ fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
     Ok((all, tls))
 }
 
+/// Host and port of one broker that speaks without TLS.
+pub(crate) fn plain_address(url: &str) -> Result<(String, u16), Failure> {
+    let Address { host, port, tls } = address(url)?;
+    if tls {
+        return Err(Failure::bad_input(
+            "--broker: what is encrypted cannot be looked into: write it as mqtt://HOST:PORT",
+        ));
+    }
+    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+}
+
 fn address(url: &str) -> Result<Address<'_>, Failure> {
     let bad = || match url.contains('@') {
         true => Failure::bad_input(

@@ -23,6 +23,7 @@ mod metrics;
 mod output;
 mod own_broker;
 mod policy;
+mod proxy;
 mod requests;
 mod secret;
 mod serve;
@@ -94,6 +95,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Doctor(doctor) => doctor::run(doctor).await,
+            Verb::Proxy(proxy) => proxy::run(proxy).await,
             Verb::Verify(verify) => verify::run(verify).await,
             #[cfg(feature = "etcd")]
             Verb::Status(status) => survey::run(status).await,

@@ -32,6 +32,7 @@ mod pipes;
 mod place;
 mod policies;
 mod process;
+mod proxying;
 mod serving;
 mod several;
 mod sizes;
