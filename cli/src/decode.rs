@@ -4,6 +4,7 @@ mod packets;
 mod payload;
 mod text;
 
+use std::cmp::Ordering;
 use std::io::Read as _;
 use std::process::ExitCode;
 
@@ -17,6 +18,9 @@ use crate::output;
 
 /// Bytes that are read: many of the largest packets that stores take.
 const INPUT_MAX: u64 = 16 << 20;
+
+/// Lines of one message: a packet may have a property for each five of its bytes.
+const FIELDS_MAX: usize = 10_000;
 
 pub(crate) fn run(args: &Decode) -> Result<ExitCode, Failure> {
     let inputs = match &args.input[..] {
@@ -139,7 +143,11 @@ impl Message {
     }
 
     fn add(&mut self, name: &'static str, value: impl Into<String>) {
-        self.fields.push((name, value.into()));
+        match self.fields.len().cmp(&FIELDS_MAX) {
+            Ordering::Less => self.fields.push((name, value.into())),
+            Ordering::Equal => self.fields.push(("more", "not shown".to_owned())),
+            Ordering::Greater => {}
+        }
     }
 
     fn append(&mut self, name: &'static str, other: Self) {

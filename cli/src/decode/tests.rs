@@ -252,6 +252,24 @@ fn packets_one_after_the_other_are_said_in_words() {
     assert_eq!(json["property"].as_array().map(Vec::len), Some(2), "{json}");
 }
 
+/// Whoever makes a capture may put as many properties into a packet as it has room for.
+#[test]
+fn what_is_shown_of_one_message_is_bounded() {
+    let mut body = vec![0, 7, 0];
+    (0..50_000).for_each(|_| body.extend([0, 1, b'a', 0]));
+    let mut packet = vec![0x82];
+    let mut len = body.len();
+    while len > 0x7f {
+        packet.push(u8::try_from(len % 0x80).unwrap() | 0x80);
+        len /= 0x80;
+    }
+    packet.push(u8::try_from(len).unwrap());
+    packet.extend(body);
+    let message = one(&packet);
+    assert_eq!((&*message.what, message.fields.len()), ("SUBSCRIBE", FIELDS_MAX + 1));
+    assert_eq!(field(&message, "more"), Some("not shown"));
+}
+
 #[test]
 fn digits_are_bytes() {
     let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
