@@ -22,9 +22,9 @@ use crate::own_broker::address;
 use crate::signals::{Asked, Signals};
 use faults::{Direction, Judge, Plan};
 
-/// Connections at a time. Each has a packet of 2 MiB under way in each direction at most; who comes when there are as many is
-/// closed.
-const CONNECTIONS_MAX: usize = 1_000;
+/// Connections at a time. Each has a packet of 2 MiB under way in each direction at most, so all of them a gigabyte; who comes
+/// when there are as many is closed.
+const CONNECTIONS_MAX: usize = 256;
 
 /// Bytes of a file of faults.
 const FILE_MAX: u64 = 64 << 10;

@@ -16,7 +16,8 @@ The file of faults is TOML, with a table [[fault]] for each:
   from, until  when, from the start of the proxy on, as in \"30s\"
 
 The same seed does the same to the same packets of a connection of the same number. Each fault is a line on standard output, and
-when it is told to stop it says how many there were. Packets of more than 2 MiB end their connection. What is repeated has the
+when it is told to stop it says how many there were. Packets of more than 2 MiB end their connection,
+and there are 256 of these at most. What is repeated has the
 number of the first one, as after a new connection, so that some clients take its second acknowledgement for an error.
 
 Example:
