@@ -289,7 +289,9 @@ impl Broker {
     }
 
     pub(super) fn answer(&mut self, id: ConnectionId, packet: &Packet<'_, ()>) {
-        if let Some(connection) = self.connections.get_mut(&id) {
+        let connection = self.connections.get_mut(&id);
+        // A message may have been the end of its own sender: nothing comes behind a DISCONNECT.
+        if let Some(connection) = connection.filter(|connection| !connection.is_closing()) {
             connection.answer(&mut self.memory, packet);
             self.wake(id);
         }
