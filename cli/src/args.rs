@@ -8,6 +8,7 @@ mod file;
 mod kept;
 mod listen;
 mod proxy;
+mod recording;
 mod serve;
 mod verify;
 
@@ -26,6 +27,7 @@ pub(crate) use etcd::{EtcdAt, Reads, StatusOf};
 pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
 pub(crate) use proxy::Proxy;
+pub(crate) use recording::{Record, Replay};
 pub(crate) use serve::{Dialect, Serve};
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
 pub(crate) use verify::{ReportForm, Verify};
@@ -101,6 +103,8 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// Stands between clients and their broker, and loses, repeats and holds packets and cuts connections as it is told
     Proxy(Proxy),
+    /// Runs again what `serve --record` has recorded, and says where it differs
+    Replay(Replay),
     /// Tries whether a store keeps the rules of the protocol
     Verify(Verify),
     /// Prints which of several stores over one etcd leads, and which stand by

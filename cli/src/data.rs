@@ -6,7 +6,6 @@ mod directory;
 mod dump;
 mod format;
 mod input;
-mod progress;
 mod reading;
 mod requests;
 mod restore;
@@ -20,6 +19,7 @@ pub(crate) use reading::Announced;
 use crate::args::Data;
 use crate::failure::Failure;
 use crate::output;
+use crate::progress;
 use crate::signals::Signals;
 
 pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {

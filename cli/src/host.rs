@@ -17,6 +17,7 @@ use crate::metrics::Exporter;
 use crate::output;
 use crate::own_broker::{self, Files};
 use crate::policy::{PolicyFile, counted};
+use crate::recording::Recorder;
 use crate::signals::{Asked, Signals};
 use crate::supervisor::Supervisor;
 
@@ -33,6 +34,7 @@ pub(crate) struct Host<'a> {
     line: String,
     supervisor: Arc<Supervisor>,
     metrics: Option<Exporter>,
+    recorder: Option<Recorder>,
 }
 
 /// A store that serves there.
@@ -52,6 +54,7 @@ impl<'a> Host<'a> {
             Some(address) => Some(Exporter::start(address).await?),
             None => None,
         };
+        let recorder = Recorder::open(&args.record)?;
         if args.broker.is_empty() {
             let (broker, files, line) = own_broker::start(&args.listen, policy).await?;
             let broker = Arc::new(broker);
@@ -59,7 +62,7 @@ impl<'a> Host<'a> {
                 metrics.follow_broker(&broker);
             }
             let place = Place::Own(broker);
-            return Ok(Self { args, place, files, line, supervisor, metrics });
+            return Ok(Self { args, place, files, line, supervisor, metrics, recorder });
         }
         let files = Files { policy, ..Files::default() };
         let options = connection::options(&args.broker, &args.login, "statestore")?;
@@ -72,11 +75,12 @@ impl<'a> Host<'a> {
         };
         let line = format!("as client {}; {trust}", options.client_id);
         let place = Place::Beside(Box::new(options));
-        Ok(Self { args, place, files, line, supervisor, metrics })
+        Ok(Self { args, place, files, line, supervisor, metrics, recorder })
     }
 
     /// Starts a store there.
     pub(crate) fn spawn(&self, service: ServiceBuilder) -> Hosted {
+        let service = self.recorded(service);
         self.measured(match &self.place {
             Place::Own(broker) => {
                 Hosted { service: service.spawn(broker.store_link()), in_use: None }
@@ -89,6 +93,13 @@ impl<'a> Host<'a> {
         })
     }
 
+    fn recorded(&self, service: ServiceBuilder) -> ServiceBuilder {
+        match &self.recorder {
+            Some(recorder) => recorder.record(service),
+            None => service,
+        }
+    }
+
     fn measured(&self, hosted: Hosted) -> Hosted {
         if let Some(metrics) = &self.metrics {
             metrics.follow(&hosted.service);
@@ -99,6 +110,7 @@ impl<'a> Host<'a> {
     /// The same, for a store that says nothing unless it leads.
     #[cfg(feature = "etcd")]
     pub(crate) fn spawn_leased(&self, service: ServiceBuilder, leadership: Leadership) -> Hosted {
+        let service = self.recorded(service);
         self.measured(match &self.place {
             Place::Own(broker) => {
                 let link = LeasedLink::new(broker.store_link(), leadership);
@@ -123,6 +135,9 @@ impl<'a> Host<'a> {
         if let Some(text) = keeps {
             let keys = counted(hosted.service.stats().keys, "key");
             line = format!("{line}{text}; it begins with {keys}");
+        }
+        if let Some(recorder) = &self.recorder {
+            line += recorder.line();
         }
         self.supervisor.ready(&line);
         // Requests come from the broker: a store serves whether somebody reads this or not.
@@ -189,10 +204,13 @@ impl<'a> Host<'a> {
         self.supervisor.stopping();
     }
 
-    /// Ends its own broker.
-    pub(crate) async fn close(&self) {
+    /// Ends its own broker, and the recording. No store may run there any more.
+    pub(crate) async fn close(self) {
         if let Some(broker) = self.broker() {
             broker.stop().await;
+        }
+        if let Some(recorder) = self.recorder {
+            let _ = tokio::task::spawn_blocking(|| recorder.close()).await;
         }
     }
 }

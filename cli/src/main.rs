@@ -23,7 +23,10 @@ mod metrics;
 mod output;
 mod own_broker;
 mod policy;
+mod progress;
 mod proxy;
+mod recording;
+mod replay;
 mod requests;
 mod secret;
 mod serve;
@@ -71,6 +74,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
         Verb::Policy { verb } => return policy::run(&verb),
         Verb::Decode(args) => return decode::run(&args),
+        Verb::Replay(args) => return replay::run(&args),
         _ => {}
     }
     log::start(match verb {
@@ -104,7 +108,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             | Verb::Man { .. }
             | Verb::Passwd(_)
             | Verb::Policy { .. }
-            | Verb::Decode(_) => Ok(ExitCode::SUCCESS),
+            | Verb::Decode(_)
+            | Verb::Replay(_) => Ok(ExitCode::SUCCESS),
         }
     });
     // A line that nobody takes may still be waited for.

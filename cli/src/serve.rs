@@ -49,7 +49,9 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         let value_bytes_max = MAX_VALUE_BYTES - limits.key_bytes_max;
         let limits = StoreLimits { value_bytes_max, ..limits };
         let config = || config(&args, shared.as_ref(), limits);
-        return standby::run(&args, &host, config, stop).await;
+        let ended = standby::run(&args, &host, config, stop).await;
+        host.close().await;
+        return ended;
     }
     #[cfg(not(feature = "etcd"))]
     args.etcd.check()?;

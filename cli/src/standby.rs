@@ -63,12 +63,10 @@ pub(crate) async fn run(
             End::Told => {
                 resign(&leadership).await;
                 host.refer(Referral::Elsewhere);
-                host.close().await;
                 return Ok(ExitCode::SUCCESS);
             }
             End::Failed(failure) => {
                 resign(&leadership).await;
-                host.close().await;
                 return Err(failure);
             }
             End::Over(reason) => {
@@ -88,7 +86,6 @@ pub(crate) async fn run(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = host.told_to_stop(&mut stop) => {
-                host.close().await;
                 return Ok(ExitCode::SUCCESS);
             }
         }

@@ -17,6 +17,7 @@ use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output::{raw, say, say_lines};
+use crate::progress::Progress;
 use crate::signals::{Asked, Signals};
 
 /// The exit code when a rule fails, or a key is left.
@@ -49,7 +50,11 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         asked = signals.received() => return Ok(asked.code()),
     };
     let (mut asked, mut printed) = (None, Ok(()));
+    // Where its lines are read as they come, they tell how far it is.
+    let total = u64::try_from(cases.len()).unwrap_or_default();
+    let progress = Progress::cases("verifying", total).unless_printed(true);
     for case in &cases {
+        progress.advance(1);
         let report = match asked {
             None => tokio::select! {
                 report = run.case(case) => report,
@@ -66,6 +71,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
             asked = printed.is_err().then_some(Asked::Hangup);
         }
     }
+    drop(progress);
     let has_lost_its_store = run.has_lost_its_store();
     // Whatever has happened, keys are not left behind.
     tokio::select! {

@@ -14,7 +14,7 @@ const INPUTS_MIN: usize = 20;
 const BYTES_MAX: usize = 1 << 20;
 
 /// Inputs of all corpora together, for the same reason.
-const INPUTS_MAX: usize = 1500;
+const INPUTS_MAX: usize = 1600;
 
 /// Bytes that killed a parser somewhere, or would have: the file in the corpus and how it begins.
 const ARRAY_KILLERS: [(&str, &[u8]); 16] = [

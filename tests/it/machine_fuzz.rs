@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use statestore_tests::fuzz::{BrokerOp, mqtt_broker};
+use statestore_tests::fuzz::{BrokerOp, mqtt_broker, recordings};
 use statestore_tests::machine_ops::{
     ClientOp, Seed, StoreOp, WorldOp, client_events, client_seeds, script, store_ops, store_seeds,
     world, world_seeds,
@@ -20,6 +20,11 @@ proptest! {
     #[test]
     fn the_store_says_what_its_oracle_says(data in script(1, |_: StoreOp| true, 60)) {
         store_ops(&data);
+    }
+
+    #[test]
+    fn a_recording_is_played_as_it_was(data in script(1, |_: StoreOp| true, 60)) {
+        recordings(&data);
     }
 
     #[test]

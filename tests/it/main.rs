@@ -15,6 +15,7 @@ mod killers;
 mod laws;
 mod lock;
 mod machine_fuzz;
+mod recording;
 mod sim;
 mod sizes;
 mod small_worlds;

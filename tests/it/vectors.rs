@@ -12,7 +12,7 @@ use statestore_proto::resp::RespErrorKind;
 use statestore_tests::vectors::Vectors;
 
 /// Reads a file that must be there and well formed.
-fn vectors(file: &str) -> Vectors {
+pub(crate) fn vectors(file: &str) -> Vectors {
     Vectors::read(file).unwrap_or_else(|error| panic!("{error}"))
 }
 

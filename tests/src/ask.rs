@@ -107,6 +107,13 @@ impl Ask {
     /// # Panics
     /// Unless the store explains what it refuses and drops, and nothing else.
     pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled {
+        let handled = self.show(|from, incoming| store.handle_publish(now, from, incoming));
+        hold_explained(store, handled);
+        handled
+    }
+
+    /// Shows it as it arrives, and whom it is from.
+    pub fn show<T>(&self, to: impl FnOnce(Principal<'_>, &Incoming<'_>) -> T) -> T {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation.as_deref();
@@ -136,9 +143,7 @@ impl Ask {
             Some(client) => Principal::verified(client),
             None => Principal::claimed(&incoming),
         };
-        let handled = store.handle_publish(now, from, &incoming);
-        hold_explained(store, handled);
-        handled
+        to(from, &incoming)
     }
 }
 

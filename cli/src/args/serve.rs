@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::{Etcd, Kept, Listen, Login, drift};
+use super::{Etcd, Kept, Listen, Login, Record, drift};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -80,6 +80,8 @@ pub(crate) struct Serve {
     /// them, so choose an address that only those can reach who may
     #[arg(long, env = "STATESTORE_METRICS", value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) record: Record,
     /// With --broker: learn from mosquitto's log topic which clients have gone
     #[arg(long, env = "STATESTORE_PRESENCE")]
     pub(crate) presence: bool,

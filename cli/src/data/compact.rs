@@ -10,9 +10,9 @@ use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
 use statestore_tokio::{Commit, Journal as _, SnapshotPart};
 
 use super::directory;
-use super::progress::{Progress, bytes};
 use crate::failure::Failure;
 use crate::output;
+use crate::progress::{Progress, bytes};
 
 /// Bytes of one part of a snapshot.
 const PART_BYTES: usize = 256 << 10;

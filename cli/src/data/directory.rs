@@ -10,8 +10,8 @@ use statestore_sqlite::{JournalStatus, OpenError, Reader};
 
 use super::contents::Contents;
 use super::named;
-use super::progress::Progress;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// All of a directory.
 pub(super) struct Read {

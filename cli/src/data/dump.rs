@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use super::directory::{self, of_path, parent};
 use super::format::{Entry, Header, LINE_BYTES_MAX, Source};
-use super::progress::Progress;
 use super::{named, requests};
 use crate::args::{Common, Dump};
 use crate::connection::unique_id;
 use crate::failure::Failure;
 use crate::output::{line, say};
+use crate::progress::Progress;
 
 /// Bytes that are written at a time, or one line if that has more.
 const CHUNK: usize = 256 << 10;

@@ -12,8 +12,9 @@ use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::{Commit, Journal, JournalError};
 use tokio::time::Instant;
 
-use super::{directory, named, progress};
+use super::{directory, named};
 use crate::output::say;
+use crate::progress;
 use crate::supervisor::Supervisor;
 
 /// What takes longer to be read is told of.

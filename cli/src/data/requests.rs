@@ -12,13 +12,13 @@ use super::compact::unix_now;
 use super::dump::Output;
 use super::format::{Entry, Header, Source, Stored};
 use super::input::Input;
-use super::progress::Progress;
 use crate::args::Common;
 use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::keys::{self, READING_MAX};
 use crate::output::say;
+use crate::progress::Progress;
 
 /// Characters of a key that are shown.
 const SHOWN_MAX: usize = 200;

@@ -10,11 +10,11 @@ use statestore_tokio::{Commit, Journal as _};
 use super::directory::Staged;
 use super::format::Entry;
 use super::input::Input;
-use super::progress::Progress;
 use super::requests;
 use crate::args::Restore;
 use crate::failure::Failure;
 use crate::output;
+use crate::progress::Progress;
 
 pub(super) async fn run(args: Restore) -> Result<ExitCode, Failure> {
     let Restore { first, file, through } = args;

@@ -33,6 +33,7 @@ mod place;
 mod policies;
 mod process;
 mod proxying;
+mod recordings;
 mod serving;
 mod several;
 mod sizes;

@@ -173,7 +173,7 @@ fn write(out: &mut Vec<u8>, record: &Record) {
     }
 }
 
-fn number(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
         number >>= 7;
@@ -184,7 +184,7 @@ fn number(out: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
@@ -196,7 +196,7 @@ fn hlc(out: &mut Vec<u8>, hlc: &Hlc) {
 }
 
 /// What is left to be read.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn record(&mut self) -> Option<Record> {
@@ -264,21 +264,21 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn chunk<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+    pub(super) fn chunk<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let (chunk, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(chunk)
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
         self.chunk().map(|[byte]| *byte)
     }
 
-    fn flags(&mut self, known: u8) -> Option<u8> {
+    pub(super) fn flags(&mut self, known: u8) -> Option<u8> {
         self.byte().filter(|flags| flags & !known == 0)
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(super) fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let byte = self.byte()?;
@@ -296,7 +296,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.number()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
         self.bytes().map(Into::into)
     }
 
-    fn text(&mut self) -> Option<&'a str> {
+    pub(super) fn text(&mut self) -> Option<&'a str> {
         core::str::from_utf8(self.bytes()?).ok()
     }
 

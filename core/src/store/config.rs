@@ -53,6 +53,11 @@ impl<'a> Principal<'a> {
         self.verified
     }
 
+    /// One that was known before.
+    pub(super) const fn noted(client_id: Option<&'a str>, verified: bool) -> Self {
+        Self { client_id, verified }
+    }
+
     /// Whether a verified sender claims to be somebody else.
     pub(super) fn is_contradicted_by(&self, incoming: &Incoming<'_>) -> bool {
         self.verified

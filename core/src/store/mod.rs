@@ -84,6 +84,7 @@ mod outbox;
 mod pending;
 mod quota;
 mod record;
+pub mod recording;
 mod replies;
 mod restore;
 mod scan;

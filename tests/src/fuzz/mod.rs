@@ -12,6 +12,7 @@ mod mqtt_broker;
 mod mqtt_packet;
 mod naive;
 mod policy;
+mod recordings;
 mod records;
 mod scan;
 mod topics;
@@ -26,6 +27,7 @@ pub use message::{notification, reply, request};
 pub use mqtt_broker::{BrokerOp, mqtt_broker};
 pub use mqtt_packet::mqtt_packet;
 pub use policy::policy;
+pub use recordings::recordings;
 pub use records::records;
 pub use scan::scan;
 pub use topics::topics;
@@ -36,7 +38,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 16] = [
+pub const TARGETS: [(&str, Body); 17] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -53,6 +55,7 @@ pub const TARGETS: [(&str, Body); 16] = [
     ("policy", policy),
     ("mqtt_broker", mqtt_broker),
     ("records", records),
+    ("recordings", recordings),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.

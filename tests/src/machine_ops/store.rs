@@ -237,14 +237,18 @@ impl StoreScript {
     /// A store of this configuration.
     #[must_use]
     pub fn store(&self, hash_seed: u64) -> Store {
-        let config = StoreConfig::new(hash_seed)
+        Store::new(self.config(hash_seed))
+    }
+
+    /// Its configuration.
+    pub(crate) fn config(&self, hash_seed: u64) -> StoreConfig {
+        StoreConfig::new(hash_seed)
             .limits(self.limits())
             .dialect(self.dialect().map_or(DialectPolicy::Auto, DialectPolicy::Pinned))
             .word_case(self.word_case())
             .durability(self.durability())
             .linearizable_reads(self.reads_are_linearizable())
-            .authorizer(Box::new(|_, access, key| allows(access != Access::Read, key)));
-        Store::new(config)
+            .authorizer(Box::new(|_, access, key| allows(access != Access::Read, key)))
     }
 
     fn oracle(&self) -> Oracle {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use statestore_proto::store::{BatchId, SnapshotPosition, Store};
+use statestore_proto::store::recording::RecordedStore;
+use statestore_proto::store::{BatchId, SnapshotPosition};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
 
 use crate::journal::{Commit, Doing, JournalError, Keeper, SnapshotPart};
+use crate::recording::Recording;
 
 /// Bytes of one part of a snapshot: what a commit carries beside its records.
 const PART_BYTES: usize = 64 << 10;
@@ -36,7 +38,8 @@ impl Keeping {
     /// Gives everything that the journal has kept to a new store.
     pub(crate) async fn load(
         mut keeper: Box<dyn Keeper>,
-        store: &mut Store,
+        store: &mut RecordedStore,
+        recording: Option<&Recording>,
         now: impl Fn() -> Now,
     ) -> Result<Self, JournalError> {
         loop {
@@ -47,13 +50,16 @@ impl Keeping {
             };
             let now = now();
             records.iter().for_each(|record| store.restore(now, record));
+            if let Some(recording) = recording {
+                recording.pass_on_all(store).await;
+            }
             // Others may run on this thread.
             tokio::task::yield_now().await;
         }
     }
 
     /// Begins a commit if there is anything to be kept and none is under way.
-    pub(crate) fn begin(&mut self, now: Now, store: &mut Store) {
+    pub(crate) fn begin(&mut self, now: Now, store: &mut RecordedStore) {
         let State::Idle(keeper) = &self.state else { return };
         if self.snapshot.is_none() && !self.is_ending && keeper.wants_snapshot() {
             self.snapshot = Some(SnapshotPosition::default());

@@ -65,6 +65,7 @@ mod lock;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;
+mod recording;
 mod releases;
 mod service;
 mod stats;
@@ -87,6 +88,7 @@ pub use lock::{
     Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
 };
 pub use options::{Options, Tls};
+pub use recording::{Recording, RecordingReader, recording, redaction_key};
 pub use service::{NotDurable, ServiceBuilder, StoreService};
 pub use stats::{ClientStats, StatsHandle, StoreStats};
 pub use status::{Status, StatusWatch};

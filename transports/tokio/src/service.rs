@@ -8,8 +8,9 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{Command, KeyPreview, Refusal};
 use statestore_proto::mqtt::Incoming;
+use statestore_proto::store::recording::RecordedStore;
 use statestore_proto::store::{
-    Authorizer, Durability, Explanation, Handled, Principal, Store, StoreConfig, Verdict,
+    Authorizer, Durability, Explanation, Handled, Principal, StoreConfig, Verdict,
 };
 use statestore_proto::time::Now;
 use statestore_proto::topic;
@@ -26,6 +27,7 @@ use crate::error::StoreClosed;
 use crate::journal::{Journal, Keeper};
 use crate::keeping::Keeping;
 use crate::link::Link;
+use crate::recording::Recording;
 use crate::stats::{StatsHandle, StoreStats, lock};
 use crate::status::{Status, StatusWatch};
 use crate::task::{Task, subscription_refused};
@@ -47,6 +49,7 @@ pub struct StoreService {
 pub struct ServiceBuilder {
     config: StoreConfig,
     journal: Option<Hidden>,
+    recording: Option<Recording>,
     backoff: Backoff,
     runtime: Option<Handle>,
 }
@@ -94,6 +97,12 @@ impl ServiceBuilder {
         self
     }
 
+    /// Records everything that the store is told and gives out, from its beginning on; see [`recording`](crate::recording()).
+    pub fn record(mut self, recording: Recording) -> Self {
+        self.recording = Some(recording);
+        self
+    }
+
     /// Asks this about every request; see [`StoreConfig::authorizer`].
     pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
         self.config = self.config.authorizer(authorizer);
@@ -134,10 +143,14 @@ impl ServiceBuilder {
             config if config.has_incarnation() => config,
             config => config.incarnation(rng.u64(..)),
         };
-        let store = Store::new(config);
+        let store = match &self.recording {
+            Some(recording) => RecordedStore::recording(config, recording.redaction()),
+            None => RecordedStore::new(config),
+        };
         let driver = Driver {
             task: StoreTask {
                 store,
+                recording: self.recording,
                 stats: Arc::clone(&stats),
                 is_news: false,
                 refused: None,
@@ -169,6 +182,7 @@ impl StoreService {
         ServiceBuilder {
             config: StoreConfig::new(fastrand::Rng::new().u64(..)),
             journal: None,
+            recording: None,
             backoff: Backoff::default(),
             runtime: None,
         }
@@ -222,7 +236,8 @@ const UNANSWERED_MAX: usize = 1 << 16;
 
 /// A store and its stats.
 struct StoreTask {
-    store: Store,
+    store: RecordedStore,
+    recording: Option<Recording>,
     stats: Arc<Mutex<StoreStats>>,
     /// Whether they may have moved since they were put there.
     is_news: bool,
@@ -330,17 +345,27 @@ fn say_of_stamps(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled
     );
 }
 
+impl Drop for StoreTask {
+    fn drop(&mut self) {
+        if let Some(recording) = &self.recording {
+            self.store.end_recording("the store has ended");
+            recording.pass_on(&mut self.store);
+        }
+    }
+}
+
 impl Task for StoreTask {
-    type Machine = Store;
+    type Machine = RecordedStore;
     type Op = Never;
 
-    fn machine(&mut self) -> &mut Store {
+    fn machine(&mut self) -> &mut RecordedStore {
         &mut self.store
     }
 
     async fn prepare(&mut self, clock: &Clock) -> Result<(), String> {
         let Some(Hidden(journal)) = self.unread.take() else { return Ok(()) };
-        let keeping = Keeping::load(journal, &mut self.store, || clock.now()).await;
+        let recording = self.recording.as_ref();
+        let keeping = Keeping::load(journal, &mut self.store, recording, || clock.now()).await;
         self.keeping = Some(keeping.map_err(|error| error.to_string())?);
         self.is_news = true;
         Ok(())
@@ -405,6 +430,9 @@ impl Task for StoreTask {
     fn settle(&mut self, now: Now) {
         if let Some(keeping) = &mut self.keeping {
             keeping.begin(now, &mut self.store);
+        }
+        if let Some(recording) = &self.recording {
+            recording.pass_on(&mut self.store);
         }
         if !core::mem::take(&mut self.is_news) {
             return;

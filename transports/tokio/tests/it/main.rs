@@ -8,6 +8,7 @@ mod lock;
 mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod recorded;
 mod replaced;
 mod requests;
 mod slow;

@@ -6,21 +6,31 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line on standard error, where that is a terminal; gone when this or a clone is dropped.
 #[derive(Clone)]
-pub(super) struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// Counts what is of a known size; with 0 of an unknown one.
-    pub(super) fn keys(what: &'static str, total: u64) -> Self {
+    pub(crate) fn keys(what: &'static str, total: u64) -> Self {
         Self::new(what, "keys", total)
     }
 
+    /// Counts cases.
+    pub(crate) fn cases(what: &'static str, total: u64) -> Self {
+        Self::new(what, "cases", total)
+    }
+
+    /// Counts bytes.
+    pub(crate) fn bytes(what: &'static str, total: u64) -> Self {
+        Self::new(what, "bytes", total)
+    }
+
     /// Of records, whose number nobody knows.
-    pub(super) fn records(what: &'static str) -> Self {
+    pub(crate) fn records(what: &'static str) -> Self {
         Self::new(what, "records", 0)
     }
 
     /// None, where lines of other things go to a terminal.
-    pub(super) fn unless_printed(self, is_printed: bool) -> Self {
+    pub(crate) fn unless_printed(self, is_printed: bool) -> Self {
         if is_printed && std::io::stdout().is_terminal() {
             self.0.set_draw_target(ProgressDrawTarget::hidden());
         }
@@ -40,7 +50,7 @@ impl Progress {
         Self(bar)
     }
 
-    pub(super) fn advance(&self, by: usize) {
+    pub(crate) fn advance(&self, by: usize) {
         self.0.inc(u64::try_from(by).unwrap_or(u64::MAX));
     }
 }
@@ -52,6 +62,6 @@ impl Drop for Progress {
 }
 
 /// Bytes as people read them.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }

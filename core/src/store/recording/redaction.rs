@@ -1,0 +1,167 @@
+//! Values made unreadable, so that a recording can be given away: each becomes another of the same length, equal ones become
+//! equal ones, and different ones stay different. So every condition comes out as it did.
+//!
+//! A value is cut in two halves, each of which is enciphered by the other, back and forth (a Feistel network with SipHash-2-4
+//! as its one primitive). That can be undone only with the key, which is drawn for one recording and not in it.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::hash::Hasher as _;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::message::{
+    Command, CommandKind, Condition, Notification, Operand, Refusal, Reply, Scan, WordCase,
+};
+use crate::store::{Answered, Record};
+
+const ROUNDS: u8 = 8;
+
+const BLOCK_LEN: usize = 16;
+
+/// What replaces values.
+pub(super) struct Redaction {
+    keyed: SipHasher24,
+}
+
+impl Redaction {
+    pub(super) fn new(key: [u8; 16]) -> Self {
+        Self { keyed: SipHasher24::new_with_key(&key) }
+    }
+
+    /// What stands for a value. A word that is an option of SET stays, and no other value becomes one, since an operand must not be one.
+    fn replace(&self, value: &mut [u8]) {
+        if Operand::new(&*value).is_none() {
+            return;
+        }
+        self.permute(value);
+        while Operand::new(&*value).is_none() {
+            self.permute(value);
+        }
+    }
+
+    fn permute(&self, value: &mut [u8]) {
+        let len = value.len();
+        if let [byte] = value {
+            *byte = self.permute_byte(*byte);
+            return;
+        }
+        let (left, right) = value.split_at_mut(len / 2);
+        for round in 0..ROUNDS {
+            if round % 2 == 0 {
+                self.mask(round, left, right);
+            } else {
+                self.mask(round, right, left);
+            }
+        }
+    }
+
+    /// Enciphers one half by the other.
+    fn mask(&self, round: u8, by: &[u8], half: &mut [u8]) {
+        let mut seed = self.keyed;
+        seed.write(&[round]);
+        seed.write(by);
+        let seed = seed.finish128().as_bytes();
+        for (number, block) in (0_u64..).zip(half.chunks_mut(BLOCK_LEN)) {
+            let mut stream = self.keyed;
+            stream.write(&[ROUNDS]);
+            stream.write(&seed);
+            stream.write(&number.to_le_bytes());
+            let stream = stream.finish128().as_bytes();
+            block.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
+        }
+    }
+
+    /// A byte by its place in an order of all bytes that depends on the key.
+    fn permute_byte(&self, byte: u8) -> u8 {
+        let place = |byte: u8| {
+            let mut hasher = self.keyed;
+            hasher.write(&[byte]);
+            (hasher.finish(), byte)
+        };
+        let own = place(byte);
+        let before = (0..=u8::MAX).filter(|other| place(*other) < own).count();
+        u8::try_from(before).unwrap_or(byte)
+    }
+
+    fn replaced(&self, value: &[u8]) -> Vec<u8> {
+        let mut value = value.to_vec();
+        self.replace(&mut value);
+        value
+    }
+
+    /// A request with other values. One that cannot be read is replaced by the shortest that is refused for the same reason:
+    /// nobody knows where its values are.
+    pub(super) fn request<'a>(&self, payload: &'a [u8], case: WordCase) -> Cow<'a, [u8]> {
+        let refusal = match Command::decode_with(payload, case) {
+            Ok(command) => return self.command(payload, &command),
+            Err(error) => error.kind.refusal(),
+        };
+        let refusal = match (refusal, Scan::decode(payload, case)) {
+            // It lists keys.
+            (Refusal::UnknownCommand, Ok(_)) => return Cow::Borrowed(payload),
+            (Refusal::UnknownCommand, Err(error)) => error.kind.refusal(),
+            _ => refusal,
+        };
+        Cow::Borrowed(match refusal {
+            Refusal::UnknownCommand => b"*1\r\n$1\r\n?\r\n",
+            Refusal::WrongArity => b"*1\r\n$3\r\nGET\r\n",
+            Refusal::EmptyKey => b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n",
+            _ => b"",
+        })
+    }
+
+    fn command<'a>(&self, payload: &'a [u8], command: &Command<&[u8]>) -> Cow<'a, [u8]> {
+        let operand = match command {
+            Command::Set { condition: Condition::IfAbsentOrEqualTo(operand), .. } => {
+                Some(operand.as_bytes())
+            }
+            _ => None,
+        };
+        let value = match command {
+            Command::Set { value, .. } | Command::VDel { value, .. } => *value,
+            _ => return Cow::Borrowed(payload),
+        };
+        let mut replaced = payload.to_vec();
+        for part in [Some(value), operand].into_iter().flatten() {
+            let at = (part.as_ptr() as usize).saturating_sub(payload.as_ptr() as usize);
+            if let Some(part) = replaced.get_mut(at..at + part.len()) {
+                self.replace(part);
+            }
+        }
+        Cow::Owned(replaced)
+    }
+
+    /// What a store sends, with other values: the answer to a GET, or a notification.
+    pub(super) fn sent<'a>(&self, payload: &'a [u8]) -> Cow<'a, [u8]> {
+        let value = match Notification::decode(payload) {
+            Ok(Notification::Set(value)) => value,
+            _ => match Reply::decode(payload, CommandKind::Get) {
+                Ok(Reply::Value(value)) => value,
+                _ => return Cow::Borrowed(payload),
+            },
+        };
+        let at = (value.as_ptr() as usize).saturating_sub(payload.as_ptr() as usize);
+        let mut replaced = payload.to_vec();
+        if let Some(value) = replaced.get_mut(at..at + value.len()) {
+            self.replace(value);
+        }
+        Cow::Owned(replaced)
+    }
+
+    /// A record with another value, and without what its answer says of the content of a request.
+    pub(super) fn record(&self, record: &Record) -> Record {
+        match record.clone() {
+            Record::Put { key, value, version, fencing_token, expires, persist } => Record::Put {
+                value: self.replaced(&value).into(),
+                key,
+                version,
+                fencing_token,
+                expires,
+                persist,
+            },
+            Record::Answered(answered) => Record::Answered(Answered { content: 0, ..answered }),
+            other => other,
+        }
+    }
+}
