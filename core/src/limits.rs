@@ -96,7 +96,8 @@ pub struct StoreLimits {
     /// only one to write can still use much of the store (our choice). Whoever may connect under several names has as
     /// many shares.
     pub client_percent: u8,
-    /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that.
+    /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that. As many
+    /// notifications are kept beside them that were sent and are not acknowledged, and as many bytes.
     pub outgoing_max: usize,
     /// Bytes of payloads, topics and records waiting to be sent. The answer that passes it is the last: with it, no more
     /// than the longest value, or what one write tells its watchers, comes on top.

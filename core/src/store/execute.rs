@@ -10,6 +10,7 @@ use super::explain::{Exceeded, Explanation, Limit};
 use super::outbox::About;
 use super::replies::{Answer, Remembered, RequestKey};
 use super::table::{Meta, Slot};
+use super::unacknowledged::Notice;
 use super::watches::Registration;
 use super::{
     Access, Answered, Durability, Principal, REPLY_KEPT, REPLY_KEPT_MIN, Record, RecordedExpiry,
@@ -528,7 +529,8 @@ impl Store {
             // What they share is freed with the last of them.
             let shared = payloads.iter().flatten().map(Bytes::len).sum::<usize>() + key.len();
             let bytes = if number + 1 == watches.len() { shared } else { 0 };
-            self.outbox.notify(key, Arc::clone(watch), payload, version.clone(), bytes);
+            let (watch, version) = (Arc::clone(watch), version.clone());
+            self.outbox.notify(key, Notice { watch, payload, version }, bytes);
         }
     }
 }

@@ -40,6 +40,10 @@
 //! GET and SCAN, which have no effect, are executed again, and so is KEYNOTIFY: whoever is told that it watches does, also
 //! when its registration has ended since.
 //!
+//! A notification is kept until its PUBACK is [reported](Store::handle_published), or until as many are kept as the
+//! [queue](crate::limits::StoreLimits::outgoing_max) may hold: [`Store::handle_connected`] sends it again. So watchers may
+//! have it twice, and those that are behind a broker miss none when the store loses its connection.
+//!
 //! # Incarnation
 //!
 //! A store begins without registrations, and one in memory without values, fences and locks. With
@@ -91,6 +95,7 @@ mod scan;
 mod seal;
 mod shares;
 mod table;
+mod unacknowledged;
 mod watches;
 
 use core::fmt;
@@ -198,7 +203,7 @@ impl Store {
             expiries: Deadlines::new(),
             watches: Watches::new(config.keeps_watches()),
             replies: Replies::new(seed, &config.limits, config.is_durable()),
-            outbox: Outbox::new(seed, config.holds_reads()),
+            outbox: Outbox::new(seed, config.holds_reads(), &config.limits),
             seal: Seal::new(config.effective_scan_secret()),
             connections: 0,
             latest: Instant::default(),
@@ -212,11 +217,14 @@ impl Store {
     }
 
     /// Handles a new connection, for a store that is an ordinary client of a broker: it subscribes to requests. A
-    /// broker that hosts the store hands requests over without. The SUBSCRIBE comes before whatever else waits to be sent.
+    /// broker that hosts the store hands requests over without. The SUBSCRIBE comes before whatever else waits to be sent, and
+    /// then every notification that was handed out and not [acknowledged](Self::handle_published): it may be lost with the connection before, and
+    /// nobody asks for it again.
     pub fn handle_connected(&mut self) {
         self.connections += 1;
         self.subscribed = false;
         let token = SubscribeToken(self.connections);
+        self.outbox.again();
         self.outbox.subscribe(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
     }
 
@@ -317,6 +325,7 @@ impl Store {
     /// has renewed since. One that reached somebody is a [sign of
     /// life](crate::limits::StoreLimits::claimed_watches_kept).
     pub fn handle_published(&mut self, token: PublishToken, reason: ReasonCode) {
+        self.outbox.settled(token);
         match reason {
             ReasonCode::NO_MATCHING_SUBSCRIBERS => {
                 self.counters.watches_lost += self.watches.remove_undeliverable(token) as u64;

@@ -1,16 +1,13 @@
 //! What waits to be sent, in order, held back until what it tells of is durable.
 
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-use bytes::Bytes;
 
 use super::pending::Pending;
 use super::record::{Batch, BatchId, Record};
-use super::watches::Watch;
-use crate::hlc::Hlc;
-use crate::mqtt::Transmit;
+use super::unacknowledged::{Notice, Unacknowledged};
+use crate::limits::StoreLimits;
+use crate::mqtt::{PublishToken, Transmit};
 
 /// The queue of a store.
 ///
@@ -28,6 +25,7 @@ pub(super) struct Outbox {
     subscribe: Option<Transmit>,
     /// What waits for nothing.
     ready: VecDeque<Waiting>,
+    unacknowledged: Unacknowledged,
     /// What waits for a unit, by unit.
     held: VecDeque<Held>,
     held_count: usize,
@@ -63,12 +61,8 @@ struct Waiting {
 #[derive(Debug)]
 enum Packet {
     Ready(Transmit),
-    /// A notification whose topic, which is twice as long as its key, is written only when it is sent.
-    Notification {
-        watch: Arc<Watch>,
-        payload: Bytes,
-        version: Hlc,
-    },
+    /// Its topic, which is twice as long as its key, is written only when it is sent.
+    Notification(Notice),
 }
 
 /// What a packet tells of, which decides what it waits for.
@@ -83,10 +77,11 @@ pub(super) enum About<'a> {
 }
 
 impl Outbox {
-    pub(super) const fn new(seed: u64, reads_are_linearizable: bool) -> Self {
+    pub(super) const fn new(seed: u64, reads_are_linearizable: bool, limits: &StoreLimits) -> Self {
         Self {
             subscribe: None,
             ready: VecDeque::new(),
+            unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
             held: VecDeque::new(),
             held_count: 0,
             records: VecDeque::new(),
@@ -132,16 +127,22 @@ impl Outbox {
     }
 
     /// Queues a notification about a key; `bytes` is what this one of a fan-out holds in memory beside the others.
-    pub(super) fn notify(
-        &mut self,
-        key: &[u8],
-        watch: Arc<Watch>,
-        payload: Bytes,
-        version: Hlc,
-        bytes: usize,
-    ) {
-        let packet = Packet::Notification { watch, payload, version };
+    pub(super) fn notify(&mut self, key: &[u8], notice: Notice, bytes: usize) {
+        let packet = Packet::Notification(notice);
         self.wait(About::Key(key), Waiting { bytes, packet });
+    }
+
+    /// Queues the notifications again, before anything else, of which nobody said that they have arrived.
+    pub(super) fn again(&mut self) {
+        for (notice, bytes) in self.unacknowledged.drain_newest_first() {
+            self.bytes += bytes;
+            self.ready.push_front(Waiting { bytes, packet: Packet::Notification(notice) });
+        }
+    }
+
+    /// A notification has arrived, or never will.
+    pub(super) fn settled(&mut self, token: PublishToken) {
+        self.unacknowledged.settled(token);
     }
 
     fn wait(&mut self, about: About<'_>, waiting: Waiting) {
@@ -176,8 +177,10 @@ impl Outbox {
         self.bytes -= bytes;
         Some(match packet {
             Packet::Ready(transmit) => transmit,
-            Packet::Notification { watch, payload, version } => {
-                Transmit::Publish(watch.notification(payload, version))
+            Packet::Notification(notice) => {
+                let publish = notice.to_publish();
+                self.unacknowledged.push(notice, bytes);
+                Transmit::Publish(publish)
             }
         })
     }

@@ -103,8 +103,9 @@ impl Cluster {
     fn arguments(&self, number: usize) -> Result<Vec<String>, String> {
         let port = self.ports.get(number).map_or(0, Port::number);
         let mut arguments = match &self.broker {
-            None => vec!["--listen".to_owned(), format!("127.0.0.1:{port}")],
+            None => vec!["serve".to_owned(), "--listen".to_owned(), format!("127.0.0.1:{port}")],
             Some(broker) => vec![
+                "serve".to_owned(),
                 "--broker".to_owned(),
                 format!("mqtt://127.0.0.1:{}", broker.port()),
                 "--client-id".to_owned(),

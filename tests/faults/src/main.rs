@@ -1,5 +1,7 @@
 //! Faults of stores that stand by for each other over etcd, under load, and what their clients notice.
 //!
+//! With `--histories` the stores are one, and it is the connections that fail, by `statestore proxy`.
+//!
 //! Each run has three members of etcd and three stores of its own, as processes, in one of two forms: clients connect to
 //! the stores' own brokers, or beside the stores to one mosquitto. Clients of this project ask, watch and hold a lock; something
 //! fails at a random moment, and is mended; then everything that clients were told is held against what a single store that loses
@@ -15,7 +17,9 @@ mod proxy;
 mod recorder;
 mod run;
 mod store;
+mod torn;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,9 +53,17 @@ struct Args {
     /// One run with three faults, with own brokers
     #[arg(long, conflicts_with_all = ["only", "form", "runs", "twin"])]
     quick: bool,
-    /// One run over stores that share nothing, in which the checker has to find that writes are lost
-    #[arg(long, conflicts_with_all = ["only", "form", "runs"])]
+    /// Something broken, in which the checker has to find that writes are lost: one run over stores that share nothing, or
+    /// histories of a store that keeps nothing
+    #[arg(long, conflicts_with_all = ["only", "runs"])]
     twin: bool,
+    /// Instead, histories of one store and its clients whose connections lose, repeat and hold packets and are cut, while
+    /// the store and clients are killed; each with its own seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["only", "runs", "quick", "lease"])]
+    histories: Option<usize>,
+    /// How long each of them is
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "histories", value_parser = clap::value_parser!(u64).range(5..=3_600))]
+    seconds: u64,
     /// Print what the stores have said, also where all is well
     #[arg(long)]
     logs: bool,
@@ -84,7 +96,12 @@ fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(all(&args, &program)),
+        Ok(runtime) => runtime.block_on(async {
+            match args.histories {
+                Some(count) => histories(&args, count, &program).await,
+                None => all(&args, &program).await,
+            }
+        }),
         Err(error) => {
             say(error);
             ExitCode::from(2)
@@ -170,6 +187,70 @@ async fn all(args: &Args, program: &Path) -> ExitCode {
         "nothing that was answered is lost"
     });
     ExitCode::SUCCESS
+}
+
+async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
+    let length = Duration::from_secs(args.seconds);
+    let mut failed = 0;
+    let (mut requests, mut unanswered, mut faults) = (0, 0, BTreeMap::<String, u64>::new());
+    for number in 0..count {
+        let seed = args.seed.wrapping_add(number as u64);
+        let form = match args.form.as_deref() {
+            Some(name) if name == Form::Embedded.name() => Form::Embedded,
+            Some(_) => Form::Beside,
+            None if number % 2 == 0 => Form::Beside,
+            None => Form::Embedded,
+        };
+        let history = torn::Settings { form, seed, length, forgets: args.twin, logs: args.logs };
+        let report = match torn::run(program, history).await {
+            Ok(Some(report)) => report,
+            // Said where it was found.
+            Ok(None) => continue,
+            Err(error) => {
+                say(format_args!("seed {seed}: cannot be run: {error}"));
+                failed += 1;
+                continue;
+            }
+        };
+        let is_right = report.complaints.is_empty() != args.twin;
+        let verdict = if report.complaints.is_empty() { "right" } else { "WRONG" };
+        say(format_args!(
+            "{:>3}/{count} {}, seed {seed}: {} requests, {} unanswered; {}: {verdict}",
+            number + 1,
+            form.name(),
+            report.requests,
+            report.unanswered,
+            listed(&report.faults)
+        ));
+        // What is to be found is shown as an example.
+        let shown = if args.twin { 2 } else { usize::MAX };
+        for complaint in report.complaints.iter().take(shown) {
+            say(format_args!("    {complaint}"));
+        }
+        failed += usize::from(!is_right);
+        requests += report.requests;
+        unanswered += report.unanswered;
+        report
+            .faults
+            .into_iter()
+            .for_each(|(name, count)| *faults.entry(name).or_default() += count);
+    }
+    say(format_args!("{requests} requests, {unanswered} unanswered; {}", listed(&faults)));
+    if failed > 0 {
+        say(format_args!("{failed} of {count} histories fail"));
+        return ExitCode::FAILURE;
+    }
+    say(match (requests, args.twin) {
+        (0, _) => "nothing was run",
+        (_, true) => "what a store without a memory loses is found",
+        (_, false) => "nothing that was answered is lost",
+    });
+    ExitCode::SUCCESS
+}
+
+fn listed(faults: &BTreeMap<String, u64>) -> String {
+    let each: Vec<_> = faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if each.is_empty() { "no faults".to_owned() } else { each.join(", ") }
 }
 
 fn row(fault: &Fault, form: Form, report: &Report) -> String {

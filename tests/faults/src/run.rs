@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use statestore_proto::hlc::Hlc;
+use statestore_rumqttc::Options;
 use tokio::time::{Instant, sleep};
 
 use crate::checker::check;
@@ -15,12 +16,13 @@ use crate::history::{History, Outcome, Told};
 use crate::load::{self, GUARDED, KEPT, Load, PASSING};
 use crate::recorder::Recorder;
 use crate::say;
+use crate::store::Store;
 
 /// How long clients may take to be served again, once everything is mended.
 const MENDED: Duration = Duration::from_secs(20);
 
 /// Complaints that are printed of one run.
-const COMPLAINTS_MAX: usize = 12;
+pub(crate) const COMPLAINTS_MAX: usize = 12;
 
 /// Lines that are printed of each store of a run that fails.
 const LINES_MAX: usize = 30;
@@ -64,11 +66,11 @@ pub(crate) async fn run(
     let mut complaints: Vec<String> = ended.into_iter().collect();
     let until = recorder.now();
     complaints.extend(load.stop().await.err());
-    complaints.extend(calm(&cluster, &load, &recorder).await);
+    complaints.extend(calm(cluster.options("reader"), &load, &recorder).await);
     complaints.extend(cluster.complaints());
     complaints.extend(check(&recorder.history()));
     if logs || (!complaints.is_empty() && form != Form::Twin) {
-        say(said(&cluster, begun));
+        say(said(&cluster.stores, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
     let history = recorder.history();
@@ -103,7 +105,7 @@ async fn faults(
 }
 
 /// Waits for a request that is begun after this time and answered.
-async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
+pub(crate) async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
     let begun = Instant::now();
     while served(&recorder.history(), after).is_none() {
         if begun.elapsed() > MENDED {
@@ -115,9 +117,9 @@ async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
 }
 
 /// Reads every key when nobody writes any more, and lets watches tell the last of it.
-async fn calm(cluster: &Cluster, load: &Load, recorder: &Recorder) -> Vec<String> {
+pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> Vec<String> {
     let mut complaints = Vec::new();
-    let store = match load::connect(cluster.options("reader")) {
+    let store = match load::connect(options) {
         Ok(store) => store,
         Err(error) => return vec![error.to_string()],
     };
@@ -187,9 +189,9 @@ fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
 }
 
 /// What the stores have said.
-fn said(cluster: &Cluster, begun: Instant) -> String {
+pub(crate) fn said(stores: &[Store], begun: Instant) -> String {
     let mut text = String::new();
-    for (number, store) in cluster.stores.iter().enumerate() {
+    for (number, store) in stores.iter().enumerate() {
         let lines = store.said();
         for line in lines.iter().skip(lines.len().saturating_sub(LINES_MAX)) {
             let at = line.at.saturating_duration_since(begun).as_secs_f64();

@@ -1,4 +1,4 @@
-//! A store as a process, and what it says.
+//! Commands as processes, stores and proxies, and what they say.
 
 use std::env;
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// One of the stores; its process ends when this is dropped.
+/// A store, or a proxy; its process ends when this is dropped.
 pub(crate) struct Store {
     program: PathBuf,
     arguments: Vec<String>,
@@ -54,6 +54,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Starts the command with these arguments.
     pub(crate) fn start(program: &Path, arguments: Vec<String>) -> Result<Self, String> {
         let program = program.to_owned();
         let mut store = Self { program, arguments, child: None, said: Arc::default() };
@@ -65,7 +66,7 @@ impl Store {
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         // Nothing from the environment of whoever runs this.
-        command.env_clear().arg("serve").args(&self.arguments);
+        command.env_clear().args(&self.arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;

@@ -205,3 +205,66 @@ fn a_full_queue_takes_no_request_and_no_expiry_until_there_is_room() {
     assert!(rig.store.has_room() && rig.store.poll_timeout().is_some());
     assert_eq!(rig.timer().len(), 1);
 }
+
+/// What is sent now: the values of notifications, with their tokens.
+fn notifications(rig: &mut Rig) -> Vec<(String, PublishToken)> {
+    let sent = std::iter::from_fn(|| rig.store.poll_transmit());
+    let publishes = sent.filter_map(|transmit| match transmit {
+        Transmit::Publish(publish) => Some(publish),
+        _ => None,
+    });
+    let told = publishes.filter_map(|publish| {
+        let value = publish.payload.split(|byte| *byte == b'\n').rev().nth(1)?;
+        Some((value.escape_ascii().to_string(), publish.token?))
+    });
+    told.collect()
+}
+
+fn write(rig: &mut Rig, value: &str) {
+    rig.millis += 1;
+    let ask = rig.ask("writer", &set("k", value));
+    ask.hand_to(rig.now(), &mut rig.store);
+}
+
+/// It may be lost with the connection, and its request was answered: nobody else tells of it.
+#[test]
+fn what_was_not_acknowledged_is_told_again_on_the_next_connection() {
+    let mut rig = Rig::new();
+    rig.answer("a", &watch("k"));
+    ["1", "2", "3"].iter().for_each(|value| write(&mut rig, value));
+    let sent = notifications(&mut rig);
+    let values = |sent: &[(String, PublishToken)]| -> Vec<String> {
+        sent.iter().map(|(value, _)| value.trim_end_matches(r"\r").to_owned()).collect()
+    };
+    assert_eq!(values(&sent), ["1", "2", "3"]);
+    rig.store.handle_published(sent[0].1, ReasonCode::SUCCESS);
+    rig.store.handle_disconnected();
+    write(&mut rig, "4");
+    rig.store.handle_connected();
+    assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
+    let again = notifications(&mut rig);
+    assert_eq!(values(&again), ["2", "3", "4"], "in order, and before what is new");
+    for (_, token) in again {
+        rig.store.handle_published(token, ReasonCode::SUCCESS);
+    }
+    rig.store.handle_connected();
+    assert_eq!(notifications(&mut rig), []);
+}
+
+/// A broker that acknowledges nothing fills no memory: the oldest are forgotten.
+#[test]
+fn of_what_nobody_acknowledges_the_newest_are_kept() {
+    let limits = StoreLimits { watches_per_key_max: 1, outgoing_max: 15, ..StoreLimits::default() };
+    let bytes = StoreLimits { outgoing_bytes_max: 15 * 100, ..StoreLimits::default() };
+    for (limits, value) in [(limits, "v".to_owned()), (bytes, "v".repeat(64))] {
+        let mut rig = Rig::limited(limits);
+        rig.answer("a", &watch("k"));
+        for _ in 0..100 {
+            write(&mut rig, &value);
+            assert_eq!(notifications(&mut rig).len(), 1);
+        }
+        rig.store.handle_connected();
+        let kept = notifications(&mut rig).len();
+        assert!((10..=15).contains(&kept), "{kept}");
+    }
+}
