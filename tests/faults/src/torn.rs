@@ -245,6 +245,5 @@ async fn kill(
         };
         *kills.entry(name.to_owned()).or_default() += 1;
         is_stores_turn = !is_stores_turn;
-        is_served(recorder, recorder.now()).await?;
     }
 }

@@ -57,8 +57,10 @@ struct Run {
     logs: BTreeMap<usize, WatchLog>,
     /// The registrations that notifications belonged to, as the oracle and as the store name them.
     numbers: Vec<(u64, PublishToken)>,
-    /// Whether a notification of the store can be lost with nobody noticing: only with its own connection.
-    store_may_drop: bool,
+    /// Notifications that the store has sent.
+    notified: Vec<Transmit>,
+    /// Whether nothing but what may have been lost with its last connection has been sent on this one.
+    is_again: bool,
 }
 
 /// Runs a world.
@@ -100,7 +102,8 @@ impl Run {
             watches: Vec::new(),
             logs: BTreeMap::new(),
             numbers: Vec::new(),
-            store_may_drop: faults.disconnects > 0,
+            notified: Vec::new(),
+            is_again: false,
         }
     }
 
@@ -200,8 +203,15 @@ impl Run {
                 Traced::Message(message) if *message.topic == *topic::REQUEST => {
                     expected.extend(self.oracle.ask(now, &Ask::of_message(&message)));
                 }
-                Traced::Sent(Transmit::Subscribe { .. }) => {}
-                Traced::Sent(transmit) => sent.push(transmit),
+                Traced::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
+                Traced::Sent(transmit) if self.is_again && self.notified.contains(&transmit) => {}
+                Traced::Sent(transmit) => {
+                    self.is_again = false;
+                    if matches!(&transmit, Transmit::Publish(publish) if publish.token.is_some()) {
+                        self.notified.push(transmit.clone());
+                    }
+                    sent.push(transmit);
+                }
                 Traced::Gone(client) => self.oracle.client_gone(&client),
                 Traced::Undeliverable(token) => {
                     let known = self.numbers.iter().find(|(_, other)| *other == token);
@@ -250,7 +260,7 @@ impl Run {
         assert_eq!(seen, expected);
         assert_eq!((store.counters().overloaded, store.counters().not_requests), (0, 0));
         assert_eq!(store.watches(), self.oracle.watches());
-        for watching in self.watches.iter().filter(|_| !self.store_may_drop) {
+        for watching in &self.watches {
             let told = self.logs.entry(watching.client).or_default().told(watching.id);
             if !told.ended {
                 let stored = store.get(now, watching.key.as_bytes());
