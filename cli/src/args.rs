@@ -10,6 +10,7 @@ mod listen;
 mod proxy;
 mod recording;
 mod serve;
+mod top;
 mod verify;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) use proxy::Proxy;
 pub(crate) use recording::{Record, Replay};
 pub(crate) use serve::{Dialect, Serve};
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
+pub(crate) use top::Top;
 pub(crate) use verify::{ReportForm, Verify};
 
 /// The largest value that every store takes: what deployed ones allow, and what ours has room for in a packet beside the
@@ -99,6 +101,8 @@ pub(crate) enum Verb {
     Decode(Decode),
     /// Looks for what is wrong between here and a store, and says what to do about it
     Doctor(Doctor),
+    /// Shows a store on a screen: its keys, the values as they change, and its numbers
+    Top(Top),
     /// Measures a store: requests a second and how long they take
     Bench(Bench),
     /// Stands between clients and their broker, and loses, repeats and holds packets and cuts connections as it is told

@@ -101,19 +101,22 @@ pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// A handle on the store beside this broker.
+/// A handle on the store beside this broker. It is said if that is not reached soon.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
+    let store = silent_store(common)?;
+    tokio::spawn(say_if_slow(store.status(), common.connection.broker.clone()));
+    Ok(store)
+}
+
+/// The same, and nothing is said.
+pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
     let options = in_time(options, common.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     let link = as_account(RumqttcLink::for_client(options), login).fail_fast(advice);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
-    let store = builder
-        .spawn(link)
-        .map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))?;
-    tokio::spawn(say_if_slow(store.status(), broker.clone()));
-    Ok(store)
+    builder.spawn(link).map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
 }
 
 /// The same with connection time-outs that let all of several brokers have their turn within this time, if they are whole

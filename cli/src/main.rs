@@ -36,6 +36,7 @@ mod standby;
 mod supervisor;
 #[cfg(feature = "etcd")]
 mod survey;
+mod top;
 mod verify;
 mod watch;
 
@@ -80,6 +81,8 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     log::start(match verb {
         // Nobody asks it anything, so it has to speak up.
         Verb::Serve(_) => LevelFilter::WARN,
+        // It would be written across the screen.
+        Verb::Top(_) => LevelFilter::OFF,
         _ => LevelFilter::ERROR,
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -98,6 +101,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
+            Verb::Top(top) => top::run(top).await,
             Verb::Doctor(doctor) => doctor::run(doctor).await,
             Verb::Proxy(proxy) => proxy::run(proxy).await,
             Verb::Verify(verify) => verify::run(verify).await,

@@ -34,6 +34,7 @@ mod policies;
 mod process;
 mod proxying;
 mod recordings;
+mod screen;
 mod serving;
 mod several;
 mod sizes;

@@ -1,0 +1,186 @@
+//! The numbers of a store, as `serve --metrics` has them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Bytes of an answer at most; a store has some 16 KiB to say.
+const ANSWER_MAX: u64 = 1 << 20;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// All numbers at one time, and those before.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    at: Instant,
+    all: BTreeMap<String, f64>,
+    before: Option<(Instant, BTreeMap<String, f64>)>,
+}
+
+/// Where numbers are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    authority: String,
+    path: String,
+}
+
+impl Url {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!("--metrics {text}: write it as http://HOST:PORT, as `serve --metrics` says it")
+        };
+        let rest = text.strip_prefix("http://").ok_or_else(bad)?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() || !is_plain(authority) || !is_plain(path) {
+            return Err(bad());
+        }
+        let path = if path.is_empty() { "metrics" } else { path };
+        Ok(Self { authority: authority.to_owned(), path: format!("/{path}") })
+    }
+
+    /// Asks for them once.
+    pub(super) async fn fetch(&self) -> Result<Numbers, String> {
+        match tokio::time::timeout(PATIENCE, self.ask()).await {
+            Ok(answer) => answer.map_err(|error| format!("http://{}: {error}", self.authority)),
+            Err(_) => Err(format!("http://{}: no answer in {PATIENCE:?}", self.authority)),
+        }
+    }
+
+    async fn ask(&self) -> Result<Numbers, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut stream = TcpStream::connect(&self.authority).await.map_err(text)?;
+        let Self { authority, path } = self;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.map_err(text)?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_MAX).read_to_end(&mut answer).await.map_err(text)?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("that is not HTTP")?;
+        match head.split(' ').nth(1) {
+            Some("200") => Numbers::parse(body, tokio::time::Instant::now().into_std()),
+            Some(code) => Err(format!("it answers {}", code.escape_debug())),
+            None => Err("that is not HTTP".to_owned()),
+        }
+    }
+}
+
+impl Numbers {
+    pub(super) fn parse(body: &str, at: Instant) -> Result<Self, String> {
+        let samples = body.lines().filter(|line| line.starts_with("statestore_"));
+        let parsed = samples.filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok().filter(|value: &f64| value.is_finite())?))
+        });
+        let all: BTreeMap<_, _> = parsed.collect();
+        match all.is_empty() {
+            true => {
+                Err("it has no numbers of a store; is it the address of `serve --metrics`?"
+                    .to_owned())
+            }
+            false => Ok(Self { at, all, before: None }),
+        }
+    }
+
+    /// These are later than those.
+    pub(super) fn since(&mut self, before: Self) {
+        self.before = Some((before.at, before.all));
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<f64> {
+        self.all.get(name).copied()
+    }
+
+    /// How much has come a second, where that is known; nothing since a new start.
+    pub(super) fn rate(&self, name: &str) -> Option<f64> {
+        let seconds = self.at.duration_since(self.before.as_ref()?.0).as_secs_f64();
+        (seconds > 0.0).then(|| self.delta(name) / seconds)
+    }
+
+    fn delta(&self, name: &str) -> f64 {
+        let now = self.get(name).unwrap_or(0.0);
+        let before = self.before.as_ref().and_then(|(_, all)| all.get(name)).unwrap_or(&0.0);
+        // It counts from zero again after a new start.
+        if now < *before { now } else { now - before }
+    }
+
+    /// The values of a label among the samples of a name, in order.
+    pub(super) fn labels(&self, name: &str, label: &str) -> Vec<&str> {
+        let first = format!("{name}{{");
+        let names = self.all.keys().filter(|key| key.starts_with(&first));
+        let quoted = format!("{label}=\"");
+        let mut found: Vec<_> = names
+            .filter_map(|key| key.split_once(&quoted)?.1.split_once('"').map(|(text, _)| text))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Below which time this part of the last requests was answered, in seconds: the bound of a bucket. Nothing where there
+    /// were none.
+    pub(super) fn quantile(&self, name: &str, part: f64) -> Option<f64> {
+        let total = self.delta(&format!("{name}_count"));
+        if total <= 0.0 {
+            return None;
+        }
+        let first = format!("{name}_bucket{{le=\"");
+        let buckets = self.all.keys().filter_map(|key| {
+            let bound = key.strip_prefix(&first)?.strip_suffix("\"}")?;
+            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
+            Some((bound, self.delta(key)))
+        });
+        let mut buckets: Vec<(f64, f64)> = buckets.collect();
+        buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+        buckets.iter().find(|(_, count)| *count >= total * part).map(|(bound, _)| *bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(requests: u64, fast: u64, at: Instant) -> Numbers {
+        let text = format!(
+            "# HELP x\nstatestore_requests_total{{verb=\"get\",verdict=\"applied\"}} {requests}\n\
+             statestore_requests_total{{verb=\"set\",verdict=\"refused\"}} 1\nother 3\n\
+             statestore_request_duration_seconds_bucket{{le=\"0.001\"}} {fast}\n\
+             statestore_request_duration_seconds_bucket{{le=\"0.01\"}} {requests}\n\
+             statestore_request_duration_seconds_bucket{{le=\"+Inf\"}} {requests}\n\
+             statestore_request_duration_seconds_count {requests}\n"
+        );
+        Numbers::parse(&text, at).expect("numbers")
+    }
+
+    #[test]
+    fn numbers_are_of_the_time_in_between() {
+        let begun = tokio::time::Instant::now().into_std();
+        let mut now = numbers(300, 190, begun + Duration::from_secs(2));
+        assert_eq!(now.rate("statestore_keys"), None, "nothing before");
+        now.since(numbers(100, 90, begun));
+        let get = "statestore_requests_total{verb=\"get\",verdict=\"applied\"}";
+        assert_eq!(now.rate(get), Some(100.0));
+        assert_eq!(now.labels("statestore_requests_total", "verb"), ["get", "set"]);
+        let name = "statestore_request_duration_seconds";
+        assert_eq!((now.quantile(name, 0.5), now.quantile(name, 0.99)), (Some(0.001), Some(0.01)));
+        // A new start counts from zero.
+        now.since(numbers(1_000, 900, begun));
+        assert_eq!(now.rate(get), Some(150.0));
+        assert!(Numbers::parse("<html>", begun).is_err());
+    }
+
+    #[test]
+    fn an_address_has_a_port() {
+        let url = Url::parse("http://localhost:9464").expect("an address");
+        assert_eq!((&*url.authority, &*url.path), ("localhost:9464", "/metrics"));
+        assert!(Url::parse("http://[::1]:1/other").is_ok());
+        for bad in ["localhost:9464", "https://h:1", "http://h", "http://h:1/a b", "http://h:x"] {
+            assert!(Url::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `top` on a terminal, over real stores.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::timely::HANGS;
+
+use crate::own_broker::Own;
+use crate::place::test_name;
+use crate::process::{Running, run, statestore};
+
+const ROWS: u16 = 24;
+const COLUMNS: u16 = 100;
+
+/// A command on a terminal of its own.
+struct Terminal {
+    child: Child,
+    keys: File,
+    screen: vt100::Parser,
+    written: Receiver<Vec<u8>>,
+}
+
+impl Terminal {
+    fn start(command: &Command) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&terminal).expect("a terminal");
+        unlockpt(&terminal).expect("a terminal");
+        let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("text");
+        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal, size).expect("a size");
+        let theirs = File::options().read(true).write(true).open(&name).expect("a terminal");
+        let keys = File::from(terminal);
+        // With a terminal to control it, as from a shell.
+        let mut wrapped = Command::new("setsid");
+        wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        wrapped.stdin(theirs.try_clone().expect("a copy"));
+        wrapped.stdout(theirs.try_clone().expect("a copy")).stderr(theirs);
+        let child = wrapped.spawn().expect("setsid");
+        let (sender, written) = channel();
+        let mut shown = keys.try_clone().expect("a copy");
+        std::thread::spawn(move || {
+            let mut space = [0; 4_096];
+            while let Ok(count @ 1..) = shown.read(&mut space) {
+                if sender.send(space[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, keys, screen: vt100::Parser::new(ROWS, COLUMNS, 0), written }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("it takes keys");
+    }
+
+    /// Waits until all of this is on the screen.
+    fn shows(&mut self, parts: &[&str]) {
+        loop {
+            let shown = self.screen.screen().contents();
+            if parts.iter().all(|part| shown.contains(part)) {
+                return;
+            }
+            // It is drawn four times a second, but what has not changed is not written.
+            match self.written.recv_timeout(HANGS) {
+                Ok(bytes) => self.screen.process(&bytes),
+                Err(_) => panic!("{parts:?} is not shown:\n{shown}"),
+            }
+        }
+    }
+
+    /// The exit code, once the terminal was given back.
+    fn end(mut self) -> Option<i32> {
+        let status = self.child.wait().expect("it ends");
+        while let Ok(bytes) = self.written.recv_timeout(std::time::Duration::from_millis(100)) {
+            self.screen.process(&bytes);
+        }
+        assert!(!self.screen.screen().alternate_screen(), "the terminal is as it was");
+        assert!(!self.screen.screen().hide_cursor());
+        status.code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn top(port: u16, options: &[&str]) -> Terminal {
+    let mut command = statestore();
+    command.args(["top", "--broker", &format!("mqtt://localhost:{port}")]).args(options);
+    Terminal::start(&command)
+}
+
+/// Keys are listed, one is chosen, what others do is seen, and it is changed.
+fn browse(port: u16, terminal: &mut Terminal) {
+    let statestore = |arguments: &[&str]| {
+        let mut command = statestore();
+        command.args(arguments).args(["--broker", &format!("mqtt://localhost:{port}")]);
+        run(&mut command)
+    };
+    terminal.shows(&["* (all: 2)", "alpha", "beta", "choose a key"]);
+    terminal.press("j");
+    terminal.shows(&["live", "21 degrees", "10 bytes, as text"]);
+    statestore(&["set", "alpha", "{\"degrees\": 22}"]).version();
+    terminal.shows(&["live, 1 change", "15 bytes"]);
+    terminal.press("v");
+    terminal.shows(&["as JSON", "\"degrees\": 22"]);
+    // What is edited is set for a minute, since nobody else has set it meanwhile.
+    terminal.press("e\x15cold\x1b[B60s\r");
+    terminal.shows(&["alpha: set", "cold", "expires in "]);
+    statestore(&["get", "alpha"]).is(0, "cold");
+    terminal.press("e\x15mine");
+    terminal.shows(&["value: mine_"]);
+    statestore(&["set", "alpha", "theirs"]).version();
+    // By now the form would set it over the value of another, which it has not shown.
+    terminal.shows(&["live, 3 changes"]);
+    terminal.press("\r");
+    terminal.shows(&["not set, it has another value by now"]);
+    statestore(&["get", "alpha"]).is(0, "theirs");
+    terminal.press("dy");
+    terminal.shows(&["alpha: deleted", "no value", "* (all: 1)"]);
+    statestore(&["get", "alpha"]).is(1, "");
+    terminal.press("/\x15b*\r");
+    terminal.shows(&["b* (all: 1)"]);
+}
+
+fn fill(port: u16) {
+    for (key, value) in [("alpha", "21 degrees"), ("beta", "\x1b[2Jno")] {
+        let mut command = statestore();
+        command.args(["set", key, value, "--broker", &format!("mqtt://localhost:{port}")]);
+        run(&mut command).version();
+    }
+}
+
+#[test]
+fn a_store_alone_is_browsed_and_edited() {
+    let own = Own::start(&[]);
+    fill(own.port);
+    let mut terminal = top(own.port, &[]);
+    browse(own.port, &mut terminal);
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn a_store_beside_a_broker_is_browsed_too() {
+    let Some(broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://localhost:{}", broker.port());
+    let store = Running::start(statestore().args(["serve", "--broker", &url]));
+    store.line();
+    fill(broker.port());
+    let mut terminal = top(broker.port(), &[]);
+    browse(broker.port(), &mut terminal);
+    // A signal ends it as well as a key.
+    let pid = terminal.child.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill");
+    assert!(killed.success());
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn the_numbers_of_a_store_are_shown() {
+    let own = Own::start(&["--metrics", "127.0.0.1:0"]);
+    fill(own.port);
+    let said = own.store.complaint();
+    let url = said.split_whitespace().find(|word| word.starts_with("http://"));
+    let url = url.unwrap_or_else(|| panic!("{said:?}")).trim_end_matches("/metrics");
+    let mut terminal = top(own.port, &["--metrics", url]);
+    terminal.press("2");
+    terminal.shows(&["keys 2", "answered within p50", "applied", "set "]);
+    terminal.press("?");
+    terminal.shows(&["another key", "the end"]);
+    terminal.press("\x03");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn without_a_terminal_it_says_what_else_there_is() {
+    run(statestore().args(["top"])).fails(2, &["needs a terminal", "`statestore keys`"]);
+    let own = Own::start(&[]);
+    let mut terminal = top(own.port, &["--metrics", "localhost:1"]);
+    terminal.shows(&["http://HOST:PORT"]);
+}
