@@ -80,7 +80,7 @@ impl<'a> Host<'a> {
 
     /// Starts a store there.
     pub(crate) fn spawn(&self, service: ServiceBuilder) -> Hosted {
-        let service = self.recorded(service);
+        let service = self.observed(service);
         self.measured(match &self.place {
             Place::Own(broker) => {
                 Hosted { service: service.spawn(broker.store_link()), in_use: None }
@@ -93,7 +93,8 @@ impl<'a> Host<'a> {
         })
     }
 
-    fn recorded(&self, service: ServiceBuilder) -> ServiceBuilder {
+    fn observed(&self, service: ServiceBuilder) -> ServiceBuilder {
+        let service = service.traffic(self.args.traffic);
         match &self.recorder {
             Some(recorder) => recorder.record(service),
             None => service,
@@ -110,7 +111,7 @@ impl<'a> Host<'a> {
     /// The same, for a store that says nothing unless it leads.
     #[cfg(feature = "etcd")]
     pub(crate) fn spawn_leased(&self, service: ServiceBuilder, leadership: Leadership) -> Hosted {
-        let service = self.recorded(service);
+        let service = self.observed(service);
         self.measured(match &self.place {
             Place::Own(broker) => {
                 let link = LeasedLink::new(broker.store_link(), leadership);

@@ -37,6 +37,7 @@ mod supervisor;
 #[cfg(feature = "etcd")]
 mod survey;
 mod top;
+mod traffic;
 mod verify;
 mod watch;
 

@@ -6,12 +6,13 @@ mod text;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use statestore_embedded::Broker;
-use statestore_tokio::{StatsHandle, Status, StatusWatch, StoreService};
+use statestore_tokio::{StatsHandle, Status, StatusWatch, StoreService, TrafficHandle};
 use tokio::net::TcpListener;
 
 use crate::failure::Failure;
 use crate::output::say;
 use crate::own_broker::address;
+use crate::traffic::{self, Traffic};
 use http::Response;
 
 /// Serves the numbers of the store that there is at the time.
@@ -23,6 +24,7 @@ pub(crate) struct Exporter {
 #[derive(Default)]
 struct Source {
     store: Mutex<Option<(StatusWatch, StatsHandle)>>,
+    traffic: Mutex<Option<TrafficHandle>>,
     broker: Mutex<Weak<Broker>>,
 }
 
@@ -42,6 +44,7 @@ impl Exporter {
     pub(crate) fn follow(&self, service: &StoreService) {
         let store = (service.status(), service.stats_handle());
         *self.source.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        *self.source.traffic.lock().unwrap_or_else(PoisonError::into_inner) = service.traffic();
     }
 
     /// Tells of this broker from now on.
@@ -55,6 +58,12 @@ impl Source {
     fn answer(&self, path: &str) -> Option<Response> {
         match path {
             "/metrics" => Some(Response { code: "200 OK", kind: text::KIND, body: self.numbers() }),
+            "/traffic" => {
+                let counted = self.traffic.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let traffic = counted?.current();
+                let (kind, body) = (traffic::KIND, Traffic::of(&traffic).encode());
+                Some(Response { code: "200 OK", kind, body })
+            }
             // It answers, so it lives.
             "/healthz" => Some(Response::text("200 OK", "ok")),
             "/readyz" => Some(match self.unready() {

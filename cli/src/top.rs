@@ -147,7 +147,9 @@ async fn ask_for_numbers(url: Url, news: mpsc::Sender<News>) {
     let mut every = tokio::time::interval(NUMBERS_EVERY);
     loop {
         every.tick().await;
-        if news.send(News::Numbers(Box::new(url.fetch().await))).await.is_err() {
+        let numbers = News::Numbers(Box::new(url.fetch().await));
+        let traffic = News::Traffic(url.fetch_traffic().await);
+        if news.send(numbers).await.is_err() || news.send(traffic).await.is_err() {
             return;
         }
     }

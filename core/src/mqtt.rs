@@ -199,6 +199,12 @@ impl<'a> Incoming<'a> {
         self.properties.reason
     }
 
+    /// The `__ts` that the sender gives, as it is written: an [`Hlc`] if it is well-formed.
+    #[must_use]
+    pub const fn timestamp(&self) -> Option<&'a str> {
+        self.properties.timestamp
+    }
+
     /// The client id that the sender claims in `__srcId`. Any publisher can set it.
     #[must_use]
     pub const fn claimed_source(&self) -> Option<&'a str> {

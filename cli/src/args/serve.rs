@@ -80,6 +80,10 @@ pub(crate) struct Serve {
     /// them, so choose an address that only those can reach who may
     #[arg(long, env = "STATESTORE_METRICS", value_name = "HOST:PORT")]
     pub(crate) metrics: Option<String>,
+    /// With --metrics: count requests by client and by key too, and serve those with most as JSON at /traffic, for
+    /// `statestore top`. Whoever can connect there can read these names
+    #[arg(long, env = "STATESTORE_TRAFFIC", requires = "metrics", value_parser = clap::builder::FalseyValueParser::new())]
+    pub(crate) traffic: bool,
     #[command(flatten)]
     pub(crate) record: Record,
     /// With --broker: learn from mosquitto's log topic which clients have gone

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: 1 the keys, 2 the numbers of the store; arrows, PageUp and PageDown move; / another pattern, r lists anew, g goes to a key by its
+Keys: 1 the keys, 2 the numbers of the store, 3 who asks for what, in an order that s changes; arrows, PageUp and PageDown move; / another pattern, r lists anew, g goes to a key by its
 name; v shows the value as text, JSON or hex, e edits it, d deletes the key; ? helps, q ends it.
 
 The key that is chosen is watched, so what others write is there at once. A value of more than 4 KiB is not
 edited here: take statestore set --file. The protocol does not tell when a value expires or which token fences its key, so that is
 shown of what was set here.
 
-The numbers are those of statestore serve --metrics: name it with --metrics.")]
+The numbers are those of statestore serve --metrics: name it with --metrics. Who asks for what it counts with --traffic.")]
 pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) connection: Connection,

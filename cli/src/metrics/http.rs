@@ -1,7 +1,7 @@
 //! As much of HTTP/1.1 as it takes to be scraped: one GET on each connection.
 //!
 //! Whoever can connect can fill it: [`CONNECTIONS_MAX`] connections, each with a head of [`HEAD_BYTES_MAX`] and one answer, so
-//! less than a megabyte in all. Who comes when all places are taken takes that of the connection that is there for longest, so
+//! less than a megabyte in all, and three where names of clients and keys are told that are as long and odd as can be. Who comes when all places are taken takes that of the connection that is there for longest, so
 //! that those who connect and say nothing keep nobody out.
 
 use std::collections::VecDeque;
@@ -114,7 +114,12 @@ fn respond(head: &[u8], answer: &impl Fn(&str) -> Option<Response>) -> Response 
         return Response::text("405 Method Not Allowed", "there is only GET");
     }
     let path = target.split('?').next().unwrap_or_default();
-    let missing = || Response::text("404 Not Found", "there are /metrics, /healthz and /readyz");
+    let missing = || {
+        Response::text(
+            "404 Not Found",
+            "there are /metrics, /healthz and /readyz, and with --traffic /traffic",
+        )
+    };
     answer(path).unwrap_or_else(missing)
 }
 

@@ -12,13 +12,16 @@ use super::numbers::Numbers;
 use super::state::{CONDITIONS, Editor, FIELDS, MARKED, Screen, Shown, Standing, Typing, View};
 use super::value;
 use crate::escape::one_line;
+use crate::traffic::{Client, Key};
+
+const NO_NUMBERS: &str = "no numbers: start the store with `serve --metrics HOST:PORT --traffic`, and this with --metrics http://HOST:PORT";
 
 /// The smallest terminal on which all of it can be read.
 const COLUMNS_MIN: u16 = 50;
 const ROWS_MIN: u16 = 10;
 
 const HELP: &str = "\
-1 2 Tab      keys, numbers of the store
+1 2 3 Tab    keys, numbers of the store, who asks for what
 arrows, j k  another key; PageUp, PageDown, Home, End
 /            list the keys of another pattern
 r            list them again
@@ -27,6 +30,7 @@ v            text, JSON, hex
 + -          scroll the value
 e            edit: arrows change the field, Tab the condition
 d            delete, if it still has the value shown
+s            another order of who asks for what
 q Esc        the end
 
 Changes of the key that is chosen come by themselves. When a value expires and which token fences a key, the protocol does not tell;
@@ -54,6 +58,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now
         Span::raw(" "),
         tab(" 2 store ", View::Store),
         Span::raw(" "),
+        tab(" 3 traffic ", View::Traffic),
+        Span::raw(" "),
         tab(" ? help ", View::Help),
         connection,
     ];
@@ -61,6 +67,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now
     match screen.view {
         View::Keys => keys(frame, screen, body, now),
         View::Store => store(frame, screen, body),
+        View::Traffic => traffic(frame, screen, body),
         View::Help => frame.render_widget(Paragraph::new(HELP).wrap(Wrap { trim: false }), body),
     }
     footer(frame, screen, foot);
@@ -199,11 +206,54 @@ fn store(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let lines = match &screen.numbers {
         Some(Ok(numbers)) => of_numbers(numbers),
         Some(Err(reason)) => vec![Line::raw(reason.clone())],
-        None => vec![Line::raw(
-            "no numbers: start the store with `serve --metrics HOST:PORT`, and this with --metrics http://HOST:PORT",
-        )],
+        None => vec![Line::raw(NO_NUMBERS)],
     };
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+}
+
+/// Clients above, keys below.
+fn traffic(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
+    let traffic = match &screen.traffic {
+        Some(Ok(traffic)) => traffic,
+        other => {
+            let reason = other.as_ref().and_then(|told| told.as_ref().err());
+            let text = reason.map_or(NO_NUMBERS, String::as_str);
+            return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), area);
+        }
+    };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let (of_clients, of_keys) = screen.ordered_by();
+    let mut clients = vec![Line::styled("a second  requests   refused     clock  client", bold)];
+    clients.extend(traffic.clients.iter().map(|client| {
+        let clock = client.ahead_ms.map_or_else(|| "-".to_owned(), off_by);
+        let Client { requests, refused, per_second, verified, .. } = client;
+        let claimed = if *verified { "" } else { " (claimed)" };
+        let name = client.name();
+        Line::raw(format!(
+            "{per_second:>8.1}{requests:>10}{refused:>10}{clock:>10}  {name}{claimed}"
+        ))
+    }));
+    let mut keys = vec![Line::styled("a second  requests   refused    writes  key", bold)];
+    keys.extend(traffic.keys.iter().map(|key| {
+        let Key { requests, refused, per_second, writes, .. } = key;
+        let name = key.name();
+        Line::raw(format!("{per_second:>8.1}{requests:>10}{refused:>10}{writes:>10}  {name}"))
+    }));
+    let halves = Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]);
+    let [above, below] = halves.areas(area);
+    let titled = |name, order| Block::bordered().title(format!(" {name} by {order} "));
+    frame.render_widget(Paragraph::new(clients).block(titled("clients", of_clients)), above);
+    frame.render_widget(Paragraph::new(keys).block(titled("keys", of_keys)), below);
+}
+
+/// How far a clock is ahead, with its sign.
+fn off_by(ahead_ms: i64) -> String {
+    let sign = if ahead_ms < 0 { '-' } else { '+' };
+    match ahead_ms.unsigned_abs() {
+        ms @ ..10_000 => format!("{sign}{ms} ms"),
+        ms @ ..10_000_000 => format!("{sign}{} s", ms / 1_000),
+        ms => format!("{sign}{} h", ms / 3_600_000),
+    }
 }
 
 /// The numbers as lines: what is held, what is asked and how fast that is answered, and what is refused.

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::escape::on_one_line;
+use crate::traffic::Traffic;
+
 /// Bytes of an answer at most; a store has some 16 KiB to say.
 const ANSWER_MAX: u64 = 1 << 20;
 
@@ -45,16 +48,37 @@ impl Url {
 
     /// Asks for them once.
     pub(super) async fn fetch(&self) -> Result<Numbers, String> {
-        match tokio::time::timeout(PATIENCE, self.ask()).await {
+        let answer = self.patiently(&self.path).await?;
+        let body =
+            answer.map_err(|code| format!("http://{}: it answers {code}", self.authority))?;
+        Numbers::parse(&body, tokio::time::Instant::now().into_std())
+            .map_err(|error| format!("http://{}: {error}", self.authority))
+    }
+
+    /// Asks beside them for who asks, and for which keys.
+    pub(super) async fn fetch_traffic(&self) -> Result<Traffic, String> {
+        let directory = self.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let answer = self.patiently(&format!("{directory}/traffic")).await?;
+        match answer {
+            Ok(body) => Traffic::decode(&body)
+                .map_err(|error| format!("http://{}: {}", self.authority, on_one_line(&error))),
+            Err(404) => Err("this store does not count by client and key: start it with `serve --metrics HOST:PORT --traffic`".to_owned()),
+            Err(code) => Err(format!("http://{}: it answers {code}", self.authority)),
+        }
+    }
+
+    /// What there is at a path, or the code of the refusal.
+    async fn patiently(&self, path: &str) -> Result<Result<String, u16>, String> {
+        match tokio::time::timeout(PATIENCE, self.ask(path)).await {
             Ok(answer) => answer.map_err(|error| format!("http://{}: {error}", self.authority)),
             Err(_) => Err(format!("http://{}: no answer in {PATIENCE:?}", self.authority)),
         }
     }
 
-    async fn ask(&self) -> Result<Numbers, String> {
+    async fn ask(&self, path: &str) -> Result<Result<String, u16>, String> {
         let text = |error: std::io::Error| error.to_string();
         let mut stream = TcpStream::connect(&self.authority).await.map_err(text)?;
-        let Self { authority, path } = self;
+        let authority = &self.authority;
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.map_err(text)?;
@@ -62,9 +86,9 @@ impl Url {
         stream.take(ANSWER_MAX).read_to_end(&mut answer).await.map_err(text)?;
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").ok_or("that is not HTTP")?;
-        match head.split(' ').nth(1) {
-            Some("200") => Numbers::parse(body, tokio::time::Instant::now().into_std()),
-            Some(code) => Err(format!("it answers {}", code.escape_debug())),
+        match head.split(' ').nth(1).and_then(|code| code.parse().ok()) {
+            Some(200) => Ok(Ok(body.to_owned())),
+            Some(code) => Ok(Err(code)),
             None => Err("that is not HTTP".to_owned()),
         }
     }

@@ -10,6 +10,7 @@ use statestore_tokio::Version;
 use super::numbers::Numbers;
 use super::value::{Form, edited, to_edit};
 use crate::escape::{on_one_line, one_line};
+use crate::traffic::{Client, Traffic};
 
 /// Keys that are listed at most, and their bytes: what somebody looks through, and what this may keep.
 pub(super) const KEYS_MAX: usize = 10_000;
@@ -27,6 +28,7 @@ pub(super) enum View {
     #[default]
     Keys,
     Store,
+    Traffic,
     Help,
 }
 
@@ -79,6 +81,7 @@ pub(super) enum News {
     Set(Write, Result<Option<Version>, String>),
     Removed(Bytes, Result<String, String>),
     Numbers(Box<Result<Numbers, String>>),
+    Traffic(Result<Traffic, String>),
 }
 
 /// The key that is chosen.
@@ -116,6 +119,28 @@ pub(super) enum Standing {
     Live,
     Gap,
     Over(String),
+}
+
+/// By what clients and keys are ordered, most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    #[default]
+    Rate,
+    Requests,
+    Refused,
+    /// How far a clock is off; keys by what was written.
+    Clock,
+}
+
+impl Order {
+    const fn next(self) -> Self {
+        match self {
+            Self::Rate => Self::Requests,
+            Self::Requests => Self::Refused,
+            Self::Refused => Self::Clock,
+            Self::Clock => Self::Rate,
+        }
+    }
 }
 
 /// A line that is being typed.
@@ -162,6 +187,8 @@ pub(super) struct Screen {
     pub(super) said: String,
     pub(super) offline: Option<String>,
     pub(super) numbers: Option<Result<Numbers, String>>,
+    pub(super) traffic: Option<Result<Traffic, String>>,
+    order: Order,
     /// Lines of keys on the screen.
     pub(super) page: usize,
 }
@@ -185,8 +212,17 @@ impl Screen {
             KeyCode::Esc => return Some(Action::Quit),
             KeyCode::Char('1') => self.view = View::Keys,
             KeyCode::Char('2') => self.view = View::Store,
+            KeyCode::Char('3') => self.view = View::Traffic,
             KeyCode::Tab => {
-                self.view = if self.view == View::Keys { View::Store } else { View::Keys };
+                self.view = match self.view {
+                    View::Keys => View::Store,
+                    View::Store => View::Traffic,
+                    View::Traffic | View::Help => View::Keys,
+                }
+            }
+            KeyCode::Char('s') if self.view == View::Traffic => {
+                self.order = self.order.next();
+                self.sort_traffic();
             }
             KeyCode::Char('?') => self.view = View::Help,
             _ if self.view == View::Keys => return self.keys_key(key.code),
@@ -383,6 +419,41 @@ impl Screen {
                 }
                 Err(error) => self.numbers = Some(Err(error)),
             },
+            News::Traffic(traffic) => {
+                self.traffic = Some(traffic);
+                self.sort_traffic();
+            }
+        }
+    }
+
+    /// What is in one row with others comes as it was.
+    fn sort_traffic(&mut self) {
+        let order = self.order;
+        let Some(Ok(Traffic { clients, keys })) = &mut self.traffic else { return };
+        clients.sort_by(|one, other| match order {
+            Order::Rate => other.per_second.total_cmp(&one.per_second),
+            Order::Requests => other.requests.cmp(&one.requests),
+            Order::Refused => other.refused.cmp(&one.refused),
+            Order::Clock => {
+                let off = |client: &Client| client.ahead_ms.map(i64::unsigned_abs);
+                off(other).cmp(&off(one))
+            }
+        });
+        keys.sort_by(|one, other| match order {
+            Order::Rate => other.per_second.total_cmp(&one.per_second),
+            Order::Requests => other.requests.cmp(&one.requests),
+            Order::Refused => other.refused.cmp(&one.refused),
+            Order::Clock => other.writes.cmp(&one.writes),
+        });
+    }
+
+    /// By what clients are ordered, and keys.
+    pub(super) const fn ordered_by(&self) -> (&'static str, &'static str) {
+        match self.order {
+            Order::Rate => ("requests a second", "requests a second"),
+            Order::Requests => ("requests", "requests"),
+            Order::Refused => ("refusals", "refusals"),
+            Order::Clock => ("clock", "writes"),
         }
     }
 

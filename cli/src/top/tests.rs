@@ -11,6 +11,7 @@ use statestore_tokio::Version;
 use super::draw::draw;
 use super::numbers::Numbers;
 use super::state::{Action, Condition, KEY_BYTES_MAX, KEYS_MAX, News, Screen};
+use crate::traffic::Traffic;
 
 fn version(text: &str) -> Version {
     Version::new(text.parse().expect("a version"))
@@ -191,4 +192,61 @@ fn every_size_of_terminal_will_do() {
             assert_eq!(shown.contains(" 1 keys "), columns >= 50 && rows >= 10, "{columns}x{rows}");
         }
     }
+}
+
+#[test]
+fn who_asks_for_what_is_shown_in_any_order() {
+    let mut screen = listed(&[]);
+    let now = tokio::time::Instant::now().into_std();
+    press(&mut screen, KeyCode::Char('3'));
+    assert!(drawn(&mut screen, 100, 20, now).contains("--traffic"));
+    screen.told(News::Traffic(Err("this store does not count".to_owned())), now);
+    assert!(drawn(&mut screen, 100, 20, now).contains("this store does not count"));
+    let told = r#"{
+        "clients": [
+            {"client":"fast","verified":true,"requests":900,"refused":0,"per_second":12.5,"ahead_ms":-3},
+            {"client":"skewed\u001b[2J","verified":false,"requests":20,"refused":19,"per_second":0.5,"ahead_ms":300000},
+            {"client":"reader","verified":true,"requests":1000,"refused":1,"per_second":0.1,"ahead_ms":null}
+        ],
+        "keys": [
+            {"key":"read","requests":70,"writes":0,"refused":1,"per_second":9.0},
+            {"key_base64":"/wA=","requests":60,"writes":50,"refused":2,"per_second":1.0}
+        ]
+    }"#;
+    screen.told(News::Traffic(Traffic::decode(told)), now);
+    let shown = drawn(&mut screen, 100, 20, now);
+    for row in [
+        "    12.5       900         0     -3 ms  fast ",
+        r"     0.5        20        19    +300 s  skewed\x1b[2J (claimed) ",
+        "     0.1      1000         1         -  reader ",
+        "     9.0        70         1         0  read ",
+        r"     1.0        60         2        50  \xff\x00 ",
+    ] {
+        assert!(shown.contains(row), "{row}: {shown}");
+    }
+    let mut orders = Vec::new();
+    for _ in 0..4 {
+        let shown = drawn(&mut screen, 100, 20, now);
+        let place = |name: &str| shown.find(name).unwrap_or_else(|| panic!("{name}: {shown}"));
+        let mut clients = ["fast", "skewed", "reader"];
+        clients.sort_by_key(|name| place(&format!("  {name}")));
+        let mut keys = ["read ", r"\xff"];
+        keys.sort_by_key(|name| place(&format!("  {name}")));
+        orders.push((clients, keys[0]));
+        assert_eq!(press(&mut screen, KeyCode::Char('s')), None);
+    }
+    let expected = [
+        (["fast", "skewed", "reader"], "read "),
+        (["reader", "fast", "skewed"], "read "),
+        (["skewed", "reader", "fast"], r"\xff"),
+        (["skewed", "fast", "reader"], r"\xff"),
+    ];
+    assert_eq!(orders, expected);
+    // A terminal of the smallest size shows of both what there is room for.
+    let shown = drawn(&mut screen, 50, 10, now);
+    assert!(shown.contains("fast") && shown.contains("read"), "{shown}");
+    for key in [KeyCode::Tab, KeyCode::Tab] {
+        press(&mut screen, key);
+    }
+    assert!(drawn(&mut screen, 100, 20, now).contains("no numbers"));
 }

@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, words};
+use statestore_tests::raw::{Ask, Raw, array, unix_ms, words};
 use statestore_tests::timely::HANGS;
 
 use crate::place::test_name;
-use crate::process::{Running, statestore};
+use crate::process::{Running, run, statestore};
 
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
 
@@ -19,8 +19,8 @@ const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.
 type Samples = BTreeMap<String, f64>;
 
 /// A store that serves numbers, and its ports: of MQTT and of these.
-fn start() -> (Running, u16, u16) {
-    let store = Running::start(statestore().args(SERVE));
+fn start(options: &[&str]) -> (Running, u16, u16) {
+    let store = Running::start(statestore().args(SERVE).args(options));
     let metrics = metrics_port(&store);
     let line = store.line();
     let port = line.split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
@@ -66,6 +66,13 @@ fn scrape(port: u16) -> Samples {
     assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     parse(&body)
+}
+
+fn traffic(port: u16) -> Value {
+    let (code, head, body) = get(port, "/traffic");
+    assert_eq!(code, 200, "{body}");
+    assert!(head.contains("Content-Type: application/json"), "{head}");
+    serde_json::from_str(&body).expect("JSON")
 }
 
 fn is_name(text: &str) -> bool {
@@ -129,7 +136,7 @@ fn hold_histograms(samples: &Samples) {
 
 #[test]
 fn the_numbers_of_a_known_workload_are_exact() {
-    let (_store, port, metrics) = start();
+    let (_store, port, metrics) = start(&[]);
     let before = scrape(metrics);
     let mut raw = Raw::connect(port, "raw");
     assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
@@ -183,6 +190,59 @@ fn the_numbers_of_a_known_workload_are_exact() {
     let more = |name: &str| samples[name] - before[name];
     assert!(more("statestore_broker_received_bytes_total") > 10.0 * 100.0, "{samples:?}");
     assert!(more("statestore_broker_sent_bytes_total") > 10.0 * 50.0, "{samples:?}");
+}
+
+#[test]
+fn who_asks_for_what_is_told_where_that_is_wanted() {
+    let (_store, _, metrics) = start(&[]);
+    let (code, _, body) = get(metrics, "/traffic");
+    assert_eq!(code, 404);
+    assert!(body.contains("--traffic"), "{body}");
+    run(statestore().args(["serve", "--traffic"])).fails(2, &["--metrics"]);
+
+    let (_store, port, metrics) = start(&["--traffic"]);
+    assert_eq!(traffic(metrics), json!({ "clients": [], "keys": [] }));
+    let mut raw = Raw::connect(port, "raw");
+    assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+    raw.command(&["GET", "k"]);
+    raw.command(&["GET", "none"]);
+    raw.command(&["SCAN", "0"]);
+    raw.command(&["FLY"]);
+    let odd = [&b"GET"[..], b"\xff\n"];
+    raw.answer(&Ask::deployed("raw", array(&odd)).without("__ts"));
+    let behind = unix_ms() - 1_696_374_425_000;
+    let mut odd = Raw::connect(port, "odd\u{202e}");
+    let ahead = Ask::deployed("odd\u{202e}", words(&["DEL", "k"]));
+    let stamp = format!("{}:0:odd", unix_ms() + 300_000);
+    assert!(
+        odd.answer(&ahead.replacing("__srcId", "raw").replacing("__ts", stamp))
+            .starts_with(b"-ERR")
+    );
+    let text = get(metrics, "/traffic").2;
+    assert!(!text.contains('\u{202e}') && text.ends_with("}\n"), "{text:?}");
+    let told = traffic(metrics);
+    let [first, second] = &told["clients"].as_array().expect("clients")[..] else {
+        panic!("{told}")
+    };
+    assert_eq!((&first["client"], &first["verified"]), (&json!("raw"), &json!(true)), "{told}");
+    assert_eq!((&first["requests"], &first["refused"]), (&json!(6), &json!(1)), "{told}");
+    let first = first["ahead_ms"].as_i64().expect("a clock").unsigned_abs();
+    assert!((behind..behind + 60_000).contains(&first), "{told}");
+    assert_eq!(second["client"], json!("odd\u{202e}"), "and not who it says it is: {told}");
+    assert_eq!((&second["requests"], &second["refused"]), (&json!(1), &json!(1)), "{told}");
+    let second = second["ahead_ms"].as_i64().expect("a clock");
+    assert!((240_000..=300_000).contains(&second), "{told}");
+    let keys = told["keys"].as_array().expect("keys").iter();
+    let mut keys: Vec<_> = keys
+        .map(|key| {
+            assert!(key["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{told}");
+            let name = key.get("key").or_else(|| key.get("key_base64")).expect("a key");
+            let count = |name: &str| key[name].as_u64().expect(name);
+            (name.as_str().expect("text"), count("requests"), count("writes"), count("refused"))
+        })
+        .collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [("/wo=", 1, 0, 0), ("k", 3, 2, 1), ("none", 1, 0, 0)]);
 }
 
 #[test]
@@ -242,7 +302,7 @@ fn a_store_is_ready_while_its_broker_is_there() {
 
 #[test]
 fn who_says_nothing_keeps_nobody_out() {
-    let (_store, port, metrics) = start();
+    let (_store, port, metrics) = start(&[]);
     let mut slow: Vec<_> = (0..100).map(|_| connect(metrics)).collect();
     let mut raw = Raw::connect(port, "raw");
     for turn in 0..10 {
@@ -258,7 +318,7 @@ fn who_says_nothing_keeps_nobody_out() {
 
 #[test]
 fn what_is_no_scrape_is_answered_too() {
-    let (_store, _, metrics) = start();
+    let (_store, _, metrics) = start(&[]);
     assert_eq!(get(metrics, "/").0, 404);
     assert_eq!(get(metrics, "/readyz?verbose").0, 200);
     assert_eq!(answer(metrics, b"POST /metrics HTTP/1.1\r\n\r\n").0, 405);
@@ -288,7 +348,7 @@ fn family(name: &str) -> String {
 
 #[test]
 fn the_page_and_the_dashboard_name_what_there_is() {
-    let (_store, _, metrics) = start();
+    let (_store, _, metrics) = start(&[]);
     let found = scrape(metrics);
     let found: BTreeSet<_> =
         found.keys().map(|series| family(series.split('{').next().expect("a name"))).collect();

@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::{Ask, Raw, unix_ms, words};
 use statestore_tests::timely::HANGS;
+use tokio::time::Instant;
 
 use crate::own_broker::Own;
 use crate::place::test_name;
@@ -60,13 +62,14 @@ impl Terminal {
 
     /// Waits until all of this is on the screen.
     fn shows(&mut self, parts: &[&str]) {
+        let begun = Instant::now();
         loop {
             let shown = self.screen.screen().contents();
             if parts.iter().all(|part| shown.contains(part)) {
                 return;
             }
             // It is drawn four times a second, but what has not changed is not written.
-            match self.written.recv_timeout(HANGS) {
+            match self.written.recv_timeout(HANGS.saturating_sub(begun.elapsed())) {
                 Ok(bytes) => self.screen.process(&bytes),
                 Err(_) => panic!("{parts:?} is not shown:\n{shown}"),
             }
@@ -165,14 +168,44 @@ fn a_store_beside_a_broker_is_browsed_too() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+/// Where a store says that its numbers are.
+fn numbers_of(own: &Own) -> String {
+    let said = own.store.complaint();
+    let url = said.split_whitespace().find(|word| word.starts_with("http://"));
+    url.unwrap_or_else(|| panic!("{said:?}")).trim_end_matches("/metrics").to_owned()
+}
+
+#[test]
+fn who_asks_for_what_is_shown() {
+    let own = Own::start(&["--metrics", "127.0.0.1:0", "--traffic"]);
+    fill(own.port);
+    let mut raw = Raw::connect(own.port, "far-off");
+    for _ in 0..20 {
+        raw.command(&["GET", "hot"]);
+    }
+    let ahead = format!("{}:0:far-off", unix_ms() + 300_000);
+    let ahead = Ask::deployed("far-off", words(&["SET", "hot", "v"])).replacing("__ts", ahead);
+    assert!(raw.answer(&ahead).starts_with(b"-ERR"));
+    let mut terminal = top(own.port, &["--metrics", &numbers_of(&own)]);
+    terminal.press("3");
+    terminal.shows(&["clients by requests a second", "far-off", "keys by", "hot", "alpha", "beta"]);
+    terminal.press("s");
+    terminal.shows(&[
+        "clients by requests ",
+        "        21         1    +",
+        "        21         1         1  hot",
+    ]);
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+}
+
 #[test]
 fn the_numbers_of_a_store_are_shown() {
     let own = Own::start(&["--metrics", "127.0.0.1:0"]);
     fill(own.port);
-    let said = own.store.complaint();
-    let url = said.split_whitespace().find(|word| word.starts_with("http://"));
-    let url = url.unwrap_or_else(|| panic!("{said:?}")).trim_end_matches("/metrics");
-    let mut terminal = top(own.port, &["--metrics", url]);
+    let mut terminal = top(own.port, &["--metrics", &numbers_of(&own)]);
+    terminal.press("3");
+    terminal.shows(&["start it with `serve --metrics HOST:PORT --traffic`"]);
     terminal.press("2");
     terminal.shows(&["keys 2", "answered within p50", "applied", "set "]);
     terminal.press("?");

@@ -32,7 +32,8 @@
 //! [`StoreService::stats`] counts requests by verb and by what came of them, refusals by reason, and says how far the
 //! clocks of clients were off, how long answers and commits took, and how much waits. With the feature `metrics`, which is
 //! off by default, the same goes to the recorder of the [`metrics`](https://docs.rs/metrics) crate, under the names that the
-//! command exports them by; it costs a look-up for each request and each gauge that moves. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
+//! command exports them by; it costs a look-up for each request and each gauge that moves. [`ServiceBuilder::traffic`] counts who asks,
+//! and for which keys. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
 //! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
 //! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
 //! tells of refused subscriptions, of a clock that is ahead, and once per connection of a broker that holds small packets
@@ -71,6 +72,7 @@ mod service;
 mod stats;
 mod status;
 mod task;
+mod traffic;
 mod watch;
 mod watchers;
 
@@ -92,6 +94,7 @@ pub use recording::{Recording, RecordingReader, recording, redaction_key};
 pub use service::{NotDurable, ServiceBuilder, StoreService};
 pub use stats::{ClientStats, StatsHandle, StoreStats};
 pub use status::{Status, StatusWatch};
+pub use traffic::{ClientTraffic, KeyTraffic, Traffic, TrafficHandle};
 pub use watch::Watch;
 
 // What an application needs of the core, so that it depends on nothing else.

@@ -31,6 +31,7 @@ use crate::recording::Recording;
 use crate::stats::{StatsHandle, StoreStats, lock};
 use crate::status::{Status, StatusWatch};
 use crate::task::{Task, subscription_refused};
+use crate::traffic::TrafficHandle;
 
 /// A running store. Dropping it stops the store.
 #[derive(Debug)]
@@ -38,6 +39,7 @@ pub struct StoreService {
     stop: watch::Sender<bool>,
     status: StatusWatch,
     stats: Arc<Mutex<StoreStats>>,
+    traffic: Option<TrafficHandle>,
     task: JoinHandle<()>,
     // Its end would end the drive loop.
     _commands: mpsc::Sender<Never>,
@@ -50,6 +52,7 @@ pub struct ServiceBuilder {
     config: StoreConfig,
     journal: Option<Hidden>,
     recording: Option<Recording>,
+    traffic: bool,
     backoff: Backoff,
     runtime: Option<Handle>,
 }
@@ -103,6 +106,13 @@ impl ServiceBuilder {
         self
     }
 
+    /// Counts requests by client and by key, for [`StoreService::traffic`], which costs a second look at each request and some
+    /// 200 KiB. It does not unless this says so.
+    pub const fn traffic(mut self, is_counted: bool) -> Self {
+        self.traffic = is_counted;
+        self
+    }
+
     /// Asks this about every request; see [`StoreConfig::authorizer`].
     pub fn authorizer(mut self, authorizer: Authorizer) -> Self {
         self.config = self.config.authorizer(authorizer);
@@ -138,6 +148,7 @@ impl ServiceBuilder {
         let (stop, stopped) = watch::channel(false);
         let (status, status_of) = watch::channel(Status::Offline { reason: None });
         let stats = Arc::new(Mutex::new(StoreStats::default()));
+        let traffic = self.traffic.then(|| TrafficHandle::new(Instant::now()));
         let mut rng = fastrand::Rng::new();
         let config = match self.config {
             config if config.has_incarnation() => config,
@@ -152,6 +163,7 @@ impl ServiceBuilder {
                 store,
                 recording: self.recording,
                 stats: Arc::clone(&stats),
+                traffic: traffic.clone(),
                 is_news: false,
                 refused: None,
                 unread: self.journal,
@@ -172,7 +184,7 @@ impl ServiceBuilder {
         };
         let task = runtime.spawn(driver.run());
         let status = StatusWatch::new(status_of);
-        StoreService { stop, status, stats, task, _commands: commands }
+        StoreService { stop, status, stats, traffic, task, _commands: commands }
     }
 }
 
@@ -183,6 +195,7 @@ impl StoreService {
             config: StoreConfig::new(fastrand::Rng::new().u64(..)),
             journal: None,
             recording: None,
+            traffic: false,
             backoff: Backoff::default(),
             runtime: None,
         }
@@ -214,6 +227,12 @@ impl StoreService {
         StatsHandle(Arc::clone(&self.stats))
     }
 
+    /// Reads who asks, and for which keys, where that is [counted](ServiceBuilder::traffic).
+    #[must_use]
+    pub fn traffic(&self) -> Option<TrafficHandle> {
+        self.traffic.clone()
+    }
+
     /// Waits until the store has stopped by itself, because its link or its journal failed for good.
     pub async fn stopped(&mut self) -> StoreClosed {
         let _ = (&mut self.task).await;
@@ -239,6 +258,7 @@ struct StoreTask {
     store: RecordedStore,
     recording: Option<Recording>,
     stats: Arc<Mutex<StoreStats>>,
+    traffic: Option<TrafficHandle>,
     /// Whether they may have moved since they were put there.
     is_news: bool,
     /// Why no request can arrive on this connection.
@@ -282,6 +302,9 @@ impl StoreTask {
             if self.unanswered.len() > UNANSWERED_MAX {
                 self.unanswered.pop_first();
             }
+        }
+        if let Some(traffic) = &self.traffic {
+            traffic.count(since, now.unix, from, incoming, &handled);
         }
         #[cfg(feature = "metrics")]
         crate::metrics::handled(&handled);
