@@ -8,6 +8,7 @@ mod file;
 mod kept;
 mod listen;
 mod proxy;
+mod ready;
 mod recording;
 mod serve;
 mod top;
@@ -28,6 +29,7 @@ pub(crate) use etcd::{EtcdAt, Reads, StatusOf};
 pub(crate) use kept::{Durable, Kept};
 pub(crate) use listen::Listen;
 pub(crate) use proxy::Proxy;
+pub(crate) use ready::Ready;
 pub(crate) use recording::{Record, Replay};
 pub(crate) use serve::{Dialect, Serve};
 use statestore_proto::limits::CLOCK_DRIFT_MAX;
@@ -101,6 +103,8 @@ pub(crate) enum Verb {
     Decode(Decode),
     /// Looks for what is wrong between here and a store, and says what to do about it
     Doctor(Doctor),
+    /// Prints whether requests reach a store that was started with `serve --metrics`
+    Ready(Ready),
     /// Shows a store on a screen: its keys, the values as they change, and its numbers
     Top(Top),
     /// Measures a store: requests a second and how long they take

@@ -25,9 +25,11 @@ mod own_broker;
 mod policy;
 mod progress;
 mod proxy;
+mod ready;
 mod recording;
 mod replay;
 mod requests;
+mod scrape;
 mod secret;
 mod serve;
 mod signals;
@@ -103,6 +105,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
             Verb::Top(top) => top::run(top).await,
+            Verb::Ready(ready) => ready::run(ready).await,
             Verb::Doctor(doctor) => doctor::run(doctor).await,
             Verb::Proxy(proxy) => proxy::run(proxy).await,
             Verb::Verify(verify) => verify::run(verify).await,

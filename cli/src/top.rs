@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use crate::args::{Common, Output, Top};
 use crate::connection;
 use crate::failure::Failure;
+use crate::scrape::Url;
 use crate::signals::Signals;
-use numbers::Url;
 use state::{Action, Condition, KEYS_MAX, News, Screen, Write};
 
 /// News that wait to be shown; who has more waits.
@@ -147,8 +147,8 @@ async fn ask_for_numbers(url: Url, news: mpsc::Sender<News>) {
     let mut every = tokio::time::interval(NUMBERS_EVERY);
     loop {
         every.tick().await;
-        let numbers = News::Numbers(Box::new(url.fetch().await));
-        let traffic = News::Traffic(url.fetch_traffic().await);
+        let numbers = News::Numbers(Box::new(numbers::fetch(&url).await));
+        let traffic = News::Traffic(numbers::fetch_traffic(&url).await);
         if news.send(numbers).await.is_err() || news.send(traffic).await.is_err() {
             return;
         }

@@ -7,6 +7,7 @@ mod embedded;
 mod footprint;
 mod hlc;
 mod locks;
+mod observed;
 mod packets;
 mod sim;
 #[cfg(feature = "etcd")]
@@ -39,6 +40,7 @@ pub const SUITES: &[Suite] = &[
     #[cfg(feature = "etcd")]
     standbys::SUITE,
     locks::SUITE,
+    observed::SUITE,
     footprint::SUITE,
 ];
 

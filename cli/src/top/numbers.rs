@@ -1,19 +1,11 @@
 //! The numbers of a store, as `serve --metrics` has them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use std::time::Instant;
 
 use crate::escape::on_one_line;
+use crate::scrape::{Answer, Url};
 use crate::traffic::Traffic;
-
-/// Bytes of an answer at most; a store has some 16 KiB to say.
-const ANSWER_MAX: u64 = 1 << 20;
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// All numbers at one time, and those before.
 #[derive(Clone, Debug)]
@@ -23,74 +15,23 @@ pub(super) struct Numbers {
     before: Option<(Instant, BTreeMap<String, f64>)>,
 }
 
-/// Where numbers are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Url {
-    authority: String,
-    path: String,
+/// Asks for them once.
+pub(super) async fn fetch(url: &Url) -> Result<Numbers, String> {
+    match url.numbers().await? {
+        Answer { code: 200, body } => Numbers::parse(&body, tokio::time::Instant::now().into_std())
+            .map_err(|error| url.error(error)),
+        Answer { code, .. } => Err(url.error(format_args!("it answers {code}"))),
+    }
 }
 
-impl Url {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!("--metrics {text}: write it as http://HOST:PORT, as `serve --metrics` says it")
-        };
-        let rest = text.strip_prefix("http://").ok_or_else(bad)?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        if port.is_none() || !is_plain(authority) || !is_plain(path) {
-            return Err(bad());
+/// Asks beside them for who asks, and for which keys.
+pub(super) async fn fetch_traffic(url: &Url) -> Result<Traffic, String> {
+    match url.beside("traffic").await? {
+        Answer { code: 200, body } => {
+            Traffic::decode(&body).map_err(|error| url.error(on_one_line(&error)))
         }
-        let path = if path.is_empty() { "metrics" } else { path };
-        Ok(Self { authority: authority.to_owned(), path: format!("/{path}") })
-    }
-
-    /// Asks for them once.
-    pub(super) async fn fetch(&self) -> Result<Numbers, String> {
-        let answer = self.patiently(&self.path).await?;
-        let body =
-            answer.map_err(|code| format!("http://{}: it answers {code}", self.authority))?;
-        Numbers::parse(&body, tokio::time::Instant::now().into_std())
-            .map_err(|error| format!("http://{}: {error}", self.authority))
-    }
-
-    /// Asks beside them for who asks, and for which keys.
-    pub(super) async fn fetch_traffic(&self) -> Result<Traffic, String> {
-        let directory = self.path.rsplit_once('/').map_or("", |(directory, _)| directory);
-        let answer = self.patiently(&format!("{directory}/traffic")).await?;
-        match answer {
-            Ok(body) => Traffic::decode(&body)
-                .map_err(|error| format!("http://{}: {}", self.authority, on_one_line(&error))),
-            Err(404) => Err("this store does not count by client and key: start it with `serve --metrics HOST:PORT --traffic`".to_owned()),
-            Err(code) => Err(format!("http://{}: it answers {code}", self.authority)),
-        }
-    }
-
-    /// What there is at a path, or the code of the refusal.
-    async fn patiently(&self, path: &str) -> Result<Result<String, u16>, String> {
-        match tokio::time::timeout(PATIENCE, self.ask(path)).await {
-            Ok(answer) => answer.map_err(|error| format!("http://{}: {error}", self.authority)),
-            Err(_) => Err(format!("http://{}: no answer in {PATIENCE:?}", self.authority)),
-        }
-    }
-
-    async fn ask(&self, path: &str) -> Result<Result<String, u16>, String> {
-        let text = |error: std::io::Error| error.to_string();
-        let mut stream = TcpStream::connect(&self.authority).await.map_err(text)?;
-        let authority = &self.authority;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.map_err(text)?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_MAX).read_to_end(&mut answer).await.map_err(text)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("that is not HTTP")?;
-        match head.split(' ').nth(1).and_then(|code| code.parse().ok()) {
-            Some(200) => Ok(Ok(body.to_owned())),
-            Some(code) => Ok(Err(code)),
-            None => Err("that is not HTTP".to_owned()),
-        }
+        Answer { code: 404, .. } => Err("this store does not count by client and key: start it with `serve --metrics HOST:PORT --traffic`".to_owned()),
+        Answer { code, .. } => Err(url.error(format_args!("it answers {code}"))),
     }
 }
 
@@ -167,6 +108,8 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn numbers(requests: u64, fast: u64, at: Instant) -> Numbers {
@@ -196,15 +139,5 @@ mod tests {
         now.since(numbers(1_000, 900, begun));
         assert_eq!(now.rate(get), Some(150.0));
         assert!(Numbers::parse("<html>", begun).is_err());
-    }
-
-    #[test]
-    fn an_address_has_a_port() {
-        let url = Url::parse("http://localhost:9464").expect("an address");
-        assert_eq!((&*url.authority, &*url.path), ("localhost:9464", "/metrics"));
-        assert!(Url::parse("http://[::1]:1/other").is_ok());
-        for bad in ["localhost:9464", "https://h:1", "http://h", "http://h:1/a b", "http://h:x"] {
-            assert!(Url::parse(bad).is_err(), "{bad}");
-        }
     }
 }

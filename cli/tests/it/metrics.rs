@@ -290,9 +290,21 @@ fn a_store_is_ready_while_its_broker_is_there() {
     };
     assert!(until(503).starts_with("offline"));
     assert_eq!(get(metrics, "/healthz").0, 200, "it lives all the same");
+    let at = format!("http://127.0.0.1:{metrics}");
+    let ready = |options: &[&str]| {
+        run(statestore().args(["ready"]).args(options).env("STATESTORE_METRICS_URL", &at))
+    };
+    let not_ready = ready(&[]);
+    assert_eq!(not_ready.code, Some(1), "{not_ready:?}");
+    assert!(not_ready.text().starts_with("offline"), "{not_ready:?}");
+    ready(&["--alive"]).is(0, "ok\n");
     assert_eq!(scrape(metrics)["statestore_ready"], 0.0);
     assert!(broker.restart(), "mosquitto starts again");
     assert_eq!(until(200), "ready\n");
+    ready(&[]).is(0, "ready\n");
+    ready(&["--metrics", "localhost"]).fails(2, &["http://HOST:PORT"]);
+    ready(&["--metrics", &format!("{at}/no/such/page")]).fails(2, &["it answers 404"]);
+    ready(&["--metrics", "http://127.0.0.1:1"]).fails(3, &["http://127.0.0.1:1: "]);
     let samples = scrape(metrics);
     assert_eq!(samples["statestore_ready"], 1.0);
     assert!(!samples.contains_key("statestore_broker_connections"), "it is not its own");

@@ -170,16 +170,19 @@ fn what_is_packed_is_there() {
     let image = fs::read_to_string(folder().join("container/Containerfile")).expect("it is there");
     let run_by = image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).expect("it runs");
     let words: Vec<String> = serde_json::from_str(run_by).expect("a list");
+    let set = image.lines().find_map(|line| line.strip_prefix("ENV ")).expect("variables");
     let mut print = statestore();
-    print.args(&words[1..]).arg("--print-config").env("STATESTORE_LISTEN", "0.0.0.0:1883");
-    assert!(run(&mut print).text().contains("listen = \"0.0.0.0:1883\" # the environment"));
+    print.args(&words[1..]).arg("--print-config");
+    let printed = run(print.envs(set.split(' ').filter_map(|variable| variable.split_once('='))));
+    assert!(printed.text().contains("listen = \"0.0.0.0:1883\" # the environment"), "{printed:?}");
     let health = image.lines().find_map(|line| line.split_once(" CMD ")).expect("a check").1;
     let words: Vec<String> = serde_json::from_str(health).expect("a list");
-    assert_eq!(words.first().map(String::as_str), Some("/usr/bin/statestore"));
-    let help = run(statestore().args(&words[1..2]).arg("--help"));
-    for option in words.iter().filter(|word| word.starts_with("--")) {
-        assert!(help.text().contains(option.as_str()), "{option}");
-    }
+    let [program, verb, option, url] = &words[..] else { panic!("{words:?}") };
+    assert_eq!([&**program, verb, option], ["/usr/bin/statestore", "ready", "--metrics"]);
+    // It asks where the store of the image answers.
+    let address = url.strip_prefix("http://").expect(url);
+    let line = format!("metrics = \"{address}\" # the environment");
+    assert!(printed.text().contains(&line), "{printed:?}");
 }
 
 #[test]
