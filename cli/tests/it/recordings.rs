@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use statestore_proto::store::StoreConfig;
 use statestore_proto::store::recording::{Next, RecordedStore, next_frame};
+use statestore_tests::timely::HANGS;
+use tokio::time::Instant;
 
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, run, statestore};
@@ -70,6 +72,12 @@ fn what_was_told_is_told_again() {
     // The next store begins with what the first has kept, and is killed.
     let own = Own::start(&["--data", data, "--record", second.path()]);
     run(&mut own.command("mqtt", &["get", "kept"])).is(0, SECRET);
+    // It is written beside the store, soon after.
+    let waiting = Instant::now();
+    while !holds(&second, SECRET) {
+        assert!(waiting.elapsed() < HANGS, "it is never written");
+        std::thread::yield_now();
+    }
     own.store.kill();
     let played = replay(&second, &["--output", "json"]);
     assert_eq!(played.code, Some(0), "{played:?}");
