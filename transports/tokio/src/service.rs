@@ -328,7 +328,8 @@ fn say_of_refusal(from: Principal<'_>, handled: &Handled, why: Option<&Explanati
     let (verified, verb) = (from.is_verified(), handled.verb.map(field::debug));
     macro_rules! line {
         ($text:literal) => {
-            warn!(client, verified, verb, reason = ?refusal, %rule, $text)
+            // Quoted, since a node id that a client chooses may be in it.
+            warn!(client, verified, verb, reason = ?refusal, rule = ?rule.to_string(), $text)
         };
     }
     match refusal {
