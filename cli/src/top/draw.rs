@@ -16,6 +16,9 @@ use crate::traffic::{Client, Key};
 
 const NO_NUMBERS: &str = "no numbers: start the store with `serve --metrics HOST:PORT --traffic`, and this with --metrics http://HOST:PORT";
 
+/// What there is room for in a column.
+const RATE_MAX: f64 = 999_999.9;
+
 /// The smallest terminal on which all of it can be read.
 const COLUMNS_MIN: u16 = 50;
 const ROWS_MIN: u16 = 10;
@@ -226,7 +229,8 @@ fn traffic(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let mut clients = vec![Line::styled("a second  requests   refused     clock  client", bold)];
     clients.extend(traffic.clients.iter().map(|client| {
         let clock = client.ahead_ms.map_or_else(|| "-".to_owned(), off_by);
-        let Client { requests, refused, per_second, verified, .. } = client;
+        let Client { requests, refused, verified, .. } = client;
+        let per_second = client.per_second.min(RATE_MAX);
         let claimed = if *verified { "" } else { " (claimed)" };
         let name = client.name();
         Line::raw(format!(
@@ -235,7 +239,8 @@ fn traffic(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     }));
     let mut keys = vec![Line::styled("a second  requests   refused    writes  key", bold)];
     keys.extend(traffic.keys.iter().map(|key| {
-        let Key { requests, refused, per_second, writes, .. } = key;
+        let Key { requests, refused, writes, .. } = key;
+        let per_second = key.per_second.min(RATE_MAX);
         let name = key.name();
         Line::raw(format!("{per_second:>8.1}{requests:>10}{refused:>10}{writes:>10}  {name}"))
     }));

@@ -7,6 +7,9 @@ use crate::escape::on_one_line;
 use crate::scrape::{Answer, Url};
 use crate::traffic::Traffic;
 
+/// Values of a label that are looked at: a store has not half as many, and what answers may be no store.
+const LABELS_MAX: usize = 64;
+
 /// All numbers at one time, and those before.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
@@ -74,7 +77,7 @@ impl Numbers {
         if now < *before { now } else { now - before }
     }
 
-    /// The values of a label among the samples of a name, in order.
+    /// The values of a label among the samples of a name, in order: [`LABELS_MAX`] at most.
     pub(super) fn labels(&self, name: &str, label: &str) -> Vec<&str> {
         let first = format!("{name}{{");
         let names = self.all.keys().filter(|key| key.starts_with(&first));
@@ -84,6 +87,7 @@ impl Numbers {
             .collect();
         found.sort_unstable();
         found.dedup();
+        found.truncate(LABELS_MAX);
         found
     }
 
@@ -139,5 +143,11 @@ mod tests {
         now.since(numbers(1_000, 900, begun));
         assert_eq!(now.rate(get), Some(150.0));
         assert!(Numbers::parse("<html>", begun).is_err());
+        // What lies cannot make a table without an end.
+        let lies = (0..20_000).map(|number| {
+            format!("statestore_requests_total{{verb=\"v{number}\",verdict=\"w{number}\"}} 1\n")
+        });
+        let lies = Numbers::parse(&lies.collect::<String>(), begun).expect("numbers");
+        assert_eq!(lies.labels("statestore_requests_total", "verb").len(), LABELS_MAX);
     }
 }
