@@ -1,11 +1,12 @@
 //! From the options of a connection to a link.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use statestore_rumqttc::{
-    Backoff, InUse, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, Trouble, tls_config,
+    Backoff, InUse, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, TlsError, Trouble,
+    tls_config,
 };
 
 use crate::args::{Common, Connection, Login};
@@ -62,7 +63,15 @@ pub(crate) fn options(
             tls = tls.identity(cert, key);
         }
         // A file that is of no use is bad input rather than a broker that cannot be reached.
-        tls_config(&tls).map_err(Failure::bad_input)?;
+        tls_config(&tls).map_err(|error| {
+            let option = match &error {
+                TlsError::File { file, .. }
+                | TlsError::Pem { file, .. }
+                | TlsError::EncryptedKey { file } => option_of(login, file),
+                _ => "",
+            };
+            Failure::bad_input(format_args!("{option}{error}"))
+        })?;
         options = options.tls(tls);
     } else if login.ca.is_some() || login.cert.is_some() {
         return Err(Failure::bad_input(
@@ -70,6 +79,17 @@ pub(crate) fn options(
         ));
     }
     Ok(options)
+}
+
+/// Which option of TLS names this file, as the beginning of a sentence.
+fn option_of(login: &Login, file: &Path) -> &'static str {
+    let is = |named: &Option<PathBuf>| named.as_deref() == Some(file);
+    match () {
+        () if is(&login.ca) => "--ca ",
+        () if is(&login.cert) => "--cert ",
+        () if is(&login.key_file) => "--key-file ",
+        () => "",
+    }
 }
 
 /// The same link, which logs in as a service account if it is to.

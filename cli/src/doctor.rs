@@ -20,14 +20,27 @@ use report::Report;
 use wire::{End, Welcome};
 
 pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
-    let [broker] = &args.connection.broker[..] else {
-        return Err(Failure::bad_input(
-            "doctor looks at one broker at a time: name one with --broker",
-        ));
-    };
+    // Bad input is found before the first of them is looked at.
+    connection::options(&args.connection.broker, &args.connection.login, "doctor")?;
+    let mut worst = 0;
+    for broker in &args.connection.broker {
+        let report = look_at(broker, &args).await?;
+        let text = match args.output {
+            Output::Raw => report.text(broker),
+            Output::Json => format!("{}\n", report.json(broker)),
+        };
+        output::raw(printable(&text).as_bytes())?;
+        // What somebody has to change comes before what does not answer.
+        worst = worst.max(if report.code() == 2 { 4 } else { report.code() });
+    }
+    Ok(ExitCode::from(if worst == 4 { 2 } else { worst }))
+}
+
+/// Everything about one broker.
+async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let login = &args.connection.login;
     let id = connection::client_id(login, "doctor");
-    let options = connection::options(&args.connection.broker, login, &id)?;
+    let options = connection::options(std::slice::from_ref(broker), login, &id)?;
     let token = login.service_account_token_file.as_deref();
     let token = token.map(connection::token).transpose()?;
     let mut report = Report::default();
@@ -46,12 +59,7 @@ pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
         }
     }
     report.complete();
-    let text = match args.output {
-        Output::Raw => report.text(broker),
-        Output::Json => format!("{}\n", report.json(broker)),
-    };
-    output::raw(printable(&text).as_bytes())?;
-    Ok(report.code())
+    Ok(report)
 }
 
 /// Whether the broker has let this client in.

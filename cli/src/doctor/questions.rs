@@ -31,6 +31,9 @@ const MEASURED: usize = 20;
 const DIFFERENCE_MAX: u64 = 5_000;
 const DRIFT_MAX: u64 = 60_000;
 
+/// The least that a store can be told to allow, with some room for how long a request takes.
+const ALLOWED_MIN: u64 = 900;
+
 /// What came of one request.
 struct Answer {
     /// What the broker has said of the request.
@@ -95,7 +98,7 @@ impl<'a> Questions<'a> {
         self.explain_end();
     }
 
-    /// Subscribes to replies, and tries whether a subscription that was granted brings anything.
+    /// Subscribes to replies.
     async fn can_be_answered(&mut self) -> bool {
         match ResponseTopic::new(self.client_id) {
             Ok(topic) => self.response_topic = topic.to_string(),
@@ -113,15 +116,20 @@ impl<'a> Questions<'a> {
                     format!("the broker refuses the subscription: {reason}"),
                     format!("let this client read {topic}"),
                 );
-                return false;
+                false
             }
             None => {
                 let remedy = "see the log of the broker";
                 self.report.lost("responses", "the broker does not answer SUBSCRIBE", remedy);
-                return false;
+                false
             }
-            Some(_) => {}
+            Some(_) => true,
         }
+    }
+
+    /// Tries whether a subscription that was granted brings anything.
+    async fn looks_for_itself(&mut self) {
+        let topic = self.response_topic.clone();
         // A mark of its own, which no store reads.
         let mark = [Property::CorrelationData(b"statestore-doctor")];
         let until = self.soon();
@@ -134,18 +142,20 @@ impl<'a> Questions<'a> {
         let came =
             may_publish && self.wire.listen(until, |wire| wire.heard.iter().any(is_mark)).await;
         self.wire.heard.retain(|heard| !is_mark(heard));
-        match acked {
-            _ if came => self.report.fine("responses", "subscribed, and a message to itself came"),
-            // Many brokers let nobody but the store publish there, which is as it should be; or drop it without a word.
-            Some(_) | None => {}
+        // Many brokers let nobody but the store publish there, which is as it should be; or drop it without a word.
+        if came {
+            self.report.fine("responses", "subscribed, and a message to itself came");
         }
-        true
     }
 
     /// Asks for a key that nobody has, and looks at who answers what.
     async fn is_answered(&mut self) -> bool {
         let get = Command::Get { key: self.key.clone().into_bytes() };
         let answer = self.ask(&get, A_WHILE).await;
+        // Brokers that refuse a message log it: only where nothing else tells.
+        if answer.replies.is_empty() && answer.acked.is_some_and(|reason| !reason.is_error()) {
+            self.looks_for_itself().await;
+        }
         match answer.acked {
             Some(Reason::NO_MATCHING_SUBSCRIBERS) if answer.replies.is_empty() => {
                 self.report.fine("request", "the broker takes it");
@@ -185,7 +195,7 @@ impl<'a> Questions<'a> {
                 self.report.lost(
                     "responses",
                     "subscribed, but nothing comes: neither a message to itself nor an answer",
-                    format!("let this client read {}, which brokers may grant and then deny in silence; and see that a store runs", self.response_topic),
+                    format!("let this client read {}, which brokers may grant and then deny in silence; see that a store runs, and in its log whether the broker refuses its answers", self.response_topic),
                 );
             }
             return false;
@@ -277,7 +287,22 @@ impl<'a> Questions<'a> {
         }
         let here = before + (wall().saturating_sub(before)) / 2;
         match first.user(TIMESTAMP).map(HlcRef::parse) {
-            Some(Ok(version)) => self.judge_clock(version.wall().as_millis(), here),
+            Some(Ok(version)) => {
+                let store = version.wall().as_millis();
+                // Stores may allow less than a minute.
+                let ahead = here.saturating_sub(store);
+                if (ALLOWED_MIN..=DRIFT_MAX).contains(&ahead)
+                    && let Some(error) = self.is_too_far_ahead(&set).await
+                {
+                    let seen = format!(
+                        "the store's is {} behind the one here, and it allows less: {error}",
+                        seconds(ahead)
+                    );
+                    self.report.wrong("clock", seen, "set both clocks, as with NTP; serve --max-clock-drift is how far a client may be ahead");
+                    return true;
+                }
+                self.judge_clock(store, here);
+            }
             _ => self.report.wrong(
                 "clock",
                 "the answer to a SET has no version",
@@ -287,10 +312,21 @@ impl<'a> Questions<'a> {
         true
     }
 
+    /// What the store says to a SET at the time here, where it refuses that.
+    async fn is_too_far_ahead(&mut self, set: &Command<Vec<u8>>) -> Option<String> {
+        let stamp = format!("{}:0:doctor", wall());
+        let answer = self.ask_at(&stamp, set, Duration::ZERO).await;
+        match Reply::decode(&answer.replies.first()?.payload, CommandKind::Set) {
+            Ok(Reply::Error(error)) if error.known() == Some(Refusal::TimestampSkew) => {
+                Some(String::from_utf8_lossy(error.text()).into_owned())
+            }
+            _ => None,
+        }
+    }
+
     fn judge_clock(&mut self, store: u64, here: u64) {
         let difference = store.abs_diff(here);
         let side = if store > here { "ahead of" } else { "behind" };
-        let seconds = |millis: u64| format!("{}.{:03} s", millis / 1_000, millis % 1_000);
         let seen = format!("the store's is {} {side} the one here", seconds(difference));
         if difference > DRIFT_MAX {
             self.report.wrong(
@@ -438,7 +474,10 @@ impl<'a> Questions<'a> {
                 (format!("the connection is lost: {error}"), "see the log of the broker")
             }
         };
-        let next = super::report::CHECKS.iter().find(|(check, _)| !self.report.has(check));
+        // At what came after everything that was looked at.
+        let checks = super::report::CHECKS;
+        let last = checks.iter().rposition(|(check, _)| self.report.has(check));
+        let next = last.and_then(|last| checks.get(last + 1));
         self.report.lost(next.map_or("latency", |(check, _)| check), seen, remedy);
     }
 
@@ -454,7 +493,16 @@ impl<'a> Questions<'a> {
     /// Asks, and waits for the answer, and that much longer for another one.
     async fn ask(&mut self, command: &Command<Vec<u8>>, longer: Duration) -> Answer {
         // Of long ago, which no store refuses: then the version of a SET is the store's own time.
-        let Ok(stamp) = HlcRef::parse("1696374425000:0:doctor") else {
+        self.ask_at("1696374425000:0:doctor", command, longer).await
+    }
+
+    async fn ask_at(
+        &mut self,
+        stamp: &str,
+        command: &Command<Vec<u8>>,
+        longer: Duration,
+    ) -> Answer {
+        let Ok(stamp) = HlcRef::parse(stamp) else {
             return Answer { acked: None, replies: Vec::new() };
         };
         self.asked += 1;
@@ -491,6 +539,10 @@ impl<'a> Questions<'a> {
         self.wire.heard.retain(|heard| heard.topic != topic);
         Answer { acked, replies }
     }
+}
+
+fn seconds(millis: u64) -> String {
+    format!("{}.{:03} s", millis / 1_000, millis % 1_000)
 }
 
 /// What a store calls itself in an answer.

@@ -1,8 +1,9 @@
 //! What was found, for people and for programs.
 
-use std::process::ExitCode;
-
 use serde_json::{Value, json};
+
+use crate::escape::on_one_line;
+use crate::policy::counted;
 
 /// What is looked at, in this order, and what it is about.
 pub(super) const CHECKS: [(&str, &str); 15] = [
@@ -114,7 +115,7 @@ impl Report {
         let cause = self.worst().map(|finding| finding.check);
         for (check, _) in CHECKS {
             if !self.has(check) {
-                let why = cause.map_or_else(String::new, |cause| format!("because of {cause}"));
+                let why = cause.map_or_else(String::new, because_of);
                 self.skip(check, why);
             }
         }
@@ -127,18 +128,18 @@ impl Report {
     }
 
     /// 0 when nothing is wrong, 1 for warnings, 2 for what somebody has to change, 3 where nothing answers.
-    pub(super) fn code(&self) -> ExitCode {
-        ExitCode::from(match self.worst().map(|finding| finding.verdict) {
+    pub(super) fn code(&self) -> u8 {
+        match self.worst().map(|finding| finding.verdict) {
             Some(Verdict::Lost) => 3,
             Some(_) => 2,
             None => u8::from(self.0.iter().any(|finding| finding.verdict == Verdict::Warning)),
-        })
+        }
     }
 
     fn verdict(&self) -> String {
         let warnings = self.0.iter().filter(|finding| finding.verdict == Verdict::Warning).count();
         match (self.worst(), warnings) {
-            (Some(finding), _) => format!("{} is wrong", finding.check),
+            (Some(finding), _) => format!("{}: {}", finding.check, finding.seen),
             (None, 0) => "nothing is wrong".to_owned(),
             (None, 1) => "nothing is wrong, with one warning".to_owned(),
             (None, warnings) => format!("nothing is wrong, with {warnings} warnings"),
@@ -146,14 +147,24 @@ impl Report {
     }
 
     pub(super) fn text(&self, broker: &str) -> String {
-        let mut text = format!("{broker}: {}\n", self.verdict());
-        for Finding { check, verdict, seen, remedy } in &self.0 {
-            let seen = crate::escape::on_one_line(seen);
+        let mut text = format!("{broker}: {}\n", on_one_line(&self.verdict()));
+        // What could not be looked at takes one line.
+        let cause = self.worst().map(|finding| because_of(finding.check));
+        let is_moot = |finding: &&Finding| {
+            finding.verdict == Verdict::Skipped && Some(&finding.seen) == cause.as_ref()
+        };
+        for Finding { check, verdict, seen, remedy } in self.0.iter().filter(|it| !is_moot(it)) {
+            let seen = on_one_line(seen);
             text += format!("{:<8} {check:<14} {seen}", verdict.word()).trim_end();
             text.push('\n');
             if !remedy.is_empty() {
-                text += &format!("{:<23} → {}\n", "", crate::escape::on_one_line(remedy));
+                text += &format!("{:<23} → {}\n", "", on_one_line(remedy));
             }
+        }
+        let count = self.0.iter().filter(is_moot).count();
+        if let Some(cause) = cause.filter(|_| count > 0) {
+            let checks = counted(count, "check");
+            text += &format!("{:<8} {checks:<14} {cause}\n", Verdict::Skipped.word());
         }
         text
     }
@@ -167,18 +178,17 @@ impl Report {
     }
 }
 
+fn because_of(check: &str) -> String {
+    format!("because of {check}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn code(report: &Report) -> String {
-        format!("{:?}", report.code())
-    }
-
     #[test]
     fn the_first_thing_that_is_wrong_decides() {
-        let is =
-            |report: &Report, number: u8| code(report) == format!("{:?}", ExitCode::from(number));
+        let is = |report: &Report, number: u8| report.code() == number;
         let mut report = Report::default();
         report.fine("address", "127.0.0.1");
         assert!(is(&report, 0));
@@ -193,9 +203,10 @@ mod tests {
         assert!(is(&other, 3));
         other.complete();
         let text = other.text("mqtt://h");
-        assert!(text.starts_with("mqtt://h: port is wrong\nskipped  address        because of port\nwrong    port           refused\n"), "{text}");
-        assert!(text.contains("→ start it\n"), "{text}");
-        assert_eq!(text.matches("because of port").count(), CHECKS.len() - 1);
+        let rows = "wrong    port           refused\n                        → start it\nskipped  14 checks      because of port\n";
+        assert_eq!(text, format!("mqtt://h: port: refused\n{rows}"));
+        let checks = other.json("mqtt://h")["checks"].as_array().map(Vec::len);
+        assert_eq!(checks, Some(CHECKS.len()), "for programs each has its own");
     }
 
     #[test]

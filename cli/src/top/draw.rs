@@ -157,10 +157,11 @@ fn entry(frame: &mut Frame<'_>, screen: &Screen, shown: &Shown, area: Rect, now:
         None if shown.standing == Standing::Asked => {}
         None => lines.push(Line::raw("no value")),
         Some(value) => {
-            lines.push(Line::raw(format!("{} bytes, as {}:", value.len(), screen.form.name())));
+            let columns = usize::from(area.width.saturating_sub(2));
+            let (name, all) = value::lines(value, screen.form, columns);
+            lines.push(Line::raw(format!("{} bytes, as {name}:", value.len())));
             lines.push(Line::raw(""));
             let height = usize::from(area.height);
-            let all = value::lines(value, screen.form);
             lines.extend(all.into_iter().skip(screen.scroll).take(height).map(Line::raw));
         }
     }

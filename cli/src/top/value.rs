@@ -5,8 +5,10 @@ use crate::escape::on_one_line;
 /// Bytes of a value that are shown; of more, the first.
 const SHOWN_MAX: usize = 64 << 10;
 
-/// Bytes of a line of hex.
+/// Bytes of a line of hex, the columns that it takes, and bytes of one where there are fewer columns.
 const HEX_LINE: usize = 16;
+const HEX_COLUMNS: usize = 8 + 3 * HEX_LINE + 1 + HEX_LINE;
+const HEX_LINE_SHORT: usize = 8;
 
 /// How a value is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,28 +27,24 @@ impl Form {
             Self::Hex => Self::Text,
         }
     }
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "JSON",
-            Self::Hex => "hex",
-        }
-    }
 }
 
-/// The lines of a value. What a terminal would act on is escaped; what is no JSON is shown as text.
-pub(super) fn lines(value: &[u8], form: Form) -> Vec<String> {
+/// What a value is shown as, and its lines. What a terminal would act on is escaped; what is no JSON is shown as text.
+pub(super) fn lines(value: &[u8], form: Form, columns: usize) -> (&'static str, Vec<String>) {
     let (shown, rest) = value.split_at(value.len().min(SHOWN_MAX));
-    let mut lines = match form {
-        Form::Hex => hex(shown),
-        Form::Json => json(value).unwrap_or_else(|| text(shown)),
-        Form::Text => text(shown),
+    let (name, mut lines) = match form {
+        Form::Hex if columns < HEX_COLUMNS => ("hex", hex(shown, HEX_LINE_SHORT)),
+        Form::Hex => ("hex", hex(shown, HEX_LINE)),
+        Form::Json => match json(value) {
+            Some(lines) => ("JSON", lines),
+            None => ("text, since it is no JSON", text(shown)),
+        },
+        Form::Text => ("text", text(shown)),
     };
     if !rest.is_empty() {
         lines.push(format!("... and {} bytes more", rest.len()));
     }
-    lines
+    (name, lines)
 }
 
 fn text(value: &[u8]) -> Vec<String> {
@@ -69,7 +67,7 @@ fn json(value: &[u8]) -> Option<Vec<String>> {
     Some(text.lines().map(on_one_line).collect())
 }
 
-fn hex(value: &[u8]) -> Vec<String> {
+fn hex(value: &[u8], in_line: usize) -> Vec<String> {
     let line = |(number, bytes): (usize, &[u8])| {
         let each: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = bytes.iter().map(|byte| match byte {
@@ -77,9 +75,10 @@ fn hex(value: &[u8]) -> Vec<String> {
             _ => '.',
         });
         let text: String = text.collect();
-        format!("{:06x}  {:47}  {text}", number * HEX_LINE, each.join(" "))
+        let width = 3 * in_line - 1;
+        format!("{:06x}  {:width$}  {text}", number * in_line, each.join(" "))
     };
-    value.chunks(HEX_LINE).enumerate().map(line).collect()
+    value.chunks(in_line).enumerate().map(line).collect()
 }
 
 /// A value as text that is edited: bytes that are no text, and backslashes, are escaped.
@@ -123,14 +122,24 @@ mod tests {
 
     #[test]
     fn a_value_is_shown_in_each_form() {
-        assert_eq!(lines(b"one\ntwo\x1b[2J", Form::Text), ["one", "two\\u001b[2J"]);
-        assert_eq!(lines(b"{\"a\":[1]}", Form::Json), ["{", "  \"a\": [", "    1", "  ]", "}"]);
-        assert_eq!(lines(b"{", Form::Json), ["{"], "no JSON");
-        let hex = lines(b"0123456789abcdef\x00", Form::Hex);
+        let of = |value: &[u8], form, columns| {
+            let (name, lines) = lines(value, form, columns);
+            (name, lines.join("|"))
+        };
+        let is = |name, lines: &str| (name, lines.to_owned());
+        assert_eq!(of(b"one\ntwo\x1b[2J", Form::Text, 80), is("text", "one|two\\u001b[2J"));
+        let json = of(b"{\"a\":[1]}", Form::Json, 80);
+        assert_eq!(json, is("JSON", "{|  \"a\": [|    1|  ]|}"));
+        assert_eq!(of(b"{", Form::Json, 80), is("text, since it is no JSON", "{"));
+        let (_, hex) = lines(b"0123456789abcdef\x00", Form::Hex, HEX_COLUMNS);
         assert_eq!(hex.len(), 2);
         assert!(hex[0].starts_with("000000  30 31") && hex[0].ends_with("  0123456789abcdef"));
+        assert_eq!(hex[0].len(), HEX_COLUMNS);
         assert!(hex[1].starts_with("000010  00 ") && hex[1].ends_with("  ."));
-        let long = lines(&vec![b'v'; SHOWN_MAX + 3], Form::Text);
+        let short = of(b"0123456789", Form::Hex, HEX_COLUMNS - 1).1;
+        let first = "000000  30 31 32 33 34 35 36 37  01234567";
+        assert_eq!(short, format!("{first}|000008  38 39                    89"));
+        let (_, long) = lines(&vec![b'v'; SHOWN_MAX + 3], Form::Text, 80);
         assert_eq!(long.last().map(String::as_str), Some("... and 3 bytes more"));
     }
 

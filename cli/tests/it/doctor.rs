@@ -7,7 +7,7 @@ use serde_json::Value;
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::port::Port;
-use statestore_tests::raw::{REQUEST, Raw, unix_ms};
+use statestore_tests::raw::{REQUEST, Raw, property, unix_ms};
 
 use crate::own_broker::{Own, Scratch};
 use crate::place::{Form, everywhere, test_name};
@@ -34,8 +34,8 @@ impl Said {
     #[track_caller]
     fn is_wrong(&self, code: i32, check: &str, seen: &str, remedy: &str) {
         assert_eq!(self.code, Some(code), "{:#}", self.all);
-        assert_eq!(self.all["verdict"], format!("{check} is wrong"), "{:#}", self.all);
         let (verdict, was_seen, was_advised) = self.about(check);
+        assert_eq!(self.all["verdict"], format!("{check}: {was_seen}"), "{:#}", self.all);
         assert_eq!(verdict, "wrong");
         assert!(was_seen.contains(seen), "{seen:?} is not in {was_seen:?}");
         assert!(was_advised.contains(remedy), "{remedy:?} is not in {was_advised:?}");
@@ -185,6 +185,17 @@ fn a_subscription_that_is_granted_and_silent() {
 }
 
 #[test]
+fn answers_that_the_store_may_not_write() {
+    let rules =
+        format!("topic read #\ntopic write {REQUEST}\ntopic write clients/statestore/services/#\n");
+    let Some((_broker, store, _file, url)) = ruled(&rules) else { return };
+    doctor(&url, &[]).is_wrong(3, "responses", "nothing comes", "in its log");
+    let line = store.complaint();
+    assert!(line.contains("the broker refuses an answer"), "{line}");
+    assert!(line.contains("not authorized"), "{line}");
+}
+
+#[test]
 fn notifications_that_are_granted_and_silent() {
     let rules = format!("topic read {REQUEST}\npattern read clients/%c/#\ntopic write #\n");
     let Some((_broker, _store, _file, url)) = ruled(&rules) else { return };
@@ -229,20 +240,25 @@ fn no_store_and_two_of_them() {
     drop(stores);
 }
 
-/// A store whose clock is off by so many milliseconds, with a broker.
-fn shifted(broker: &Mosquitto, shift: i64) -> thread::JoinHandle<()> {
+const TOO_FAR_AHEAD: &[u8] = b"-ERR the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized\r\n";
+
+/// A store whose clock is off by so many milliseconds, and that lets a client be ahead of it by so many, with a broker.
+fn shifted(broker: &Mosquitto, shift: i64, allowed: i64) -> thread::JoinHandle<()> {
     let mut raw = Raw::connect(broker.port(), "shifted");
     raw.subscribe(REQUEST);
     thread::spawn(move || {
         loop {
             let request = raw.message();
+            let time = unix_ms().checked_add_signed(shift).expect("a time");
+            let stamp = property(&request, "__ts").and_then(|text| text.split(':').next());
+            let stamp: u64 = stamp.and_then(|text| text.parse().ok()).unwrap_or(0);
             let reply: &[u8] = match &request.payload[..] {
                 b"stop" => return,
+                _ if stamp > time.saturating_add_signed(allowed) => TOO_FAR_AHEAD,
                 payload if payload.windows(3).any(|word| word == b"GET") => b"$-1\r\n",
                 payload if payload.windows(3).any(|word| word == b"DEL") => b":1\r\n",
                 _ => b"+OK\r\n",
             };
-            let time = unix_ms().checked_add_signed(shift).expect("a time");
             raw.reply_at(&request, reply, &format!("{time}:0:other"));
         }
     })
@@ -252,12 +268,13 @@ fn shifted(broker: &Mosquitto, shift: i64) -> thread::JoinHandle<()> {
 fn clocks_that_are_off() {
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
-    for (shift, seen, is_wrong) in [
-        (300_000, "ahead of", true),
-        (-300_000, "behind", true),
-        (-30_000, "from the limit of a minute", false),
+    for (shift, allowed, seen, is_wrong) in [
+        (300_000, 60_000, "ahead of", true),
+        (-300_000, 60_000, "behind", true),
+        (-30_000, 60_000, "from the limit of a minute", false),
+        (-3_000, 1_000, "and it allows less: ", true),
     ] {
-        let store = shifted(&broker, shift);
+        let store = shifted(&broker, shift, allowed);
         let said = doctor(&url, &[]);
         let mut ends = Raw::connect(broker.port(), "ends");
         ends.publish(REQUEST, false, &b"stop"[..]);
@@ -266,7 +283,9 @@ fn clocks_that_are_off() {
         assert_eq!(verdict, if is_wrong { "wrong" } else { "warning" }, "{was_seen}");
         assert!(was_seen.contains(seen), "{was_seen}");
         assert!(remedy.contains("set both clocks"), "{remedy}");
-        if is_wrong {
+        if shift == -3_000 {
+            said.is_wrong(2, "clock", " s behind the one here, and it", "--max-clock-drift");
+        } else if is_wrong {
             said.is_wrong(2, "clock", "beyond the limit of a minute", "set both clocks");
             assert!(
                 ["the store's is 30", "the store's is 29"]
@@ -304,14 +323,30 @@ fn what_is_no_broker() {
         });
         let said = doctor(&url, &["--timeout", "2s"]);
         assert!([Some(2), Some(3)].contains(&said.code), "{:#}", said.all);
-        assert_eq!(said.all["verdict"], "login is wrong", "{:#}", said.all);
+        let verdict = said.all["verdict"].as_str().expect("text");
+        assert!(verdict.starts_with("login: "), "{:#}", said.all);
         serves.join().expect("it ends");
     }
 }
 
 #[test]
-fn one_broker_at_a_time() {
+fn one_broker_after_the_other() {
+    let (own, nobody) = (Own::start(&[]), Port::free());
+    let (own, nobody) = (own.port, nobody.number());
     let mut two = statestore();
-    two.args(["doctor", "--broker", "mqtt://a,mqtt://b"]);
-    run(&mut two).fails(2, &["one broker at a time"]);
+    two.args(["doctor", "--broker"]);
+    two.arg(format!("mqtt://127.0.0.1:{own},mqtt://127.0.0.1:{nobody}"));
+    let said = run(&mut two);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let heads = said.text().lines().filter(|line| line.starts_with("mqtt://"));
+    let heads: Vec<_> = heads.collect();
+    assert!(
+        heads[0].starts_with(&format!("mqtt://127.0.0.1:{own}: nothing is wrong")),
+        "{heads:?}"
+    );
+    let second = format!("mqtt://127.0.0.1:{nobody}: port: nothing listens on port {nobody}");
+    assert_eq!(heads[1..], [&*second]);
+    run(statestore().args(["doctor", "--broker", "mqtt://a,http://b"])).fails(2, &["http://b"]);
+    run(statestore().args(["doctor", "--broker", "mqtts://a", "--ca", "/no/such"]))
+        .fails(2, &["--ca /no/such: No such file"]);
 }

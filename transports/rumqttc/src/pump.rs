@@ -10,6 +10,7 @@ use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
 use statestore_tokio::LinkEvent;
 use statestore_tokio::diagnostics::mosquitto;
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use crate::convert::{self, Message};
 use crate::mailbox::{Mailbox, Ticket};
@@ -68,9 +69,14 @@ impl Pump {
         match event {
             Event::Outgoing(outgoing) => self.sent(&outgoing),
             Event::Incoming(Packet::PubAck(ack)) => {
-                if let Some(token) = self.publishes.remove(&ack.pkid) {
-                    let reason = convert::publish_reason(ack.reason);
-                    self.mailbox.answer(LinkEvent::Published(token, reason));
+                let reason = convert::publish_reason(ack.reason);
+                match self.publishes.remove(&ack.pkid) {
+                    Some(token) => self.mailbox.answer(LinkEvent::Published(token, reason)),
+                    // An answer has no token, since nobody but its requester waits for it.
+                    None if reason.is_error() => {
+                        warn!(%reason, "the broker refuses an answer: let the store write response topics");
+                    }
+                    None => {}
                 }
             }
             Event::Incoming(Packet::SubAck(ack)) => {

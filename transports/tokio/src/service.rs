@@ -419,6 +419,11 @@ impl Task for StoreTask {
             Input::Message(incoming) => self.request(now, incoming),
             input => self.store.handle(now, input),
         }
+        if let Input::Published(_, reason) = input
+            && reason.is_error()
+        {
+            warn!(%reason, "the broker refuses a notification: let the store write notification topics");
+        }
         if let Input::Subscribed(_, reason) = input
             && reason.is_error()
         {
