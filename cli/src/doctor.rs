@@ -43,7 +43,7 @@ async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let options = connection::options(std::slice::from_ref(broker), login, &id)?;
     let token = login.service_account_token_file.as_deref();
     let token = token.map(connection::token).transpose()?;
-    let mut report = Report::default();
+    let mut report = Report::shown();
     if let Some(Reached { mut wire, is_encrypted }) =
         reach::reach(&options, args.timeout, &mut report).await
     {
@@ -52,9 +52,11 @@ async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
         let welcome = wire.connect(&options.client_id, credentials, token.as_deref(), until).await;
         if is_let_in(welcome.as_ref(), wire.end.as_ref(), is_encrypted, &mut report) {
             let welcome = welcome.unwrap_or_default();
-            look_at_limits(&welcome, &mut report);
+            let is_enough = look_at_limits(&welcome, &mut report);
             let mut questions = Questions::new(&options.client_id, wire, args.timeout, &mut report);
-            questions.ask_all(args.read_only, welcome.has_wildcards).await;
+            if is_enough {
+                questions.ask_all(args.read_only, welcome.has_wildcards).await;
+            }
             questions.close().await;
         }
     }
@@ -141,16 +143,17 @@ fn is_let_in(
     false
 }
 
-/// What a broker takes, beside what the largest value and its topics need.
-fn look_at_limits(welcome: &Welcome, report: &mut Report) {
+/// What a broker takes, beside what the largest value and its topics need; whether a small request passes.
+fn look_at_limits(welcome: &Welcome, report: &mut Report) -> bool {
     const LARGEST: u32 = (1 << 20) + (64 << 10);
+    const SMALLEST: u32 = 1 << 10;
     if !welcome.has_qos_1 {
         report.wrong(
             "limits",
             "the broker takes QoS 0 only",
             "requests and replies need QoS 1: allow it in the broker",
         );
-        return;
+        return false;
     }
     let packet = welcome.packet_max.map_or_else(
         || "packets of any size".to_owned(),
@@ -162,6 +165,11 @@ fn look_at_limits(welcome: &Welcome, report: &mut Report) {
         welcome.alias_max
     );
     match welcome.packet_max {
+        Some(max) if max < SMALLEST => {
+            let remedy = format!("not even a request passes: allow packets of {LARGEST} bytes");
+            report.wrong("limits", seen, remedy);
+            return false;
+        }
         Some(max) if max < LARGEST => report.warn(
             "limits",
             seen,
@@ -169,4 +177,5 @@ fn look_at_limits(welcome: &Welcome, report: &mut Report) {
         ),
         _ => report.fine("limits", seen),
     }
+    true
 }

@@ -19,6 +19,11 @@ impl Progress {
         Self::new(what, "cases", total)
     }
 
+    /// Counts checks.
+    pub(crate) fn checks(what: &'static str, total: u64) -> Self {
+        Self::new(what, "checks", total)
+    }
+
     /// Counts bytes.
     pub(crate) fn bytes(what: &'static str, total: u64) -> Self {
         Self::new(what, "bytes", total)

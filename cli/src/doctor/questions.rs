@@ -203,6 +203,17 @@ impl<'a> Questions<'a> {
         if !self.report.has("responses") {
             self.report.fine("responses", "subscribed, and an answer came");
         }
+        let reply = match Reply::decode(&first.payload, CommandKind::Get) {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.report.wrong(
+                    "answer",
+                    format!("it is none to a GET: {error}"),
+                    "see what answers on the request topic: it is no state store",
+                );
+                return false;
+            }
+        };
         self.report.fine("answer", format!("{} to a GET", counted(answer.replies.len())));
         if first.user(STATUS).is_some() {
             self.report.fine("dialect", "that of deployed clients");
@@ -213,8 +224,8 @@ impl<'a> Questions<'a> {
                 "deployed clients refuse such replies: let the store answer each in its own form",
             );
         }
-        let is_allowed = match Reply::decode(&first.payload, CommandKind::Get) {
-            Ok(Reply::Error(error)) => {
+        let is_allowed = match reply {
+            Reply::Error(error) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
                     Some(Refusal::NotAuthorized) => {
@@ -225,17 +236,9 @@ impl<'a> Questions<'a> {
                 self.report.wrong("read", seen, remedy);
                 false
             }
-            Ok(_) => {
+            _ => {
                 self.report.fine("read", "a key that nobody has is absent");
                 true
-            }
-            Err(error) => {
-                self.report.wrong(
-                    "answer",
-                    format!("it is none to a GET: {error}"),
-                    "see what answers on the request topic",
-                );
-                false
             }
         };
         self.judge_count(&answer.replies);

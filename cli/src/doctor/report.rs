@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::escape::on_one_line;
 use crate::policy::counted;
+use crate::progress::Progress;
 
 /// What is looked at, in this order, and what it is about.
 pub(super) const CHECKS: [(&str, &str); 15] = [
@@ -23,6 +24,9 @@ pub(super) const CHECKS: [(&str, &str); 15] = [
     ("notifications", "changes are told"),
     ("latency", "requests are as fast as they should be"),
 ];
+
+/// Characters of what was seen that are shown.
+const SEEN_MAX: usize = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -54,10 +58,19 @@ struct Finding {
 }
 
 /// One line for each check, and below what is wrong another one that says what to do.
-#[derive(Debug, Default)]
-pub(super) struct Report(Vec<Finding>);
+#[derive(Default)]
+pub(super) struct Report {
+    findings: Vec<Finding>,
+    progress: Option<Progress>,
+}
 
 impl Report {
+    /// A report whose making is shown.
+    pub(super) fn shown() -> Self {
+        let progress = Progress::checks("looking", CHECKS.len() as u64);
+        Self { findings: Vec::new(), progress: Some(progress) }
+    }
+
     pub(super) fn fine(&mut self, check: &'static str, seen: impl Into<String>) {
         self.add(check, Verdict::Fine, seen.into(), String::new());
     }
@@ -95,23 +108,30 @@ impl Report {
 
     fn add(&mut self, check: &'static str, verdict: Verdict, seen: String, remedy: String) {
         debug_assert!(CHECKS.iter().any(|(name, _)| *name == check));
-        if self.0.iter().all(|finding| finding.check != check) {
-            self.0.push(Finding { check, verdict, seen, remedy });
+        // What others say may be long.
+        let seen = match seen.char_indices().nth(SEEN_MAX) {
+            Some((end, _)) => format!("{} ...", seen.get(..end).unwrap_or_default()),
+            None => seen,
+        };
+        if self.findings.iter().all(|finding| finding.check != check) {
+            self.findings.push(Finding { check, verdict, seen, remedy });
+            self.progress.iter().for_each(|progress| progress.advance(1));
         }
     }
 
     /// Takes back what was found, where something else came to light.
     pub(super) fn withdraw(&mut self, check: &str) {
-        self.0.retain(|finding| finding.check != check);
+        self.findings.retain(|finding| finding.check != check);
     }
 
     /// Whether this was looked at.
     pub(super) fn has(&self, check: &str) -> bool {
-        self.0.iter().any(|finding| finding.check == check)
+        self.findings.iter().any(|finding| finding.check == check)
     }
 
     /// What was not looked at is skipped; in the order of the checks.
     pub(super) fn complete(&mut self) {
+        self.progress = None;
         let cause = self.worst().map(|finding| finding.check);
         for (check, _) in CHECKS {
             if !self.has(check) {
@@ -119,12 +139,15 @@ impl Report {
                 self.skip(check, why);
             }
         }
-        self.0.sort_by_key(|finding| CHECKS.iter().position(|(check, _)| *check == finding.check));
+        self.findings
+            .sort_by_key(|finding| CHECKS.iter().position(|(check, _)| *check == finding.check));
     }
 
     /// The first that is wrong.
     fn worst(&self) -> Option<&Finding> {
-        self.0.iter().find(|finding| matches!(finding.verdict, Verdict::Wrong | Verdict::Lost))
+        self.findings
+            .iter()
+            .find(|finding| matches!(finding.verdict, Verdict::Wrong | Verdict::Lost))
     }
 
     /// 0 when nothing is wrong, 1 for warnings, 2 for what somebody has to change, 3 where nothing answers.
@@ -132,12 +155,15 @@ impl Report {
         match self.worst().map(|finding| finding.verdict) {
             Some(Verdict::Lost) => 3,
             Some(_) => 2,
-            None => u8::from(self.0.iter().any(|finding| finding.verdict == Verdict::Warning)),
+            None => {
+                u8::from(self.findings.iter().any(|finding| finding.verdict == Verdict::Warning))
+            }
         }
     }
 
     fn verdict(&self) -> String {
-        let warnings = self.0.iter().filter(|finding| finding.verdict == Verdict::Warning).count();
+        let warnings =
+            self.findings.iter().filter(|finding| finding.verdict == Verdict::Warning).count();
         match (self.worst(), warnings) {
             (Some(finding), _) => format!("{}: {}", finding.check, finding.seen),
             (None, 0) => "nothing is wrong".to_owned(),
@@ -153,7 +179,9 @@ impl Report {
         let is_moot = |finding: &&Finding| {
             finding.verdict == Verdict::Skipped && Some(&finding.seen) == cause.as_ref()
         };
-        for Finding { check, verdict, seen, remedy } in self.0.iter().filter(|it| !is_moot(it)) {
+        for Finding { check, verdict, seen, remedy } in
+            self.findings.iter().filter(|it| !is_moot(it))
+        {
             let seen = on_one_line(seen);
             text += format!("{:<8} {check:<14} {seen}", verdict.word()).trim_end();
             text.push('\n');
@@ -161,7 +189,7 @@ impl Report {
                 text += &format!("{:<23} → {}\n", "", on_one_line(remedy));
             }
         }
-        let count = self.0.iter().filter(is_moot).count();
+        let count = self.findings.iter().filter(is_moot).count();
         if let Some(cause) = cause.filter(|_| count > 0) {
             let checks = counted(count, "check");
             text += &format!("{:<8} {checks:<14} {cause}\n", Verdict::Skipped.word());
@@ -170,7 +198,7 @@ impl Report {
     }
 
     pub(super) fn json(&self, broker: &str) -> Value {
-        let checks = self.0.iter().map(|Finding { check, verdict, seen, remedy }| {
+        let checks = self.findings.iter().map(|Finding { check, verdict, seen, remedy }| {
             let about = CHECKS.iter().find(|(name, _)| name == check).map(|(_, about)| *about);
             json!({"check": check, "about": about, "verdict": verdict.word(), "seen": seen, "remedy": remedy})
         });
@@ -216,5 +244,7 @@ mod tests {
         let text = report.text("mqtt://h");
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(!text.contains('\u{1b}'));
+        report.fine("answer", "ü".repeat(60_000));
+        assert!(report.text("mqtt://h").len() < 2_000, "and is cut");
     }
 }

@@ -329,6 +329,60 @@ fn what_is_no_broker() {
     }
 }
 
+/// What answers CONNECT with this, and then says that over and over, whatever it is asked, until its client leaves.
+fn speaks(connack: Vec<u8>, over_and_over: Vec<u8>) -> (String, thread::JoinHandle<()>) {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("mqtt://{}", listener.local_addr().expect("its address"));
+    let serves = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 1_024]);
+        let _ = stream.write_all(&connack);
+        match over_and_over.is_empty() {
+            true => while stream.read(&mut [0; 1_024]).is_ok_and(|count| count > 0) {},
+            false => while stream.write_all(&over_and_over).is_ok() {},
+        }
+    });
+    (url, serves)
+}
+
+#[test]
+fn a_broker_that_floods_is_left_in_time() {
+    let publish = [&[0x30, 100, 0, 1, b't', 0][..], &[b'v'; 96]].concat();
+    let (url, serves) = speaks(vec![0x20, 3, 0, 0, 0], publish.repeat(1_000));
+    let said = doctor(&url, &["--timeout", "1s"]);
+    said.is_wrong(3, "responses", "does not answer SUBSCRIBE", "the log of the broker");
+    serves.join().expect("it ends");
+}
+
+#[test]
+fn a_broker_that_takes_next_to_nothing() {
+    // A CONNACK with a Maximum Packet Size of 200, and nothing else.
+    let (url, serves) = speaks(vec![0x20, 8, 0, 0, 5, 0x27, 0, 0, 0, 200], Vec::new());
+    let said = doctor(&url, &[]);
+    said.is_wrong(2, "limits", "packets of 200 bytes", "not even a request passes");
+    assert_eq!(said.about("request").0, "skipped");
+    serves.join().expect("it ends");
+}
+
+/// What answers requests with something else is no store.
+#[test]
+fn answers_that_are_none() {
+    let Some(broker) = Mosquitto::start(&test_name()) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let mut raw = Raw::connect(broker.port(), "other");
+    raw.subscribe(REQUEST);
+    let answers = thread::spawn(move || {
+        let request = raw.message();
+        raw.reply_to(&request, &[0xa5; 1_000]);
+        raw
+    });
+    let said = doctor(&url, &[]);
+    said.is_wrong(2, "answer", "it is none to a GET", "it is no state store");
+    drop(answers.join().expect("it answers"));
+}
+
 #[test]
 fn one_broker_after_the_other() {
     let (own, nobody) = (Own::start(&[]), Port::free());
