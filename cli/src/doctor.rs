@@ -53,7 +53,7 @@ async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
         if is_let_in(welcome.as_ref(), wire.end.as_ref(), is_encrypted, &mut report) {
             let welcome = welcome.unwrap_or_default();
             let is_enough = look_at_limits(&welcome, &mut report);
-            let mut questions = Questions::new(&options.client_id, wire, args.timeout, &mut report);
+            let mut questions = Questions::new(&options.client_id, wire, args, &mut report);
             if is_enough {
                 questions.ask_all(args.read_only, welcome.has_wildcards).await;
             }

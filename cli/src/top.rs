@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
                 while let Ok(news) = heard.try_recv() {
                     screen.told(news, Instant::now().into_std());
                 }
-                None
+                screen.due()
             },
             _ = tick.tick() => None,
             _ = signals.received() => return Ok(ExitCode::SUCCESS),

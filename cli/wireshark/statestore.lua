@@ -36,6 +36,8 @@ local NOTIFICATIONS = "clients/statestore/v1/" .. STORE .. "/"
 
 -- Requests and replies that are paired, at most: a few hundred bytes each. Later ones are shown unpaired.
 local PAIRS_MAX = 200000
+-- Bytes of an error that are looked at.
+local ERROR_MAX = 1000
 -- Elements of an array, and user properties of a PUBLISH, that are looked at.
 local ELEMENTS_MAX = 8
 local PROPERTIES_MAX = 32
@@ -133,7 +135,7 @@ local function array_of(payload)
     for _ = 1, math.min(tonumber(count), ELEMENTS_MAX) do
         local len, from = payload:match("^%$(%d+)\r\n()", at)
         len = tonumber(len)
-        if not len or payload:sub(from + len, from + len + 1) ~= "\r\n" then return nil, at - 1 end
+        if not len or len > #payload or payload:sub(from + len, from + len + 1) ~= "\r\n" then return nil, at - 1 end
         elements[#elements + 1] = payload:sub(from, from + len - 1)
         at = from + len + 2
     end
@@ -190,7 +192,11 @@ end
 local function verdict_of(payload, verb)
     local first = payload:sub(1, 1)
     if first == "-" and payload:sub(1, 4) ~= "-1\r\n" then
-        return "refused", (payload:match("^%-ERR (.-)\r?\n?$") or payload:sub(2)):gsub("[\r\n]+$", "")
+        local text = payload:sub(1, ERROR_MAX)
+        text = text:match("^%-ERR (.*)$") or text:sub(2)
+        local last = #text
+        while last > 0 and (text:byte(last) == 13 or text:byte(last) == 10) do last = last - 1 end
+        return "refused", text:sub(1, last)
     end
     if payload == "+OK\r\n" then
         if verb == "KEYNOTIFY" then return "registered" end
@@ -260,7 +266,7 @@ local function add_publish(publish, range, pinfo, place, root)
             tree:add(f.verdict, range, verdict)
             if text then tree:add(f.error, range, shown(text)) end
             if verdict == "value" then
-                tree:add(f.value_len, range, tonumber(publish.payload:match("^%$(%d+)")))
+                tree:add(f.value_len, range, math.min(tonumber(publish.payload:match("^%$(%d+)")), 2 ^ 32 - 1))
             end
         else
             tree:add_proto_expert_info(malformed, "No reply")

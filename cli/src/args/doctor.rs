@@ -7,7 +7,7 @@ use super::{Connection, Output, duration};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Ends with 0 when nothing is wrong, 1 for warnings alone, 2 for what somebody has to change, and 3 where nothing answers: the
-first thing that is wrong decides. It writes one key of its own, `statestore-doctor-` and a random number, which expires, and
+first thing that is wrong decides. It writes one key of its own, whose name begins with --key-prefix, which expires, and
 removes it.")]
 pub(crate) struct Doctor {
     #[command(flatten)]
@@ -18,6 +18,9 @@ pub(crate) struct Doctor {
     /// Write nothing: clocks and notifications are not looked at then
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// What the name of its key begins with, for a client that may not write others; a random number follows
+    #[arg(long, default_value = "statestore-doctor-", value_name = "TEXT")]
+    pub(crate) key_prefix: String,
     /// How to print it
     #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
     pub(crate) output: Output,

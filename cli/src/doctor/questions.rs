@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::report::Report;
 use super::wire::{Heard, Wire};
+use crate::args::Doctor;
 
 /// For how long a second answer is waited for, and a notification that nobody has subscribed to.
 const A_WHILE: Duration = Duration::from_secs(1);
@@ -57,15 +58,15 @@ impl<'a> Questions<'a> {
     pub(super) fn new(
         client_id: &'a str,
         wire: Wire,
-        patience: Duration,
+        args: &Doctor,
         report: &'a mut Report,
     ) -> Self {
         Self {
             client_id,
             response_topic: String::new(),
-            key: format!("statestore-doctor-{:016x}", fastrand::u64(..)),
+            key: format!("{}{:016x}", args.key_prefix, fastrand::u64(..)),
             wire,
-            patience,
+            patience: args.timeout,
             report,
             asked: 0,
         }
@@ -228,10 +229,11 @@ impl<'a> Questions<'a> {
             Reply::Error(error) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
-                    Some(Refusal::NotAuthorized) => {
-                        "allow this client the keys that it needs in the policy of the store"
-                    }
-                    _ => "see the log of the store",
+                    Some(Refusal::NotAuthorized) => format!(
+                        "this was asked of {}: name what this client may read with --key-prefix, or allow it more in the policy of the store",
+                        self.key
+                    ),
+                    _ => "see the log of the store".to_owned(),
                 };
                 self.report.wrong("read", seen, remedy);
                 false
@@ -274,11 +276,12 @@ impl<'a> Questions<'a> {
             Ok(Reply::Error(error)) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
-                    Some(Refusal::NotAuthorized) => {
-                        "allow this client the keys that it needs, or look with --read-only"
-                    }
-                    Some(Refusal::QuotaExceeded) => "see the limits of the store",
-                    _ => "see the log of the store",
+                    Some(Refusal::NotAuthorized) => format!(
+                        "this was asked of {}: name what this client may write with --key-prefix, allow it more, or look with --read-only",
+                        self.key
+                    ),
+                    Some(Refusal::QuotaExceeded) => "see the limits of the store".to_owned(),
+                    _ => "see the log of the store".to_owned(),
                 };
                 self.report.wrong("write", seen, remedy);
                 return false;

@@ -34,7 +34,7 @@ v            text, JSON, hex
 e            edit: arrows change the field, Tab the condition
 d            delete, if it still has the value shown
 s            another order of who asks for what
-q Esc        the end
+q            the end
 
 Changes of the key that is chosen come by themselves. When a value expires and which token fences a key, the protocol does not tell;
 it is shown of what was set here.";
@@ -148,15 +148,14 @@ fn entry(frame: &mut Frame<'_>, screen: &Screen, shown: &Shown, area: Rect, now:
             set.token.clone().unwrap_or_else(|| "none".to_owned()),
         ),
     };
-    let mut lines = vec![
-        Line::styled(format!("{standing}{changes}"), Style::new().add_modifier(mark)),
-        Line::raw(format!("version {version}")),
-        Line::raw(format!("expires {expires}, fence {token}")),
-    ];
+    let mut lines =
+        vec![Line::styled(format!("{standing}{changes}"), Style::new().add_modifier(mark))];
     match &shown.value {
         None if shown.standing == Standing::Asked => {}
         None => lines.push(Line::raw("no value")),
         Some(value) => {
+            lines.push(Line::raw(format!("version {version}")));
+            lines.push(Line::raw(format!("expires {expires}, fence {token}")));
             let columns = usize::from(area.width.saturating_sub(2));
             let (name, all) = value::lines(value, screen.form, columns);
             lines.push(Line::raw(format!("{} bytes, as {name}:", value.len())));
@@ -199,7 +198,9 @@ fn footer(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let line = match &screen.typing {
         Some(Typing::Pattern(text)) => format!("pattern: {text}_"),
         Some(Typing::Key(text)) => format!("key: {text}_"),
-        Some(Typing::Deletes) => "delete it, if it still has the value shown? y".to_owned(),
+        Some(Typing::Deletes) => {
+            "y deletes it, if it still has the value shown; any other key does not".to_owned()
+        }
         Some(Typing::Value(_)) | None if !screen.said.is_empty() => screen.said.clone(),
         _ => "q ends, ? helps".to_owned(),
     };
@@ -301,15 +302,17 @@ fn of_numbers(numbers: &Numbers) -> Vec<Line<'static>> {
         Line::raw(""),
     ];
     let verdicts = numbers.labels("statestore_requests_total", "verdict");
-    let heads: Vec<_> = verdicts.iter().map(|verdict| format!("{verdict:>12}")).collect();
+    let width = |verdict: &str| verdict.len().max(7) + 2;
+    let heads: Vec<_> =
+        verdicts.iter().map(|verdict| format!("{verdict:>0$}", width(verdict))).collect();
     lines.push(Line::styled(format!("{:<15}{}   a second", "", heads.concat()), bold));
     for verb in numbers.labels("statestore_requests_total", "verb") {
         let name = |verdict: &str| {
             format!("statestore_requests_total{{verb=\"{verb}\",verdict=\"{verdict}\"}}")
         };
         let counts = verdicts.iter().map(|verdict| match numbers.get(&name(verdict)) {
-            Some(count) => format!("{count:>12.0}"),
-            None => format!("{:>12}", "-"),
+            Some(count) => format!("{count:>0$.0}", width(verdict)),
+            None => format!("{:>1$}", "-", width(verdict)),
         });
         let rates = verdicts.iter().filter_map(|verdict| numbers.rate(&name(verdict)));
         let rate = rates.fold(None, |sum: Option<f64>, rate| Some(sum.unwrap_or(0.0) + rate));

@@ -183,6 +183,10 @@ pub(super) struct Screen {
     pub(super) form: Form,
     pub(super) scroll: usize,
     pub(super) typing: Option<Typing>,
+    /// What was sent to be set, until that is done: who typed it shall not lose it.
+    sent: Option<Editor>,
+    /// Whether the keys are to be listed, since the store may have others.
+    is_stale: bool,
     /// What was said last.
     pub(super) said: String,
     pub(super) offline: Option<String>,
@@ -206,10 +210,11 @@ impl Screen {
         if self.typing.is_some() {
             return self.type_key(key);
         }
+        // It was read by now.
+        self.said.clear();
         match key.code {
             KeyCode::Char('q') => return Some(Action::Quit),
-            KeyCode::Esc if self.view == View::Help => self.view = View::Keys,
-            KeyCode::Esc => return Some(Action::Quit),
+            KeyCode::Esc => self.view = View::Keys,
             KeyCode::Char('1') => self.view = View::Keys,
             KeyCode::Char('2') => self.view = View::Store,
             KeyCode::Char('3') => self.view = View::Traffic,
@@ -260,6 +265,7 @@ impl Screen {
     pub(super) fn list(&mut self) -> Action {
         self.keys.clear();
         (self.key_bytes, self.is_cut, self.listed) = (0, false, None);
+        self.is_stale = false;
         Action::List
     }
 
@@ -329,6 +335,9 @@ impl Screen {
             Typing::Deletes => {
                 let is_meant = key.code == KeyCode::Char('y');
                 self.typing = None;
+                if !is_meant {
+                    "not deleted".clone_into(&mut self.said);
+                }
                 return is_meant.then(|| self.remove()).flatten();
             }
             Typing::Value(form) => {
@@ -365,10 +374,15 @@ impl Screen {
                     None
                 }
             },
-            // Only y does.
-            Typing::Deletes => None,
+            Typing::Deletes => {
+                "not deleted".clone_into(&mut self.said);
+                None
+            }
             Typing::Value(form) => match write_of(&form) {
-                Ok(write) => Some(Action::Set(write)),
+                Ok(write) => {
+                    self.sent = Some(form);
+                    Some(Action::Set(write))
+                }
                 Err(error) => {
                     self.said = error;
                     self.typing = Some(Typing::Value(form));
@@ -384,10 +398,19 @@ impl Screen {
         Some(Action::Remove(shown.key.clone(), shown.value.clone()?, token))
     }
 
+    /// What is to be done since there is a connection again.
+    pub(super) fn due(&mut self) -> Option<Action> {
+        let is_due = self.offline.is_none() && self.listed.is_some() && self.is_stale;
+        is_due.then(|| self.list())
+    }
+
     pub(super) fn told(&mut self, news: News, now: Instant) {
         match news {
             News::Online => self.offline = None,
-            News::Offline(reason) => self.offline = Some(on_one_line(&reason)),
+            News::Offline(reason) => {
+                self.is_stale |= self.offline.is_none();
+                self.offline = Some(on_one_line(&reason));
+            }
             News::Key(key) => self.listed_key(key),
             News::Listed(failure) => self.listed = Some(failure.map_or(Ok(()), Err)),
             News::Changed(key, value, version) => {
@@ -480,6 +503,10 @@ impl Screen {
 
     fn was_set(&mut self, write: Write, outcome: Result<Option<Version>, String>, now: Instant) {
         let key = one_line(&write.key).into_owned();
+        let sent = self.sent.take();
+        if !matches!(outcome, Ok(Some(_))) && self.typing.is_none() {
+            self.typing = sent.map(Typing::Value);
+        }
         match outcome {
             Ok(Some(version)) => {
                 self.said = format!("{key}: set");

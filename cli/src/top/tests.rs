@@ -195,6 +195,44 @@ fn every_size_of_terminal_will_do() {
 }
 
 #[test]
+fn keys_are_listed_again_after_a_lost_connection() {
+    let mut screen = listed(&["gone"]);
+    let now = tokio::time::Instant::now().into_std();
+    assert_eq!(screen.due(), None);
+    screen.told(News::Offline("refused".to_owned()), now);
+    assert_eq!(screen.due(), None, "nobody answers");
+    screen.told(News::Online, now);
+    assert_eq!(screen.due(), Some(Action::List));
+    assert!(!drawn(&mut screen, 80, 20, now).contains("gone"));
+    assert_eq!(screen.due(), None, "once");
+}
+
+#[test]
+fn what_was_typed_is_there_again_if_it_was_not_set() {
+    let mut screen = listed(&["k"]);
+    let now = tokio::time::Instant::now().into_std();
+    press(&mut screen, KeyCode::Down);
+    let k = Bytes::from_static(b"k");
+    screen.told(News::Changed(k.clone(), Some(k.clone()), Some(version("1000:0:s"))), now);
+    screen.told(News::Live(k.clone()), now);
+    press(&mut screen, KeyCode::Char('e'));
+    type_in(&mut screen, " and more");
+    let Some(Action::Set(write)) = press(&mut screen, KeyCode::Enter) else { panic!("no write") };
+    assert!(!drawn(&mut screen, 80, 20, now).contains("k and more"));
+    screen.told(News::Set(write, Ok(None)), now);
+    let shown = drawn(&mut screen, 80, 20, now);
+    assert!(shown.contains("value: k and more_") && shown.contains("k: not set"), "{shown}");
+    press(&mut screen, KeyCode::Esc);
+    // What was said goes with the next key, and Esc is not the end.
+    assert_eq!(press(&mut screen, KeyCode::Esc), None);
+    let shown = drawn(&mut screen, 80, 20, now);
+    assert!(shown.contains("q ends, ? helps") && !shown.contains("not set"), "{shown}");
+    screen.told(News::Changed(k, None, Some(version("2000:0:s"))), now);
+    let shown = drawn(&mut screen, 80, 20, now);
+    assert!(shown.contains("no value") && !shown.contains("version"), "{shown}");
+}
+
+#[test]
 fn who_asks_for_what_is_shown_in_any_order() {
     let mut screen = listed(&[]);
     let now = tokio::time::Instant::now().into_std();

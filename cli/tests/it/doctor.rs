@@ -211,6 +211,8 @@ fn keys_that_are_denied() {
     let url = format!("mqtt://127.0.0.1:{}", own.port);
     let said = doctor(&url, &["--client-id", "ann"]);
     said.is_wrong(2, "read", "not authorized", "in the policy of the store");
+    let named = ["--client-id", "ann", "--key-prefix", "mine/doctor-", "--read-only"];
+    doctor(&url, &named).is_fine();
     fs::write(policy.path(), allowed.replace("mine/*", "*")).expect("a file");
     let own = Own::start(&["--policy", policy.path()]);
     let url = format!("mqtt://127.0.0.1:{}", own.port);

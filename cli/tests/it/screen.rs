@@ -127,6 +127,10 @@ fn browse(port: u16, terminal: &mut Terminal) {
     terminal.press("\r");
     terminal.shows(&["not set, it has another value by now"]);
     statestore(&["get", "alpha"]).is(0, "theirs");
+    // What was typed is there again until it is given up.
+    terminal.shows(&["value: mine_"]);
+    terminal.press("\x1b");
+    terminal.shows(&["as text, since it is no JSON", "theirs"]);
     terminal.press("dy");
     terminal.shows(&["alpha: deleted", "no value", "* (all: 1)"]);
     statestore(&["get", "alpha"]).is(1, "");

@@ -308,7 +308,7 @@ impl StoreTask {
         }
         #[cfg(feature = "metrics")]
         crate::metrics::handled(&handled);
-        say_of_refusal(from, &handled, self.store.explanation());
+        say_of_refusal(from, incoming, &handled, self.store.explanation());
         say_of_stamps(from, incoming, &handled);
         let Handled { verb, verdict, .. } = handled;
         if tracing::enabled!(Level::DEBUG) {
@@ -322,14 +322,21 @@ impl StoreTask {
 
 /// Says who was refused, and which rule did that; each kind at a place of its own, since a log that counts what is said over
 /// and over does so by the place.
-fn say_of_refusal(from: Principal<'_>, handled: &Handled, why: Option<&Explanation>) {
+fn say_of_refusal(
+    from: Principal<'_>,
+    incoming: &Incoming<'_>,
+    handled: &Handled,
+    why: Option<&Explanation>,
+) {
     let (Verdict::Refused(refusal), Some(rule)) = (handled.verdict, why) else { return };
     let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
     let (verified, verb) = (from.is_verified(), handled.verb.map(field::debug));
+    let command = Command::decode(incoming.payload).ok();
+    let key = command.as_ref().map(|command| field::debug(KeyPreview(command.key())));
     macro_rules! line {
         ($text:literal) => {
             // Quoted, since a node id that a client chooses may be in it.
-            warn!(client, verified, verb, reason = ?refusal, rule = ?rule.to_string(), $text)
+            warn!(client, verified, verb, key, reason = ?refusal, rule = ?rule.to_string(), $text)
         };
     }
     match refusal {
