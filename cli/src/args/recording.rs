@@ -12,7 +12,7 @@ pub(crate) struct Record {
     #[arg(long, env = "STATESTORE_RECORD", value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// With --record: put other values in place of those that are stored, of the same length, by a key that is drawn for this
-    /// run and kept nowhere. Keys, topics and client ids stay
+    /// run and kept nowhere. Keys, topics, client ids and correlation data stay
     #[arg(
         long,
         env = "STATESTORE_RECORD_REDACTED",
@@ -38,7 +38,7 @@ it sends and keeps. Nothing is connected to, and time does not pass. What the po
 
 A store that is told the same says the same, so a difference is a fault: of the store, or of the machine that it ran on. To
 report one, attach what --redact writes: a recording with other values in place of the stored ones, of the same length,
-equal where they are equal. Nobody can have the values back; keys, topics and client ids stay.
+equal where they are equal. Nobody can have the values back; keys, topics, client ids and correlation data stay.
 
 A recording that was cut off, as by a crash, is good up to there.
 
