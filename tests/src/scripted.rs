@@ -11,11 +11,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::packets;
+use crate::port::Port;
 
 /// Where connections arrive.
 #[derive(Debug)]
 pub struct Scripted {
     listener: TcpListener,
+    _port: Port,
 }
 
 /// One connection, seen from the broker.
@@ -45,8 +47,9 @@ pub struct Welcome {
 impl Scripted {
     /// On a free port.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        Self { listener }
+        let port = Port::free();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
+        Self { listener: listener.expect("a port"), _port: port }
     }
 
     /// Where it listens, on 127.0.0.1.
@@ -63,13 +66,17 @@ impl Scripted {
 
     /// The next connection, after its CONNECT.
     pub async fn accept(&self) -> Peer {
-        let (stream, _) = self.listener.accept().await.expect("a connection");
-        stream.set_nodelay(true).expect("a socket");
-        let connect = Packet::PingReq(PingReq);
-        let mut peer = Peer { stream, unread: BytesMut::new(), connect };
-        peer.connect = peer.read().await.expect("a CONNECT");
-        assert!(matches!(peer.connect, Packet::Connect(..)), "{:?}", peer.connect);
-        peer
+        loop {
+            let (stream, _) = self.listener.accept().await.expect("a connection");
+            stream.set_nodelay(true).expect("a socket");
+            let connect = Packet::PingReq(PingReq);
+            let mut peer = Peer { stream, unread: BytesMut::new(), connect };
+            // Somebody else may look whether this is the port of his own server.
+            let Some(connect) = peer.read().await else { continue };
+            assert!(matches!(connect, Packet::Connect(..)), "{connect:?}");
+            peer.connect = connect;
+            return peer;
+        }
     }
 
     /// The next connection, welcomed.

@@ -8,7 +8,7 @@ use super::{Connection, Output, duration};
 #[command(after_help = "\
 Ends with 0 when nothing is wrong, 1 for warnings alone, 2 for what somebody has to change, and 3 where nothing answers: the
 first thing that is wrong decides. It writes one key of its own, whose name begins with --key-prefix, which expires, and
-removes it.")]
+removes it. Where the clock here is ahead of the store's by a second or more it writes once with the time here, as any client here would.")]
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) connection: Connection,

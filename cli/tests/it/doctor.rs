@@ -353,7 +353,7 @@ fn speaks(connack: Vec<u8>, over_and_over: Vec<u8>) -> (String, thread::JoinHand
 fn a_broker_that_floods_is_left_in_time() {
     let publish = [&[0x30, 100, 0, 1, b't', 0][..], &[b'v'; 96]].concat();
     let (url, serves) = speaks(vec![0x20, 3, 0, 0, 0], publish.repeat(1_000));
-    let said = doctor(&url, &["--timeout", "1s"]);
+    let said = doctor(&url, &["--timeout", "5s"]);
     said.is_wrong(3, "responses", "does not answer SUBSCRIBE", "the log of the broker");
     serves.join().expect("it ends");
 }
