@@ -1,10 +1,11 @@
 //! The messages that are measured: every command, reply and notification, with three sizes where there is a value.
 
+use statestore_proto::BufferTooSmall;
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply,
+    Command, Condition, Dialect, Expiry, Notification, PeerError, Refusal, Reply, RequestKind,
     ServiceError,
 };
-use statestore_proto::resp::{BufferTooSmall, Frame};
+use statestore_proto::resp::Frame;
 
 use crate::wire::Wire;
 
@@ -107,7 +108,7 @@ impl Message for Command<&'static [u8]> {
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// The kind of the command.
-    pub to: CommandKind,
+    pub to: RequestKind,
     /// The reply.
     pub reply: Reply<&'static [u8]>,
 }
@@ -184,7 +185,7 @@ pub fn commands() -> Vec<Case<Command<&'static [u8]>>> {
 /// Every reply.
 #[must_use]
 pub fn replies() -> Vec<Case<Answer>> {
-    use CommandKind::{Del, Get, Set};
+    use RequestKind::{Del, Get, Set};
     let known = ServiceError::Known(Refusal::FencingTokenRequired);
     let text = b"a fencing token is required for this request".as_slice();
     let simple = [

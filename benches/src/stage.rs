@@ -7,10 +7,10 @@ use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request};
 use statestore_proto::limits::{ClientLimits, StoreLimits};
 use statestore_proto::message::{Command, Condition, Expiry};
-use statestore_proto::mqtt::{Correlation, Incoming, ReasonCode, Transmit};
-use statestore_proto::store::{Principal, Store, StoreConfig};
+use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::REQUEST;
+use statestore_proto::transport::{Correlation, Incoming, ReasonCode, Transmit};
 
 /// Bytes of each key.
 pub const KEY_LEN: usize = 16;
@@ -75,8 +75,8 @@ impl Stage {
     #[must_use]
     pub fn new(keys: usize, watchers: usize) -> Self {
         let limits = StoreLimits {
-            watches_max: usize::MAX,
-            watch_bytes_max: usize::MAX,
+            registrations_max: usize::MAX,
+            registration_bytes_max: usize::MAX,
             outgoing_max: 1 << 20,
             page_bytes_max: PAGE_LEN * format!("${KEY_LEN}\r\n\r\n").len() + PAGE_LEN * KEY_LEN,
             ..StoreLimits::default()
@@ -92,12 +92,13 @@ impl Stage {
                 let mut incoming = incoming(&payload, &id);
                 let correlation = [number.to_be_bytes(), watcher.to_be_bytes()].concat();
                 incoming.correlation_data = Some(&correlation);
-                stage.store.handle_publish(now(), Principal::verified(&id), &incoming);
+                incoming.verified_sender = Some(&id);
+                stage.store.handle_publish(now(), &incoming);
                 while stage.store.poll_transmit().is_some() {}
             }
         }
         assert_eq!(
-            (stage.store.len(), stage.store.watches()),
+            (stage.store.len(), stage.store.registrations()),
             (keys, watchers * scattered(keys).count())
         );
         stage
@@ -116,7 +117,7 @@ impl Stage {
         correlation[8..].copy_from_slice(&self.count.to_be_bytes());
         let mut incoming = incoming(payload, "client-1");
         incoming.correlation_data = Some(&correlation);
-        self.store.handle_publish(now(), Principal::claimed(&incoming), &incoming);
+        self.store.handle_publish(now(), &incoming);
         let mut reply = None;
         while let Some(transmit) = self.store.poll_transmit() {
             if let Transmit::Publish(publish) = black_box(transmit)
@@ -175,9 +176,9 @@ impl ClientStage {
     /// When the machine does not subscribe first.
     #[must_use]
     pub fn new() -> Self {
-        let config = ClientConfig::new("client-1", *b"8 random").expect("a client id");
+        let config = ClientConfig::new("client-1", *b"8 random");
         let limits = ClientLimits { pending_max: 1_024, ..ClientLimits::default() };
-        let mut client = Client::new(config.limits(limits));
+        let mut client = Client::new(config.limits(limits)).expect("a client id");
         client.handle_connected(now(), false);
         let Some(Transmit::Subscribe { filter, token }) = client.poll_transmit() else {
             panic!("subscribes first")
@@ -195,8 +196,8 @@ impl ClientStage {
     /// When a request is not accepted.
     pub fn run(&mut self, in_flight: usize) -> usize {
         for _ in 0..in_flight {
-            let get = Command::Get { key: Bytes::from_static(b"key-000000000001") };
-            self.client.submit(now(), Request::new(get)).expect("there is room");
+            let get = Request::get(Bytes::from_static(b"key-000000000001"));
+            self.client.submit(now(), get).expect("there is room");
         }
         let mut sent: Vec<Correlation> = Vec::with_capacity(in_flight);
         while let Some(transmit) = self.client.poll_transmit() {
@@ -213,7 +214,7 @@ impl ClientStage {
         }
         std::iter::from_fn(|| self.client.poll_event())
             .filter(|event| {
-                matches!(event, Event::Completed { outcome: Outcome::Replied { .. }, .. })
+                matches!(event, Event::Completed { outcome: Outcome::Responded { .. }, .. })
             })
             .count()
     }

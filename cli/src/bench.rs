@@ -1,15 +1,12 @@
-//! Requests a second and how long they take: half SET, half GET, on keys of this run's own.
+//! `bench`: throughput and latency of a store, half SET, half GET, with separate keys for each run.
 
-mod plot;
-
-use std::fs::File;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hdrhistogram::Histogram;
 use statestore_tokio::diagnostics::nagle;
-use statestore_tokio::{Error, StateStore, Status};
+use statestore_tokio::{Error, StateStore, Status, StoreClosed};
 use tokio::task::JoinSet;
 
 use crate::args::{Bench, Output};
@@ -17,75 +14,78 @@ use crate::connection::{self, unique_id};
 use crate::failure::Failure;
 use crate::output::{raw, say};
 use crate::signals::Signals;
-use plot::Answered;
 
-/// Keys that take turns.
+/// Number of keys.
 const KEYS: u64 = 100;
+
+/// Longest recorded latency in microseconds. Longer ones count as this.
+const LATENCY_MAX: u64 = 3_600_000_000;
+
+/// Significant decimal digits of a recorded latency.
+const DIGITS: u8 = 3;
 
 pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
-    // What cannot be written is said before anything is measured.
-    let drawing = args.plot.as_ref().map(|path| File::create(path).map(|file| (path, file)));
-    let drawing = drawing.transpose().map_err(|error| Failure::path("--plot", &error))?;
+    let mut measured = Measured {
+        is_begun: false,
+        latencies: Histogram::new_with_max(LATENCY_MAX, DIGITS).map_err(Failure::system)?,
+        elapsed: Duration::ZERO,
+    };
     let store = connection::store(&args.common)?;
     let prefix = unique_id("bench");
-    let mut seen = Seen::default();
-    let (asked, measured) = tokio::select! {
-        measured = measure(&args, &store, &prefix, &mut seen) => (None, measured),
-        asked = signals.received() => (Some(asked), Ok(())),
+    let (signal, result) = tokio::select! {
+        result = measure(&args, &store, &prefix, &mut measured) => (None, result),
+        signal = signals.received() => (Some(signal), Ok(())),
     };
-    if asked.is_some() && seen.is_begun {
-        say("stopping; its keys are removed first, unless it is told so once more");
+    if signal.is_some() && measured.is_begun {
+        say("stopping: removing the keys of this run; a second signal keeps them");
     }
-    // Whatever has happened, keys are not left behind; but who has not answered is not asked a hundred times more.
-    let is_silent = measured.as_ref().is_err_and(Error::may_be_applied);
-    let is_free = !is_silent
+    // The keys are removed in every case, unless the store does not respond: then each of the
+    // hundred requests would time out.
+    let is_unresponsive = result.as_ref().is_err_and(Error::may_be_applied);
+    let is_clean = !is_unresponsive
         && store.status().current() == Status::Online
-        && matches!(signals.unless_received(free(&store, &prefix)).await, Some(Ok(())));
-    if seen.is_begun && !is_free {
-        say(format_args!("keys that begin with {prefix}- may be left"));
+        && matches!(signals.unless_received(remove_keys(&store, &prefix)).await, Some(Ok(())));
+    if measured.is_begun && !is_clean {
+        say(format_args!("some keys of this run may be left; they begin with {prefix}-"));
     }
-    measured.map_err(|error| Failure::request(error, &store))?;
+    result.map_err(Failure::request)?;
     store.shutdown().await;
-    if let Some(asked) = asked {
-        return Ok(asked.code());
+    if let Some(signal) = signal {
+        return Ok(signal.code());
     }
-    if let Some((path, mut file)) = drawing {
-        let title = format!(
-            "{} requests, half SET and half GET, {} in flight, values of {} bytes",
-            seen.answered.len(),
-            args.in_flight,
-            args.value_size
-        );
-        let svg = plot::svg(&title, &seen.answered, seen.spent);
-        file.write_all(svg.as_bytes()).map_err(|error| Failure::path(path.display(), &error))?;
-    }
-    let mut times: Vec<Duration> = seen.answered.iter().map(|one| one.took).collect();
-    raw(table(&mut times, seen.spent, args.common.output).as_bytes())?;
+    raw(table(&measured.latencies, measured.elapsed, args.common.output).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was measured so far.
-#[derive(Default)]
-struct Seen {
+struct Measured {
     /// Whether a key was set.
     is_begun: bool,
-    answered: Vec<Answered>,
-    spent: Duration,
+    /// In microseconds.
+    latencies: Histogram<u64>,
+    elapsed: Duration,
+}
+
+impl Measured {
+    fn record(&mut self, latency: Duration) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.latencies.saturating_record(micros.max(1));
+    }
 }
 
 async fn measure(
     args: &Bench,
     store: &StateStore,
     prefix: &str,
-    seen: &mut Seen,
+    measured: &mut Measured,
 ) -> Result<(), Error> {
     let value = Bytes::from(vec![b'v'; usize::try_from(args.value_size).unwrap_or(usize::MAX)]);
-    // The first one waits for the connection, and tells early when there is no store.
+    // The first request is not measured: it waits for the connection, and fails early if there is
+    // no store.
     request(store.clone(), format!("{prefix}-0"), Some(value.clone())).await?;
-    seen.is_begun = true;
+    measured.is_begun = true;
 
-    let (mut tasks, mut shown) = (JoinSet::new(), now());
+    let (mut tasks, mut reported) = (JoinSet::new(), now());
     let start = now();
     for number in 0..args.requests {
         // Each key is set, then read.
@@ -93,81 +93,87 @@ async fn measure(
         let value = number.is_multiple_of(2).then(|| value.clone());
         tasks.spawn(request(store, key, value));
         while tasks.len() as u64 >= args.in_flight {
-            let took = next(&mut tasks).await.transpose()?;
-            let at = start.elapsed_since();
-            seen.answered.extend(took.map(|took| Answered { at, took }));
+            if let Some(latency) = next(&mut tasks).await.transpose()? {
+                measured.record(latency);
+            }
         }
-        if shown.elapsed_since() > Duration::from_secs(1) {
-            shown = now();
-            say(format_args!("{} of {} requests", seen.answered.len(), args.requests));
+        if reported.elapsed() > Duration::from_secs(1) {
+            reported = now();
+            say(format_args!("{} of {} requests", measured.latencies.len(), args.requests));
         }
     }
-    while let Some(time) = next(&mut tasks).await {
-        seen.answered.push(Answered { at: start.elapsed_since(), took: time? });
+    while let Some(latency) = next(&mut tasks).await {
+        measured.record(latency?);
     }
-    seen.spent = start.elapsed_since();
+    measured.elapsed = start.elapsed();
     Ok(())
 }
 
-/// Deletes the keys, those included that are still on their way: requests are answered in their order.
-async fn free(store: &StateStore, prefix: &str) -> Result<(), Error> {
+/// Deletes the keys. Requests are processed in order, so this includes keys of pending SETs.
+async fn remove_keys(store: &StateStore, prefix: &str) -> Result<(), Error> {
     for number in 0..KEYS {
         store.del(format!("{prefix}-{number}")).await?;
     }
     Ok(())
 }
 
-/// One SET or GET, and how long it took.
+/// Sends a SET or GET and returns its latency.
 async fn request(store: StateStore, key: String, value: Option<Bytes>) -> Result<Duration, Error> {
     let start = now();
     match value {
         Some(value) => drop(store.set(key, value).await?),
         None => drop(store.get(key).await?),
     }
-    Ok(start.elapsed_since())
+    Ok(start.elapsed())
 }
 
 async fn next(tasks: &mut JoinSet<Result<Duration, Error>>) -> Option<Result<Duration, Error>> {
-    // A task that panics is a mistake of this program, and its time is none.
-    tasks.join_next().await.map(|joined| joined.unwrap_or(Err(Error::Unknown)))
+    // A task that panics has no latency.
+    tasks
+        .join_next()
+        .await
+        .map(|joined| joined.unwrap_or_else(|_| Err(Error::Closed(StoreClosed::default()))))
 }
 
-fn table(times: &mut [Duration], spent: Duration, output: Output) -> String {
-    times.sort_unstable();
-    let at = |percent: usize| {
-        let index = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-        times.get(index).copied().unwrap_or_default().as_secs_f64() * 1e3
-    };
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let rate = times.len() as f64 / spent.as_secs_f64();
-    let (p50, p90, p99, max) = (at(50), at(90), at(99), at(100));
+fn table(latencies: &Histogram<u64>, elapsed: Duration, output: Output) -> String {
+    let millis = |micros: u64| Duration::from_micros(micros).as_secs_f64() * 1e3;
+    let at = |quantile: f64| millis(latencies.value_at_quantile(quantile));
+    let count = latencies.len();
+    #[expect(clippy::cast_precision_loss, reason = "for display only")]
+    let rate = count as f64 / elapsed.as_secs_f64();
+    let (p50, p90, p99, max) = (at(0.5), at(0.9), at(0.99), millis(latencies.max()));
     if output == Output::Json {
         let object = serde_json::json!({
-            "requests": times.len(), "per_second": rate, "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": max,
+            "requests": count,
+            "per_second": rate,
+            "p50_ms": p50,
+            "p90_ms": p90,
+            "p99_ms": p99,
+            "max_ms": max,
         });
         return format!("{object}\n");
     }
-    let mut text = format!("{} requests, {rate:.0} a second\n", times.len());
+    let mut text = format!("{count} requests, {rate:.0} per second\n");
     for (name, value) in [("p50", p50), ("p90", p90), ("p99", p99), ("max", max)] {
         text.push_str(&format!("{name:>5} {value:>9.3} ms\n"));
     }
-    if times.len() > 10 && nagle::is_delay(Duration::from_secs_f64(p50 / 1e3)) {
-        text.push_str(&format!("Some {p50:.0} ms each: {}\n", nagle::REMEDY));
+    if count > 10 && nagle::is_delay(Duration::from_secs_f64(p50 / 1e3)) {
+        text.push_str(&format!("About {p50:.0} ms per request: {}\n", nagle::REMEDY));
     }
     text
 }
 
-/// A stopwatch, since measuring is what this command is for.
+/// A stopwatch.
 #[derive(Clone, Copy)]
 struct Stopwatch(Instant);
 
-#[expect(clippy::disallowed_methods, reason = "a stopwatch reads a clock")]
+#[expect(clippy::disallowed_methods, reason = "the command measures time")]
 fn now() -> Stopwatch {
     Stopwatch(Instant::now())
 }
 
 impl Stopwatch {
-    fn elapsed_since(self) -> Duration {
+    fn elapsed(self) -> Duration {
         now().0.duration_since(self.0)
     }
 }
@@ -176,15 +182,37 @@ impl Stopwatch {
 mod tests {
     use super::*;
 
+    fn histogram(latencies: impl IntoIterator<Item = Duration>) -> Histogram<u64> {
+        let empty = Histogram::new_with_max(LATENCY_MAX, DIGITS).unwrap();
+        let mut measured = Measured { is_begun: true, latencies: empty, elapsed: Duration::ZERO };
+        latencies.into_iter().for_each(|latency| measured.record(latency));
+        measured.latencies
+    }
+
     #[test]
-    fn the_table_names_the_remedy_for_slow_brokers_only() {
-        let mut slow = vec![Duration::from_millis(44); 100];
-        assert!(table(&mut slow, Duration::from_secs(4), Output::Raw).contains("set_tcp_nodelay"));
-        let mut fast = vec![Duration::from_micros(140); 100];
-        let text = table(&mut fast, Duration::from_millis(14), Output::Raw);
+    fn table_contains_remedy_for_delayed_acknowledgements_only() {
+        let slow = histogram(vec![Duration::from_millis(44); 100]);
+        assert!(table(&slow, Duration::from_secs(4), Output::Text).contains("set_tcp_nodelay"));
+        let fast = histogram(vec![Duration::from_micros(140); 100]);
+        let text = table(&fast, Duration::from_millis(14), Output::Text);
         assert!(
-            text.contains("100 requests, 7143 a second") && !text.contains("nodelay"),
+            text.contains("100 requests, 7143 per second") && !text.contains("nodelay"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn percentiles_have_three_digits() {
+        let latencies = histogram((1..=10_000).map(|n| Duration::from_micros(n * 10)));
+        let text = table(&latencies, Duration::from_secs(1), Output::Json);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for (name, expected) in
+            [("p50_ms", 50.0), ("p90_ms", 90.0), ("p99_ms", 99.0), ("max_ms", 100.0)]
+        {
+            let found = json[name].as_f64().unwrap();
+            assert!((found / expected - 1.0).abs() < 0.002, "{name}: {found}");
+        }
+        let long = histogram([Duration::from_secs(1_000_000), Duration::ZERO]);
+        assert!(table(&long, Duration::from_secs(1), Output::Text).contains("2 requests"));
     }
 }

@@ -1,20 +1,23 @@
-//! From the options of a connection to a link.
+//! Builds links and handles from the options of a connection.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use statestore_rumqttc::{
-    Backoff, InUse, Options, RumqttcLink, StateStore, Status, StatusWatch, Tls, TlsError, Trouble,
-    tls_config,
+use statestore_client::{
+    Backoff, ClientLink, Options, StateStore, Status, StatusWatch, Tls, TlsError, tls_config,
 };
+use statestore_server::ClientIds;
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::say;
-use crate::policy::client_prefix;
+use crate::tls;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Where a broker is.
+/// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]
 struct Address<'a> {
     host: &'a str,
@@ -22,7 +25,7 @@ struct Address<'a> {
     tls: bool,
 }
 
-/// What rumqttc needs for this connection, with a client id of its own unless one is given.
+/// Options of a connection; `default_id` is the client id unless one is set.
 pub(crate) fn options(
     brokers: &[String],
     login: &Login,
@@ -32,78 +35,103 @@ pub(crate) fn options(
     let client_id = login.client_id.clone().unwrap_or_else(|| default_id.to_owned());
     if client_id.is_empty() {
         return Err(Failure::bad_input(
-            "--client-id: a client id is not empty; leave it out for a new one",
+            "--client-id must not be empty; leave it out for a new one",
         ));
     }
-    // The environment may have these for a store beside a broker, which is not asked for here.
     if login.password.is_some() && login.user.is_none() {
-        return Err(Failure::bad_input("--password: whose? Say so with --user NAME"));
+        return Err(Failure::bad_input("--password requires --user NAME"));
     }
-    if login.cert.is_some() != login.key_file.is_some() {
-        return Err(Failure::bad_input("--cert and --key-file belong together: give both"));
+    if login.tls_cert.is_some() != login.tls_key.is_some() {
+        return Err(Failure::bad_input("--tls-cert and --tls-key belong together: set both"));
     }
-    if let Some(path) = &login.service_account_token_file {
-        token(path)?;
+    if login.tls_key_password_file.is_some() && login.tls_key.is_none() {
+        return Err(Failure::bad_input("--tls-key-password-file requires --tls-key"));
     }
     let mut addresses = addresses.into_iter();
     let first = addresses.next().ok_or_else(|| Failure::bad_input("--broker: name one"))?;
     let mut options = addresses
         .fold(Options::new(client_id, first.host, first.port), |options, other| {
-            options.or_at(other.host, other.port)
+            options.add_address(other.host, other.port)
         });
     if let Some(user) = &login.user {
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
     if tls {
         let mut tls = Tls::default();
-        if let Some(ca) = &login.ca {
+        if let Some(ca) = &login.tls_ca {
             tls = tls.ca_file(ca);
         }
-        if let (Some(cert), Some(key)) = (&login.cert, &login.key_file) {
+        if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key) {
             tls = tls.identity(cert, key);
         }
-        // A file that is of no use is bad input rather than a broker that cannot be reached.
-        tls_config(&tls).map_err(|error| {
-            let option = match &error {
-                TlsError::File { file, .. }
-                | TlsError::Pem { file, .. }
-                | TlsError::EncryptedKey { file } => option_of(login, file),
-                _ => "",
-            };
-            Failure::bad_input(format_args!("{option}{error}"))
-        })?;
+        if let Some(password) = &login.tls_key_password_file {
+            tls = tls.key_password_file(password);
+        }
+        // An invalid file is bad input, not an unreachable broker.
+        tls_config(&tls).map_err(|error| tls_failure(login, &error))?;
         options = options.tls(tls);
-    } else if login.ca.is_some() || login.cert.is_some() {
+    } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(
-            "--ca and --cert are for TLS: write the broker as mqtts://HOST:PORT",
+            "--tls-ca and --tls-cert require TLS: write the broker as mqtts://HOST:PORT",
         ));
+    }
+    if let Some(path) = &login.service_account_token_file {
+        token(path)?;
+        options = options.service_account_token(path);
     }
     Ok(options)
 }
 
-/// Which option of TLS names this file, as the beginning of a sentence.
+/// Explains an error of TLS files by the options that name them.
+fn tls_failure(login: &Login, error: &TlsError) -> Failure {
+    if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key)
+        && is_swapped(cert, key)
+    {
+        return Failure::bad_input(format_args!(
+            "--tls-cert {} contains a private key, and --tls-key {} a certificate: swap them",
+            cert.display(),
+            key.display()
+        ));
+    }
+    let option = match error {
+        TlsError::Identity { chain, key, error: rustls::Error::InconsistentKeys(_) } => {
+            return Failure::bad_input(format_args!(
+                "--tls-key {} is not the key of --tls-cert {}",
+                key.display(),
+                chain.display()
+            ));
+        }
+        TlsError::File { file, .. }
+        | TlsError::Pem { file, .. }
+        | TlsError::Ca { file, .. }
+        | TlsError::EncryptedKey { file }
+        | TlsError::KeyPassword { file, .. } => option_of(login, file),
+        TlsError::Password { .. } => "--tls-key-password-file ",
+        _ => "",
+    };
+    Failure::bad_input(format_args!("{option}{error}"))
+}
+
+/// Returns whether the certificate file contains only a key, and the key file only a certificate.
+fn is_swapped(cert: &Path, key: &Path) -> bool {
+    let has_certificate = |path| CertificateDer::from_pem_file(path).is_ok();
+    let has_key = |path| PrivateKeyDer::from_pem_file(path).is_ok();
+    !has_certificate(cert) && has_key(cert) && has_certificate(key) && !has_key(key)
+}
+
+/// The TLS option that names this file, with a space.
 fn option_of(login: &Login, file: &Path) -> &'static str {
     let is = |named: &Option<PathBuf>| named.as_deref() == Some(file);
     match () {
-        () if is(&login.ca) => "--ca ",
-        () if is(&login.cert) => "--cert ",
-        () if is(&login.key_file) => "--key-file ",
+        () if is(&login.tls_ca) => "--tls-ca ",
+        () if is(&login.tls_cert) => "--tls-cert ",
+        () if is(&login.tls_key) => "--tls-key ",
+        () if is(&login.tls_key_password_file) => "--tls-key-password-file ",
         () => "",
     }
 }
 
-/// The same link, which logs in as a service account if it is to.
-pub(crate) fn as_account(link: RumqttcLink, login: &Login) -> RumqttcLink {
-    let Some(path) = login.service_account_token_file.clone() else { return link };
-    link.mqtt_options(move |mqtt| {
-        // Who has mounted it there writes a new one before it expires. Without any the broker says that it takes none.
-        let token = token(&path).unwrap_or_default();
-        mqtt.set_authentication_method(Some("K8S-SAT".into()));
-        mqtt.set_authentication_data(Some(token.into()));
-    })
-}
-
-/// The token in a file, of 60 KiB at most: more than brokers take.
+/// Reads a token of at most 60 KiB, which is more than brokers accept.
 pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     const TOKEN_MAX: usize = 60 << 10;
     let bad = |error: &dyn std::fmt::Display| {
@@ -115,62 +143,48 @@ pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     file.take(limit).read_to_end(&mut token).map_err(|error| bad(&error))?;
     let token = token.trim_ascii();
     match token.len() {
-        0 => Err(bad(&"there is no token in it")),
-        len if len > TOKEN_MAX => Err(bad(&"this is too long to be a token")),
+        0 => Err(bad(&"the file contains no token")),
+        len if len > TOKEN_MAX => Err(bad(&"too long for a token")),
         _ => Ok(token.to_vec()),
     }
 }
 
-/// A handle on the store beside this broker. It is said if that is not reached soon.
+/// Returns a handle on the store of a broker. Prints a message if there is no connection soon.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let store = silent_store(common)?;
     tokio::spawn(say_if_slow(store.status(), common.connection.broker.clone()));
     Ok(store)
 }
 
-/// The same, and nothing is said.
+/// Returns a handle on the store of a broker, and prints nothing.
 pub(crate) fn silent_store(common: &Common) -> Result<StateStore, Failure> {
     let Connection { broker, login } = &common.connection;
     let options = options(broker, login, &client_id(login, "cli"))?;
     let options = in_time(options, common.timeout);
     let pauses = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-    let link = as_account(RumqttcLink::for_client(options), login).fail_fast(advice);
+    let is_encrypted = options.tls.is_some();
+    let link = diagnosed(ClientLink::for_client(options), is_encrypted);
     let builder = StateStore::builder().timeout(common.timeout).backoff(pauses);
     builder.spawn(link).map_err(|error| Failure::bad_input(format_args!("--client-id: {error}")))
 }
 
-/// The same with connection time-outs that let all of several brokers have their turn within this time, if they are whole
-/// seconds then.
+/// Shortens the connection timeout of several brokers so that each is tried within `timeout`.
 fn in_time(options: Options, timeout: Duration) -> Options {
     let count = u32::try_from(options.addresses().count()).unwrap_or(u32::MAX);
     let each = options.connect_timeout.min(timeout / count.saturating_add(1));
     if count > 1 { options.connect_timeout(each) } else { options }
 }
 
-/// What is the matter with a connection, and which option mends it.
-pub(crate) fn advice(trouble: &Trouble) -> String {
-    format!("{trouble}; {}", remedy(trouble))
+/// Returns the link with a diagnosis of TLS: it ends at the first attempt if TLS cannot succeed.
+pub(crate) fn diagnosed(link: ClientLink, is_encrypted: bool) -> ClientLink {
+    link.diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)))
 }
 
-/// Which option mends it.
-pub(crate) const fn remedy(trouble: &Trouble) -> &'static str {
-    match trouble {
-        Trouble::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
-        Trouble::IsTls => "write the --broker as mqtts://",
-        Trouble::UnknownAuthority => "name the certificate of its authority with --ca",
-        Trouble::OtherName(_) => "write the --broker with the name in its certificate",
-        Trouble::NotValidNow(_) => "it needs a new one, unless the clock of this machine is wrong",
-        Trouble::CertificateWanted => "give one with --cert and --key-file",
-        Trouble::CertificateRefused(_) => "give another one with --cert and --key-file",
-        _ => "check --broker, --ca, --cert and --key-file",
-    }
-}
-
-/// Says once what it waits for, when there is no connection after a while.
+/// Prints a message if there is no connection after a second.
 pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     tokio::time::sleep(Duration::from_secs(1)).await;
-    if let Status::Offline { reason } = status.current() {
-        let reason = reason.as_deref().unwrap_or("no answer");
+    if let Status::Offline { last_error } = status.current() {
+        let reason = last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
         match &*brokers {
             [broker] => say(format_args!("not connected to {broker} yet ({reason}); still trying")),
             brokers => say(format_args!(
@@ -181,68 +195,41 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     }
 }
 
-/// The URL of the broker that is in use, as it was given; all of them while none is.
-pub(crate) fn url_in_use(brokers: &[String], in_use: &InUse) -> String {
-    let now = in_use.address();
-    let is_it = |url: &&String| {
-        now.as_ref().is_some_and(|now| {
-            address(url).is_ok_and(|other| other.host == now.host && other.port == now.port)
-        })
-    };
-    brokers.iter().find(is_it).cloned().unwrap_or_else(|| brokers.join(", "))
-}
-
-/// A client id that no other run has. A user's begins with the name, as brokers that bind client ids to users want it.
+/// A unique client id. It begins with the user name if there is one, since brokers may require that.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
     match &login.user {
-        Some(user) => format!("{}{}", client_prefix(user), unique_id(role)),
+        Some(user) => format!("{}{}", ClientIds::new(user).prefix(), unique_id(role)),
         None => unique_id(role),
     }
 }
 
-/// A name that no other run has.
+/// A unique name.
 pub(crate) fn unique_id(role: &str) -> String {
     format!("statestore-{role}-{:08x}", fastrand::u32(..))
 }
 
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))
-}
-
-/// The addresses of several URLs, and whether they take TLS, as all of them do or none.
+/// Addresses of several URLs, and whether all of them use TLS.
 fn addresses(urls: &[String]) -> Result<(Vec<Address<'_>>, bool), Failure> {
     let (count, most) = (urls.len(), Options::ADDRESSES_MAX);
     if count > most {
         return Err(Failure::bad_input(format_args!(
-            "--broker: these are {count} URLs, and {most} are the most: name the brokers that stand by for one another, each once"
+            "--broker: {count} URLs exceed the limit of {most}; list each broker once"
         )));
     }
     let all = urls.iter().map(|url| address(url)).collect::<Result<Vec<_>, _>>()?;
     let tls = all.first().is_some_and(|first| first.tls);
     if all.iter().any(|other| other.tls != tls) {
         return Err(Failure::bad_input(
-            "--broker: write all brokers as mqtt://, or all as mqtts://: what is sent to one may be sent to each",
+            "--broker: write all brokers as mqtt://, or all as mqtts://, since any of them may be used",
         ));
     }
     Ok((all, tls))
 }
 
-/// Host and port of one broker that speaks without TLS.
-pub(crate) fn plain_address(url: &str) -> Result<(String, u16), Failure> {
-    let Address { host, port, tls } = address(url)?;
-    if tls {
-        return Err(Failure::bad_input(
-            "--broker: what is encrypted cannot be looked into: write it as mqtt://HOST:PORT",
-        ));
-    }
-    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
-}
-
 fn address(url: &str) -> Result<Address<'_>, Failure> {
     let bad = || match url.contains('@') {
         true => Failure::bad_input(
-            "--broker: a URL holds no user and no password: give --user and STATESTORE_PASSWORD",
+            "--broker: a URL must not contain a user or password: set --user and STATESTORE_PASSWORD",
         ),
         false => Failure::bad_input(format_args!(
             "{url}: write the broker as mqtt://HOST:PORT or mqtts://HOST:PORT"
@@ -269,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brokers_are_named_by_scheme_host_and_port() {
+    fn url_has_scheme_host_and_port() {
         for (url, host, port, tls) in [
             ("mqtt://127.0.0.1:1883", "127.0.0.1", 1883, false),
             ("mqtt://broker.example", "broker.example", 1883, false),
@@ -295,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn several_brokers_agree_about_tls() {
+    fn several_brokers_must_agree_about_tls() {
         let urls = |text: &str| text.split(',').map(ToOwned::to_owned).collect::<Vec<_>>();
         let three = urls("mqtts://a,mqtts://b:1,mqtts://[::1]");
         let (found, tls) = addresses(&three).unwrap();
@@ -305,7 +292,7 @@ mod tests {
             ("mqtt://a,mqtts://b".to_owned(), "all as mqtts://"),
             ("mqtt://a,".to_owned(), "mqtt://HOST:PORT"),
             ("mqtt://a,mqtt://u:secret@b".to_owned(), "--user"),
-            (vec!["mqtt://a"; 17].join(","), "16 are the most"),
+            (vec!["mqtt://a"; 17].join(","), "limit of 16"),
         ] {
             let error = addresses(&urls(&bad)).unwrap_err();
             assert!(matches!(error, Failure::Refused(_)));
@@ -316,18 +303,18 @@ mod tests {
     }
 
     #[test]
-    fn each_of_several_brokers_has_its_turn_in_time() {
+    fn connect_timeout_is_divided_among_brokers() {
         let seconds = |count: u16, timeout| {
             let options = (1..count)
-                .fold(Options::new("c1", "a", 1), |options, other| options.or_at("b", other));
+                .fold(Options::new("c1", "a", 1), |options, other| options.add_address("b", other));
             in_time(options, Duration::from_secs(timeout)).connect_timeout.as_secs()
         };
-        assert_eq!([seconds(1, 10), seconds(1, 1)], [5, 5], "one has the usual time");
+        assert_eq!([seconds(1, 10), seconds(1, 1)], [5, 5], "one broker has the default timeout");
         assert_eq!([seconds(2, 10), seconds(3, 10), seconds(9, 10), seconds(3, 60)], [3, 2, 1, 5]);
     }
 
     #[test]
-    fn every_run_has_a_client_id_of_its_own() {
+    fn client_ids_are_unique() {
         assert_ne!(unique_id("cli"), unique_id("cli"));
     }
 }

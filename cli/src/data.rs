@@ -6,15 +6,12 @@ mod directory;
 mod dump;
 mod format;
 mod input;
-mod reading;
 mod requests;
 mod restore;
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-
-pub(crate) use reading::Announced;
 
 use crate::args::Data;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! What is wrong between a client and its store, and what to do about it: from the name of the broker to the notification.
+//! Checks each step between a client and its store, from DNS to change notifications, with advice.
 
 mod questions;
 mod reach;
@@ -12,6 +12,7 @@ use statestore_mqtt::Reason;
 use crate::args::{Doctor, Output};
 use crate::connection;
 use crate::escape::printable;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use questions::Questions;
@@ -20,23 +21,27 @@ use report::Report;
 use wire::{End, Welcome};
 
 pub(crate) async fn run(args: Doctor) -> Result<ExitCode, Failure> {
-    // Bad input is found before the first of them is looked at.
+    // Bad input is reported before the first broker is checked.
     connection::options(&args.connection.broker, &args.connection.login, "doctor")?;
-    let mut worst = 0;
+    let mut worst = Exit::Success;
     for broker in &args.connection.broker {
         let report = look_at(broker, &args).await?;
         let text = match args.output {
-            Output::Raw => report.text(broker),
+            Output::Text => report.text(broker),
             Output::Json => format!("{}\n", report.json(broker)),
         };
         output::raw(printable(&text).as_bytes())?;
-        // What somebody has to change comes before what does not answer.
-        worst = worst.max(if report.code() == 2 { 4 } else { report.code() });
+        worst = more_urgent(worst, report.exit());
     }
-    Ok(ExitCode::from(if worst == 4 { 2 } else { worst }))
+    Ok(worst.into())
 }
 
-/// Everything about one broker.
+/// Returns the more urgent of two results. What the operator must change comes first.
+fn more_urgent(one: Exit, other: Exit) -> Exit {
+    if [one, other].contains(&Exit::Refused) { Exit::Refused } else { one.max(other) }
+}
+
+/// Runs all checks against one broker.
 async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     let login = &args.connection.login;
     let id = connection::client_id(login, "doctor");
@@ -64,7 +69,7 @@ async fn look_at(broker: &String, args: &Doctor) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Whether the broker has let this client in.
+/// Checks the response to CONNECT. Returns whether the broker accepted this client.
 fn is_let_in(
     welcome: Option<&Welcome>,
     end: Option<&End>,
@@ -74,7 +79,7 @@ fn is_let_in(
     let Some(welcome) = welcome else {
         match end {
             Some(End::Io(error)) if reach::blames_tls(error, report) => {}
-            Some(End::NotMqtt(what)) if what.contains("TLS alert") && !is_encrypted => {
+            Some(End::TlsAlert) if !is_encrypted => {
                 report.withdraw("tls");
                 report.wrong(
                     "tls",
@@ -82,12 +87,12 @@ fn is_let_in(
                     "write the --broker as mqtts://",
                 );
             }
-            Some(End::NotMqtt(what)) => report.wrong(
+            Some(end @ (End::NotMqtt(_) | End::TlsAlert)) => report.wrong(
                 "login",
-                what,
+                end.to_string(),
                 "this has to be a broker of MQTT 5: see that --broker names its MQTT port",
             ),
-            // What speaks TLS closes without a word, too.
+            // A port that speaks TLS may close the connection without an alert.
             Some(End::Io(error)) => report.lost(
                 "login",
                 format!("it closes the connection after CONNECT: {error}"),
@@ -101,7 +106,7 @@ fn is_let_in(
             None => report.lost(
                 "login",
                 "it does not answer CONNECT",
-                "something listens there and says nothing: see that --broker names an MQTT port, and mqtts:// for TLS",
+                "the port accepts connections but does not respond: check that --broker names an MQTT port, and write mqtts:// for TLS",
             ),
         }
         return false;
@@ -143,7 +148,8 @@ fn is_let_in(
     false
 }
 
-/// What a broker takes, beside what the largest value and its topics need; whether a small request passes.
+/// Compares the limits of the broker with the needs of the largest value. Returns whether a small
+/// request passes.
 fn look_at_limits(welcome: &Welcome, report: &mut Report) -> bool {
     const LARGEST: u32 = (1 << 20) + (64 << 10);
     const SMALLEST: u32 = 1 << 10;

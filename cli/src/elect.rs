@@ -1,4 +1,4 @@
-//! Who leads an election, as it changes; and standing for it.
+//! Follows an election, and campaigns in it.
 
 use std::process::ExitCode;
 
@@ -15,21 +15,22 @@ use crate::lock::{given_up, loss, not_acquired, say_left};
 use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
-/// What is missing where the store answers, and says nothing of the election.
-const DEAF: &str = "the store answers and nothing is heard of this election: access rules or a policy may refuse the \
-                    subscription to its notifications, clients/statestore/+/+/+/command/notify/+";
+/// Reported if the store responds but the state of the election does not arrive.
+const NO_NOTIFICATIONS: &str = "the store responds, but sends no notifications of this election: \
+    access rules or a policy may refuse the subscription to \
+    clients/statestore/+/+/+/command/notify/+";
 
 pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
-    // A leader resigns whatever ends it.
+    // A leader resigns on each of these signals.
     let mut signals = Signals::new()?.with_hangup()?;
     let store = connection::store(&args.common)?;
     let mut election = store.election(args.name.clone()).lease(args.lease);
     if let Some(candidate) = &args.candidate {
         election = election.name(candidate);
     }
-    let failed = |error| Failure::request(error, &store);
+    let failed = Failure::request;
     let begun = async {
-        // Asked first, since a watch waits patiently where there is no store at all.
+        // This request fails after --timeout if there is no store; a watch would wait without limit.
         election.leader().await?;
         election.watch().await
     };
@@ -39,14 +40,14 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     let campaign = lead(&election, stopped);
     tokio::pin!(campaign);
     let (mut left, mut standing) = (args.count, args.candidate.is_some());
-    let (mut is_known, mut is_deaf) = (false, false);
+    let (mut is_known, mut is_silent) = (false, false);
     let patience = tokio::time::sleep(args.common.timeout);
     tokio::pin!(patience);
     while left != Some(0) {
         tokio::select! {
             () = &mut patience, if !is_known => {
                 if store.status().current() == Status::Online {
-                    is_deaf = true;
+                    is_silent = true;
                     break;
                 }
                 patience.as_mut().reset(tokio::time::Instant::now() + args.common.timeout);
@@ -57,11 +58,11 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
                     printed = print(&args, &seen) => printed?,
                     _ = signals.received() => break,
                 },
-                None => return Err(over(&changes, &store)),
+                None => return Err(watch_ended(&changes, &store)),
             },
             ended = &mut campaign, if standing => {
                 standing = false;
-                ended.map_err(|error| not_acquired(error, &store))?;
+                ended.map_err(not_acquired)?;
             }
             _ = signals.received() => break,
         }
@@ -71,24 +72,24 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     if standing {
         stop.send_replace(true);
         tokio::select! {
-            ended = campaign => ended.map_err(|error| not_acquired(error, &store))?,
+            ended = campaign => ended.map_err(not_acquired)?,
             () = given_up(&mut signals) => say_left(&args.name, args.lease),
         }
     }
     drop(changes);
     store.shutdown().await;
-    if is_deaf { Err(Failure::bad_input(DEAF)) } else { Ok(ExitCode::SUCCESS) }
+    if is_silent { Err(Failure::bad_input(NO_NOTIFICATIONS)) } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// Why there is nothing more to tell.
-fn over(changes: &HolderWatch, store: &StateStore) -> Failure {
+/// Reason for the end of a watch.
+fn watch_ended(changes: &HolderWatch, store: &StateStore) -> Failure {
     match changes.end() {
         Some(WatchEnd::Refused(error)) => Failure::refused(error),
-        _ => Failure::stopped(store.status().current().reason()),
+        _ => Failure::stopped(&store.status().current()),
     }
 }
 
-/// Leads whenever it can, until it is told to stop or that is impossible.
+/// Campaigns again after each loss, until `stop` is set or the campaign fails.
 async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<(), LockError> {
     loop {
         let leadership = tokio::select! {
@@ -96,9 +97,9 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
         tokio::select! {
-            lost = leadership.lost() => say(leadership_lost(&lost)),
+            lost = leadership.wait_lost() => say(leadership_lost(&lost)),
             _ = stop.wait_for(|stop| *stop) => {
-                // When it is lost there is nothing to give back.
+                // If the leadership is lost, resigning has no effect.
                 let _ = leadership.resign().await;
                 return Ok(());
             }
@@ -119,7 +120,7 @@ async fn print(args: &Elect, seen: &HolderStatus) -> Result<(), Failure> {
         HolderStatus::Free => "-".into(),
         HolderStatus::Unknown => "?".into(),
     };
-    if args.common.output == Output::Raw {
+    if args.common.output == Output::Text {
         return line(format!("{name}\n")).await;
     }
     let text = match seen {

@@ -18,12 +18,12 @@ pub(crate) fn options(at: &EtcdAt) -> Result<Options, Failure> {
     }
     if at.etcd_ca.is_none() && at.etcd.iter().any(|url| url.starts_with("https:")) {
         return Err(Failure::bad_input(
-            "--etcd https://…: whose certificates are to be trusted? Give their authorities as --etcd-ca",
+            "--etcd https://…: whose certificates are to be trusted? Give their authorities as --etcd-tls-ca",
         ));
     }
     if at.etcd_ca.is_some() && at.etcd.iter().any(|url| url.starts_with("http:")) {
         return Err(Failure::bad_input(
-            "--etcd-ca is for members of etcd at https://…: write each URL of --etcd so, or leave it out",
+            "--etcd-tls-ca is for members of etcd at https://…: write each URL of --etcd so, or leave it out",
         ));
     }
     if let Some(authorities) = &at.etcd_ca {

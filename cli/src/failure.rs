@@ -1,29 +1,28 @@
-//! What went wrong, what to do next, and the exit code for it.
+//! Errors of commands: cause, remedy and exit code.
 
-use std::process::ExitCode;
 use std::{fmt, io};
 
 use bytes::Bytes;
 use rustix::io::Errno;
 use statestore_proto::message::{Refusal, ServiceError};
-use statestore_proto::mqtt::ReasonCode;
-use statestore_rumqttc::REFUSED;
+use statestore_proto::transport::ReasonCode;
 use statestore_sqlite::OpenError;
-use statestore_tokio::{Error, StateStore, StoreClosed};
+use statestore_tokio::{CloseReason, Error, LinkError, Status, StoreClosed};
 
 use crate::escape::on_one_line;
+use crate::exit::Exit;
 
-/// Why a command failed.
+/// Error of a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The input cannot be used, or the store refused it.
+    /// The input is invalid, or the store or broker refused it.
     Refused(String),
-    /// There was no answer.
+    /// No response.
     Unreachable(String),
-    /// What comes back cannot be printed.
-    Unprinted(String),
-    /// What is written cannot be kept, for want of room or for an error of the disk.
-    Unkept(String),
+    /// The output could not be written.
+    Output(String),
+    /// A disk is full or failing.
+    Storage(String),
 }
 
 impl Failure {
@@ -35,110 +34,131 @@ impl Failure {
         Self::Unreachable(what.to_string())
     }
 
-    /// What this machine refuses.
+    /// Error of the operating system.
     pub(crate) fn system(error: impl fmt::Display) -> Self {
         Self::Refused(format!("cannot go on: {error}"))
     }
 
     pub(crate) fn output(error: impl fmt::Display) -> Self {
-        Self::Unprinted(format!("cannot print it: {error}"))
+        Self::Output(format!("cannot write the output: {error}"))
     }
 
-    /// Why a directory of a store is of no use. What room or another try may mend is told apart from the rest.
+    /// Error of a data directory. A full or failing disk differs from a wrong path.
     pub(crate) fn directory(error: &OpenError) -> Self {
         match error {
-            OpenError::Full(_) | OpenError::Io { .. } => Self::Unkept(error.to_string()),
+            OpenError::Io { path, source } if is_wrong_path(source) => Self::Refused(format!(
+                "data directory {}: {source}; check the path: a directory is created only if its \
+                 parent exists and this user may write there",
+                path.display()
+            )),
+            OpenError::Full(_) | OpenError::Io { .. } => Self::Storage(error.to_string()),
             _ => Self::Refused(error.to_string()),
         }
     }
 
-    /// Why a file or directory cannot be written; `name` is what it is called in a sentence.
+    /// Error of a file or directory; `name` is its name in the message.
     pub(crate) fn path(name: impl fmt::Display, error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
-            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Unkept(format!(
-                "{name}: {error}; make room there, or take another disk, and run this again"
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Storage(format!(
+                "{name}: {error}; free space there, or use another disk, and run this again"
             )),
-            Some(Errno::IO) => Self::Unkept(format!(
-                "{name}: {error}; see what is wrong with that disk and run this again"
-            )),
+            Some(Errno::IO) => {
+                Self::Storage(format!("{name}: {error}; check that disk and run this again"))
+            }
             _ => Self::Refused(format!(
-                "{name}: {error}; see that the path is right and this user may write there"
+                "{name}: {error}; check the path, and that this user may write there"
             )),
         }
     }
 
-    /// What cannot be printed of a request that was done, said so that it does not sound like one that failed.
+    /// Names the outcome of a request whose output could not be written, since the request succeeded.
     pub(crate) fn after(self, done: impl fmt::Display) -> Self {
         match self {
-            Self::Unprinted(text) => Self::Unprinted(format!("{done}; {text}")),
+            Self::Output(text) => Self::Output(format!("{done}; {text}")),
             other => other,
         }
     }
 
+    /// End of a connection, with the option that fixes it.
     pub(crate) fn closed(closed: &StoreClosed) -> Self {
-        if closed.is_journal {
-            return Self::Refused(closed.reason.clone().unwrap_or_default());
-        }
-        let reason = closed.reason.as_deref().unwrap_or("the connection was closed");
-        match reason.strip_prefix(REFUSED) {
-            Some(code) if code.contains("ClientId") => Self::Refused(format!(
-                "{reason}; client ids of users are their names or begin with these: give --user NAME, also beside a certificate or a token, or another --client-id"
+        const CHECK: &str = "check --broker, --user and --tls-ca";
+        let Some(reason) = &closed.reason else {
+            return Self::Unreachable(format!("the connection was closed; {CHECK}"));
+        };
+        let code = reason.link_error().and_then(LinkError::reason);
+        match reason {
+            CloseReason::Journal(error) => Self::Refused(error.to_string()),
+            CloseReason::ClientId(error) => Self::Refused(format!(
+                "{error}; a user's client ids are the user's name and names that start with it and \
+                 a hyphen: leave out --client-id, set it to such a name, or set --user NAME (also \
+                 with a certificate or a token)"
             )),
-            Some(code) if code.contains("AuthenticationMethod") => Self::Refused(format!(
-                "{reason}; this broker takes no service account tokens: leave out --service-account-token-file"
+            CloseReason::Credentials(error)
+                if code == Some(ReasonCode::BAD_AUTHENTICATION_METHOD) =>
+            {
+                Self::Refused(format!("{error}, or leave out --service-account-token-file"))
+            }
+            CloseReason::Credentials(error)
+            | CloseReason::NotAuthorized(error)
+            | CloseReason::Unsupported(error) => Self::Refused(format!(
+                "{error}; log in with --user NAME and STATESTORE_PASSWORD, a certificate or a \
+                 token, and check that this --client-id may connect"
             )),
-            Some(code) if code.contains("ServerMoved") => Self::Unreachable(format!(
-                "{reason}; name the broker that there is now with --broker"
-            )),
-            Some(_) => Self::Refused(format!(
-                "{reason}; check --user and STATESTORE_PASSWORD, the certificate or the token if there is one, and whether this --client-id may connect"
-            )),
-            None if reason.contains("SessionTakenOver") => Self::Unreachable(format!(
-                "{reason}; another client has connected with this --client-id: give each its own"
-            )),
-            // With advice of its own.
-            None if reason.starts_with("the broker") => Self::Unreachable(reason.to_owned()),
-            None => Self::Unreachable(format!("{reason}; check --broker, --user and --ca")),
+            CloseReason::Moved(error) => {
+                Self::Unreachable(format!("{error}; set --broker to the new address"))
+            }
+            CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
+                Self::Unreachable(format!("{error}, with --client-id"))
+            }
+            // These errors contain advice.
+            CloseReason::TakenOver(error) | CloseReason::Tls(error) => {
+                Self::Unreachable(error.to_string())
+            }
+            reason => Self::Unreachable(format!("{reason}; {CHECK}")),
         }
     }
 
-    /// The end of what was to go on until it is told to stop; `reason` is what the link says.
-    pub(crate) fn stopped(reason: Option<&str>) -> Self {
-        Self::closed(&StoreClosed { reason: reason.map(ToOwned::to_owned), is_journal: false })
+    /// Unexpected end of a command that runs until it is stopped.
+    pub(crate) fn stopped(status: &Status) -> Self {
+        let reason = match status {
+            Status::Failed(reason) => Some(reason.clone()),
+            Status::Offline { last_error: Some(error) } => Some(CloseReason::Link(error.clone())),
+            _ => None,
+        };
+        Self::closed(&StoreClosed { reason })
     }
 
-    /// The end of a store that has served, so what it was given at the start is not to blame.
+    /// End of a store that was ready before, so its options are valid.
     pub(crate) fn ended(closed: &StoreClosed) -> Self {
-        let reason = closed.reason.as_deref().unwrap_or("the connection was closed").to_owned();
-        if closed.is_journal {
-            return Self::Unkept(format!(
-                "{reason}; what was not safe was not answered, and nothing that was answered is lost"
-            ));
+        match &closed.reason {
+            Some(CloseReason::Journal(error)) => {
+                Self::Storage(format!("{error}; every acknowledged write is durable"))
+            }
+            Some(reason) => Self::Unreachable(reason.to_string()),
+            None => Self::Unreachable("the connection was closed".to_owned()),
         }
-        Self::Unreachable(reason)
     }
 
-    /// What the store has answered, with what to do about it where somebody else has to do it.
+    /// Error reply of the store, with advice where the operator of the store must act.
     pub(crate) fn refused(error: &ServiceError<Bytes>) -> Self {
         let advice = match error.known() {
             Some(Refusal::NotAuthorized) => {
-                "; ask whoever runs the store: `statestore policy explain` says which rule it would take"
+                "; `statestore policy explain` shows the operator of the store which rule is missing"
             }
             Some(Refusal::QuotaExceeded) => {
-                "; the store is full, or this client has its share, or the key or the value is too long: remove keys, or have \
-                 whoever runs the store look at --max-keys, --max-bytes and --client-share of `statestore serve`"
+                "; the store is full, this client has used its share, or the key or value is too long: \
+                 delete keys, or ask the operator of the store to raise --max-keys, --max-bytes or \
+                 --client-quota-percent of `statestore serve`"
             }
             _ => "",
         };
         Self::Refused(format!("the store refused: {error}{advice}"))
     }
 
-    /// A failed request to this store.
-    pub(crate) fn request(error: Error, store: &StateStore) -> Self {
-        let status = store.status().current();
-        let last_failure = status.reason();
+    /// A failed request.
+    pub(crate) fn request(error: Error) -> Self {
         match error {
-            Error::Refused(refused) => match (Self::refused(&refused), store.last_reason()) {
+            Error::Refused { error, reason } => match (Self::refused(&error), reason) {
                 (Self::Refused(text), Some(reason)) => {
                     Self::Refused(format!("{text} ({})", on_one_line(&reason)))
                 }
@@ -146,82 +166,113 @@ impl Failure {
             },
             Error::Invalid(_) => Self::Refused(error.to_string()),
             Error::Closed(closed) => Self::closed(&closed),
-            Error::NotSent => Self::Unreachable(match last_failure {
+            Error::NotSent { last_error } => Self::Unreachable(match last_error {
                 Some(reason) => format!("no connection to the broker: {reason}; check --broker"),
-                None => "no connection to the broker in time; check --broker and --timeout".to_owned(),
+                None => {
+                    "no connection to the broker in time; check --broker and --timeout".to_owned()
+                }
             }),
-            Error::Undelivered(reason) if reason.0 == 0x10 => Self::Unreachable(
-                "no store is listening on this broker; start one with `statestore serve`".to_owned(),
+            Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS) => Self::Unreachable(
+                "no store is listening on this broker; start one with `statestore serve`"
+                    .to_owned(),
             ),
             Error::Undelivered(ReasonCode::PACKET_TOO_LARGE) => Self::Refused(
-                "the request is larger than the broker takes; try a smaller value".to_owned(),
+                "the request exceeds the maximum packet size of the broker; use a smaller value"
+                    .to_owned(),
             ),
             Error::Undelivered(reason @ ReasonCode::QUOTA_EXCEEDED) => Self::Refused(format!(
-                "the broker took no more from this client for now: {reason}; ask more slowly, or have whoever runs it allow \
-                 more (--rate-limit of `statestore serve`)"
+                "the broker limits the rate of this client: {reason}; send more slowly, or ask the \
+                 operator of the broker to raise the limit (--rate-limit of `statestore serve`)"
             )),
             Error::TimedOut => Self::Unreachable(
-                "no answer in time, so the request may have been applied; earlier ones were answered, so try a longer \
-                 --timeout"
+                "no response within --timeout, so the request may have been applied; the store \
+                 responded before: try a longer --timeout"
                     .to_owned(),
             ),
             Error::Unanswered { response_topic } => Self::Unreachable(format!(
-                "no answer in time, so the request may have been applied; is a store running on this broker \
-                 (`statestore serve`), and may this client read {response_topic}?"
+                "no response within --timeout, so the request may have been applied; is a store \
+                 running on this broker (`statestore serve`), and may this client subscribe to \
+                 {response_topic}?"
             )),
             other => Self::Unreachable(other.to_string()),
         }
     }
 
-    pub(crate) fn code(&self) -> ExitCode {
+    pub(crate) const fn exit(&self) -> Exit {
         match self {
-            Self::Refused(_) => ExitCode::from(2),
-            Self::Unreachable(_) => ExitCode::from(3),
-            Self::Unprinted(_) => ExitCode::from(4),
-            Self::Unkept(_) => ExitCode::from(5),
+            Self::Refused(_) => Exit::Refused,
+            Self::Unreachable(_) => Exit::Unreachable,
+            Self::Output(_) => Exit::Output,
+            Self::Storage(_) => Exit::Storage,
         }
     }
+}
+
+/// Returns whether the path or its permissions are wrong, and not the disk.
+fn is_wrong_path(error: &io::Error) -> bool {
+    use io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidFilename
+    ) || Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Refused(text)
         | Self::Unreachable(text)
-        | Self::Unprinted(text)
-        | Self::Unkept(text)) = self;
+        | Self::Output(text)
+        | Self::Storage(text)) = self;
         f.write_str(text)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use statestore_tokio::LinkErrorKind;
+    use statestore_tokio::adapter::ReasonDetails;
+
     use super::*;
 
     #[test]
-    fn the_end_of_a_connection_names_the_option_that_mends_it() {
-        for (reason, is_refused, option) in [
-            ("the broker refused the connection: BadUserNamePassword", true, "--user"),
-            ("the broker refused the connection: NotAuthorized", true, "--client-id"),
-            ("the broker refused the connection: ClientIdentifierNotValid", true, "--client-id"),
-            ("the broker refused the connection: ServerMoved", false, "--broker"),
-            ("disconnected by the broker: SessionTakenOver (0x8e)", false, "--client-id"),
-            ("the broker speaks TLS on this port; mqtts://", false, "mqtts://"),
-            ("something else", false, "--broker"),
+    fn close_reason_names_the_option_that_fixes_it() {
+        let refused = |code| LinkError::refused(code, ReasonDetails::default());
+        let taken =
+            LinkError::disconnected(ReasonCode::SESSION_TAKEN_OVER, ReasonDetails::default());
+        let tls =
+            LinkError::new(LinkErrorKind::Tls, "the broker speaks TLS on this port; mqtts://");
+        for (error, is_refused, option) in [
+            (refused(ReasonCode::BAD_USER_NAME_OR_PASSWORD), true, "--user"),
+            (refused(ReasonCode::NOT_AUTHORIZED), true, "--client-id"),
+            (refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID), true, "--client-id"),
+            (refused(ReasonCode::BAD_AUTHENTICATION_METHOD), true, "--service-account-token-file"),
+            (refused(ReasonCode::SERVER_MOVED), false, "--broker"),
+            (taken, false, "--client-id"),
+            (tls, false, "mqtts://"),
+            (LinkError::fatal("something else"), false, "--broker"),
         ] {
-            let failure = Failure::stopped(Some(reason));
-            let text = failure.to_string();
-            assert!(text.starts_with(reason) && text.contains(option), "{text}");
-            assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{text}");
+            let text = error.to_string();
+            let failure = Failure::stopped(&Status::Failed(error.into()));
+            let shown = failure.to_string();
+            assert!(shown.starts_with(&text) && shown.contains(option), "{shown}");
+            assert_eq!(matches!(failure, Failure::Refused(_)), is_refused, "{shown}");
         }
     }
 
     #[test]
-    fn what_room_mends_is_told_apart() {
+    fn full_and_failing_disks_differ_from_wrong_paths() {
         let path = || "dir".into();
         let io = |code| io::Error::from_raw_os_error(code);
-        for (failure, is_unkept) in [
+        for (failure, is_storage) in [
             (Failure::directory(&OpenError::Full(path())), true),
             (Failure::directory(&OpenError::Io { path: path(), source: io(5) }), true),
+            (Failure::directory(&OpenError::Io { path: path(), source: io(2) }), false),
+            (Failure::directory(&OpenError::Io { path: path(), source: io(13) }), false),
             (Failure::directory(&OpenError::InUse { dir: path(), pid: None }), false),
             (Failure::directory(&OpenError::ReadOnly(path())), false),
             (Failure::directory(&OpenError::Foreign(path())), false),
@@ -232,7 +283,7 @@ mod tests {
             (Failure::path("dir", &io(Errno::NOENT.raw_os_error())), false),
         ] {
             assert!(failure.to_string().contains("dir"), "{failure}");
-            assert_eq!(matches!(failure, Failure::Unkept(_)), is_unkept, "{failure}");
+            assert_eq!(matches!(failure, Failure::Storage(_)), is_storage, "{failure}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! SCAN: the keys that match a pattern, and their values.
+//! SCAN: lists the keys that match a pattern, and their values.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -9,35 +9,35 @@ use std::process::ExitCode;
 use std::task::Poll;
 
 use bytes::Bytes;
-use statestore_tokio::{Error, Refusal, ServiceError, StateStore, VersionedValue};
+use statestore_tokio::{Error, Refusal, VersionedValue};
 use tokio::task::JoinHandle;
 
 use crate::args::{Keys, Output};
 use crate::connection;
 use crate::escape::one_line;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{json_text, line};
-use crate::requests::NOT_DONE;
 
-/// Values that are asked for at a time.
+/// Maximum number of concurrent reads of values.
 pub(crate) const READING_MAX: usize = 32;
 
-/// A key, and its value where that is wanted.
+/// A key, and the read of its value with `--values`.
 type Reading = (Bytes, Option<JoinHandle<Result<Option<VersionedValue>, Error>>>);
 
-/// Bytes of lines that are written at a time.
+/// Lines are written in chunks of this many bytes.
 const CHUNK: usize = 16 * 1024;
 
 pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     let store = connection::store(&args.common)?;
-    let failed = |error| failure(error, &store);
+    let failed = failure;
     let mut keys = store.scan(&args.pattern);
     let mut reading: VecDeque<Reading> = VecDeque::new();
     let reading_max = if args.values { READING_MAX } else { 1 };
     let (mut is_over, mut lines) = (false, Lines::default());
     while !is_over || !reading.is_empty() {
         while !is_over && reading.len() < reading_max {
-            match lines.meanwhile(keys.next()).await?.map_err(failed)? {
+            match lines.flush_while_waiting(keys.next()).await?.map_err(failed)? {
                 Some(key) => {
                     let value = args.values.then(|| tokio::spawn(store.get(&key).into_future()));
                     reading.push_back((key, value));
@@ -48,8 +48,8 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
         let Some((key, value)) = reading.pop_front() else { continue };
         let found = match value {
             Some(value) => {
-                let value = lines.meanwhile(value).await?.map_err(Failure::system)?;
-                // It may have been deleted meanwhile.
+                let value = lines.flush_while_waiting(value).await?.map_err(Failure::system)?;
+                // The key may have been deleted since it was listed.
                 let Some(found) = value.map_err(failed)? else { continue };
                 Some(found)
             }
@@ -59,10 +59,10 @@ pub(crate) async fn run(args: Keys) -> Result<ExitCode, Failure> {
     }
     lines.flush().await?;
     store.shutdown().await;
-    Ok(if lines.added > 0 { ExitCode::SUCCESS } else { ExitCode::from(NOT_DONE) })
+    Ok(Exit::done_if(lines.added > 0).into())
 }
 
-/// Lines that are written together with those that follow at once.
+/// Buffer of lines. Lines are written together if the next one is ready without waiting.
 #[derive(Default)]
 struct Lines {
     waiting: String,
@@ -80,15 +80,18 @@ impl Lines {
         if self.waiting.is_empty() { Ok(()) } else { line(mem::take(&mut self.waiting)).await }
     }
 
-    /// The outcome of `what`. When that has to be waited for, what there is so far is written before.
-    async fn meanwhile<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Failure> {
-        let mut what = pin!(what);
-        let at_hand = poll_fn(|context| Poll::Ready(what.as_mut().poll(context))).await;
-        if let Poll::Ready(outcome) = at_hand {
+    /// Awaits a future. If it is pending, writes the buffered lines first.
+    async fn flush_while_waiting<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let mut future = pin!(future);
+        let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(outcome) = polled {
             return Ok(outcome);
         }
         self.flush().await?;
-        Ok(what.await)
+        Ok(future.await)
     }
 }
 
@@ -99,24 +102,28 @@ fn text(output: Output, key: &Bytes, found: Option<&VersionedValue>) -> String {
             let key: Cow<'_, str> = String::from_utf8_lossy(key);
             json_text("found", &key, value, found.and_then(|found| found.version.as_ref()))
         }
-        (Output::Raw, None) => format!("{}\n", one_line(key)),
-        (Output::Raw, Some(value)) => format!("{}\t{}\n", one_line(key), one_line(value)),
+        (Output::Text, None) => format!("{}\n", one_line(key)),
+        (Output::Text, Some(value)) => format!("{}\t{}\n", one_line(key), one_line(value)),
     }
 }
 
-/// What became of a listing.
-pub(crate) fn failure(error: Error, store: &StateStore) -> Failure {
-    match error {
-        Error::Refused(ServiceError::Known(Refusal::UnknownCommand)) => Failure::bad_input(
-            "the store refused: it knows no listing of keys; that is newer than GET and SET",
+/// Error of a listing.
+pub(crate) fn failure(error: Error) -> Failure {
+    let refusal = match &error {
+        Error::Refused { error, .. } => error.known(),
+        _ => None,
+    };
+    match refusal {
+        Some(Refusal::UnknownCommand) => Failure::bad_input(
+            "the store refused: this store does not support listing keys (SCAN), which is newer than GET and SET",
         ),
-        Error::Refused(ServiceError::Known(Refusal::QuotaExceeded)) => {
-            Failure::bad_input("the store refused: the pattern is longer than any key may be")
+        Some(Refusal::QuotaExceeded) => {
+            Failure::bad_input("the store refused: the pattern is longer than the longest key")
         }
-        Error::Refused(ServiceError::Known(Refusal::Syntax)) => Failure::bad_input(
-            "the store refused: that is no pattern; [ begins a class such as [ab] or [!ab], ** stands for whole levels, and \
-             a special character is written as a class, as [*]",
+        Some(Refusal::Syntax) => Failure::bad_input(
+            "the store refused: invalid pattern; [ begins a set such as [ab] or [!ab], ** matches whole \
+             levels, and a special character is matched by a set, for example [*]",
         ),
-        error => Failure::request(error, store),
+        _ => Failure::request(error),
     }
 }

@@ -1,4 +1,4 @@
-//! A command that runs while a lock is held.
+//! Runs a command while a lock is held.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
@@ -6,69 +6,66 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_current_process_group};
 use statestore_proto::lock::NotAcquired;
-use statestore_tokio::{LockError, LockGuard, LockLost, LossReason, StateStore};
+use statestore_tokio::{LockError, LockGuard, LockLost, LossReason};
 use tokio::process::Command;
 
 use crate::args::Lock;
 use crate::connection;
 use crate::escape::one_line;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::output::say;
 use crate::signals::{Asked, Signals};
 
-/// The lock was not free in time.
-const NOT_ACQUIRED: u8 = 1;
-
-/// The lock was lost while the command ran, whatever that ended with: as `timeout` has it.
-const LOST: u8 = 124;
-
-/// Part of the lease by which this holder is ahead of the store: what the command has to end in.
+/// This part of the lease is the margin: this holder considers its lease over that much earlier than
+/// the store does, and the command must end within it.
 const MARGIN: u32 = 10;
 
-/// The command has this long to end whatever the lease: in less, no program cleans up after itself. With a lease of less
-/// than ten seconds that may be past its end, when another already holds the lock and only the token keeps the two
-/// apart; so it does after any lease when the command is stopped or slow.
+/// Minimum time between SIGTERM and SIGKILL, since programs need time to clean up.
+///
+/// With a lease below ten seconds, the lease may end before, and another client may hold the lock.
+/// Then only the fencing token separates the two, as it does if the command is stopped or slow.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 
-/// How long an unreachable store is waited for at the end.
+/// Maximum time to wait for an unreachable store at the end.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
-    // The command is in a group of its own, so that nobody else tells it.
+    // The command has its own process group, so signals must be forwarded to it.
     let mut signals = Signals::new()?.with_hangup()?.with_quit()?;
     let store = connection::store(&args.common)?;
     let margin = args.lease / MARGIN;
     let mut lock = store.lock(args.name.clone()).lease(args.lease).margin(margin);
     if let Some(wait) = args.wait {
-        lock = lock.wait(wait);
+        lock = lock.acquire_timeout(wait);
     }
-    // Asked first, since a lock waits patiently where there is no store at all.
+    // This request fails after --timeout if there is no store; `acquire` would wait without limit.
     let Some(holder) = signals.unless_received(lock.holder()).await else {
-        return Ok(ExitCode::from(NOT_ACQUIRED));
+        return Ok(Exit::Negative.into());
     };
-    let holder = holder.map_err(|error| Failure::request(error, &store))?;
+    let holder = holder.map_err(Failure::request)?;
     if let Some(holder) = holder {
         say(format_args!("waiting for {}", one_line(holder.name())));
     }
     let Some(guard) = signals.unless_received(lock.acquire()).await else {
         store.shutdown().await;
-        return Ok(ExitCode::from(NOT_ACQUIRED));
+        return Ok(Exit::Negative.into());
     };
     let guard = match guard {
         Ok(guard) => guard,
         Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
             say(format_args!("{} did not become free in time; try a longer --wait", args.name));
             store.shutdown().await;
-            return Ok(ExitCode::from(NOT_ACQUIRED));
+            return Ok(Exit::Negative.into());
         }
-        Err(error) => return Err(not_acquired(error, &store)),
+        Err(error) => return Err(not_acquired(error)),
     };
     let mut typed = None;
     let grace = margin.max(GRACE_MIN);
     let ended = guarded(&args.command, &guard, &mut signals, grace, &mut typed).await;
     tokio::select! {
-        // When it is lost there is nothing to give back.
+        // If the lock is lost, the release has no effect.
         _ = guard.release() => {}
         () = given_up(&mut signals) => say_left(&args.name, args.lease),
     }
@@ -79,37 +76,41 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     ended
 }
 
-/// Returns when what is given back is not to be waited for any longer.
+/// Returns when the release should not be waited for any longer.
 pub(crate) async fn given_up(signals: &mut Signals) {
     let _ = tokio::time::timeout(GOODBYE_MAX, signals.received()).await;
 }
 
-/// Says that a lock was not given back.
+/// Reports that the release of a lock was not confirmed.
 pub(crate) fn say_left(name: &str, lease: Duration) {
-    say(format_args!("the store did not say that {name} is free; it may stay taken for {lease:?}"));
+    say(format_args!(
+        "the store did not confirm the release of {name}; the lock may stay held for {lease:?}"
+    ));
 }
 
-pub(crate) fn not_acquired(error: LockError, store: &StateStore) -> Failure {
+pub(crate) fn not_acquired(error: LockError) -> Failure {
     match error {
+        LockError::NotAcquired(reason @ (NotAcquired::Unreachable(_) | NotAcquired::NoAnswer)) => {
+            Failure::unreachable(format_args!("the lock was not acquired: {reason}"))
+        }
         LockError::NotAcquired(reason) => {
             Failure::bad_input(format_args!("the lock was not acquired: {reason}"))
         }
-        LockError::Request(error) => Failure::request(error, store),
+        LockError::Request(error) => Failure::request(error),
         other => Failure::bad_input(other),
     }
 }
 
-/// Why a lock or a leadership is lost, in a sentence.
+/// Reason for the loss of a lock or leadership.
 pub(crate) fn loss(reason: &LossReason) -> String {
     match reason {
-        LossReason::StoreReplaced => {
-            "the store has started again, or another has taken its place".to_owned()
-        }
+        LossReason::StoreReplaced => "the store restarted, or another store replaced it".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// Runs a command until it ends, or has to; `typed` is the signal by which somebody at its terminal ended it.
+/// Runs a command until it exits or the lock is lost. `typed` is the signal that the terminal sent to
+/// the command.
 async fn guarded(
     command: &[String],
     guard: &LockGuard,
@@ -131,14 +132,14 @@ async fn guarded(
                 *typed = job.typed();
                 return status.map(exit_code).map_err(Failure::system);
             }
-            lost = guard.lost() => {
+            lost = guard.wait_lost() => {
                 let lost = match &lost {
                     LockLost::Lost(reason) => format!("the lock is lost: {}", loss(reason)),
                     other => other.to_string(),
                 };
                 say(format_args!("{lost}; ending {program}"));
                 job.end(grace).await.map_err(Failure::system)?;
-                return Ok(ExitCode::from(LOST));
+                return Ok(Exit::LockLost.into());
             }
             asked = signals.received() => match asked {
                 Asked::Terminate => job.tell(Signal::TERM),
@@ -150,7 +151,7 @@ async fn guarded(
     }
 }
 
-/// As a shell has it: the command's own code, or 128 and the signal that ended it.
+/// The exit code of the command, or 128 plus the number of the signal that ended it, as in a shell.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))

@@ -1,45 +1,41 @@
-//! `statestore`: a state store with a broker of its own or beside any MQTT 5 broker, and a client for it.
+//! `statestore`: a key-value store over MQTT 5, with an embedded or an external broker, and its clients.
 #![forbid(unsafe_code)]
-// They panic when nobody reads any more, and with them whatever depends on this process.
+// These macros panic if the reader of the output has closed it.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod bench;
+mod certificates;
+#[cfg(feature = "etcd")]
+mod cluster_status;
 mod connection;
 mod data;
-mod decode;
 mod doctor;
 mod elect;
 mod escape;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod exit;
 mod failure;
-mod host;
 mod job;
 mod keys;
+mod kv;
 mod lock;
 mod log;
-mod metrics;
+mod metrics_client;
 mod output;
-mod own_broker;
+mod passwd;
 mod policy;
 mod progress;
-mod proxy;
-mod ready;
-mod recording;
 mod replay;
-mod requests;
-mod scrape;
 mod secret;
 mod serve;
 mod signals;
-#[cfg(feature = "etcd")]
-mod standby;
+mod status;
 mod supervisor;
-#[cfg(feature = "etcd")]
-mod survey;
+mod tls;
+#[cfg(feature = "top")]
 mod top;
-mod traffic;
 mod verify;
 mod watch;
 
@@ -55,7 +51,7 @@ fn main() -> ExitCode {
     let args = args::parse();
     let code = run(args).unwrap_or_else(|failure| {
         output::say(&failure);
-        failure.code()
+        failure.exit().into()
     });
     log::flush();
     code
@@ -65,7 +61,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     let Args { verb } = args;
     match verb {
         Verb::Completions { shell } => {
-            // Into memory first: written directly, it panics when its reader is gone.
+            // Into memory first: `generate` panics if the reader of the output has closed it.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "statestore", &mut script);
             output::raw(&script)?;
@@ -75,16 +71,17 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             output::raw(&manual(&command)?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::Passwd(passwd) => return own_broker::passwd(&passwd),
+        Verb::Passwd(passwd) => return passwd::run(&passwd),
+        Verb::Certificates(args) => return certificates::run(&args),
         Verb::Policy { verb } => return policy::run(&verb),
-        Verb::Decode(args) => return decode::run(&args),
         Verb::Replay(args) => return replay::run(&args),
         _ => {}
     }
     log::start(match verb {
-        // Nobody asks it anything, so it has to speak up.
+        // A service reports problems without being asked.
         Verb::Serve(_) => LevelFilter::WARN,
-        // It would be written across the screen.
+        // Log lines would overwrite the screen.
+        #[cfg(feature = "top")]
         Verb::Top(_) => LevelFilter::OFF,
         _ => LevelFilter::ERROR,
     })?;
@@ -95,46 +92,42 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     let ended = runtime.block_on(async {
         match verb {
             Verb::Serve(serve) => serve::run(*serve).await,
-            Verb::Get(get) => requests::get(get).await,
-            Verb::Set(set) => requests::set(set).await,
-            Verb::Del(del) => requests::del(del).await,
-            Verb::Vdel(vdel) => requests::vdel(vdel).await,
+            Verb::Get(get) => kv::get(get).await,
+            Verb::Set(set) => kv::set(set).await,
+            Verb::Del(del) => kv::del(del).await,
+            Verb::Vdel(vdel) => kv::vdel(vdel).await,
             Verb::Keys(keys) => keys::run(keys).await,
             Verb::Watch(watch) => watch::run(watch).await,
             Verb::Lock(lock) => lock::run(lock).await,
             Verb::Elect(elect) => elect::run(elect).await,
             Verb::Bench(bench) => bench::run(bench).await,
+            Verb::Status(status) => status::run(status).await,
+            #[cfg(feature = "top")]
             Verb::Top(top) => top::run(top).await,
-            Verb::Ready(ready) => ready::run(ready).await,
             Verb::Doctor(doctor) => doctor::run(doctor).await,
-            Verb::Proxy(proxy) => proxy::run(proxy).await,
             Verb::Verify(verify) => verify::run(verify).await,
-            #[cfg(feature = "etcd")]
-            Verb::Status(status) => survey::run(status).await,
             Verb::Data { verb } => data::run(*verb).await,
             Verb::Completions { .. }
             | Verb::Man { .. }
             | Verb::Passwd(_)
+            | Verb::Certificates(_)
             | Verb::Policy { .. }
-            | Verb::Decode(_)
             | Verb::Replay(_) => Ok(ExitCode::SUCCESS),
         }
     });
-    // A line that nobody takes may still be waited for.
+    // A blocked write to standard output must not delay the end.
     runtime.shutdown_background();
     ended
 }
 
-/// The page of a command, by the names that lead to it.
+/// The manual page of a subcommand, by its path.
 fn manual(names: &[String]) -> Result<Vec<u8>, Failure> {
     let mut all = Args::command();
     all.build();
     let mut command = &all;
     for name in names {
         command = command.find_subcommand(name).ok_or_else(|| {
-            Failure::bad_input(format_args!(
-                "{name}: there is no such command; see statestore --help"
-            ))
+            Failure::bad_input(format_args!("{name}: unknown command; see statestore --help"))
         })?;
     }
     let mut page = Vec::new();

@@ -1,7 +1,7 @@
-//! What is printed.
+//! Standard output and messages.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use base64::Engine;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use crate::escape::{on_one_line, printable};
 use crate::failure::Failure;
 use crate::log;
 
-/// A value as JSON: text where it is text, Base64 where it is not.
+/// A value as JSON: text if it is UTF-8, Base64 otherwise.
 pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
     match std::str::from_utf8(value) {
         Ok(text) => ("value", json!(text)),
@@ -21,23 +21,23 @@ pub(crate) fn json_value(value: &[u8]) -> (&'static str, Value) {
 
 /// Prints a [`json_text`].
 pub(crate) fn json_line(
-    what: &str,
+    result: &str,
     key: &str,
     value: Option<&[u8]>,
     version: Option<&Version>,
 ) -> Result<(), Failure> {
-    raw(json_text(what, key, value, version).as_bytes())
+    raw(json_text(result, key, value, version).as_bytes())
 }
 
-/// One JSON object on a line: what happened to which key, with its value and version where there are any.
+/// One JSON object on a line: result and key, with value and version if present.
 pub(crate) fn json_text(
-    what: &str,
+    result: &str,
     key: &str,
     value: Option<&[u8]>,
     version: Option<&Version>,
 ) -> String {
     let mut object = Map::new();
-    object.insert("result".to_owned(), json!(what));
+    object.insert("result".to_owned(), json!(result));
     object.insert("key".to_owned(), json!(key));
     if let Some(value) = value {
         let (name, value) = json_value(value);
@@ -51,23 +51,31 @@ pub(crate) fn json_text(
     line
 }
 
-/// Says something to whoever runs this, if anybody still listens.
-pub(crate) fn say(what: impl Display) {
-    log::put(on_one_line(&format!("statestore: {what}")));
+/// Prints a message on standard error. Errors of writing are ignored.
+pub(crate) fn say(text: impl Display) {
+    log::put(on_one_line(&format!("statestore: {text}")));
 }
 
-/// Says something of several lines, which must be known to be [`printable`].
-pub(crate) fn say_lines(what: impl Display) {
-    log::put(format!("statestore: {what}"));
+/// Prints a negative result on standard error if that is a terminal. Scripts use the exit code.
+pub(crate) fn terminal_note(text: &str) {
+    if std::io::stderr().is_terminal() {
+        log::put(text.to_owned());
+    }
 }
 
-/// A line of a command that goes on, which can be stopped while nobody takes it. Dropped, it may be written or not.
+/// Prints a message of several lines, which must be [`printable`].
+pub(crate) fn say_lines(text: impl Display) {
+    log::put(format!("statestore: {text}"));
+}
+
+/// Writes a line without blocking the runtime. If the future is dropped, the line may be written or
+/// not.
 pub(crate) async fn line(line: String) -> Result<(), Failure> {
     let written = tokio::task::spawn_blocking(move || raw(line.as_bytes())).await;
     written.map_err(Failure::system)?
 }
 
-/// Bytes as they are.
+/// Writes bytes unchanged.
 pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Failure::output)

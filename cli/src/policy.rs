@@ -1,4 +1,4 @@
-//! Trying a policy before it counts, and the file of one that does.
+//! Checks, tests and explains policies, and loads the policy of `serve`.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use statestore_embedded::SharedPolicy;
 use statestore_policy::{Action, Cases, Policy, Principal};
+use statestore_server::{ClientIds, ConnectRejection, UsersFile, check_connect};
 
 use crate::escape::printable;
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output;
 
 /// Bytes of a file, more than a policy may have.
 const READ_MAX: u64 = 2 << 20;
@@ -61,6 +61,12 @@ pub(crate) struct Explain {
     /// An attribute, as NAME=VALUE; may be there several times
     #[arg(long, value_parser = attribute)]
     attribute: Vec<(String, String)>,
+    /// The password file of `serve`, for CONNECT: a client id belongs to the longest user name that it begins with
+    #[arg(long, value_name = "PATH")]
+    password_file: Option<PathBuf>,
+    /// `serve` has --service-account-keys, for CONNECT: client ids like those of service accounts belong to no other user
+    #[arg(long)]
+    service_accounts: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,73 +96,6 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<ExitCode, Failure> {
         PolicyVerb::Explain(args) => explain(args)?,
     };
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What clients have by which a policy may name them, beside client ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Principals {
-    pub(crate) user_names: bool,
-    pub(crate) attributes: bool,
-}
-
-/// A policy that is in force, and the file that has it.
-pub(crate) struct PolicyFile {
-    path: PathBuf,
-    policy: SharedPolicy,
-    principals: Principals,
-}
-
-impl PolicyFile {
-    /// Reads it for clients that have these.
-    pub(crate) fn read(path: &Path, principals: Principals) -> Result<Self, Failure> {
-        let read = policy(path)
-            .map_err(|failure| Failure::bad_input(format_args!("--policy {failure}")))?;
-        warn(path, &read, principals);
-        Ok(Self { path: path.to_owned(), policy: read.into(), principals })
-    }
-
-    pub(crate) const fn shared(&self) -> &SharedPolicy {
-        &self.policy
-    }
-
-    /// Reads the file again. One that is of no use changes nothing.
-    pub(crate) async fn reload(&self) {
-        // Clients do not wait for that.
-        let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || policy(&path)).await;
-        match read.unwrap_or_else(|error| Err(Failure::system(error))) {
-            Ok(read) => {
-                let rules = counted(read.len(), "rule");
-                say(format_args!("{}: read again: {rules}", self.path.display()));
-                warn(&self.path, &read, self.principals);
-                self.policy.replace(read);
-            }
-            Err(failure) => say(format_args!("{failure}; nothing has changed")),
-        }
-    }
-}
-
-/// Says how many doubts there are about a policy.
-fn warn(path: &Path, policy: &Policy, principals: Principals) {
-    let path = path.display();
-    let count = policy.warnings().len();
-    if count > 0 {
-        let count = counted(count, "warning");
-        say(format_args!("{path}: {count}; statestore policy check {path} prints them"));
-    }
-    let names = policy.names();
-    if names.user_names && !principals.user_names {
-        say(format_args!(
-            "{path}: rules for user names are for nobody here; clients have them by --password-file, \
-             --certificate-user or --service-account-keys"
-        ));
-    }
-    if names.attributes && !principals.attributes {
-        say(format_args!(
-            "{path}: rules for attributes are for nobody here; clients have them by \
-             --certificate-attributes or --service-account-keys"
-        ));
-    }
 }
 
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -218,15 +157,6 @@ fn test(file: &Path, table: &Path) -> Result<bool, Failure> {
     Ok(differ == 0)
 }
 
-/// What a user's client ids begin with, if they are not just that without its last character. A service account has its
-/// namespace and name, with colons between them in the user, and an underscore behind.
-pub(crate) fn client_prefix(user: &str) -> String {
-    match user.strip_prefix("system:serviceaccount:") {
-        Some(account) => format!("{}_", account.replace(':', ".")),
-        None => format!("{user}-"),
-    }
-}
-
 fn explain(args: &Explain) -> Result<bool, Failure> {
     let policy = policy(&args.file)?;
     let object = match (&args.object, args.verb) {
@@ -262,16 +192,41 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
             "where a rule of the document has the method Fence, a write with a token takes Write and Fence",
         )?;
     }
-    if let (Verb::Connect, Some(user), true) = (args.verb, &args.user, decision.is_allowed()) {
-        let prefix = client_prefix(user);
-        let name = prefix.get(..prefix.len() - 1).unwrap_or_default();
-        let is_own = args.client_id == name || args.client_id.starts_with(&prefix);
-        if !is_own && !policy.rights(&principal).names_client_id() {
-            line(format_args!(
-                "but `serve` wants a client id that is {name}, or begins with {prefix}, or that \
-                 `clientIds` of a Connect names"
-            ))?;
-        }
+    if args.verb != Verb::Connect {
+        return Ok(decision.is_allowed());
     }
-    Ok(decision.is_allowed())
+    let rejection = connect_rejection(args, &policy, &principal)?;
+    if let (Some(ConnectRejection::ForeignClientId), Some(user)) = (rejection, &args.user) {
+        let ids = ClientIds::new(user);
+        let (name, prefix) = (ids.name(), ids.prefix());
+        line(format_args!(
+            "but `serve` wants a client id that is {name}, or begins with {prefix}, and that \
+             belongs to no other user, or one that `clientIds` of a Connect names"
+        ))?;
+    }
+    Ok(rejection.is_none())
 }
+
+/// Returns why a broker with this policy, these users and these service accounts would reject a
+/// CONNECT.
+fn connect_rejection(
+    args: &Explain,
+    policy: &Policy,
+    principal: &Principal<'_>,
+) -> Result<Option<ConnectRejection>, Failure> {
+    let file = args.password_file.as_ref().map(UsersFile::load);
+    let file = file.transpose().map_err(Failure::bad_input)?;
+    let users = file.map(|file| file.users().current());
+    // For an empty client id, the broker assigns one that belongs to the client.
+    let has_client_id = || {
+        principal.client_id.is_empty()
+            || principal.user_name.is_none_or(|user| {
+                let names = users.iter().flat_map(|users| users.names());
+                ClientIds::new(user).contains(principal.client_id, names, args.service_accounts)
+            })
+    };
+    Ok(check_connect(Some(&policy.rights(principal)), has_client_id).err())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,21 @@
-//! A recording, run again.
+//! A capture, run again.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use statestore_proto::store::recording::{Difference, Next, Replay, next_frame};
-use statestore_tokio::redaction_key;
+use statestore_capture::{Difference, Next, Replay, next_frame};
+use statestore_tokio::service::redaction_key;
 
 use crate::args::{self, Output};
 use crate::escape::printable;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::raw;
 use crate::progress::Progress;
-use crate::recording::create;
 
 /// Bytes that are read at a time; of a longer frame, what it says that it has, as far as that is there.
 const CHUNK: u64 = 256 << 10;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
             }
         });
         if let Some(copy) = &mut copy {
-            copy.add(&replay.take_recording())?;
+            copy.add(&replay.take_capture())?;
         }
         progress.advance(used);
         read.drain(..used);
@@ -69,10 +70,10 @@ pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
         None if replay.played().stores == 0 => {
             let path = args.file.display();
             Err(Failure::bad_input(format_args!(
-                "{path}: nothing is recorded in it; `statestore serve --record FILE` makes a recording"
+                "{path}: nothing is captured in it; `statestore serve --capture FILE` makes a capture"
             )))
         }
-        None => Ok(ExitCode::from(u8::from(found > 0))),
+        None => Ok(Exit::done_if(found == 0).into()),
     }
 }
 
@@ -126,12 +127,12 @@ struct Report<'a> {
 impl Report<'_> {
     fn print(&self) -> Result<(), Failure> {
         match self.args.output {
-            Output::Raw => raw(self.text().as_bytes()),
+            Output::Text => raw(self.text().as_bytes()),
             Output::Json => raw(self.json().as_bytes()),
         }
     }
 
-    /// How the recording ends.
+    /// How the capture ends.
     fn end(&self) -> &str {
         match self.replay.ended() {
             Some(why) => why,
@@ -143,10 +144,10 @@ impl Report<'_> {
     fn text(&self) -> String {
         let mut text = String::new();
         for difference in self.shown {
-            let Difference { frame, after, recorded, replayed } = difference;
+            let Difference { frame, after, captured, replayed } = difference;
             let replayed = replayed.as_deref().unwrap_or("nothing");
             text += &printable(&format!("frame {frame}, after {after}"));
-            text += &format!("\n  recorded: {}\n", printable(recorded));
+            text += &format!("\n  captured: {}\n", printable(captured));
             text += &format!("  replayed: {}\n", printable(replayed));
         }
         let played = self.replay.played();
@@ -179,7 +180,7 @@ impl Report<'_> {
             json!({
                 "frame": difference.frame,
                 "after": difference.after,
-                "recorded": difference.recorded,
+                "captured": difference.captured,
                 "replayed": difference.replayed,
             })
         });
@@ -197,4 +198,16 @@ impl Report<'_> {
         });
         printable(&report.to_string()) + "\n"
     }
+}
+
+/// Creates a file that only its owner can read. Never replaces a file.
+fn create(path: &Path) -> Result<File, Failure> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    made.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::bad_input(format_args!(
+            "{} exists: remove it, or use another name",
+            path.display()
+        )),
+        _ => Failure::path(path.display(), &error),
+    })
 }

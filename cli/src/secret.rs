@@ -1,4 +1,4 @@
-//! Passwords from a terminal, without showing them, or from whatever standard input is.
+//! Reads a password from a terminal without echo, or from standard input.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::failure::Failure;
 
-/// Asks for a new password, on a terminal twice; elsewhere it is the first line.
+/// Reads a new password: twice from a terminal, otherwise the first line of standard input.
 pub(crate) fn new_password(user: &str) -> Result<String, Failure> {
     if !io::stdin().is_terminal() {
         let password = line()?;
@@ -29,7 +29,7 @@ pub(crate) fn new_password(user: &str) -> Result<String, Failure> {
         return Err(Failure::bad_input("an empty password; nothing has changed"));
     }
     if password != again {
-        return Err(Failure::bad_input("these are two different passwords; nothing has changed"));
+        return Err(Failure::bad_input("the passwords differ; nothing was changed"));
     }
     Ok(password)
 }
@@ -46,7 +46,8 @@ fn ask(text: &str) -> Result<(), Failure> {
     terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush()).map_err(Failure::system)
 }
 
-/// A terminal that does not show what is typed, for as long as this lives.
+/// Disables the echo of a terminal until this is dropped. Echo must be off before the prompt, so
+/// `rpassword` is not used: it disables echo after the prompt.
 struct Hidden(Termios);
 
 impl Hidden {

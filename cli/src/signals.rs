@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// SIGTERM and SIGINT, and others where that is asked for. From its making on they do nothing else, so it is made once,
@@ -12,6 +13,8 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Option<Signal>,
+    /// A SIGHUP that was put off.
+    is_hangup_pending: bool,
     quit: Option<Signal>,
 }
 
@@ -20,7 +23,7 @@ impl Signals {
         let listen = |kind| signal(kind).map_err(Failure::system);
         let (terminate, interrupt) =
             (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup: None, quit: None })
+        Ok(Self { terminate, interrupt, hangup: None, is_hangup_pending: false, quit: None })
     }
 
     /// And SIGHUP, for what must not just end when its terminal does.
@@ -43,8 +46,29 @@ impl Signals {
         }
     }
 
+    /// The outcome of `what`; `None` when this process is asked to stop before. A SIGHUP until then
+    /// is received after that.
+    pub(crate) async fn unless_stopped<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(what);
+        let mut is_hangup_pending = false;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut what => break Some(outcome),
+                asked = self.received() => match asked {
+                    Asked::Hangup => is_hangup_pending = true,
+                    _ => break None,
+                }
+            }
+        };
+        self.is_hangup_pending = is_hangup_pending;
+        outcome
+    }
+
     /// Waits for the next, and says which. Cancel safe.
     pub(crate) async fn received(&mut self) -> Asked {
+        if std::mem::take(&mut self.is_hangup_pending) {
+            return Asked::Hangup;
+        }
         tokio::select! {
             _ = self.terminate.recv() => Asked::Terminate,
             _ = self.interrupt.recv() => Asked::Interrupt,
@@ -73,11 +97,12 @@ pub(crate) enum Asked {
 impl Asked {
     /// The exit code of a command that was stopped so, as a shell tells of it.
     pub(crate) fn code(self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Interrupt => 130,
-            Self::Terminate => 143,
-            Self::Hangup => 129,
-            Self::Quit => 131,
-        })
+        match self {
+            Self::Interrupt => Exit::Interrupt,
+            Self::Terminate => Exit::Terminate,
+            Self::Hangup => Exit::Hangup,
+            Self::Quit => Exit::Quit,
+        }
+        .into()
     }
 }

@@ -1,7 +1,7 @@
-//! A store on a screen: its keys, with the values as they change, and its numbers.
+//! `top`: a terminal interface for the keys, values and metrics of a store.
 
 mod draw;
-mod numbers;
+mod metrics;
 mod state;
 mod value;
 
@@ -25,45 +25,52 @@ use tokio::time::Instant;
 use crate::args::{Common, Output, Top};
 use crate::connection;
 use crate::failure::Failure;
-use crate::scrape::Url;
+use crate::metrics_client::MetricsUrl;
 use crate::signals::Signals;
-use state::{Action, Condition, KEYS_MAX, News, Screen, Write};
+use state::{Action, Condition, KEYS_MAX, Screen, Update, Write};
 
-/// News that wait to be shown; who has more waits.
-const NEWS_MAX: usize = 256;
+/// Maximum number of queued updates. A task with further updates waits.
+const UPDATES_MAX: usize = 256;
 
-/// Keys that were pressed and wait; of somebody who types faster, the rest waits with the terminal.
-const PRESSED_MAX: usize = 64;
+/// Maximum number of queued key presses. Further ones stay in the buffer of the terminal.
+const KEY_PRESSES_MAX: usize = 64;
 
-/// How often what changes with time alone is drawn, and numbers are asked for.
+/// Interval of redrawing, for times that are displayed.
 const TICK: Duration = Duration::from_millis(250);
-const NUMBERS_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval of fetching metrics.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::bad_input(
-            "top needs a terminal; `statestore keys`, `get` and `watch` print what it shows, and `serve --metrics` serves its \
-             numbers",
+            "top needs a terminal; without one, use `statestore keys`, `get` and `watch`, and the \
+             metrics of `serve --metrics-listen`",
         ));
     }
-    let url = args.metrics.as_deref().map(Url::parse).transpose().map_err(Failure::bad_input)?;
+    let url = args
+        .metrics_url
+        .as_deref()
+        .map(MetricsUrl::parse)
+        .transpose()
+        .map_err(Failure::bad_input)?;
     let mut signals = Signals::new()?.with_hangup()?;
     let Top { connection, pattern, timeout, .. } = args;
     let broker = connection.broker.join(",");
-    let common = Common { connection, timeout, output: Output::Raw };
+    let common = Common { connection, timeout, output: Output::Text };
     let store = connection::silent_store(&common)?;
-    let (news, mut heard) = mpsc::channel(NEWS_MAX);
-    tokio::spawn(follow(store.clone(), news.clone()));
+    let (updates, mut received) = mpsc::channel(UPDATES_MAX);
+    tokio::spawn(follow_status(store.clone(), updates.clone()));
     if let Some(url) = url {
-        tokio::spawn(ask_for_numbers(url, news.clone()));
+        tokio::spawn(fetch_metrics(url, updates.clone()));
     }
-    let mut pressed = keyboard();
-    let mut session = Session { store, news, listing: None, watch: None };
+    let mut key_presses = read_keys();
+    let mut session = Session { store, updates, listing: None, watch: None };
     let mut screen = Screen::new(pattern);
     let first = screen.list();
     session.act(first, &screen.pattern);
-    // From here on whatever ends this, a panic as well, gives the terminal back.
-    let mut terminal = Screened(ratatui::try_init().map_err(Failure::system)?);
+    // From here on the terminal is restored on every exit, including a panic.
+    let mut terminal = RestoredTerminal(ratatui::try_init().map_err(Failure::system)?);
     let mut tick = tokio::time::interval(TICK);
     loop {
         let drawn = terminal.0.draw(|frame| {
@@ -71,19 +78,19 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
         });
         drawn.map_err(Failure::output)?;
         let action = tokio::select! {
-            key = pressed.recv() => match key {
+            key = key_presses.recv() => match key {
                 Some(Some(key)) => screen.key(key),
-                // Its size has changed.
+                // The terminal was resized.
                 Some(None) => None,
-                // The terminal is gone.
+                // The terminal was closed.
                 None => return Ok(ExitCode::SUCCESS),
             },
-            Some(news) = heard.recv() => {
-                screen.told(news, Instant::now().into_std());
-                while let Ok(news) = heard.try_recv() {
-                    screen.told(news, Instant::now().into_std());
+            Some(update) = received.recv() => {
+                screen.update(update, Instant::now().into_std());
+                while let Ok(update) = received.try_recv() {
+                    screen.update(update, Instant::now().into_std());
                 }
-                screen.due()
+                screen.due_action()
             },
             _ = tick.tick() => None,
             _ = signals.received() => return Ok(ExitCode::SUCCESS),
@@ -95,31 +102,31 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
         }
     }
     drop(terminal);
-    session.end().await;
+    session.close().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A terminal that is given back.
-struct Screened(DefaultTerminal);
+/// A terminal that is restored when this is dropped.
+struct RestoredTerminal(DefaultTerminal);
 
-impl Drop for Screened {
+impl Drop for RestoredTerminal {
     fn drop(&mut self) {
         ratatui::restore();
     }
 }
 
-/// Keys as they are pressed, and `None` where the terminal has another size; until the terminal is gone.
-fn keyboard() -> mpsc::Receiver<Option<KeyEvent>> {
-    let (sender, receiver) = mpsc::channel(PRESSED_MAX);
-    // Reading blocks; the thread ends with the process, or with the terminal.
+/// Returns key presses, and `None` for each resize, until the terminal is closed.
+fn read_keys() -> mpsc::Receiver<Option<KeyEvent>> {
+    let (sender, receiver) = mpsc::channel(KEY_PRESSES_MAX);
+    // Reading blocks, so it has a thread. The thread ends with the process or the terminal.
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
-            let told = match event {
+            let key = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
                 Event::Resize(..) => None,
                 _ => continue,
             };
-            if sender.blocking_send(told).is_err() {
+            if sender.blocking_send(key).is_err() {
                 return;
             }
         }
@@ -127,63 +134,65 @@ fn keyboard() -> mpsc::Receiver<Option<KeyEvent>> {
     receiver
 }
 
-/// Tells whether there is a connection.
-async fn follow(store: StateStore, news: mpsc::Sender<News>) {
+/// Reports the state of the connection.
+async fn follow_status(store: StateStore, updates: mpsc::Sender<Update>) {
     let mut status = store.status();
-    let mut now = Some(status.current());
-    while let Some(current) = now {
-        let told = match current {
-            Status::Online => News::Online,
-            other => News::Offline(other.reason().unwrap_or("connecting").to_owned()),
+    let mut next = Some(status.current());
+    while let Some(current) = next {
+        let update = match current {
+            Status::Online => Update::Online,
+            other => Update::Offline(
+                other.reason().map_or_else(|| "connecting".to_owned(), ToString::to_string),
+            ),
         };
-        if news.send(told).await.is_err() {
+        if updates.send(update).await.is_err() {
             return;
         }
-        now = status.changed().await;
+        next = status.changed().await;
     }
 }
 
-async fn ask_for_numbers(url: Url, news: mpsc::Sender<News>) {
-    let mut every = tokio::time::interval(NUMBERS_EVERY);
+async fn fetch_metrics(url: MetricsUrl, updates: mpsc::Sender<Update>) {
+    let mut interval = tokio::time::interval(METRICS_INTERVAL);
     loop {
-        every.tick().await;
-        let numbers = News::Numbers(Box::new(numbers::fetch(&url).await));
-        let traffic = News::Traffic(numbers::fetch_traffic(&url).await);
-        if news.send(numbers).await.is_err() || news.send(traffic).await.is_err() {
+        interval.tick().await;
+        let metrics = Update::Metrics(Box::new(metrics::fetch(&url).await));
+        let traffic = Update::Traffic(metrics::fetch_traffic(&url).await);
+        if updates.send(metrics).await.is_err() || updates.send(traffic).await.is_err() {
             return;
         }
     }
 }
 
-/// What is under way with the store: one listing, one watch, and writes.
+/// The running requests: one listing, one watch, and writes.
 struct Session {
     store: StateStore,
-    news: mpsc::Sender<News>,
+    updates: mpsc::Sender<Update>,
     listing: Option<JoinHandle<()>>,
     watch: Option<JoinHandle<()>>,
 }
 
 impl Session {
     fn act(&mut self, action: Action, pattern: &str) {
-        let (store, news) = (self.store.clone(), self.news.clone());
+        let (store, updates) = (self.store.clone(), self.updates.clone());
         match action {
             Action::List => {
-                let listing = tokio::spawn(list(store, news, pattern.to_owned()));
+                let listing = tokio::spawn(list(store, updates, pattern.to_owned()));
                 replace(&mut self.listing, listing);
             }
             Action::Watch(key) => {
-                replace(&mut self.watch, tokio::spawn(watch(store, news, key)));
+                replace(&mut self.watch, tokio::spawn(watch(store, updates, key)));
             }
-            // Whoever presses keys does so one after the other.
-            Action::Set(write) => _ = tokio::spawn(set(store, news, write)),
+            // Writes are not limited: each needs a key press.
+            Action::Set(write) => _ = tokio::spawn(set(store, updates, write)),
             Action::Remove(key, value, token) => {
-                drop(tokio::spawn(remove(store, news, key, value, token)));
+                drop(tokio::spawn(remove(store, updates, key, value, token)));
             }
             Action::Quit => {}
         }
     }
 
-    async fn end(self) {
+    async fn close(self) {
         [self.listing, self.watch].into_iter().flatten().for_each(|task| task.abort());
         self.store.shutdown().await;
     }
@@ -195,104 +204,107 @@ fn replace(place: &mut Option<JoinHandle<()>>, task: JoinHandle<()>) {
     }
 }
 
-async fn list(store: StateStore, news: mpsc::Sender<News>, pattern: String) {
+async fn list(store: StateStore, updates: mpsc::Sender<Update>, pattern: String) {
     let mut keys = store.scan(pattern);
     let mut count = 0;
     let failure = loop {
         match keys.next().await {
-            // It keeps no more.
+            // The screen keeps no more keys.
             Ok(Some(key)) if count <= KEYS_MAX => {
                 count += 1;
-                if news.send(News::Key(key)).await.is_err() {
+                if updates.send(Update::Key(key)).await.is_err() {
                     return;
                 }
             }
             Ok(_) => break None,
-            Err(error) => break Some(crate::keys::failure(error, &store).to_string()),
+            Err(error) => break Some(crate::keys::failure(error).to_string()),
         }
     };
-    let _ = news.send(News::Listed(failure)).await;
+    let _ = updates.send(Update::Listed(failure)).await;
 }
 
-async fn watch(store: StateStore, news: mpsc::Sender<News>, key: Bytes) {
+async fn watch(store: StateStore, updates: mpsc::Sender<Update>, key: Bytes) {
     let mut watch = match store.watch(key.clone()).await {
         Ok(watch) => watch,
         Err(error) => {
-            let reason = Failure::request(error, &store).to_string();
-            return drop(news.send(News::Unwatched(key, reason)).await);
+            let reason = Failure::request(error).to_string();
+            return drop(updates.send(Update::Unwatched(key, reason)).await);
         }
     };
     while let Some(event) = watch.next().await {
-        let told = match event {
-            WatchEvent::Changed { value, version } => News::Changed(key.clone(), value, version),
-            WatchEvent::Live => News::Live(key.clone()),
-            WatchEvent::Gap => News::Gap(key.clone()),
+        let update = match event {
+            WatchEvent::Changed { value, version } => Update::Changed(key.clone(), value, version),
+            WatchEvent::Live => Update::Live(key.clone()),
+            WatchEvent::Gap => Update::Gap(key.clone()),
             WatchEvent::Ended(WatchEnd::Refused(error)) => {
-                News::Unwatched(key.clone(), Failure::refused(&error).to_string())
+                Update::Unwatched(key.clone(), Failure::refused(&error).to_string())
             }
             WatchEvent::Ended(_) => return,
+            _ => continue,
         };
-        if news.send(told).await.is_err() {
+        if updates.send(update).await.is_err() {
             return;
         }
     }
 }
 
-async fn set(store: StateStore, news: mpsc::Sender<News>, write: Write) {
+async fn set(store: StateStore, updates: mpsc::Sender<Update>, write: Write) {
     let outcome = async {
-        let mut ask = store.set(write.key.clone(), write.value.clone());
-        if let Some(token) = token(write.token.as_deref())? {
-            ask = ask.fencing_token(token);
+        let mut call = store.set(write.key.clone(), write.value.clone());
+        if let Some(token) = parse_token(write.token.as_deref())? {
+            call = call.fencing_token(token);
         }
         if let Some(expires) = write.expires {
-            ask = ask.expires_after(expires);
+            call = call.expires_after(expires);
         }
-        let told = match &write.condition {
-            Condition::Always => ask.await.map(Some),
-            Condition::IfAbsent => ask.if_absent().await,
-            Condition::IfStill(value) => match Operand::new(value.clone()) {
-                Some(value) => ask.if_absent_or_equal_to(value).await,
+        let result = match &write.condition {
+            Condition::Always => call.await.map(Some),
+            Condition::IfAbsent => call.if_absent().await,
+            Condition::IfUnchanged(value) => match Operand::new(value.clone()) {
+                Some(value) => call.if_absent_or_equal_to(value).await,
                 None => {
                     return Err(
-                        "that value cannot be compared with: it is a word of SET".to_owned()
+                        "cannot be compared with this value: it is a keyword of SET".to_owned()
                     );
                 }
             },
         };
-        told.map_err(|error| refused(error, &store))
+        result.map_err(error_text)
     };
     let outcome = outcome.await;
-    let _ = news.send(News::Set(write, outcome)).await;
+    let _ = updates.send(Update::Set(write, outcome)).await;
 }
 
 async fn remove(
     store: StateStore,
-    news: mpsc::Sender<News>,
+    updates: mpsc::Sender<Update>,
     key: Bytes,
     value: Bytes,
     fence: Option<String>,
 ) {
     let outcome = async {
-        let mut ask = store.vdel(key.clone(), value);
-        if let Some(token) = token(fence.as_deref())? {
-            ask = ask.fencing_token(token);
+        let mut call = store.vdel(key.clone(), value);
+        if let Some(token) = parse_token(fence.as_deref())? {
+            call = call.fencing_token(token);
         }
-        match ask.await.map_err(|error| refused(error, &store))? {
+        match call.await.map_err(error_text)? {
             Removal::Removed => Ok("deleted".to_owned()),
-            Removal::Absent => Ok("it has no value any more".to_owned()),
-            Removal::Different => Ok("not deleted, it has another value by now".to_owned()),
+            Removal::NothingRemoved => Ok("the key no longer exists".to_owned()),
+            Removal::NotApplied => Ok("not deleted: the value has changed".to_owned()),
         }
     };
     let outcome = outcome.await;
-    let _ = news.send(News::Removed(key, outcome)).await;
+    let _ = updates.send(Update::Removed(key, outcome)).await;
 }
 
-fn refused(error: Error, store: &StateStore) -> String {
-    Failure::request(error, store).to_string()
+fn error_text(error: Error) -> String {
+    Failure::request(error).to_string()
 }
 
-fn token(text: Option<&str>) -> Result<Option<FencingToken>, String> {
+fn parse_token(text: Option<&str>) -> Result<Option<FencingToken>, String> {
     let Some(text) = text else { return Ok(None) };
     let parsed = text.parse::<Hlc>().map(FencingToken::new);
-    parsed.map(Some).map_err(|error| format!("fencing token: {error}; it is a version"))
+    parsed
+        .map(Some)
+        .map_err(|error| format!("fencing token: {error}; a fencing token is a version"))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde_json::json;
-use statestore_verify::over_rumqttc::{Options, Rumqttc};
+use statestore_verify::over_client::{Broker, Options};
 use statestore_verify::{
     CASES, Case, CaseReport, Report, Run, Settings, Source, Unreachable, Verdict,
 };
@@ -15,13 +15,11 @@ use statestore_verify::{
 use crate::args::{ReportForm, Verify};
 use crate::connection::{client_id, options};
 use crate::escape::printable;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{raw, say, say_lines};
 use crate::progress::Progress;
 use crate::signals::{Asked, Signals};
-
-/// The exit code when a rule fails, or a key is left.
-const FAILED: u8 = 1;
 
 /// Keys that are left and are named.
 const LEFT_SHOWN: usize = 10;
@@ -37,7 +35,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     let name = client_id(&connection.login, "verify");
     if connection.login.service_account_token_file.is_some() {
         return Err(Failure::bad_input(
-            "--service-account-token-file: verify cannot log in by a token; give --user or --cert",
+            "--service-account-token-file: verify cannot log in by a token; give --user or --tls-cert",
         ));
     }
     let options = options(&connection.broker, &connection.login, &name)?;
@@ -50,7 +48,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         asked = signals.received() => return Ok(asked.code()),
     };
     let (mut asked, mut printed) = (None, Ok(()));
-    // Where its lines are read as they come, they tell how far it is.
+    // Printed lines already show the progress.
     let total = u64::try_from(cases.len()).unwrap_or_default();
     let progress = Progress::cases("verifying", total).unless_printed(true);
     for case in &cases {
@@ -60,7 +58,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
                 report = run.case(case) => report,
                 signal = signals.received() => {
                     asked = Some(signal);
-                    say("stopping; its keys are removed first, unless it is told so once more");
+                    say("stopping; the keys of this run are deleted first; interrupt again to skip that");
                     run.skip(case, "stopped before")
                 }
             },
@@ -97,7 +95,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
             )));
         }
         None if report.is_conformant() && report.left.is_empty() => ExitCode::SUCCESS,
-        None => ExitCode::from(FAILED),
+        None => Exit::Negative.into(),
     })
 }
 
@@ -107,7 +105,7 @@ async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Resul
     for at in options.addresses() {
         let mut options = options.clone();
         (options.host, options.port) = (at.host.clone(), at.port);
-        match Run::start(Arc::new(Rumqttc(options)), settings.clone()).await {
+        match Run::start(Arc::new(Broker(options)), settings.clone()).await {
             Ok(run) => return Ok(run),
             Err(reason) => failures.push((at, reason)),
         }
@@ -118,7 +116,7 @@ async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Resul
             let each = failures.iter().map(|(at, reason)| format!("{at}: {reason}"));
             Err(Failure::unreachable(format_args!(
                 "no store answers at any of {} brokers: {}; is one running (`statestore serve`)? Check --broker, --user, \
-                 --ca and --timeout",
+                 --tls-ca and --timeout",
                 failures.len(),
                 each.collect::<Vec<_>>().join("; ")
             )))
@@ -131,9 +129,7 @@ fn tell_of_left(report: &Report, name: &str) {
         return;
     }
     let count = report.left.len();
-    say(format_args!(
-        "keys below {name}/ may be left, {count} of them: nobody has said that they are gone"
-    ));
+    say(format_args!("{count} keys below {name}/ may be left: their deletion was not confirmed"));
     for key in report.left.iter().take(LEFT_SHOWN) {
         let shown = key.get(..100).unwrap_or(key).escape_ascii();
         say(format_args!("  {shown}{}", if key.len() > 100 { "..." } else { "" }));
@@ -143,7 +139,7 @@ fn tell_of_left(report: &Report, name: &str) {
 fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
     match reason {
         Unreachable::Broker(told) => Failure::unreachable(format_args!(
-            "no connection to {broker} that is of use: {told}; is it an MQTT 5 broker? Check --broker, --user, --ca and --timeout"
+            "no usable connection to {broker}: {told}; is it an MQTT 5 broker? Check --broker, --user, --tls-ca and --timeout"
         )),
         Unreachable::Store(told) => Failure::unreachable(format_args!(
             "no store answers on this broker: {told}; is one running (`statestore serve`), does it answer on the response \
@@ -154,12 +150,12 @@ fn unreachable(reason: &Unreachable, broker: &str) -> Failure {
     }
 }
 
-/// The cases of these names, all when there are none, without those to be skipped.
+/// Selects cases by name, or all of them, without the skipped ones.
 fn chosen(names: &[String], skip: &[String]) -> Result<Vec<&'static Case>, Failure> {
     let is_unknown = |name: &&String| !CASES.iter().any(|case| case.is_named(name));
     if let Some(name) = names.iter().chain(skip).find(is_unknown) {
         return Err(Failure::bad_input(format_args!(
-            "{name}: there is no such rule and no such section; `statestore verify --list` has them all"
+            "{name}: unknown rule or section; `statestore verify --list` lists them"
         )));
     }
     let is_of = |names: &[String], case: &Case| names.iter().any(|name| case.is_named(name));
@@ -181,10 +177,10 @@ fn list(cases: &[&Case], form: ReportForm) -> String {
     text
 }
 
-/// What came of a case, when it is over.
+/// Prints the result of a case.
 fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
     match form {
-        ReportForm::Raw => raw(lines(report).as_bytes()),
+        ReportForm::Text => raw(lines(report).as_bytes()),
         ReportForm::Json => raw(format!("{}\n", printable(&object(report).to_string())).as_bytes()),
         // The document comes at the end.
         ReportForm::Junit => {
@@ -248,7 +244,7 @@ fn summary(report: &Report, name: &str, form: ReportForm) -> Result<String, Fail
     let (median, longest, dialect) = (millis(*median), millis(*longest), report.dialect());
     let took: Duration = cases.iter().map(|case| case.elapsed).sum();
     Ok(match form {
-        ReportForm::Raw => format!(
+        ReportForm::Text => format!(
             "\n{} rules: {pass} pass, {fail} fail, {differs} differ, {skipped} skipped\n\
              {requests} requests in {:.1} s; an answer takes {median:.1} ms, the longest took {longest:.1} ms\n\
              dialect: {dialect}; keys removed: {removed}, left: {}\n",

@@ -1,4 +1,4 @@
-//! Every change of a key, until interrupted.
+//! Watches a key and prints every change.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,17 +12,27 @@ use crate::failure::Failure;
 use crate::output::{json_text, line, say};
 use crate::signals::Signals;
 
-/// Said once when nothing has come in time.
-const NOT_YET: &str = "not watching yet: access rules or a policy may refuse the request, or the subscription to its \
-                       notifications; still trying";
+/// Printed once if no notification arrived within --timeout.
+const NOT_YET: &str = "not watching yet: access rules or a policy may refuse the request or the \
+    subscription to notifications; still trying";
+
+/// Characters that have a meaning in patterns of `statestore keys`.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
+    if args.key.contains(WILDCARDS) {
+        say(format_args!("watching one key named {:?}; patterns are not supported", args.key));
+    }
     let store = connection::store(&args.common)?;
-    let failed = |error| Failure::request(error, &store);
+    let failed = Failure::request;
     let begun = async {
-        let reached = tokio::time::timeout(args.common.timeout, store.connected()).await;
-        reached.unwrap_or(Err(statestore_tokio::Error::NotSent)).map_err(failed)?;
+        let reached = tokio::time::timeout(args.common.timeout, store.wait_connected()).await;
+        let late = || {
+            let last_error = store.status().current().link_error().cloned();
+            Err(statestore_tokio::Error::NotSent { last_error })
+        };
+        reached.unwrap_or_else(|_| late()).map_err(failed)?;
         store.watch(args.key.clone()).await.map_err(failed)
     };
     let Some(begun) = signals.unless_received(begun).await else { return Ok(ExitCode::SUCCESS) };
@@ -47,14 +57,15 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
                 return Err(Failure::refused(&error));
             }
             Some(WatchEvent::Ended(WatchEnd::Stopped)) | None => {
-                return Err(Failure::stopped(store.status().current().reason()));
+                return Err(Failure::stopped(&store.status().current()));
             }
             Some(event) => {
                 let printed = async {
                     if event == WatchEvent::Live && !is_known {
                         absent(&args).await?;
                     }
-                    print(&args, &event, store.status().current().reason()).await
+                    let trouble = store.status().current().reason().map(ToString::to_string);
+                    print(&args, &event, trouble.as_deref()).await
                 };
                 let Some(printed) = signals.unless_received(printed).await else { break };
                 printed?;
@@ -70,8 +81,8 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Raw output is a line for each change: the value, escaped so that it stays one line; what is no value goes to
-/// standard error.
+/// Prints an event. With text output, values go to standard output, escaped to one line each, and
+/// other events to standard error.
 async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Result<(), Failure> {
     let json = args.common.output == Output::Json;
     match event {
@@ -85,7 +96,7 @@ async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Resul
         WatchEvent::Live if json => line(json_text("live", &args.key, None, None)).await,
         WatchEvent::Gap if json => line(json_text("gap", &args.key, None, None)).await,
         WatchEvent::Changed { value: None, .. } => note("deleted").await,
-        WatchEvent::Live => note("live: that is current, changes follow").await,
+        WatchEvent::Live => note("live: this is the current state, changes follow").await,
         WatchEvent::Gap => match trouble {
             Some(trouble) => {
                 let trouble = on_one_line(trouble);
@@ -93,19 +104,19 @@ async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Resul
             }
             None => note("gap: changes may be missed from here on").await,
         },
-        WatchEvent::Ended(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// What is so when a watch begins without a value.
+/// Prints that the key has no value at the start.
 async fn absent(args: &Watch) -> Result<(), Failure> {
     match args.common.output {
         Output::Json => line(json_text("absent", &args.key, None, None)).await,
-        Output::Raw => note("absent").await,
+        Output::Text => note("absent").await,
     }
 }
 
-/// Says what is no value, in its order between those; who does not want to know it watches on.
+/// Prints a line on standard error, in order with the values. Errors of writing are ignored.
 async fn note(text: &str) -> Result<(), Failure> {
     let text = format!("{text}\n");
     let written =

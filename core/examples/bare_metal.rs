@@ -1,13 +1,14 @@
-//! A client without an allocator: fixed buffers, and of this crate only what is there without the feature `alloc`.
+//! A client without an allocator: it uses fixed buffers and this crate without the feature `alloc`.
 //!
-//! `cargo run -p statestore-proto --no-default-features --example bare_metal [HOST:PORT]`, with a store there.
+//! Run `cargo run -p statestore-proto --no-default-features --example bare_metal [HOST:PORT]` with
+//! a store at that address.
 //!
-//! The whole program is `no_std`, so the compiler sees to it that [`device`] needs `core` only. The one exception is
-//! [`host`], which stands for the board: a network and a clock. The MQTT packets are those of `statestore-mqtt`, which
-//! needs no memory but what it is given either.
+//! The program is `no_std`, so the compiler checks that [`device`] needs only `core`. The exception
+//! is [`host`], which simulates a board with a network and a clock. The MQTT packets are from
+//! `statestore-mqtt`, which does not allocate either.
 #![no_std]
 
-/// What would run on the device.
+/// The code that would run on the device.
 pub mod device {
     use core::fmt::{self, Display, Write as _};
     use core::num::NonZeroU16;
@@ -20,63 +21,63 @@ pub mod device {
     use statestore_mqtt::property::{Encode, Property, id};
     use statestore_mqtt::wire::{Sink, put_binary, put_text};
     use statestore_mqtt::{Malformed, Qos, Reason, Unwritable};
-    use statestore_proto::hlc::{HlcRef, HybridClock, NodeIdRef, VersionRef};
+    use statestore_proto::hlc::{HybridClock, NodeIdRef, Timestamp, VersionRef};
     use statestore_proto::message::property::{self, RequestProperties};
     use statestore_proto::message::{Command, Refusal, Reply};
     use statestore_proto::time::UnixTime;
     use statestore_proto::topic::{self, ResponseTopic};
 
-    /// Bytes of the largest packet that is sent or taken.
+    /// Maximum length of a packet in bytes, in both directions.
     const PACKET_MAX: usize = 1_024;
 
-    /// How long a request may take.
+    /// Timeout of a request.
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// What the board offers.
+    /// Functions of the board.
     pub trait Board {
-        /// Sends all of this.
+        /// Sends all of `bytes`.
         fn send(&mut self, bytes: &[u8]) -> Result<(), Error>;
 
-        /// Waits for bytes and puts them at the start of `buffer`; how many.
+        /// Waits for bytes and copies them to the start of `buffer`. Returns their number.
         fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Error>;
 
         /// Reads the wall clock.
         fn unix_time(&mut self) -> UnixTime;
     }
 
-    /// What can go wrong.
+    /// The operation has failed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Error {
-        /// The connection is lost, or nothing came in time.
+        /// The connection was lost, or a timeout expired.
         Network,
-        /// A packet cannot be read.
+        /// A received packet is malformed.
         Malformed(Malformed),
-        /// A packet cannot be written.
+        /// A packet does not fit in its buffer or is invalid.
         Unwritable(Unwritable),
-        /// The broker refused something, with this reason code.
+        /// The broker rejected a packet, with this reason code.
         Broker(Reason),
         /// The store refused the request.
         Store(Option<Refusal>),
-        /// An answer cannot be read.
+        /// A response is malformed.
         Answer,
-        /// The wall clock is too far behind to issue a timestamp.
+        /// The wall clock is too far behind the store's clock to issue a timestamp.
         Clock,
-        /// The client id cannot be one.
+        /// The client id is invalid.
         ClientId,
     }
 
     impl Display for Error {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match self {
-                Self::Network => f.write_str("the connection is lost, or nothing came in time"),
-                Self::Malformed(error) => write!(f, "a packet cannot be read: {error}"),
-                Self::Unwritable(error) => write!(f, "a packet cannot be written: {error}"),
-                Self::Broker(reason) => write!(f, "the broker refused: {reason}"),
-                Self::Store(Some(refusal)) => write!(f, "the store refused: {refusal}"),
-                Self::Store(None) => f.write_str("the store refused"),
-                Self::Answer => f.write_str("an answer cannot be read"),
-                Self::Clock => f.write_str("the wall clock is behind"),
-                Self::ClientId => f.write_str("the client id cannot be one"),
+                Self::Network => f.write_str("connection lost or timed out"),
+                Self::Malformed(error) => write!(f, "malformed packet: {error}"),
+                Self::Unwritable(error) => write!(f, "cannot encode a packet: {error}"),
+                Self::Broker(reason) => write!(f, "rejected by the broker: {reason}"),
+                Self::Store(Some(refusal)) => write!(f, "refused by the store: {refusal}"),
+                Self::Store(None) => f.write_str("refused by the store"),
+                Self::Answer => f.write_str("malformed response"),
+                Self::Clock => f.write_str("the wall clock is too far behind the store's clock"),
+                Self::ClientId => f.write_str("invalid client id"),
             }
         }
     }
@@ -93,7 +94,7 @@ pub mod device {
         }
     }
 
-    /// What a key holds.
+    /// A value and its version.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Found<'a> {
         /// The value.
@@ -108,18 +109,18 @@ pub mod device {
         client_id: &'a str,
         response_topic: Text<128>,
         clock: HybridClock<NodeIdRef<'a>>,
-        /// Random for each run, so that an answer to an earlier run is not taken for one to this.
+        /// Random for each run, to ignore responses to an earlier run.
         nonce: [u8; 8],
         asked: u64,
         packet_id: NonZeroU16,
         received: [u8; PACKET_MAX],
-        /// Bytes in `received`, and how many of them are the packet that was read last.
+        /// Number of bytes in `received`, and the length of the last packet at their start.
         len: usize,
         read: usize,
     }
 
     impl<'a, B: Board> Device<'a, B> {
-        /// Connects and subscribes to answers, in this order: a request whose answer nobody takes is asked in vain.
+        /// Connects, then subscribes to responses: without the subscription, they would be lost.
         pub fn connect(board: B, client_id: &'a str, nonce: [u8; 8]) -> Result<Self, Error> {
             let mut response_topic = Text::default();
             let topic = ResponseTopic::new(client_id).map_err(|_| Error::ClientId)?;
@@ -143,7 +144,7 @@ pub mod device {
             ];
             let connect = Connect {
                 clean_start: true,
-                // No pings: this program is done before they would be due.
+                // No keep-alive: the program ends before a ping would be due.
                 keep_alive: 0,
                 properties: &properties[..],
                 client_id,
@@ -190,15 +191,16 @@ pub mod device {
             }
         }
 
-        /// Sends a request and waits for its answer and the version that comes with it.
-        fn ask(&mut self, command: &Command<&[u8]>) -> Result<Told<'_>, Error> {
+        /// Sends a request and waits for its response.
+        fn ask(&mut self, command: &Command<&[u8]>) -> Result<Answer<'_>, Error> {
             let mut payload = [0; PACKET_MAX / 2];
             let needed = Unwritable::NoRoom { needed: command.encoded_len() };
             let len = command.encode_into(&mut payload).map_err(|_| needed)?;
-            // One value for each request, greater than all that was seen.
+            // A new value for each request, greater than every value received.
             let now = self.board.unix_time();
             let timestamp = self.clock.tick(now).map_err(|_| Error::Clock)?;
-            let properties = RequestProperties::new(self.client_id).timestamp(timestamp);
+            let properties =
+                RequestProperties::new(self.client_id).timestamp(Timestamp::new(timestamp));
             self.asked += 1;
             let mut correlation = [0; 16];
             let (head, tail) = correlation.split_at_mut(8);
@@ -224,7 +226,7 @@ pub mod device {
             };
             send(&mut self.board, &Packet::Publish(publish))?;
 
-            // The acknowledgement of the broker and the answer of the store come in any order, and others in between.
+            // PUBACK and response may arrive in any order, with other messages between them.
             let sent = now;
             loop {
                 if self.board.unix_time() > sent + TIMEOUT {
@@ -253,16 +255,16 @@ pub mod device {
             };
             let version = { answer.properties.user() }
                 .find(|(name, _)| *name == property::TIMESTAMP)
-                .and_then(|(_, text)| HlcRef::parse(text).ok());
+                .and_then(|(_, text)| VersionRef::parse(text).ok());
             if let Some(version) = version {
-                // Too far ahead to follow is no reason to lose the answer.
-                let _ = self.clock.receive(now, version);
+                // The response is valid even if its version is too far ahead to follow.
+                let _ = self.clock.receive(now, *version.hlc());
             }
             let reply = Reply::decode(answer.payload, command.kind()).map_err(|_| Error::Answer)?;
-            Ok((reply, version.map(VersionRef::new)))
+            Ok((reply, version))
         }
 
-        /// Waits for the next packet. A message is acknowledged at once.
+        /// Waits for the next packet. Acknowledges a message at once.
         fn next(&mut self) -> Result<Packet<'_>, Error> {
             self.received.copy_within(self.read..self.len, 0);
             self.len -= self.read;
@@ -294,8 +296,8 @@ pub mod device {
         }
     }
 
-    /// An answer, and the version that came with it.
-    type Told<'a> = (Reply<&'a [u8]>, Option<VersionRef<'a>>);
+    /// A reply and the version of the response.
+    type Answer<'a> = (Reply<&'a [u8]>, Option<VersionRef<'a>>);
 
     fn unexpected(reply: Reply<&[u8]>) -> Error {
         match reply {
@@ -317,7 +319,7 @@ pub mod device {
         })
     }
 
-    /// The properties of a request as the user properties of a packet.
+    /// Encoder of the user properties of a request.
     struct User<'a>(RequestProperties<'a>);
 
     impl Encode for User<'_> {
@@ -330,7 +332,7 @@ pub mod device {
         }
     }
 
-    /// A text in a buffer of its own.
+    /// A text in a fixed buffer.
     struct Text<const N: usize> {
         bytes: [u8; N],
         len: usize,
@@ -359,7 +361,7 @@ pub mod device {
     }
 }
 
-/// What stands for the board here.
+/// The simulated board.
 mod host {
     extern crate std;
 
@@ -387,7 +389,7 @@ mod host {
         #[expect(clippy::disallowed_methods, reason = "the board reads its clock")]
         fn unix_time(&mut self) -> UnixTime {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            UnixTime::from_epoch(since)
         }
     }
 

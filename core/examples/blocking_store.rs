@@ -1,32 +1,37 @@
-//! A store beside any MQTT 5 broker, over a plain `std::net::TcpStream`: no runtime, no MQTT library, one thread.
+//! A store with an external MQTT 5 broker, over a plain `std::net::TcpStream`: no runtime, no MQTT
+//! library, one thread.
 //!
-//! `cargo run -p statestore-proto --example blocking_store [HOST:PORT]`. It keeps its values in memory, says `ready` when
-//! requests arrive, and connects again when it loses its broker.
+//! Run `cargo run -p statestore-proto --example blocking_store [HOST:PORT]`. The store keeps its
+//! values in memory, prints `ready` when it receives requests, and reconnects after a lost
+//! connection.
 //!
-//! The loop is `mqtt5/drive.rs`, the same that drives the example `blocking_client`. What a store needs of it beside that:
-//! messages are acknowledged when the store says so, and handed over while it has room.
+//! The loop is in `mqtt5/drive.rs`, and drives the example `blocking_client` too. For a store, it
+//! acknowledges messages when the store requests it, and delivers them while the store has
+//! capacity.
 
 #[allow(dead_code, reason = "each example uses a part of it")]
 pub mod mqtt5;
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use mqtt5::{Clock, Connection, Error, Options, drive};
+use mqtt5::{Clock, Connection, Role, drive};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::Now;
 
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the broker has to accept the connection and the subscription.
+/// Timeout for the CONNACK and the SUBACK.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 fn main() {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:1883".to_owned());
     let clock = Clock::start();
-    // Strangers choose the keys, so the seed of the hash is drawn. The incarnation tells clients when this store, which
-    // begins with nothing, has taken the place of another.
+    // Clients choose the keys, so the seed of the hash table must be random. Clients detect by the
+    // incarnation that this store, which starts empty, has replaced another one.
     let config = StoreConfig::new(fastrand::u64(..)).incarnation(fastrand::u64(..));
     let mut store = Store::new(config);
     loop {
@@ -36,42 +41,27 @@ fn main() {
     }
 }
 
-/// Serves on one connection, until it is lost. The store keeps everything for the next one.
-fn serve(
-    store: &mut Store,
-    address: &str,
-    clock: Clock,
-) -> Result<std::convert::Infallible, Error> {
-    let mut connection = Connection::open(address, clock, options())?;
+/// Serves one connection until it is lost. The store keeps its state for the next connection.
+fn serve(store: &mut Store, address: &str, clock: Clock) -> Result<Infallible, Box<dyn Error>> {
+    let options = Role::Store.options("statestore-blocking");
+    let mut connection = Connection::open(address, clock, Role::Store, options)?;
     let ready_by = clock.now().instant + READY_WITHIN;
-    let mut told = false;
+    let mut is_announced = false;
     drive(store, &mut connection, clock, |now: Now, store| match store.is_ready() {
         true => {
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_announced, true) {
                 println!("ready");
             }
             ControlFlow::Continue(None)
         }
-        // A subscription that is refused is not told: the store is just not ready.
+        // A rejected subscription emits no event: the store does not become ready.
         false if now.instant >= ready_by => ControlFlow::Break(()),
         false => ControlFlow::Continue(Some(ready_by)),
     })?;
-    Err(Error::Protocol("no grant of the subscription to requests"))
+    Err("the broker did not grant the subscription to requests".into())
 }
 
-/// The broker keeps the session, so requests without an answer come again after a connection was lost.
-fn options() -> Options {
-    Options {
-        clean_start: false,
-        session_expiry: 3_600,
-        // What waits here while the store has no room. Requests that come beyond that wait with the broker.
-        receive_maximum: 64,
-        acknowledges_by_hand: true,
-        ..Options::new("statestore-blocking")
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a broker that is away is not asked without a pause")]
+#[expect(clippy::disallowed_methods, reason = "pauses between two attempts to connect")]
 fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }

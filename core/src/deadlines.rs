@@ -1,4 +1,4 @@
-//! Things that are due at a time: ordered, with the earliest at hand.
+//! A set of deadlines in order of time, with O(1) access to the earliest.
 
 use alloc::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ impl<T: Ord + Copy> Deadlines<T> {
         Self { set: BTreeSet::new(), next: None }
     }
 
-    /// The end of time never comes: a deadline that can only be put there again would be due for ever.
+    /// Inserts a deadline. The last instant means never and is not inserted: a deadline that can
+    /// only be set to the same time again would always be due.
     pub(crate) fn insert(&mut self, at: Instant, item: T) {
         if at == Instant::from_millis(u64::MAX) {
             return;
@@ -30,7 +31,8 @@ impl<T: Ord + Copy> Deadlines<T> {
         self.refresh();
     }
 
-    /// Removes one item that is due at `now`, the earliest first; equal times in order of the items.
+    /// Removes one item that is due at `now`, the earliest first; equal times in order of the
+    /// items.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         if self.next? > now {
             return None;

@@ -1,11 +1,12 @@
-//! How bytes of a peer look in `Debug` output: a key as a short preview, a value only by its length.
+//! Output of a peer's bytes: a short preview of a key, only the length of a value, texts on one
+//! line.
 
 use core::fmt;
 
-/// Bytes of a key shown before the rest is cut.
+/// Number of bytes of a key in its preview.
 const KEY_PREVIEW: usize = 32;
 
-/// The first bytes of a key, escaped, and its length when it was cut: how a key may stand in a log.
+/// A preview of a key for logs: its first 32 bytes, escaped, and its length if it is longer.
 ///
 /// ```
 /// use statestore_proto::message::KeyPreview;
@@ -27,7 +28,35 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// Bytes that are kept and not shown: their length and nothing of their content.
+/// Replaces control characters, and characters that are invisible or change the direction of text,
+/// so that a peer's text stays on one line of a log or terminal.
+pub(crate) struct OneLine<'a, 'b>(pub(crate) &'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut pieces = text.split(is_unprintable);
+        self.0.write_str(pieces.next().unwrap_or_default())?;
+        pieces.try_for_each(|piece| {
+            self.0.write_char(char::REPLACEMENT_CHARACTER)?;
+            self.0.write_str(piece)
+        })
+    }
+}
+
+fn is_unprintable(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+        )
+}
+
+/// Owned bytes of which only the length is shown.
 #[cfg(feature = "alloc")]
 #[derive(Clone)]
 pub(crate) struct Hidden(pub(crate) bytes::Bytes);
@@ -39,7 +68,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// A value: its length and nothing of its content.
+/// A value of which only the length is shown.
 pub(crate) struct Value<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Debug for Value<'_> {

@@ -1,71 +1,72 @@
-//! Patterns of keys: a glob over the whole key, case sensitive.
+//! Patterns of keys: case-sensitive globs over the whole key.
 //!
-//! | Pattern | Matches |
-//! |---|---|
-//! | `*` | any characters, `/` and a leading `.` too, or none |
-//! | `?` | one character, which may be several bytes |
-//! | `[abc]`, `[a-z]` | one of these characters |
-//! | `[!abc]` | one character but these; `[^abc]` does **not** mean that |
-//! | `**/` | nothing, or any levels with their `/` |
-//! | `**` at the end | anything |
-//! | `a**`, `**a`, `***`, `[a` | no pattern: [`PatternError`] |
-//! | anything else | itself: there is no escape, so a special character is written as a class, `[*]` |
+//! * `*` matches any number of characters, including `/` and a leading `.`.
+//! * `?` matches one character, which may be several bytes.
+//! * `[abc]` and `[a-z]` match one of these characters.
+//! * `[!abc]` matches one other character; `[^abc]` does **not** mean that.
+//! * `**/` matches nothing, or any number of levels with their `/`.
+//! * `**` at the end matches anything.
+//! * `a**`, `**a`, `***` and `[a` are invalid: [`PatternError`].
+//! * Any other character matches itself. A backslash is not an escape: write a special character as
+//!   a class, for example `[*]`.
 //!
-//! These are the patterns of the deployed SDK's `list_keys` (`azure_iot_operations_services` 1.5.0-beta1) and of the deployed
-//! authorization policies, with the meaning that the crate `glob` 0.3 gives them. A key that is not UTF-8 matches no
-//! pattern, and a pattern that is not UTF-8 matches no key.
+//! The deployed SDK's `list_keys` (`azure_iot_operations_services` 1.5.0-beta1) and the deployed
+//! authorization policies use these patterns, with the semantics of the crate `glob` 0.3. A key
+//! that is not UTF-8 matches no pattern, and a pattern that is not UTF-8 matches no key.
 //!
-//! Matching takes time in proportion to pattern × key at most, no recursion and no memory.
+//! Matching takes time proportional to pattern × key at most, without recursion or allocation.
 
 use core::ops::ControlFlow;
+use core::str::Chars;
 
-/// A pattern that was checked.
+/// A valid pattern.
 ///
 /// ```
 /// use statestore_proto::glob::Pattern;
 ///
 /// let pattern = Pattern::new(b"rooms/*/[tT]emperature")?;
-/// assert!(pattern.matches(b"rooms/kitchen/temperature") && !pattern.matches(b"rooms/kitchen/humidity"));
+/// assert!(pattern.matches(b"rooms/kitchen/temperature"));
+/// assert!(!pattern.matches(b"rooms/kitchen/humidity"));
 /// assert_eq!(pattern.literal_prefix(), b"rooms/");
 /// assert!(Pattern::new(b"rooms/[").is_err());
 /// # Ok::<(), statestore_proto::glob::PatternError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern<'a> {
-    /// `None` when it is not UTF-8.
+    /// `None` if the pattern is not UTF-8.
     text: Option<&'a str>,
 }
 
-/// Why bytes are no pattern, and where.
+/// The pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct PatternError {
-    /// What is wrong.
+    /// The error.
     pub kind: PatternErrorKind,
-    /// Offset of what is wrong.
+    /// Offset of the invalid token in bytes.
     pub at: usize,
 }
 
-/// What is wrong with a pattern.
+/// The kind of a [`PatternError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternErrorKind {
-    /// A class has no `]`, or nothing in it.
-    #[error("a class without an end")]
+    /// A class lacks its `]`, or is empty.
+    #[error("unclosed or empty class")]
     Class,
-    /// `**` beside anything else than `/` or an end of the pattern.
-    #[error("** that is not a whole level")]
+    /// `**` is not a whole level.
+    #[error("** is not a whole level")]
     Levels,
     /// More than two stars in a row.
     #[error("more than two stars in a row")]
     Stars,
 }
 
-/// Where a match that was interrupted goes on, which is of use for the same pattern and key only. The default is where a
-/// match begins.
+/// The position of an interrupted match, valid for the same pattern and key only. The default is
+/// the start of a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Offset in the pattern: behind a star.
+    /// Offset in the pattern: after a star.
     pub pattern: usize,
     /// Offset in the key.
     pub key: usize,
@@ -95,7 +96,7 @@ impl<'a> Pattern<'a> {
         Ok(Self { text })
     }
 
-    /// What every key that matches begins with: the pattern up to its first special character.
+    /// Common prefix of all matching keys: the pattern up to its first special character.
     #[must_use]
     pub fn literal_prefix(&self) -> &'a [u8] {
         let text = self.text.unwrap_or_default();
@@ -103,12 +104,13 @@ impl<'a> Pattern<'a> {
         text.get(..end).unwrap_or_default().as_bytes()
     }
 
-    /// Whether there is nothing special in it, so that it matches no other key than itself.
+    /// Returns whether the pattern contains no special character and so matches only one key.
     ///
     /// ```
     /// use statestore_proto::glob::Pattern;
     ///
-    /// assert!(Pattern::new(b"rooms/1")?.is_literal() && !Pattern::new(b"rooms/[*]")?.is_literal());
+    /// assert!(Pattern::new(b"rooms/1")?.is_literal());
+    /// assert!(!Pattern::new(b"rooms/[*]")?.is_literal());
     /// # Ok::<(), statestore_proto::glob::PatternError>(())
     /// ```
     #[must_use]
@@ -116,25 +118,26 @@ impl<'a> Pattern<'a> {
         self.text.is_some_and(|text| text.len() == self.literal_prefix().len())
     }
 
-    /// Whether no key matches, since it is not UTF-8.
+    /// Returns whether the pattern is not UTF-8, so that no key matches.
     #[must_use]
     pub const fn matches_nothing(&self) -> bool {
         self.text.is_none()
     }
 
-    /// Whether the whole key is as the pattern says.
+    /// Returns whether the pattern matches the whole key.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
         let mut work = usize::MAX;
         self.matches_within(key, Progress::default(), &mut work) == ControlFlow::Break(true)
     }
 
-    /// Whether the whole key is as the pattern says, in pieces: for those who answer hostile patterns and have others to
-    /// attend to.
+    /// Returns whether the pattern matches the whole key, in steps of bounded work: for a server
+    /// that must not let a hostile pattern delay other clients.
     ///
-    /// Takes from `work` what it does, in bytes of pattern and key looked at, and stops when that is used up: at the next
-    /// place where it would begin anew behind a star, so no later than after another pass through the pattern or the key.
-    /// It always gets further than `from`. A `from` that belongs to another match gives a wrong answer, and no worse.
+    /// Subtracts from `work` the number of bytes of pattern and key that it has read. At zero, it
+    /// stops at the next retry after a star, so at the latest after another pass through the
+    /// pattern or the key. Each call advances beyond `from`. A `from` of another match gives a
+    /// wrong result, but does no other harm.
     ///
     /// ```
     /// use core::ops::ControlFlow;
@@ -161,45 +164,37 @@ impl<'a> Pattern<'a> {
             return ControlFlow::Break(false);
         };
         let (mut at, mut chars) = (from.pattern, key.get(from.key..).unwrap_or_default().chars());
-        // Where the last star ends, and the rest of the key that what follows it was last tried on.
-        let mut star = (at > 0).then(|| (at, chars.clone()));
+        let mut retry = (at > 0).then(|| Retry { pattern: at, key: chars.clone() });
         loop {
-            // It was checked, so it has no errors any more.
+            // The pattern was checked, so `token` returns no error.
             match token(text, at).ok().flatten() {
-                Some((Token::Star | Token::Levels, next)) if next == text.len() => {
+                Some((Token::Star | Token::Levels, end)) if end == text.len() => {
                     return ControlFlow::Break(true);
                 }
-                Some((Token::Star | Token::Levels, next)) => {
-                    *work = work.saturating_sub(next - at);
-                    star = Some((next, chars.clone()));
-                    at = next;
+                Some((Token::Star | Token::Levels, end)) => {
+                    *work = work.saturating_sub(end - at);
+                    retry = Some(Retry { pattern: end, key: chars.clone() });
+                    at = end;
                     continue;
                 }
-                Some((token, next)) => {
-                    *work = work.saturating_sub(next - at);
+                Some((token, end)) => {
+                    *work = work.saturating_sub(end - at);
                     let mut rest = chars.clone();
-                    // There are ever fewer characters, and what is left of the pattern needs one.
+                    // A retry has fewer characters, so it cannot match either.
                     let Some(char) = rest.next() else { return ControlFlow::Break(false) };
                     if token.fits(char) {
-                        (at, chars) = (next, rest);
+                        (at, chars) = (end, rest);
                         continue;
                     }
                 }
                 None if chars.as_str().is_empty() => return ControlFlow::Break(true),
                 None => {}
             }
-            // What follows the last star, whose choice is as good as any of those before, is tried further on.
-            let Some((behind, tried)) = star.as_mut() else { return ControlFlow::Break(false) };
-            let left = tried.as_str().len();
-            let goes_on = match ends_levels(text, *behind) {
-                true => tried.any(|char| char == '/'),
-                false => tried.next().is_some(),
-            };
-            if !goes_on {
-                return ControlFlow::Break(false);
-            }
-            *work = work.saturating_sub(left - tried.as_str().len());
-            (at, chars) = (*behind, tried.clone());
+            // Only the last star needs a retry: other choices for earlier stars match no more keys.
+            let Some(retry) = &mut retry else { return ControlFlow::Break(false) };
+            let Some(skipped) = retry.advance(text) else { return ControlFlow::Break(false) };
+            *work = work.saturating_sub(skipped);
+            (at, chars) = (retry.pattern, retry.key.clone());
             if *work == 0 {
                 let key = key.len() - chars.as_str().len();
                 return ControlFlow::Continue(Progress { pattern: at, key });
@@ -208,19 +203,41 @@ impl<'a> Pattern<'a> {
     }
 }
 
+/// The position to continue at after a mismatch.
+struct Retry<'k> {
+    /// Offset in the pattern: after the last star.
+    pattern: usize,
+    /// The rest of the key that this part of the pattern was last tried on.
+    key: Chars<'k>,
+}
+
+impl Retry<'_> {
+    /// Skips a character of the key, or a level if the star is `**/`. Returns the number of bytes
+    /// skipped, or `None` at the end of the key.
+    fn advance(&mut self, pattern: &str) -> Option<usize> {
+        let left = self.key.as_str().len();
+        let is_advanced = if ends_levels(pattern, self.pattern) {
+            self.key.any(|char| char == '/')
+        } else {
+            self.key.next().is_some()
+        };
+        is_advanced.then(|| left - self.key.as_str().len())
+    }
+}
+
 impl Token<'_> {
     fn fits(&self, char: char) -> bool {
         match self {
             Self::Char(own) => *own == char,
             Self::AnyChar => true,
-            Self::Class { negated, members } => has(members, char) != *negated,
+            Self::Class { negated, members } => has_member(members, char) != *negated,
             Self::Star | Self::Levels => false,
         }
     }
 }
 
-/// Whether a character is among the members of a class.
-fn has(members: &str, char: char) -> bool {
+/// Returns whether a class contains a character.
+fn has_member(members: &str, char: char) -> bool {
     let mut rest = members.chars();
     while let Some(first) = rest.next() {
         let mut ahead = rest.clone();
@@ -236,12 +253,12 @@ fn has(members: &str, char: char) -> bool {
     false
 }
 
-/// Whether a `**/` ends there.
+/// Returns whether a `**/` ends at this offset.
 fn ends_levels(text: &str, at: usize) -> bool {
     text.get(..at).is_some_and(|before| before.ends_with("**/"))
 }
 
-/// The token that begins there and where it ends; `None` at the end.
+/// The token at this offset and the offset of its end; `None` at the end of the pattern.
 fn token(text: &str, at: usize) -> Result<Option<(Token<'_>, usize)>, PatternError> {
     let rest = text.get(at..).unwrap_or_default();
     let error = |kind| PatternError { kind, at };

@@ -1,80 +1,104 @@
-//! The state store protocol as pure functions and values: no sockets, no clock, no randomness, no `std`.
+//! The state store protocol of Azure IoT Operations, sans I/O: no sockets, clock, randomness or
+//! `std`.
 //!
-//! Azure IoT Operations keeps shared state in a key-value store that is reached over MQTT 5: requests and replies are
-//! RESP3-like payloads, versions are hybrid logical clocks, stale writers are fenced off by tokens, and watchers are
-//! told of changes. This crate holds both ends of that protocol and performs no I/O: bytes, timestamps and clock
-//! readings come in as arguments, values and bytes go out.
+//! Azure IoT Operations keeps shared state in a key-value store that clients reach over MQTT 5.
+//! Requests and replies are RESP3-like payloads, versions are hybrid logical clocks, fencing tokens
+//! exclude stale writers, and clients can watch keys for changes. This crate implements both ends
+//! of that protocol, client and store. It performs no I/O: bytes and clock readings are arguments,
+//! values and bytes are results.
 //!
 //! # The layers
 //!
-//! Each is a public API of its own; take as few as you need.
+//! Each layer is a public API and can be used without the layers above it.
 //!
-//! | Layer | Modules | What it knows |
-//! |---|---|---|
 #![cfg_attr(
     feature = "alloc",
-    doc = "| machines | [`client`], [`store`], [`lock`], [`machine`], [`mqtt`] | what to send when, at both ends |"
+    doc = "* Machines ([`client`], [`store`], [`lock`], [`machine`], [`transport`]): what to send when."
 )]
-//! | codec | [`resp`], [`message`] | what the bytes are, and what they mean |
-//! | rules | [`hlc`], [`topic`], [`glob`], [`rules`] | how clocks order, where messages go, which keys a pattern means, which writes are allowed |
+//! * Codec ([`resp`], [`message`]): the messages, and their encoding as bytes.
+//! * Rules ([`hlc`], [`topic`], [`glob`], [`rules`]): the order of clock values, the topics, the
+//!   patterns of keys, and which writes are allowed.
+//!
+//! The types that most programs need are re-exported at the root: [`Version`], [`FencingToken`],
+//! [`Now`], [`BufferTooSmall`] and, with the feature `alloc`, `Client`, `Store`, `Lock`, their
+//! configurations, `Request`, `Event`, `Outcome`, `Transmit` and `Incoming`.
 //!
 //! # A request and its reply
 //!
-//! The same [`Command`](message::Command) is what a client sends and what a store receives:
+//! A client encodes and a store decodes the same type, [`Request`](message::Request): a
+//! [`Command`](message::Command) about one key, or a [`Scan`](message::Scan) of many.
 //!
 //! ```
-//! use statestore_proto::message::{Command, Dialect, Reply};
+//! use statestore_proto::message::{Command, Dialect, Reply, Request};
 //!
-//! // A client writes the request ...
+//! // A client encodes a request ...
 //! let mut payload = [0; 64];
 //! let command = Command::Get { key: "SETKEY2" };
 //! let len = command.encode_into(&mut payload)?;
 //! assert_eq!(&payload[..len], b"*2\r\n$3\r\nGET\r\n$7\r\nSETKEY2\r\n");
 //!
-//! // ... a store reads it and answers ...
-//! let request = Command::decode(&payload[..len])?;
-//! assert_eq!(request, Command::Get { key: b"SETKEY2".as_slice() });
-//! let mut answer = [0; 64];
-//! let len = Reply::Value("VALUE5").encode_into(Dialect::Deployed, &mut answer)?;
+//! // ... a store decodes it and encodes a reply ...
+//! let request = Request::decode(&payload[..len])?;
+//! assert_eq!(request, Request::Command(Command::Get { key: b"SETKEY2".as_slice() }));
+//! let mut reply = [0; 64];
+//! let len = Reply::Value("VALUE5").encode_into(Dialect::Deployed, &mut reply)?;
 //!
-//! // ... and the client reads the reply in the light of what it asked.
-//! assert_eq!(Reply::decode(&answer[..len], command.kind())?, Reply::Value(b"VALUE5".as_slice()));
+//! // ... and the client decodes the reply to that kind of command.
+//! let reply = Reply::decode(&reply[..len], command.kind())?;
+//! assert_eq!(reply, Reply::Value(b"VALUE5".as_slice()));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
-//! # Where to begin
+//! # Where to start
 //!
-//! The folder `examples` of this package holds whole programs: `blocking_client` and `blocking_store` drive the machines
-//! over a plain TCP socket, with a small MQTT 5 session in `examples/mqtt5`; `bare_metal` is a client without an allocator;
-//! `compare_and_swap` is a store over somebody else's database, made of the [`rules`] alone.
+//! The folder `examples` of this package contains whole programs:
+//!
+//! * `blocking_client` and `blocking_store` drive the machines over a plain TCP socket, with
+//!   the MQTT session of `statestore-mqtt` in `examples/mqtt5`.
+//! * `bare_metal` is a client without an allocator.
+//! * `compare_and_swap` is a store on top of an existing database, using only the [`rules`].
 //!
 //! # The poll contract
 //!
-//! The machines take what happens through `handle_*` (and `submit`, `watch`), and are asked through `poll_*` what to
-//! send, what to tell, and when to be woken. For every machine of this crate:
+//! A machine receives inputs through `handle_*`, `submit` and `watch`. Its `poll_*` methods return
+//! packets to send, events, and the next deadline; the lock returns requests for a client instead
+//! of packets. For every machine of this crate:
 //!
-//! 1. **Any order.** Polls and handles interleave freely; nothing has to be drained before the next call.
-//! 2. **Idle is free.** A poll with nothing to say is O(1), whatever is outstanding.
-//! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`, the next deadline is
-//!    none or later than `now`.
-//! 4. **Early is harmless.** `handle_timeout` before the deadline, or twice, changes nothing.
-//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason; only `submit`, `watch`, `acquire`
-//!    and `try_acquire` answer that it is full. A store says so before (`Store::has_room`).
-//! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, whatever happens.
-//! 7. **Local damage.** A malformed or hostile message affects at most the request it names. No input panics.
-//! 8. **Replayable.** Same configuration and same calls, same outputs, byte for byte. Hash order never reaches an output.
+//! 1. **Any order.** Polls and inputs can be interleaved freely. A caller need not drain one queue
+//!    before the next call.
+//! 2. **Idle is free.** A poll without output is O(1), however many requests are outstanding.
+//! 3. **Deadlines advance.** After `handle_timeout(now)` with `now` at or past `poll_timeout()`,
+//!    the next deadline is `None` or later than `now`.
+//! 4. **Early is harmless.** `handle_timeout` before the deadline, or repeated, changes nothing.
+//! 5. **Bounded.** Every queue and table has a limit in [`limits`], with its reason. Only `submit`,
+//!    `watch`, `acquire` and `try_acquire` report that a queue is full. A store reports it before
+//!    the next message:
+#![cfg_attr(
+    feature = "alloc",
+    doc = "   [`can_receive`](machine::Machine::can_receive) is then false."
+)]
+#![cfg_attr(not(feature = "alloc"), doc = "   `Machine::can_receive` is then false.")]
+//! 6. **Exactly once.** Every accepted `submit` or `acquire` yields exactly one completion, even if
+//!    the connection is lost.
+//! 7. **Local damage.** A malformed or hostile message affects at most the request that it names.
+//!    No input panics.
+//! 8. **Replayable.** The same configuration and calls give the same outputs, byte for byte. The
+//!    order of a hash table never affects an output.
 //!
 //! # Features
 //!
-//! * `alloc` (default): the machines, owned messages (`Vec<u8>`, `Bytes`) and node ids longer than
-//!   [`NodeId::INLINE_MAX`](hlc::NodeId::INLINE_MAX) bytes. Without it nothing in this crate allocates and `alloc` is
-//!   not linked. The feature only adds; it never changes what existing calls do with input they already accept.
+//! * `alloc` (default): the machines, owned messages (`Vec<u8>`, `Bytes`), and node ids longer than
+//!   [`NodeId::INLINE_MAX`](hlc::NodeId::INLINE_MAX) bytes. Without it, the crate neither allocates
+//!   nor links `alloc`. The feature only adds items; it does not change the result of calls that
+//!   succeed without it.
 //!
-//! # Promises
+//! # Guarantees
 //!
-//! No input panics. Decoding borrows and allocates nothing; encoding computes the exact length first. Nothing here
-//! reads a clock, the environment or a source of randomness, so equal calls give equal results. Values never appear in
-//! `Debug` or `Display` output.
+//! * No input panics.
+//! * Decoding borrows and allocates nothing. Encoding computes the exact length first.
+//! * No function reads a clock, the environment or a source of randomness, so equal calls give
+//!   equal results.
+//! * `Debug` and `Display` never print values.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -83,28 +107,53 @@
 extern crate alloc;
 
 #[cfg(feature = "alloc")]
+pub mod backoff;
+mod buffer;
+#[cfg(feature = "alloc")]
 pub mod client;
 #[cfg(feature = "alloc")]
 mod deadlines;
 mod debug;
 pub mod glob;
 pub mod hlc;
+mod inline;
 pub mod limits;
 #[cfg(feature = "alloc")]
 pub mod lock;
 #[cfg(feature = "alloc")]
 pub mod machine;
 pub mod message;
-#[cfg(feature = "alloc")]
-pub mod mqtt;
 pub mod resp;
 pub mod rules;
+#[cfg(feature = "alloc")]
+mod slab;
 #[cfg(feature = "alloc")]
 pub mod statistics;
 #[cfg(feature = "alloc")]
 pub mod store;
 pub mod time;
 pub mod topic;
+#[cfg(feature = "alloc")]
+pub mod transport;
+
+// The types that most programs need; the modules hold the rest.
+pub use buffer::BufferTooSmall;
+#[cfg(feature = "alloc")]
+#[doc(inline)]
+pub use client::{Client, ClientConfig, Event, Outcome, Request};
+#[doc(inline)]
+pub use hlc::{FencingToken, Version};
+#[cfg(feature = "alloc")]
+#[doc(inline)]
+pub use lock::{Lock, LockConfig};
+#[cfg(feature = "alloc")]
+#[doc(inline)]
+pub use store::{Store, StoreConfig};
+#[doc(inline)]
+pub use time::Now;
+#[cfg(feature = "alloc")]
+#[doc(inline)]
+pub use transport::{Incoming, Transmit};
 
 /// The program in the README of this package.
 #[cfg(all(doctest, feature = "alloc"))]

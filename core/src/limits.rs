@@ -1,118 +1,136 @@
-//! The protocol's numbers, each with its reason.
+//! Limits and constants of the protocol and of this implementation, each with its reason.
 
 use core::time::Duration;
 
-/// Bytes in an MQTT topic name or any other MQTT string: its length is sent in 16 bits.
+/// Bytes in an MQTT topic name or any other MQTT string, whose length is sent in 16 bits.
 pub const TOPIC_BYTES_MAX: usize = 65_535;
 
-/// How far a timestamp may be ahead of the local clock: one minute, and exactly one minute is still accepted.
+/// The greatest lead of a timestamp over the local clock: one minute. Exactly one minute is
+/// accepted.
 ///
-/// The protocol asks clients to keep their clock within this of the store's. It bounds what a wrong clock can do to
-/// everybody else's versions.
+/// The protocol asks clients to keep their clock within a minute of the store's. The bound limits
+/// the damage of a wrong clock to the versions of other clients.
 pub const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(60);
 
-/// How far ahead of its clock a write may set the versions of a store before that is counted and told, as
-/// [`Ahead`](crate::store::Ahead): more than clocks are apart that somebody looks after (our choice).
-pub const AHEAD_NOTED: Duration = Duration::from_secs(5);
+/// The lead of the store's clock over the wall clock from which a write is counted and reported as
+/// a [`ClockAdvance`](crate::store::ClockAdvance): more than the skew of synchronized clocks (our
+/// choice).
+pub const CLOCK_ADVANCE_REPORTED: Duration = Duration::from_secs(5);
 
-/// How far ahead of its wall clock a store that keeps only what was asked for notes down the versions it may issue: one
-/// record in this time is what values that are not kept cost. A store that crashed goes on from there, so its versions
-/// are ahead by as much until the wall clock has caught up (our choice).
-pub const CLOCK_RESERVE: Duration = Duration::from_secs(10);
-
-/// How many counts a `__ts` or `__ft` may be past the last version that a store issued, where that version is itself
-/// further ahead of the store's wall clock than [`CLOCK_DRIFT_MAX`].
+/// The versions that one record reserves, as a lead over the wall clock, for a store that does not
+/// record every write.
 ///
-/// A client that follows the store's versions counts on from them, once a request. It would take
-/// [`COUNTER_MAX`] / 65,536 = 32,768 requests of somebody hostile to move the store's clock on by a millisecond, which
-/// passes sooner by itself.
-pub const STAMP_LEAD_MAX: u64 = 65_536;
+/// Writes that are not recorded cost at most one record in this time. After a crash the
+/// store continues from there, so its versions are ahead by as much until the wall clock has caught
+/// up (our choice).
+pub const VERSION_RESERVATION: Duration = Duration::from_secs(10);
 
-/// Bytes of the longest node id: what a `__ts` or `__ft` can make a store keep for each key.
+/// The number of counts that a `__ts` or `__ft` may be past the last version that a store issued,
+/// if that version is itself more than [`CLOCK_DRIFT_MAX`] ahead of the store's wall clock.
 ///
-/// Deployed clients use their MQTT client id, which brokers limit to far less than the 65,535 bytes of an MQTT string;
-/// the protocol names no limit (our choice).
+/// A client that follows the store's versions counts on from them, once for each request. An
+/// attacker needs [`COUNTER_MAX`] / 65,536 = 32,768 requests to move the store's clock by one
+/// millisecond, which is slower than real time.
+pub const COUNTER_LEAD_MAX: u64 = 65_536;
+
+/// Bytes of the longest node id. It bounds the memory that a `__ts` or `__ft` takes for each key.
+///
+/// Deployed clients use their MQTT client id, which brokers limit to far fewer than the 65,535
+/// bytes of an MQTT string. The protocol names no limit (our choice).
 pub const NODE_ID_BYTES_MAX: usize = 256;
 
-/// Levels of the longest response topic. Mosquitto, for one, closes the connection of whoever publishes to a topic of
-/// more, so a requester could shut a store out by naming one (our choice).
+/// Levels of the longest response topic. Mosquitto closes the connection of a client that publishes
+/// to a topic with more levels, so a requester could disconnect the store with one (our choice).
 pub const RESPONSE_TOPIC_LEVELS_MAX: usize = 200;
 
-/// The greatest counter that a clock of ours issues: one deployed parser reads it into a signed 32-bit integer.
-///
-/// A clock that gets there moves its wall part on by one millisecond instead.
+/// The greatest counter that a clock of this crate issues: one deployed parser reads the counter
+/// into a signed 32-bit integer. At this counter a clock advances its wall part by one millisecond.
 pub const COUNTER_MAX: u64 = i32::MAX as u64;
 
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
-pub const COMMAND_ELEMENTS_MAX: usize = 7;
+pub const REQUEST_ELEMENTS_MAX: usize = 7;
 
-/// What a store keeps at most. Every table and queue of a store has its limit here.
+/// The limits of every table and queue of a store.
 ///
 /// ```
 /// use statestore_proto::limits::StoreLimits;
 ///
-/// let small = StoreLimits { keys_max: 1_000, bytes_max: 1 << 20, ..StoreLimits::default() };
-/// # assert_eq!(small.watches_max, StoreLimits::default().watches_max);
+/// let default = StoreLimits::default();
+/// let small = StoreLimits { keys_max: 1_000, bytes_max: 1 << 20, ..default };
+/// # assert_eq!(small.registrations_max, default.registrations_max);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Keys stored. A million of 16 bytes with values of 64 take some 170 MB.
+    /// Keys. A million keys of 16 bytes with values of 64 bytes take some 180 MB.
     pub keys_max: usize,
-    /// Bytes of all keys and values together: what a machine at the edge can spare. Each key takes some 90 bytes beside
-    /// them, 50 more where each was written by another verified client, and a fenced one up to 400 for its token.
+    /// Bytes of all keys and values together; the default is what a machine at the edge can spare.
+    /// Each key takes some 100 to 150 bytes in addition, 35 more if it expires, 50 more if each was
+    /// written by another verified client, and up to 400 for the token of a fenced key. The memory
+    /// of the tables is not freed when keys are removed, but used for later keys.
     pub bytes_max: usize,
-    /// Bytes of one key. A key must fit, twice as long, into a notification topic beside a client id.
+    /// Bytes of one key. A notification topic contains the key in hexadecimal digits, so twice the
+    /// key and a client id must fit into [`TOPIC_BYTES_MAX`].
     pub key_bytes_max: usize,
-    /// Bytes of one value. An engine that keeps them may take less than a packet does; a SET of more is refused as one for
-    /// which there is no room.
+    /// Bytes of one value. A storage engine may accept fewer bytes than an MQTT packet has; a SET
+    /// with more bytes gets the quota error.
     pub value_bytes_max: usize,
-    /// Registrations for notifications, all clients and keys together: each takes some 400 bytes beside those of
-    /// [`watch_bytes_max`](Self::watch_bytes_max).
-    pub watches_max: usize,
-    /// Bytes of keys and client ids of all registrations: 65,536 of the longest keys would take two gigabytes.
-    pub watch_bytes_max: usize,
+    /// Registrations of all clients for all keys. Each takes some 400 bytes in addition to those of
+    /// [`registration_bytes_max`](Self::registration_bytes_max).
+    pub registrations_max: usize,
+    /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
+    /// the longest keys would take two gigabytes.
+    pub registration_bytes_max: usize,
     /// Registrations for one key, which is the number of notifications that one write causes.
-    pub watches_per_key_max: usize,
-    /// For how long a client whose name is only claimed keeps its registrations without a sign of life, once there is no
-    /// room for another's; before that it keeps them. A sign of life is a KEYNOTIFY, or a PUBACK that says that a
-    /// notification reached somebody. Where a table is full, the claimed name with the oldest sign loses all of its
-    /// registrations, if that sign is as old as this.
+    pub registrations_per_key_max: usize,
+    /// The time after which registrations of an unverified client id may be evicted, from the
+    /// client's last KEYNOTIFY or delivered notification.
     ///
-    /// Beside a broker a store seldom learns that a client is gone, and without an end those of past clients fill the
-    /// table for ever. One day: clients of this project register again every 30 seconds, but deployed ones once for a
-    /// connection, and one that only listens, to keys that seldom change, shows no other sign. So without need nobody
-    /// loses any, and where there is need, only who has heard nothing for a day (our choice).
-    pub claimed_watches_kept: Duration,
-    /// What one verified client may hold of [`keys_max`](Self::keys_max), [`bytes_max`](Self::bytes_max),
-    /// [`watches_max`](Self::watches_max) and [`watch_bytes_max`](Self::watch_bytes_max), in percent, rounded up; 100 and
-    /// more is all. What would take it past that is answered like what would take the store past its own limits.
+    /// Registrations are evicted only if a limit is reached: all those of the unverified client id
+    /// that was silent for the longest time. Until then unverified client ids, of which one client
+    /// can use many, can fill the table for verified clients too. With an external broker a store rarely learns that a
+    /// client is gone, so the registrations of past clients would fill the table. The default is
+    /// one day: clients of this project register again every 30 seconds, but deployed clients do so
+    /// once for each connection, and one that watches keys that rarely change shows no other sign
+    /// of life (our choice).
+    pub unverified_registrations_kept: Duration,
+    /// The share of one verified client in [`keys_max`](Self::keys_max),
+    /// [`bytes_max`](Self::bytes_max), [`registrations_max`](Self::registrations_max) and
+    /// [`registration_bytes_max`](Self::registration_bytes_max), in percent, rounded up. 100 and
+    /// more mean everything. A request that would exceed the share gets the quota error.
     ///
-    /// A key counts, with its value, for the verified client that wrote it last, also where it took it over from another.
-    /// What others wrote, whose names are only claimed, counts for nobody: anybody could use up the share of a name, or
-    /// have as many names as it likes. Nor does what was restored, since records do not say who wrote it; whoever writes
-    /// that anew may pass its share, as long as it takes no more room.
+    /// A key counts for the verified client that wrote it last. Values of unverified clients count
+    /// for no client, since any client could use up the share of such an id, and could use any
+    /// number of ids. Restored values count for no client, since records do not contain the writer;
+    /// a client that writes such a value again may exceed its share if it needs no more bytes.
     ///
-    /// One half, so that a client which never stops writing leaves the other half to everybody else, and one that is the
-    /// only one to write can still use much of the store (our choice). Whoever may connect under several names has as
-    /// many shares.
+    /// The default is one half: a client that never stops writing leaves the other half to all
+    /// others, and a client that is alone can still use much of the store (our choice). A client
+    /// that may connect under several ids has as many shares.
     pub client_percent: u8,
-    /// Packets waiting to be sent. At least three fan-outs of one key must fit; a smaller number is raised to that. As many
-    /// notifications are kept beside them that were sent and are not acknowledged, and as many bytes.
+    /// Packets that wait to be sent. The effective limit is at least three fan-outs of one key. As
+    /// many notifications, and as many bytes of their payloads, are retained in addition until they
+    /// are acknowledged.
     pub outgoing_max: usize,
-    /// Bytes of payloads, topics and records waiting to be sent. The answer that passes it is the last: with it, no more
-    /// than the longest value, or what one write tells its watchers, comes on top.
+    /// Bytes of payloads, topics and records that wait to be sent; a payload counts once for all
+    /// clients that are notified of it. The store stops receiving when they exceed this limit, so
+    /// the excess is what one request can cause: at most three times the longest value (a record,
+    /// and a notification in each dialect). After a reconnect, the notifications that were not
+    /// acknowledged wait again in addition.
     pub outgoing_bytes_max: usize,
-    /// Answers remembered to answer a redelivered request with. Past that the client that has most of them loses its
-    /// oldest, and a duplicate of its request would be taken for a new one.
-    pub replies_max: usize,
-    /// Bytes of those answers and of what names their requests.
-    pub reply_bytes_max: usize,
-    /// Bytes of the keys in one page of a listing, as they are sent. A longer key has a page to itself, and the token that
-    /// ends a page is 24 bytes longer than a key.
+    /// Responses in the deduplication cache. A duplicate of a request whose response was evicted is
+    /// executed again. See the [store](crate::store) for the order of eviction.
+    pub dedup_entries_max: usize,
+    /// Bytes of those responses, and of the client ids, topics and correlation data of their
+    /// requests.
+    pub dedup_bytes_max: usize,
+    /// Bytes of the keys in one page of a SCAN, as they are sent. A longer key gets a page of its
+    /// own. The token at the end of a page is 24 bytes longer than a key.
     pub page_bytes_max: usize,
-    /// Work for one page of a listing: bytes of pattern and keys looked at, and 64 for each key, twice that where it must
-    /// be asked whether it may be read. A page for which more is needed ends there, without keys if none was found; each gets
-    /// further, also with a limit of zero. One unit takes some nanoseconds (our choice).
+    /// Work for one page of a SCAN, in bytes of pattern and keys compared, with 64 more for each
+    /// key and 64 more for each key that must be authorized. One unit takes some nanoseconds.
+    ///
+    /// A page ends when its work is done, even without any key. Each page makes progress, even with
+    /// a limit of zero (our choice).
     pub page_work_max: usize,
 }
 
@@ -123,15 +141,15 @@ impl Default for StoreLimits {
             bytes_max: 1 << 30,
             key_bytes_max: 32 * 1024,
             value_bytes_max: 1 << 30,
-            watches_max: 65_536,
-            watch_bytes_max: 64 << 20,
-            watches_per_key_max: 1_024,
-            claimed_watches_kept: Duration::from_secs(24 * 60 * 60),
+            registrations_max: 65_536,
+            registration_bytes_max: 64 << 20,
+            registrations_per_key_max: 1_024,
+            unverified_registrations_kept: Duration::from_secs(24 * 60 * 60),
             client_percent: 50,
             outgoing_max: 8_192,
             outgoing_bytes_max: 64 << 20,
-            replies_max: 16_384,
-            reply_bytes_max: 16 << 20,
+            dedup_entries_max: 16_384,
+            dedup_bytes_max: 16 << 20,
             page_bytes_max: 8 * 1024,
             page_work_max: 100_000,
         }
@@ -139,31 +157,32 @@ impl Default for StoreLimits {
 }
 
 impl StoreLimits {
-    /// What one verified client may hold of a limit.
+    /// The share of one verified client in a limit.
     #[cfg(feature = "alloc")]
     pub(crate) const fn share_of(&self, limit: usize) -> usize {
         let percent = if self.client_percent > 100 { 100 } else { self.client_percent as usize };
-        // In two parts, since a hundred times the greatest number is none.
+        // In two parts, since `limit * 100` could overflow.
         limit / 100 * percent + (limit % 100 * percent).div_ceil(100)
     }
 
-    /// Packets that one request can cause: its reply, its acknowledgement, a disconnect order, and two notifications to
-    /// each watcher when the value that it replaces had expired.
+    /// Packets that one request can cause: its response, its acknowledgement, a disconnect order,
+    /// and two notifications for each registration if the value that it replaces had expired.
     #[cfg(feature = "alloc")]
     pub(crate) const fn burst(&self) -> usize {
-        self.watches_per_key_max.saturating_mul(2).saturating_add(3)
+        self.registrations_per_key_max.saturating_mul(2).saturating_add(3)
     }
 }
 
-/// What a client keeps at most. Every table and queue of a client has its limit here.
+/// The limits of every table and queue of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Requests accepted and not yet completed, or completed and not yet polled.
+    /// Requests that are not completed, or whose completion was not polled.
     pub pending_max: usize,
-    /// Keys watched.
+    /// Watches.
     pub watches_max: usize,
-    /// Events of watches, and reports of stale messages and clock drift, waiting to be polled, beside one for each
-    /// request of `pending_max`. A watch whose change finds no room loses it, says so by a gap, and reads the key again.
+    /// Events of watches, and reports of unmatched messages and clock drift, that wait to be
+    /// polled, in addition to one event for each request of `pending_max`. A watch whose event does
+    /// not fit drops it, reports a gap, and reads the key again.
     pub events_max: usize,
 }
 
@@ -173,7 +192,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// Events of a lock waiting to be polled, past which it accepts no further try; each try adds four at most. An
-/// application that polls has one or two.
+/// Events of a lock that wait to be polled. At this number the lock accepts no further attempt.
+/// Each attempt adds four events at most; an application that polls has one or two waiting.
 #[cfg(feature = "alloc")]
 pub(crate) const LOCK_EVENTS_MAX: usize = 16;

@@ -1,24 +1,23 @@
-//! One shape for both ends of the protocol: what a transport tells a machine, and what it asks of it.
+//! The interface between a machine and its transport, the same for both ends of the protocol.
 //!
-//! A driver written against [`Machine`] serves a [`Client`](crate::client::Client) and a [`Store`](crate::store::Store)
-//! alike. The methods of the two types themselves do the same; use those where you know which one it is.
+//! A driver of [`Machine`] works with a [`Client`](crate::client::Client) and with a
+//! [`Store`](crate::store::Store). Both types have the same methods themselves.
 //!
 //! # The loop that a driver owes
 //!
-//! The examples `blocking_client` and `blocking_store` of this package run this loop as it stands here, over a plain TCP
-//! socket: `examples/mqtt5/drive.rs`, with a small MQTT 5 session beside it.
+//! The examples `blocking_client` and `blocking_store` of this package run this loop over a plain
+//! TCP socket: see `examples/mqtt5/drive.rs`, with the MQTT session of `statestore-mqtt`.
 //!
 //! ```
 //! use std::ops::ControlFlow;
 //! use statestore_proto::machine::{Input, Machine};
-//! use statestore_proto::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
-//! use statestore_proto::time::Now;
+//! use statestore_proto::transport::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
+//! use statestore_proto::time::{Instant, Now};
 //! # use std::collections::VecDeque;
 //! # use bytes::Bytes;
 //! # use statestore_proto::client::{Client, ClientConfig};
-//! # use statestore_proto::time::Instant;
 //!
-//! /// What your MQTT stack tells.
+//! /// An event of your MQTT stack.
 //! enum Packet {
 //!     ConnAck { session_present: bool },
 //!     SubAck(SubscribeToken, ReasonCode),
@@ -28,29 +27,34 @@
 //! }
 //! # struct Connection(VecDeque<Packet>);
 //! # impl Connection {
-//! #     fn has_room(&self) -> bool { true }
+//! #     fn has_capacity(&self) -> bool { true }
 //! #     fn send(&mut self, _: Transmit) {}
 //! #     fn receive_before(&mut self, _: Option<Instant>, _messages: bool) -> Option<Packet> { self.0.pop_front() }
 //! # }
 //! # fn clocks() -> Now { Now::default() }
-//! # fn application(_: &mut impl Machine) -> ControlFlow<(), Option<Instant>> { ControlFlow::Continue(None) }
 //!
-//! fn drive(machine: &mut impl Machine, connection: &mut Connection) {
+//! fn drive<M: Machine>(
+//!     machine: &mut M,
+//!     connection: &mut Connection,
+//!     mut application: impl FnMut(Now, &mut M) -> ControlFlow<(), Option<Instant>>,
+//! ) {
 //!     loop {
-//!         // 1. The application: submit requests, take events, and say when it wants to be called again, if it does; a
-//!         //    lock that runs on the client has deadlines of its own. A store has nothing to do here.
-//!         let step = application(machine);
-//!         // 2. Send what there is, in order, while there is room for it.
-//!         while connection.has_room() {
+//!         // 1. The application submits requests, takes events, and returns its own deadline: a lock
+//!         //    that runs on the client has some. A store without durability does nothing here; a
+//!         //    durable store persists its records (below).
+//!         let step = application(clocks(), machine);
+//!         // 2. Send packets in order, while the connection has capacity.
+//!         while connection.has_capacity() {
 //!             let Some(transmit) = machine.poll_transmit() else { break };
 //!             connection.send(transmit);
 //!         }
 //!         let ControlFlow::Continue(wake) = step else { return };
-//!         // 3. Wait for a packet, but no longer than machine and application allow, and for a message only if there is
-//!         //    room for one. A time that has come is told before a packet that waits: a busy connection holds up nothing.
+//!         // 3. Wait for a packet until the next deadline, and for a message only if the machine can
+//!         //    receive one. A deadline that has passed comes before a packet, so a busy connection
+//!         //    delays no timer.
 //!         let until = [machine.poll_timeout(), wake].into_iter().flatten().min();
-//!         let packet = connection.receive_before(until, machine.wants_messages());
-//!         // 4. Tell the machine what happened and what time it is.
+//!         let packet = connection.receive_before(until, machine.can_receive());
+//!         // 4. Pass the packet and the time to the machine.
 //!         let now = clocks();
 //!         match packet {
 //!             None => machine.handle(now, Input::Timeout),
@@ -67,30 +71,62 @@
 //!         }
 //!     }
 //! }
-//! # let mut client = Client::new(ClientConfig::new("c", [0; 8]).unwrap());
-//! # drive(&mut client, &mut Connection(VecDeque::from([Packet::ConnAck { session_present: false }, Packet::Closed])));
+//! # let mut client = Client::new(ClientConfig::new("c", [0; 8])).unwrap();
+//! # let mut connection = Connection(VecDeque::from([Packet::ConnAck { session_present: false }, Packet::Closed]));
+//!
+//! drive(&mut client, &mut connection, |now, client| {
+//!     while let Some(event) = client.poll_event() {
+//!         // ...
+//! #       let _ = (now, event);
+//!     }
+//!     ControlFlow::Continue(None)
+//! });
 //! ```
 //!
-//! What MQTT needs to know beside that:
+//! The driver also does this:
 //!
-//! | Matter | What the driver does |
-//! |---|---|
-//! | CONNECT | MQTT 5. The client id is that of the machine's configuration. *Clean Start* set, for a client; a store clears it and asks for a Session Expiry Interval, so that requests without an answer come again |
-//! | Receive Maximum | bounds what the broker sends ahead: for a store no more than it may hold, since messages that it has no [room](Machine::wants_messages) for wait in the driver. Go on reading meanwhile: the PUBACKs that make room come behind them |
-//! | Maximum Packet Size | the broker's, from its CONNACK, bounds what may be sent: report a PUBLISH that is larger as [`Published`](Input::Published) with [`PACKET_TOO_LARGE`](crate::mqtt::ReasonCode::PACKET_TOO_LARGE), and do not send it. A reply has no token: its requester waits in vain, so say that too |
-//! | Room | a connection that had no room and has some again ends the wait, or what the machine has to send waits on; most PUBACKs of a store make room and are told to nobody |
-//! | Lost connection | packets that were polled and not written are dropped with it: [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what was on its way. Nothing of the old connection is told after that: no SUBACK, no PUBACK, no message |
-//! | SUBACK | each [`Subscribe`](crate::mqtt::Transmit::Subscribe) is answered with its token. A client tells a refusal as an [event](crate::client::Event::SubscribeFailed); a store has no events, it only does not become [ready](Machine::is_ready), so whoever reads the SUBACK says why |
-//! | PUBACK | matters for a PUBLISH that has a [token](crate::mqtt::Publish::token); others need not be told |
-//! | Received QoS 1 | a client's are acknowledged at once. A store's carry a [`Delivery`](crate::mqtt::Delivery) and are acknowledged when [`Acknowledge`](crate::mqtt::Transmit::Acknowledge) says so; one of an earlier connection is dropped |
-//! | Time | `now` is read after waiting, right before the call |
+//! - **CONNECT**: MQTT 5. A client uses the [client id](crate::client::Client::client_id) of its
+//!   configuration; a store uses any id that is stable across restarts. A client sets *Clean Start*,
+//!   unless it is configured with [`keeps_session`](crate::client::ClientConfig::keeps_session):
+//!   then it clears it on reconnects and asks for a Session Expiry Interval. A store clears it and
+//!   asks for a Session Expiry Interval, so that unacknowledged requests are redelivered.
+//! - **Receive Maximum** bounds the messages that the broker sends ahead. For a store it is at most
+//!   what the driver can queue, since messages wait in the driver while the store
+//!   [cannot receive](Machine::can_receive). Go on reading in that time: the PUBACKs that free
+//!   capacity arrive after those messages.
+//! - **Maximum Packet Size** of the broker, from its CONNACK, bounds what may be sent. Do not send
+//!   a larger PUBLISH, and report it as [`Published`](Input::Published) with
+//!   [`PACKET_TOO_LARGE`](crate::transport::ReasonCode::PACKET_TOO_LARGE). A response has no token,
+//!   so its requester waits until its time limit: log it.
+//! - **Capacity**: a connection whose send queue was full and has capacity again must end the wait,
+//!   or packets of the machine wait on. Most PUBACKs of a store free capacity and are not reported.
+//! - **Lost connection**: drop packets that were polled and not written. Exception: with
+//!   `keeps_session` a PUBLISH that was polled belongs to the session. Send it, or send it again, on
+//!   the next connection if the session is present.
+//!   [`Disconnected`](Input::Disconnected) and the next [`Connected`](Input::Connected) settle what
+//!   was in flight. Report nothing of the old connection after that: no SUBACK, no PUBACK, no
+//!   message.
+//! - **SUBACK**: report it with the token of its
+//!   [`Subscribe`](crate::transport::Transmit::Subscribe). A client emits an
+//!   [event](crate::client::Event::SubscribeFailed) for a failure. A store has no events and only
+//!   does not become [ready](Machine::is_ready), so the driver must log the reason.
+//! - **PUBACK**: report it if the PUBLISH has a [token](crate::transport::Publish::token).
+//! - **Received QoS 1**: acknowledge the messages of a client at once. Messages of a store carry a
+//!   [`Delivery`](crate::transport::Delivery); acknowledge them on
+//!   [`Acknowledge`](crate::transport::Transmit::Acknowledge), and ignore one of an earlier
+//!   connection.
+//! - **Records**: with [`StoreConfig::durability`](crate::store::StoreConfig::durability), write
+//!   what [`Store::poll_records`](crate::store::Store::poll_records) returns after each input, then
+//!   call [`Store::handle_persisted`](crate::store::Store::handle_persisted) with the id of the
+//!   batch. Responses wait for it, and no deadline reminds you.
+//! - **Time**: read `now` after waiting, right before the call.
 //!
-//! Nothing polled is an answer to what was told just before: poll until there is nothing more, whatever was told.
+//! Outputs do not pair with inputs: after any input, poll until nothing is left.
 
-use crate::mqtt::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 use crate::time::{Instant, Now};
+use crate::transport::{Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit};
 
-/// What a transport tells a machine.
+/// An input of a machine.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Input<'a> {
@@ -103,17 +139,17 @@ pub enum Input<'a> {
     Disconnected,
     /// A SUBACK.
     Subscribed(SubscribeToken, ReasonCode),
-    /// A PUBACK, or what the transport says in its place when it cannot send the packet.
+    /// A PUBACK, or the transport's own reason code when it cannot send the packet.
     Published(PublishToken, ReasonCode),
     /// A received PUBLISH.
     Message(&'a Incoming<'a>),
-    /// Another client has disconnected, where the transport can tell. Only a store uses this.
+    /// Another client has disconnected, if the transport knows. Only a store uses this.
     ClientGone(&'a str),
     /// Time has passed.
     Timeout,
 }
 
-/// One end of the protocol, as a transport drives it. See the [module documentation](self) for the loop.
+/// A machine that a transport drives. See the [module documentation](self) for the loop.
 pub trait Machine {
     /// Handles an input.
     fn handle(&mut self, now: Now, input: Input<'_>);
@@ -122,15 +158,15 @@ pub trait Machine {
     #[must_use]
     fn poll_transmit(&mut self) -> Option<Transmit>;
 
-    /// When to tell [`Input::Timeout`]; `None` when nothing is due.
+    /// The time of the next [`Input::Timeout`]; `None` when nothing is due.
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Whether it is connected and what it needs is subscribed.
+    /// Returns whether the machine is connected and has its subscriptions.
     #[must_use]
     fn is_ready(&self) -> bool;
 
-    /// Whether there is room for a message; otherwise leave it with the broker, or wherever it is.
+    /// Returns whether the machine can receive a message; if not, leave it with the broker.
     #[must_use]
-    fn wants_messages(&self) -> bool;
+    fn can_receive(&self) -> bool;
 }

@@ -1,32 +1,32 @@
-//! Counters as a list, for whoever prints or exports them.
+//! Counters as a list, to print or export them.
 //!
 //! ```
 //! use statestore_proto::client::{Client, ClientConfig};
 //! use statestore_proto::time::Now;
 //!
-//! let mut client = Client::new(ClientConfig::new("c1", *b"8 random")?);
+//! let mut client = Client::new(ClientConfig::new("c1", *b"8 random"))?;
 //! client.handle_connected(Now::default(), false);
-//! assert_eq!(client.counters().to_string(), "connections 1"); // those that are not zero
-//! let sum: u64 = client.counters().iter().map(|statistic| statistic.value).sum(); // all of them
+//! assert_eq!(client.counters().to_string(), "connections 1"); // without zeros
+//! let sum: u64 = client.counters().iter().map(|statistic| statistic.value).sum(); // with zeros
 //! assert_eq!(sum, 1);
 //! # Ok::<(), statestore_proto::client::ConfigError>(())
 //! ```
 
 use core::fmt;
 
-use crate::message::{CommandKind, Refusal};
+use crate::message::{Refusal, RequestKind};
 
-/// One counter with what it is about.
+/// A counter with its name and labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistic {
-    /// What is counted, in lower case with underscores.
+    /// Name of the counter, in lower case with underscores.
     pub name: &'static str,
-    /// Of which command only, if of one.
-    pub verb: Option<CommandKind>,
-    /// For which refusal only, if for one.
+    /// Kind of request, if the counter is per kind.
+    pub verb: Option<RequestKind>,
+    /// Refusal, if the counter is per refusal.
     pub reason: Option<Refusal>,
-    /// How often, or how much.
+    /// Value of the counter.
     pub value: u64,
 }
 
@@ -35,24 +35,8 @@ impl Statistic {
         Self { name, verb: None, reason: None, value }
     }
 
-    pub(crate) const fn of(verb: Option<CommandKind>, name: &'static str, value: u64) -> Self {
+    pub(crate) const fn of(verb: Option<RequestKind>, name: &'static str, value: u64) -> Self {
         Self { name, verb, reason: None, value }
-    }
-}
-
-impl CommandKind {
-    /// Its name in lower case, as a label of a metric.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Set => "set",
-            Self::Del => "del",
-            Self::VDel => "vdel",
-            Self::Watch => "keynotify",
-            Self::Unwatch => "keynotify_stop",
-            Self::Scan => "scan",
-        }
     }
 }
 
@@ -69,7 +53,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// Prints those that are not zero, with commas between them.
+/// Prints the counters that are not zero, separated by commas.
 pub(crate) fn print(
     f: &mut fmt::Formatter<'_>,
     statistics: impl Iterator<Item = Statistic>,

@@ -1,23 +1,26 @@
-//! Time as an argument: integers of our own, so that no caller needs `std` and no clock hides in a conversion.
+//! Time as an argument: plain integers, so that callers need no `std` and no conversion reads a
+//! clock.
 
 use core::time::Duration;
 
-/// A reading of a monotonic clock in milliseconds since an origin that the caller chose.
+/// A reading of a monotonic clock, in milliseconds since an origin that the caller chooses.
 ///
-/// Only readings of the same clock may be compared. Deadlines are made of these.
+/// Only readings of the same clock can be compared. Deadlines are of this type.
 ///
 /// ```
 /// use core::time::Duration;
 /// use statestore_proto::time::Instant;
 ///
 /// let start = Instant::from_millis(5);
-/// assert_eq!(start + Duration::from_micros(1500), Instant::from_millis(7)); // never earlier than asked
+/// assert_eq!(start + Duration::from_micros(1500), Instant::from_millis(7)); // rounded up
+/// assert_eq!(Instant::from_millis(9) - start, Duration::from_millis(4));
 /// assert_eq!(start.duration_since(Instant::from_millis(9)), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
-/// A reading of the wall clock in milliseconds since the Unix epoch. It may step in either direction.
+/// A reading of the wall clock, in milliseconds since the Unix epoch. The clock may step in either
+/// direction.
 ///
 /// ```
 /// use statestore_proto::time::UnixTime;
@@ -27,13 +30,19 @@ pub struct Instant(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(u64);
 
-/// Both clocks, read once by whoever drives a machine.
+/// A reading of both clocks, taken by the driver of a machine right before a call.
 ///
 /// ```
+/// use std::time::SystemTime;
 /// use statestore_proto::time::{Instant, Now, UnixTime};
 ///
-/// let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(1_696_374_425_000));
-/// assert_eq!(now.unix.as_millis(), 1_696_374_425_000);
+/// /// Reads the clocks. `origin` is the same for all calls on a machine.
+/// fn now(origin: std::time::Instant) -> Now {
+///     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+///     Now::new(Instant::from_origin(origin.elapsed()), UnixTime::from_epoch(unix))
+/// }
+///
+/// assert!(now(std::time::Instant::now()).unix > UnixTime::from_millis(1_696_374_425_000));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
@@ -44,29 +53,63 @@ pub struct Now {
 }
 
 impl Now {
-    /// Pairs the two readings.
+    /// Combines the two readings.
     #[must_use]
     pub const fn new(instant: Instant, unix: UnixTime) -> Self {
         Self { instant, unix }
     }
 }
 
+impl Instant {
+    /// Creates a reading from the time since the origin, rounded down to whole milliseconds and at
+    /// most the greatest value.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use statestore_proto::time::Instant;
+    ///
+    /// assert_eq!(Instant::from_origin(Duration::from_micros(7_900)), Instant::from_millis(7));
+    /// assert_eq!(Instant::from_origin(Duration::MAX), Instant::from_millis(u64::MAX));
+    /// ```
+    #[must_use]
+    pub fn from_origin(elapsed: Duration) -> Self {
+        Self(floor_millis(elapsed))
+    }
+}
+
+impl UnixTime {
+    /// Creates a reading from the time since the Unix epoch, rounded down to whole milliseconds and
+    /// at most the greatest value.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use statestore_proto::time::UnixTime;
+    ///
+    /// assert_eq!(UnixTime::from_epoch(Duration::from_micros(7_900)), UnixTime::from_millis(7));
+    /// assert_eq!(UnixTime::from_epoch(Duration::MAX), UnixTime::from_millis(u64::MAX));
+    /// ```
+    #[must_use]
+    pub fn from_epoch(elapsed: Duration) -> Self {
+        Self(floor_millis(elapsed))
+    }
+}
+
 macro_rules! milliseconds {
     ($name:ident) => {
         impl $name {
-            /// From whole milliseconds.
+            /// Creates a reading from whole milliseconds.
             #[must_use]
             pub const fn from_millis(millis: u64) -> Self {
                 Self(millis)
             }
 
-            /// As whole milliseconds.
+            /// The reading in whole milliseconds.
             #[must_use]
             pub const fn as_millis(self) -> u64 {
                 self.0
             }
 
-            /// How much later `self` is than `earlier`; zero when it is not later.
+            /// Time from `earlier` to `self`; zero if `earlier` is later.
             #[must_use]
             pub const fn duration_since(self, earlier: Self) -> Duration {
                 Duration::from_millis(self.0.saturating_sub(earlier.0))
@@ -76,7 +119,7 @@ macro_rules! milliseconds {
         impl core::ops::Add<Duration> for $name {
             type Output = Self;
 
-            /// Rounds a fraction of a millisecond up and stops at the greatest value instead of wrapping.
+            /// Rounds up to whole milliseconds and saturates at the greatest value.
             fn add(self, rhs: Duration) -> Self {
                 Self(self.0.saturating_add(whole_millis(rhs)))
             }
@@ -85,9 +128,30 @@ macro_rules! milliseconds {
 }
 
 milliseconds!(Instant);
+
+impl core::ops::Sub for Instant {
+    type Output = Duration;
+
+    /// The same as [`duration_since`](Self::duration_since): zero if `rhs` is later.
+    fn sub(self, rhs: Self) -> Duration {
+        self.duration_since(rhs)
+    }
+}
+
 milliseconds!(UnixTime);
 
-/// `duration` in milliseconds, a fraction rounded up, at most `u64::MAX`.
+/// `duration` in milliseconds, rounded down, at most `u64::MAX`.
+fn floor_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `duration` in milliseconds, rounded up, at most `u64::MAX`.
 pub(crate) fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// `duration` rounded up to whole milliseconds.
+#[cfg(feature = "alloc")]
+pub(crate) fn round_up(duration: Duration) -> Duration {
+    Duration::from_millis(whole_millis(duration))
 }

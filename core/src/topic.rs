@@ -1,58 +1,60 @@
-//! Topics: where requests go, where replies may go, where notifications come from.
+//! Topics of requests, responses and notifications.
 
 use core::fmt;
 
 use crate::limits::{RESPONSE_TOPIC_LEVELS_MAX, TOPIC_BYTES_MAX};
 
-/// Where every request is published.
+/// The topic of all requests.
 pub const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
 
-/// Everything that starts with this belongs to the store alone; notifications are published below it.
+/// The prefix of topics that only the store publishes to: its notifications.
 pub const RESERVED: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 
 const RESPONSE_HEAD: &str = "clients/";
 const RESPONSE_TAIL: &str = "/services/statestore/_any_/command/invoke/response";
 const NOTIFY: &str = "/command/notify/";
 
-/// Why a topic cannot be built, or cannot serve as a response topic.
+/// The topic cannot be built, or is not valid as a response topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicError {
-    /// The topic, client id or key has no bytes.
+    /// The topic, client id or key is empty.
     #[error("the topic, client id or key is empty")]
     Empty,
-    /// Longer than the 65,535 bytes of an MQTT topic.
+    /// The topic exceeds the 65,535 bytes that MQTT allows.
     #[error("the topic is longer than 65,535 bytes")]
     TooLong,
-    /// Holds `+`, `#` or NUL, which no topic name may.
-    #[error("the topic holds a wildcard or NUL")]
+    /// The topic name contains `+`, `#` or NUL, which MQTT forbids.
+    #[error("the topic contains a wildcard or NUL")]
     Wildcard,
-    /// A response topic of more than 200 levels, which brokers refuse.
+    /// The response topic has more than 200 levels, which brokers reject.
     #[error("the response topic has more than 200 levels")]
     TooManyLevels,
-    /// A response topic that begins with `$`: those are the broker's own. Mosquitto, for one, closes the connection of
-    /// whoever publishes to `$SYS`.
-    #[error("the response topic begins with $, as only the broker's own do")]
+    /// The response topic begins with `$`, which is reserved for the broker. Mosquitto, for
+    /// example, closes the connection of a client that publishes to `$SYS`.
+    #[error("the response topic begins with $, which is reserved for the broker")]
     BrokersOwn,
-    /// The request topic itself: a reply there would be read as a request.
+    /// The response topic is the request topic: a reply would be received as a request.
     #[error("the response topic is the request topic")]
     RequestTopic,
-    /// Starts with [`RESERVED`]: a reply there would be read as a notification.
+    /// The response topic begins with [`RESERVED`]: a reply would be received as a notification.
     #[error("the response topic is reserved for notifications")]
     Reserved,
 }
 
-/// Checks that a store may publish a reply to `topic`. A store disconnects a client that asks for any other.
+/// Checks that a store may publish a reply to `topic`. A store disconnects a client whose response
+/// topic is not allowed.
 ///
-/// Deployed clients use several forms of response topic, so no pattern is demanded.
+/// Deployed clients use several forms of response topics, so no particular form is required.
 ///
 /// # Errors
-/// The [`TopicError`] that forbids it.
+/// [`TopicError`] if the topic is not allowed.
 ///
 /// ```
 /// use statestore_proto::topic::{check_response, TopicError, REQUEST};
 ///
-/// assert!(check_response("clients/client-id1/services/statestore/_any_/command/invoke/response").is_ok());
+/// let topic = "clients/client-id1/services/statestore/_any_/command/invoke/response";
+/// assert!(check_response(topic).is_ok());
 /// assert_eq!(check_response(REQUEST), Err(TopicError::RequestTopic));
 /// ```
 pub fn check_response(topic: &str) -> Result<(), TopicError> {
@@ -70,16 +72,20 @@ pub fn check_response(topic: &str) -> Result<(), TopicError> {
 }
 
 fn check_levels(topic: &str, levels_max: usize) -> Result<(), TopicError> {
+    // Nearly all topics are too short for that many levels.
+    if topic.len() < levels_max {
+        return Ok(());
+    }
     let separators = topic.bytes().fold(0, |count, byte| count + usize::from(byte == b'/'));
     if separators < levels_max { Ok(()) } else { Err(TopicError::TooManyLevels) }
 }
 
-/// What MQTT demands of any topic name.
+/// Checks the rules of MQTT for topic names.
 fn check_name(topic: &str) -> Result<(), TopicError> {
     match topic {
         "" => Err(TopicError::Empty),
         _ if topic.len() > TOPIC_BYTES_MAX => Err(TopicError::TooLong),
-        // Without an early exit the compiler looks at many bytes at once, and nearly all topics are good.
+        // Without an early exit the compiler vectorizes the loop, and nearly all topics are valid.
         _ if topic.bytes().fold(false, |bad, byte| bad | matches!(byte, b'+' | b'#' | 0)) => {
             Err(TopicError::Wildcard)
         }
@@ -87,7 +93,8 @@ fn check_name(topic: &str) -> Result<(), TopicError> {
     }
 }
 
-/// A response topic of the recommended form, `clients/{client id}/services/statestore/_any_/command/invoke/response`.
+/// A response topic of the recommended form,
+/// `clients/{client id}/services/statestore/_any_/command/invoke/response`.
 ///
 /// ```
 /// use statestore_proto::topic::ResponseTopic;
@@ -106,16 +113,16 @@ impl<'a> ResponseTopic<'a> {
     /// The response topic of the client with this MQTT client id.
     ///
     /// # Errors
-    /// [`TopicError::Empty`], [`TopicError::Wildcard`], [`TopicError::TooLong`] or [`TopicError::TooManyLevels`] when the
-    /// id cannot stand in a topic.
+    /// [`TopicError`] if the topic would be invalid: the client id is empty, contains a wildcard or
+    /// has too many bytes or levels, or the topic would begin with [`RESERVED`].
     pub fn new(client_id: &'a str) -> Result<Self, TopicError> {
         check_name(client_id)?;
-        // The other levels are `clients` and six that follow.
+        // The other seven levels are `clients` and six after the client id.
         check_levels(client_id, RESPONSE_TOPIC_LEVELS_MAX - 7)?;
         if (Self { client_id }).encoded_len() > TOPIC_BYTES_MAX {
             return Err(TopicError::TooLong);
         }
-        // An id that begins like the reserved branch gives a topic that every store refuses.
+        // With such a client id, the topic would begin with `RESERVED`, and stores reject it.
         let reserved = RESERVED.strip_prefix(RESPONSE_HEAD).unwrap_or(RESERVED);
         if client_id.starts_with(reserved) {
             Err(TopicError::Reserved)
@@ -124,13 +131,13 @@ impl<'a> ResponseTopic<'a> {
         }
     }
 
-    /// The topic when it is of this form, `None` otherwise. The client id is a claim of whoever sent it.
+    /// Parses a topic; `None` if it is not of this form. The client id is not verified.
     #[must_use]
     pub fn parse(topic: &'a str) -> Option<Self> {
         Self::new(topic.strip_prefix(RESPONSE_HEAD)?.strip_suffix(RESPONSE_TAIL)?).ok()
     }
 
-    /// The client id in the topic.
+    /// Client id in the topic.
     #[must_use]
     pub const fn client_id(&self) -> &'a str {
         self.client_id
@@ -151,7 +158,8 @@ impl fmt::Display for ResponseTopic<'_> {
     }
 }
 
-/// The topic of the notifications about one key to one client; client id and key are written in Base16.
+/// The topic of the notifications to one client about one key. It contains client id and key in
+/// Base16.
 ///
 /// ```
 /// use statestore_proto::topic::NotificationTopic;
@@ -167,10 +175,10 @@ pub struct NotificationTopic<'a> {
 }
 
 impl<'a> NotificationTopic<'a> {
-    /// The topic of notifications about `key` to the client with this id.
+    /// The topic of the notifications about `key` to the client with this id.
     ///
     /// # Errors
-    /// [`TopicError::Empty`] when either is empty, [`TopicError::TooLong`] when both together do not fit: see
+    /// [`TopicError::Empty`] if either is empty, [`TopicError::TooLong`] if the key exceeds
     /// [`key_len_max`](Self::key_len_max).
     pub fn new(client_id: &'a str, key: &'a [u8]) -> Result<Self, TopicError> {
         if client_id.is_empty() || key.is_empty() {
@@ -182,7 +190,7 @@ impl<'a> NotificationTopic<'a> {
         Ok(Self { client_id, key })
     }
 
-    /// Bytes of the longest key that this client can be notified of, about 32 KiB.
+    /// Maximum length of a key that this client can watch in bytes, about 32 KiB.
     #[must_use]
     pub const fn key_len_max(client_id: &str) -> usize {
         let fixed = RESERVED.len() + 1 + NOTIFY.len();
@@ -213,7 +221,8 @@ impl fmt::Debug for NotificationTopic<'_> {
     }
 }
 
-/// The filter that a client subscribes to before it watches keys: every notification to it, and nothing else.
+/// The topic filter of all notifications to a client. The client subscribes to it before it watches
+/// keys.
 ///
 /// ```
 /// use statestore_proto::topic::NotificationFilter;
@@ -231,7 +240,8 @@ impl<'a> NotificationFilter<'a> {
     /// The filter of the client with this MQTT client id.
     ///
     /// # Errors
-    /// [`TopicError::Empty`], and [`TopicError::TooLong`] when no key of even one byte would fit beside it.
+    /// [`TopicError::Empty`] if the client id is empty, [`TopicError::TooLong`] if it leaves no
+    /// space for a key of one byte.
     pub fn new(client_id: &'a str) -> Result<Self, TopicError> {
         NotificationTopic::new(client_id, b"k").map(|_| Self { client_id })
     }
@@ -250,28 +260,26 @@ impl fmt::Display for NotificationFilter<'_> {
     }
 }
 
-/// A notification topic as received: client id and key still in Base16, checked and ready to decode.
-///
-/// Upper-case digits are written; either case is read.
+/// A received notification topic, whose client id and key are valid Base16 in either case.
 ///
 /// ```
-/// use statestore_proto::topic::{NotificationTopic, ReceivedTopic};
+/// use statestore_proto::topic::{NotificationTopic, ParsedNotificationTopic};
 ///
 /// let topic = NotificationTopic::new("client-id1", b"SOMEKEY")?.to_string();
-/// let received = ReceivedTopic::parse(&topic).unwrap();
+/// let received = ParsedNotificationTopic::parse(&topic).unwrap();
 /// let mut key = [0; 16];
 /// assert_eq!(received.decode_key(&mut key), Some(b"SOMEKEY".as_slice()));
 /// assert!(received.is_for("client-id1") && !received.is_for("client-id2"));
 /// # Ok::<(), statestore_proto::topic::TopicError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ReceivedTopic<'a> {
+pub struct ParsedNotificationTopic<'a> {
     client_id: &'a str,
     key: &'a str,
 }
 
-impl<'a> ReceivedTopic<'a> {
-    /// Reads `topic`; `None` when it is no notification topic. Allocates nothing.
+impl<'a> ParsedNotificationTopic<'a> {
+    /// Parses a topic; `None` if it is not a notification topic. Allocates nothing.
     #[must_use]
     pub fn parse(topic: &'a str) -> Option<Self> {
         if topic.len() > TOPIC_BYTES_MAX {
@@ -282,43 +290,45 @@ impl<'a> ReceivedTopic<'a> {
         (is_base16(client_id) && is_base16(key)).then_some(Self { client_id, key })
     }
 
-    /// Whether it was sent to the client with this id.
+    /// Returns whether the recipient is the client with this id.
     #[must_use]
     pub fn is_for(&self, client_id: &str) -> bool {
         let mut digits = [0; 2];
-        let same = |(pair, byte): (&[u8], u8)| {
-            hex::encode_to_slice([byte], &mut digits).is_ok() && pair.eq_ignore_ascii_case(&digits)
-        };
+        let mut pairs = self.client_id.as_bytes().chunks_exact(2).zip(client_id.bytes());
         self.client_id_len() == client_id.len()
-            && self.client_id.as_bytes().chunks_exact(2).zip(client_id.bytes()).all(same)
+            && pairs.all(|(pair, byte)| {
+                hex::encode_to_slice([byte], &mut digits).is_ok()
+                    && pair.eq_ignore_ascii_case(&digits)
+            })
     }
 
-    /// Bytes of the client id.
+    /// Length of the client id in bytes.
     #[must_use]
     pub const fn client_id_len(&self) -> usize {
         self.client_id.len() / 2
     }
 
-    /// Bytes of the key.
+    /// Length of the key in bytes.
     #[must_use]
     pub const fn key_len(&self) -> usize {
         self.key.len() / 2
     }
 
-    /// Decodes the client id to the start of `out`; `None` when `out` is shorter than
-    /// [`client_id_len`](Self::client_id_len). The bytes are UTF-8 if a store wrote them.
+    /// Decodes the client id to the start of `out`; `None` if `out` is shorter than
+    /// [`client_id_len`](Self::client_id_len). The bytes are UTF-8 if a store has sent the topic.
     #[must_use]
     pub fn decode_client_id<'b>(&self, out: &'b mut [u8]) -> Option<&'b [u8]> {
         decode_base16(self.client_id, out)
     }
 
-    /// Decodes the key to the start of `out`; `None` when `out` is shorter than [`key_len`](Self::key_len).
+    /// Decodes the key to the start of `out`; `None` if `out` is shorter than
+    /// [`key_len`](Self::key_len).
     #[must_use]
     pub fn decode_key<'b>(&self, out: &'b mut [u8]) -> Option<&'b [u8]> {
         decode_base16(self.key, out)
     }
 
-    /// The key in an allocation of its own.
+    /// The key, in one allocation of its exact length.
     #[cfg(feature = "alloc")]
     #[must_use]
     pub fn key(&self) -> alloc::vec::Vec<u8> {
@@ -330,15 +340,18 @@ impl<'a> ReceivedTopic<'a> {
     }
 }
 
-impl fmt::Debug for ReceivedTopic<'_> {
+impl fmt::Debug for ParsedNotificationTopic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (client_id, key) =
             (crate::debug::Key(self.client_id.as_bytes()), crate::debug::Key(self.key.as_bytes()));
-        f.debug_struct("ReceivedTopic").field("client_id", &client_id).field("key", &key).finish()
+        f.debug_struct("ParsedNotificationTopic")
+            .field("client_id", &client_id)
+            .field("key", &key)
+            .finish()
     }
 }
 
-/// Everything of a notification topic but the key.
+/// Writes a notification topic up to its key.
 fn write_notify(f: &mut fmt::Formatter<'_>, client_id: &str) -> fmt::Result {
     f.write_str(RESERVED)?;
     f.write_str("/")?;
@@ -346,7 +359,7 @@ fn write_notify(f: &mut fmt::Formatter<'_>, client_id: &str) -> fmt::Result {
     f.write_str(NOTIFY)
 }
 
-/// Upper-case Base16, through a small buffer on the stack.
+/// Writes upper-case Base16, in chunks that fit in a small buffer on the stack.
 fn write_base16(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     let mut digits = [0; 64];
     for chunk in bytes.chunks(digits.len() / 2) {
@@ -358,7 +371,7 @@ fn write_base16(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// Whole bytes in Base16, at least one.
+/// Returns whether the text is the Base16 of at least one byte.
 fn is_base16(text: &str) -> bool {
     !text.is_empty() && text.len() % 2 == 0 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

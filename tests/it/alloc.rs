@@ -1,24 +1,24 @@
-//! What allocates and how often: an allocator that counts, per thread so that tests do not disturb each other.
+//! Number of allocations per operation, counted per thread so that parallel tests do not interfere.
 
 use std::hint::black_box;
 
 use bytes::Bytes;
 use statestore_proto::hlc::{FencingToken, Hlc, HlcRef, HybridClock, NodeId, Version};
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, Refusal, Reply, ServiceError,
+    Command, Condition, Dialect, Expiry, Notification, Refusal, Reply, RequestKind, ServiceError,
 };
-use statestore_proto::mqtt::{Incoming, Transmit};
 use statestore_proto::resp::{decode_array, decode_frame};
-use statestore_proto::rules::{Entry, Stamps, State, decide};
-use statestore_proto::store::{Principal, Store, StoreConfig};
+use statestore_proto::rules::{KeyState, RequestTimestamps, Stored, decide};
+use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_proto::topic::{REQUEST, ReceivedTopic, ResponseTopic, check_response};
+use statestore_proto::topic::{ParsedNotificationTopic, REQUEST, ResponseTopic, check_response};
+use statestore_proto::transport::{Incoming, Transmit};
 
 use statestore_tests::counting::allocations_of as allocations;
 
 const NOW: UnixTime = UnixTime::from_millis(1_696_374_425_000);
 
-/// A node id that is stored in place, and the longest that deployed clients use.
+/// A node id that is stored in place, and the longest one of deployed clients.
 const NODES: [&str; 2] = ["StateStore", "6f3a1c0e-52b7-4d0e-9a51-0c8d2a7be913"];
 
 fn commands() -> Vec<Command<&'static [u8]>> {
@@ -36,24 +36,24 @@ fn commands() -> Vec<Command<&'static [u8]>> {
     ]
 }
 
-fn replies() -> Vec<(CommandKind, Reply<&'static [u8]>)> {
+fn replies() -> Vec<(RequestKind, Reply<&'static [u8]>)> {
     let error =
         |text: &'static str| Reply::Error(ServiceError::from_text(text.as_bytes()).unwrap());
     vec![
-        (CommandKind::Set, Reply::Done),
-        (CommandKind::Set, Reply::NotApplied),
-        (CommandKind::Get, Reply::Value(b"value")),
-        (CommandKind::Get, Reply::Absent),
-        (CommandKind::Del, Reply::Removed),
-        (CommandKind::VDel, Reply::NothingRemoved),
-        (CommandKind::Unwatch, Reply::NotWatched),
-        (CommandKind::Get, error(Refusal::FencingTokenLower.text())),
-        (CommandKind::Get, error("out of tea")),
+        (RequestKind::Set, Reply::Done),
+        (RequestKind::Set, Reply::NotApplied),
+        (RequestKind::Get, Reply::Value(b"value")),
+        (RequestKind::Get, Reply::Absent),
+        (RequestKind::Del, Reply::Removed),
+        (RequestKind::VDel, Reply::NothingRemoved),
+        (RequestKind::Unwatch, Reply::NotWatched),
+        (RequestKind::Get, error(Refusal::FencingTokenLower.text())),
+        (RequestKind::Get, error("out of tea")),
     ]
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocations_of_this_thread_are_counted() {
     assert_eq!(allocations(|| black_box(Vec::<u8>::new())), 0);
     assert_eq!(allocations(|| black_box(vec![0_u8; 10])), 1);
     let grown = allocations(|| {
@@ -61,18 +61,18 @@ fn the_counter_counts() {
         bytes.reserve_exact(1_000);
         bytes
     });
-    assert_eq!(grown, 2, "growing counts too");
+    assert_eq!(grown, 2, "growth counts as an allocation");
     let elsewhere = allocations(|| {
         std::thread::scope(|scope| {
             let work = || (0..1_000).for_each(|number| drop(black_box(Box::new(number))));
             scope.spawn(work).join().unwrap();
         });
     });
-    assert!(elsewhere < 1_000, "another thread's {elsewhere} are not ours");
+    assert!(elsewhere < 1_000, "{elsewhere} allocations, but those of another thread do not count");
 }
 
 #[test]
-fn decoding_borrows() {
+fn decoding_allocates_nothing() {
     for command in commands() {
         let payload = command.encode();
         assert_eq!(allocations(|| Command::decode(black_box(&payload)).unwrap()), 0, "{command:?}");
@@ -96,15 +96,15 @@ fn decoding_borrows() {
 }
 
 #[test]
-fn lifting_a_borrowed_message_into_shared_bytes_copies_nothing() {
+fn mapping_a_borrowed_message_to_shared_bytes_allocates_nothing() {
     let payload = Bytes::from(commands().remove(1).encode());
-    black_box(payload.clone()); // the first clone makes the buffer shared, once
+    black_box(payload.clone()); // the first clone makes the buffer shared
     let lift = || Command::decode(&payload).unwrap().map(|bytes| payload.slice_ref(bytes));
     assert_eq!(allocations(lift), 0);
 }
 
 #[test]
-fn encoding_allocates_once() {
+fn encoding_to_a_vec_allocates_once() {
     let mut out = [0; 256];
     for command in commands() {
         assert_eq!(allocations(|| black_box(&command).encode()), 1, "{command:?}");
@@ -112,7 +112,7 @@ fn encoding_allocates_once() {
         assert_eq!(allocations(|| black_box(&command).encode_into(&mut out).unwrap()), 0);
         assert_eq!(allocations(|| black_box(&command).encoded_len()), 0);
     }
-    for dialect in [Dialect::Deployed, Dialect::Page] {
+    for dialect in [Dialect::Deployed, Dialect::Spec] {
         for (_, reply) in replies() {
             assert_eq!(allocations(|| black_box(&reply).encode(dialect)), 1, "{reply:?}");
             assert_eq!(allocations(|| Bytes::from(black_box(&reply).encode(dialect))), 1);
@@ -129,7 +129,7 @@ fn encoding_allocates_once() {
 }
 
 #[test]
-fn clock_values_are_read_and_cloned_for_nothing() {
+fn parsing_and_cloning_clock_values_allocates_nothing() {
     for (node, to_own) in NODES.into_iter().zip([0, 1]) {
         let text = format!("001696374425000:00001:{node}");
         assert_eq!(allocations(|| HlcRef::parse(black_box(&text)).unwrap()), 0, "{node}");
@@ -137,7 +137,7 @@ fn clock_values_are_read_and_cloned_for_nothing() {
         let version = Version::new(text.parse::<Hlc>().unwrap());
         assert_eq!(allocations(|| black_box(&version).clone()), 0, "{node}");
         assert_eq!(allocations(|| black_box(&version).to_fencing_token()), 0, "{node}");
-        assert_eq!(allocations(|| black_box(&version) == &version.as_deref()), 0, "{node}");
+        assert_eq!(allocations(|| black_box(&version) == &version.borrowed()), 0, "{node}");
         assert_eq!(allocations(|| black_box(version.hlc()).encode()), 1, "{node}");
         let mut out = [0; 64];
         assert_eq!(allocations(|| version.hlc().encode_into(&mut out).unwrap()), 0, "{node}");
@@ -146,7 +146,7 @@ fn clock_values_are_read_and_cloned_for_nothing() {
 }
 
 #[test]
-fn clocks_issue_for_nothing() {
+fn issuing_clock_values_allocates_nothing() {
     let other = HlcRef::parse("1696374425000:5:CLIENT").unwrap();
     for node in NODES {
         let mut clock = HybridClock::new(NodeId::new(node).unwrap());
@@ -161,10 +161,12 @@ fn clocks_issue_for_nothing() {
 fn rules_and_topics_allocate_nothing() {
     let (ts, ft) = ("1696374425000:0:CLIENT", "1696374425000:1:StateStore");
     let issued = HlcRef::parse(ts).unwrap();
-    let verify = || Stamps::verify(CommandKind::Set, Some(ts), Some(ft), NOW, issued).unwrap();
+    let verify =
+        || RequestTimestamps::verify(RequestKind::Set, Some(ts), Some(ft), NOW, issued).unwrap();
     assert_eq!(allocations(verify), 0);
     let fence = Some(FencingToken::new(HlcRef::parse(ft).unwrap()));
-    let state = State { entry: Some(Entry { value: b"value", fence }), ..State::default() };
+    let stored = Some(Stored { value: b"value", fence });
+    let state = KeyState { stored, ..KeyState::default() };
     for command in commands() {
         assert_eq!(allocations(|| decide(black_box(state), &command, fence)), 0, "{command:?}");
     }
@@ -173,11 +175,12 @@ fn rules_and_topics_allocate_nothing() {
     assert_eq!(allocations(|| ResponseTopic::parse(black_box(&response)).unwrap()), 0);
     let topic = statestore_proto::topic::NotificationTopic::new("c", b"k").unwrap().to_string();
     let mut out = [0; 8];
-    let read = || ReceivedTopic::parse(&topic).unwrap().decode_key(&mut out).unwrap().len();
+    let read =
+        || ParsedNotificationTopic::parse(&topic).unwrap().decode_key(&mut out).unwrap().len();
     assert_eq!(allocations(read), 0);
 }
 
-/// A store with so many keys.
+/// A store with this number of keys.
 fn store(keys: usize) -> Store {
     let mut store = Store::new(StoreConfig::new(1));
     for number in 0..keys {
@@ -193,7 +196,7 @@ fn store(keys: usize) -> Store {
     store
 }
 
-/// A raw PUBLISH in, the encoded reply out.
+/// Executes a request and returns the encoded reply.
 fn round_trip(store: &mut Store, payload: &Bytes) -> Option<Bytes> {
     let mut incoming = Incoming::new(REQUEST, payload);
     incoming.response_topic =
@@ -202,11 +205,8 @@ fn round_trip(store: &mut Store, payload: &Bytes) -> Option<Bytes> {
     incoming.message_expiry = Some(0);
     incoming.user_property("__ts", "1696374425000:0:client-1");
     incoming.user_property("__protVer", "1.0");
-    store.handle_publish(
-        Now::new(Instant::from_millis(1), NOW),
-        Principal::verified("client-1"),
-        &incoming,
-    );
+    incoming.verified_sender = Some("client-1");
+    store.handle_publish(Now::new(Instant::from_millis(1), NOW), &incoming);
     match store.poll_transmit()? {
         Transmit::Publish(publish) => Some(publish.payload),
         _ => None,
@@ -214,7 +214,7 @@ fn round_trip(store: &mut Store, payload: &Bytes) -> Option<Bytes> {
 }
 
 #[test]
-fn a_get_allocates_its_payload_and_its_topic_however_many_keys_there_are() {
+fn get_allocates_payload_and_topic_regardless_of_the_number_of_keys() {
     for keys in [10, 10_000] {
         let mut store = store(keys);
         let hit = Bytes::from(Command::Get { key: "key-000000000007" }.encode());

@@ -1,6 +1,7 @@
-//! The public surface of each published package, as it stands in `tests/api`: whoever changes it sees it as a diff.
+//! The public API of each published package is committed in `tests/api`, so that a change is
+//! visible as a diff.
 //!
-//! `STATESTORE_API=write cargo test -p statestore-tests api` writes the files anew.
+//! `STATESTORE_API=write cargo test -p statestore-tests api` updates the files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,27 +9,30 @@ use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, Visibility};
 
-/// Package and folder.
-const PACKAGES: [(&str, &str); 11] = [
+/// Packages and their folders.
+const PACKAGES: [(&str, &str); 14] = [
     ("statestore-proto", "core"),
-    ("statestore-mqtt", "transports/mqtt"),
+    ("statestore-mqtt", "mqtt"),
+    ("statestore-broker", "broker"),
     ("statestore-policy", "policy"),
+    ("statestore-capture", "capture"),
     ("statestore-tokio", "transports/tokio"),
+    ("statestore-client", "transports/client"),
     ("statestore-rumqttc", "transports/rumqttc"),
     ("statestore-paho", "transports/paho"),
-    ("statestore-embedded", "transports/embedded"),
+    ("statestore-server", "server"),
     ("statestore-loopback", "transports/loopback"),
     ("statestore-sqlite", "storage/sqlite"),
     ("statestore-etcd", "storage/etcd"),
     ("statestore-verify", "tests/verify"),
 ];
 
-/// What is left of the attributes: what callers depend on.
+/// Attributes that callers depend on; the others are omitted.
 const KEPT: [&str; 5] = ["derive", "non_exhaustive", "must_use", "cfg", "deprecated"];
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "whoever has looked at the change says so")]
-fn the_public_surface_is_the_committed_one() {
+#[expect(clippy::disallowed_methods, reason = "the author of a change requests the update")]
+fn public_api_equals_the_committed_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut changed = Vec::new();
     for (package, folder) in PACKAGES {
@@ -43,18 +47,18 @@ fn the_public_surface_is_the_committed_one() {
             changed.push(format!("{package}, first at {differs:?}"));
         }
     }
-    let remedy = "again with STATESTORE_API=write, and look at the diff";
-    assert!(changed.is_empty(), "the public surface has changed: {changed:#?}\n{remedy}");
+    let remedy = "run again with STATESTORE_API=write, and review the diff";
+    assert!(changed.is_empty(), "the public API has changed: {changed:#?}\n{remedy}");
 }
 
 #[test]
-fn the_listing_holds_what_is_public_and_nothing_else() {
+fn listing_contains_only_public_items() {
     let source = "
         /// Documentation.
         #[derive(Clone)] pub struct Open { pub seen: u8, hidden: u8 }
         struct Closed;
         impl Open { #[must_use] pub fn read(&self) -> u8 { self.hidden } fn write(&mut self) {} }
-        impl Closed { pub fn nobody(&self) {} }
+        impl Closed { pub fn unreachable(&self) {} }
         impl Default for Open { fn default() -> Self { todo() } }
         pub(crate) fn inner() {}
         pub const LIMIT: usize = 7;
@@ -83,7 +87,7 @@ fn listing(root: &Path) -> String {
     listing
 }
 
-/// Every module that is in a file of its own, parents first.
+/// All modules with a separate file, parents first.
 fn collect(path: &Path, module: &str, files: &mut Vec<(String, syn::File)>) {
     let file = syn::parse_file(&fs::read_to_string(path).unwrap()).unwrap();
     let stem = path.file_stem().unwrap();
@@ -123,7 +127,7 @@ fn names(items: &[Item]) -> Vec<String> {
     items.iter().filter_map(public).collect()
 }
 
-/// The public items of a file as text, without documentation and bodies.
+/// The public items of a file as text, without documentation and function bodies.
 fn show(mut file: syn::File, public: &BTreeSet<String>) -> String {
     file.attrs.clear();
     file.items = std::mem::take(&mut file.items)
@@ -151,13 +155,14 @@ fn reduce(mut item: Item, public: &BTreeSet<String>) -> Option<Item> {
             let own = item.trait_.is_none();
             item.items.retain_mut(|item| reduce_impl(item, own));
             let known = matches!(&*item.self_ty, Type::Path(path)
-                if path.path.segments.last().is_some_and(|last| public.contains(&last.ident.to_string())));
+                if path.path.segments.last()
+                    .is_some_and(|last| public.contains(&last.ident.to_string())));
             if !known || (own && item.items.is_empty()) {
                 return None;
             }
             (None, &mut item.attrs)
         }
-        // A definition that is not exported is nobody else's; a call may make anything.
+        // A macro definition counts if it is exported; a macro call may define anything.
         Item::Macro(item) => {
             let is_exported = |attr: &Attribute| attr.path().is_ident("macro_export");
             if item.ident.is_some() && !item.attrs.iter().any(is_exported) {
@@ -198,7 +203,7 @@ fn reduce(mut item: Item, public: &BTreeSet<String>) -> Option<Item> {
     Some(item)
 }
 
-/// What is left of an item of an `impl`: in one of a trait, only what is the type's own choice.
+/// Reduces an item of an `impl`. In a trait `impl`, only associated types remain.
 fn reduce_impl(item: &mut ImplItem, own: bool) -> bool {
     match item {
         ImplItem::Fn(item) => {

@@ -1,4 +1,4 @@
-//! The rules of the client, one by one.
+//! The rules of the client.
 
 mod counters;
 mod incarnation;
@@ -9,27 +9,33 @@ mod requests;
 mod watches;
 
 use bytes::Bytes;
-use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, RequestId};
+use statestore_proto::client::{
+    Client, ClientConfig, Event, GetRequest, Outcome, Request, RequestId, SetRequest,
+};
 use statestore_proto::hlc::{Hlc, Version};
-use statestore_proto::message::{Command, Condition};
-use statestore_proto::mqtt::{Incoming, Publish, ReasonCode, SubscribeToken, Transmit};
+use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::{NotificationFilter, NotificationTopic, ResponseTopic};
+use statestore_proto::transport::{Incoming, Publish, ReasonCode, SubscribeToken, Transmit};
 
 const EPOCH: u64 = 1_696_374_425_000;
 const ID: &str = "client-id1";
 
-/// A client and a time.
+/// A client and its clock.
 struct Rig {
     client: Client,
     millis: u64,
-    /// What the store says of itself on replies and notifications.
+    /// The incarnation in replies and notifications.
     incarnation: Option<&'static str>,
 }
 
 impl Rig {
     fn with(config: ClientConfig) -> Self {
-        Self { client: Client::new(config), millis: 0, incarnation: None }
+        Self {
+            client: Client::new(config).expect("a valid configuration"),
+            millis: 0,
+            incarnation: None,
+        }
     }
 
     fn offline() -> Self {
@@ -46,7 +52,7 @@ impl Rig {
         Now::new(Instant::from_millis(self.millis), UnixTime::from_millis(EPOCH + self.millis))
     }
 
-    /// A new connection on which everything is granted; the packets that follow are left in the client.
+    /// Connects and grants all subscriptions. Leaves the other packets in the client.
     fn connect(&mut self) {
         self.client.handle_connected(self.now(), false);
         self.grant();
@@ -56,21 +62,21 @@ impl Rig {
     fn grant(&mut self) {
         while let Some((_, token)) = self.subscribe() {
             self.client.handle_subscribed(self.now(), token, ReasonCode::GRANTED_QOS_1);
-            if self.client.is_ready() && self.filters_open() {
+            if self.client.is_ready() && self.has_sent_subscribes() {
                 break;
             }
         }
     }
 
-    /// Whether the next packet is no SUBSCRIBE; looked at through what the client prints.
-    fn filters_open(&self) -> bool {
+    /// Returns whether no SUBSCRIBE is queued, according to the `Debug` output of the client.
+    fn has_sent_subscribes(&self) -> bool {
         format!("{:?}", self.client).contains("subscriptions: []")
     }
 
     fn subscribe(&mut self) -> Option<(String, SubscribeToken)> {
         match self.client.poll_transmit()? {
             Transmit::Subscribe { filter, token } => Some((filter.to_string(), token)),
-            other => panic!("{other:?} is no SUBSCRIBE"),
+            other => panic!("{other:?} is not a SUBSCRIBE"),
         }
     }
 
@@ -83,11 +89,11 @@ impl Rig {
         self.client.handle_timeout(self.now());
     }
 
-    fn submit(&mut self, request: Request) -> RequestId {
+    fn submit(&mut self, request: impl Into<Request>) -> RequestId {
         self.client.submit(self.now(), request).unwrap()
     }
 
-    /// The next PUBLISH and the command in it.
+    /// Returns the next PUBLISH and its command.
     fn sent(&mut self) -> (Publish, Command<Bytes>) {
         let publish = self.published();
         let command = Command::decode(&publish.payload).unwrap();
@@ -98,7 +104,7 @@ impl Rig {
     fn published(&mut self) -> Publish {
         match self.client.poll_transmit() {
             Some(Transmit::Publish(publish)) => publish,
-            other => panic!("{other:?} is no PUBLISH"),
+            other => panic!("{other:?} is not a PUBLISH"),
         }
     }
 
@@ -117,7 +123,7 @@ impl Rig {
         self.client.handle_publish(self.now(), &incoming);
     }
 
-    /// The store says that the key of `TOPIC` has this value, or none any more.
+    /// Delivers a notification that the key has this value, or was deleted.
     fn notify(&mut self, key: &str, value: Option<&str>, version: Option<&str>) {
         let topic = NotificationTopic::new(ID, key.as_bytes()).unwrap().to_string();
         let payload = match value {
@@ -145,22 +151,21 @@ impl Rig {
     fn completed(&mut self) -> (RequestId, Outcome) {
         match self.client.poll_event() {
             Some(Event::Completed { id, outcome }) => (id, outcome),
-            other => panic!("{other:?} is no completion"),
+            other => panic!("{other:?} is not a completion"),
         }
     }
 }
 
 fn config() -> ClientConfig {
-    ClientConfig::new(ID, *b"noncenon").unwrap()
+    ClientConfig::new(ID, *b"noncenon")
 }
 
-fn get() -> Request {
-    Request::new(Command::Get { key: Bytes::from_static(b"k") })
+fn get() -> GetRequest {
+    Request::get("k")
 }
 
-fn set() -> Request {
-    let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
-    Request::new(Command::Set { key, value, condition: Condition::Always, expiry: None })
+fn set() -> SetRequest {
+    Request::set("k", "v")
 }
 
 fn version(text: &str) -> Version {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Command;
-use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
 use statestore_tests::counting::{allocations, live_bytes};
 use statestore_tests::machine_ops::{self, Args, ClientOp, ClientRig, client_events, script};
 
@@ -24,25 +24,34 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec((op, any::<Args>()), 0..60)
 }
 
-/// What was told and sent, polled in full after each operation.
+/// Returns the events and packets, polled in full after each operation.
 fn run(flags: u8, ops: &[Op]) -> (Vec<String>, Vec<String>) {
     let mut rig = ClientRig::new(flags);
     for op in ops {
         rig.apply(*op);
         rig.drain();
     }
-    (rig.told, rig.sent)
+    (rig.events, rig.sent)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn clause_1_any_order(honest in prop::sample::select(&[0_u8, 1, 8, 9][..]), ops in ops(), polls in prop::collection::vec(any::<u8>(), 60)) {
+    fn clause_1_any_order(
+        honest in prop::sample::select(&[0_u8, 1, 8, 9][..]),
+        ops in ops(),
+        polls in prop::collection::vec(any::<u8>(), 60),
+    ) {
         let mut rig = ClientRig::new(honest);
         for (op, poll) in ops.iter().zip(&polls) {
             rig.apply(*op);
-            // Packets are taken as before, or the client would have sent less; events at any time.
+            // Packets are polled after each operation, since polling later may send fewer. Events
+            // are polled at any time.
             if poll & 1 == 0 {
                 rig.apply((ClientOp::PollEvents, [poll >> 1, 0, 0, 0, 0]));
             }
@@ -51,12 +60,16 @@ proptest! {
             }
         }
         rig.drain();
-        let (told, sent) = run(honest, &ops);
-        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+        let (events, sent) = run(honest, &ops);
+        prop_assert_eq!((&rig.events, &rig.sent), (&events, &sent));
     }
 
     #[test]
-    fn clause_3_deadlines_advance(flags in 0_u8..16, ops in ops(), start in prop::sample::select(&[0_u64, u64::MAX - 3_000][..])) {
+    fn clause_3_deadlines_advance(
+        flags in 0_u8..16,
+        ops in ops(),
+        start in prop::sample::select(&[0_u64, u64::MAX - 3_000][..]),
+    ) {
         let mut rig = ClientRig::new(flags);
         rig.start_at(start);
         for op in ops {
@@ -84,21 +97,22 @@ proptest! {
             rig.apply(*op);
             rig.drain();
         }
-        let (told, sent) = run(flags, &ops);
-        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+        let (events, sent) = run(flags, &ops);
+        prop_assert_eq!((&rig.events, &rig.sent), (&events, &sent));
     }
 
     #[test]
     fn clause_5_bounded(honest in prop::sample::select(&[0_u8, 1, 8, 9][..]), ops in ops()) {
-        // Small limits, and nothing polled; the rig checks that `submit` says Full when it must and only then.
+        // Small limits, nothing polled. The rig checks that `submit` returns `Full` exactly at the
+        // limit.
         let mut rig = ClientRig::new(honest | 2);
         for op in ops.iter().cycle().take(300) {
             rig.apply(*op);
         }
         prop_assert!(rig.client.outstanding() <= 2);
-        let told = rig.drain();
-        // Both limits, one for each watch that lags, and one for another store.
-        prop_assert!(told <= 2 * 2 + 3 + 1, "{told} events");
+        let events = rig.drain();
+        // Both limits, one per lagging watch, and one for a replaced store.
+        prop_assert!(events <= 2 * 2 + 3 + 1, "{events} events");
     }
 
     #[test]
@@ -117,14 +131,18 @@ proptest! {
             rig.apply(*op);
             rig.drain();
         }
-        let (told, sent) = run(1, &ops);
-        rig.told.retain(|event| !event.starts_with("Stale("));
-        let told: Vec<String> = told.into_iter().filter(|event| !event.starts_with("Stale(")).collect();
-        prop_assert_eq!((&rig.told, &rig.sent), (&told, &sent));
+        let (events, sent) = run(1, &ops);
+        let is_matched = |event: &String| !event.starts_with("Unmatched(");
+        rig.events.retain(is_matched);
+        let events: Vec<String> = events.into_iter().filter(is_matched).collect();
+        prop_assert_eq!((&rig.events, &rig.sent), (&events, &sent));
     }
 
     #[test]
-    fn clause_7_a_malformed_reply_ends_its_request_only(which in 0_usize..5, payload in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn clause_7_a_malformed_reply_ends_its_request_only(
+        which in 0_usize..5,
+        payload in prop::collection::vec(any::<u8>(), 0..30),
+    ) {
         let mut client = ready();
         let ids: Vec<_> = (0..5).map(|_| client.submit(at(1), get()).unwrap()).collect();
         let sent: Vec<_> = std::iter::from_fn(|| client.poll_transmit()).collect();
@@ -133,7 +151,9 @@ proptest! {
         let mut reply = Incoming::new(&topic, &payload);
         reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
         client.handle_publish(at(1), &reply);
-        let Some(Event::Completed { id, .. }) = client.poll_event() else { panic!("it was answered") };
+        let Some(Event::Completed { id, .. }) = client.poll_event() else {
+            panic!("the reply completes the request")
+        };
         prop_assert_eq!((id, client.outstanding()), (ids[which], 4));
         prop_assert_eq!(client.poll_event(), None);
     }
@@ -144,7 +164,7 @@ proptest! {
     }
 }
 
-/// Everything but the time that was told last, which is what the call is for.
+/// Returns the state without the time of the latest input, which every call sets.
 fn state(client: &Client) -> String {
     format!("{client:?}").split(", now: ").next().unwrap_or_default().to_owned()
 }
@@ -158,7 +178,7 @@ fn get() -> Request {
 }
 
 fn config() -> ClientConfig {
-    ClientConfig::new("client", *b"noncenon").unwrap()
+    ClientConfig::new("client", *b"noncenon")
 }
 
 fn connect(client: &mut Client) {
@@ -172,7 +192,7 @@ fn connect(client: &mut Client) {
 }
 
 fn ready() -> Client {
-    let mut client = Client::new(config());
+    let mut client = Client::new(config()).unwrap();
     connect(&mut client);
     client
 }
@@ -186,7 +206,7 @@ fn clause_2_idle_is_free() {
                 watches_max: 20_000,
                 ..ClientLimits::default()
             };
-            let mut client = Client::new(config().limits(limits));
+            let mut client = Client::new(config().limits(limits)).unwrap();
             for number in 0..outstanding {
                 client.submit(at(1), get()).unwrap();
                 client.watch(at(1), Bytes::from(format!("key {number}"))).unwrap();
@@ -197,13 +217,13 @@ fn clause_2_idle_is_free() {
             let (before, state) = (allocations(), format!("{client:?}"));
             let printed = allocations() - before;
             let before = allocations();
-            // So often that work for each thing outstanding would be billions of steps.
+            // Work per outstanding request would take billions of steps.
             for _ in 0..200_000 {
                 assert!(client.poll_transmit().is_none() && client.poll_event().is_none());
                 assert_eq!(client.poll_timeout().is_some(), outstanding > 0);
             }
             assert_eq!(allocations() - before, 0);
-            assert!(printed > 0 && state == format!("{client:?}"), "a poll has changed something");
+            assert!(printed > 0 && state == format!("{client:?}"), "a poll changed the state");
         }
     }
 }
@@ -218,9 +238,9 @@ fn clause_3_a_watch_at_the_end_of_time_does_not_spin() {
 }
 
 #[test]
-fn clause_5_only_submit_says_full() {
+fn clause_5_submit_and_watch_return_full_at_the_limit() {
     let limits = ClientLimits { pending_max: 2, watches_max: 1, events_max: 1 };
-    let mut client = Client::new(config().limits(limits));
+    let mut client = Client::new(config().limits(limits)).unwrap();
     let first = client.submit(at(1), get()).unwrap();
     client.submit(at(1), get()).unwrap();
     assert_eq!(client.submit(at(1), get()), Err(SubmitError::Full));
@@ -228,7 +248,7 @@ fn clause_5_only_submit_says_full() {
     assert_eq!(
         client.submit(at(1), get()),
         Err(SubmitError::Full),
-        "its completion was not polled yet"
+        "the completion was not polled yet"
     );
     let outcome = Outcome::Cancelled { sent: false };
     assert_eq!(client.poll_event(), Some(Event::Completed { id: first, outcome }));
@@ -238,20 +258,21 @@ fn clause_5_only_submit_says_full() {
 }
 
 #[test]
-fn clause_5_no_limit_is_a_limit_too() {
+fn clause_5_maximal_limits_do_not_overflow() {
     let limits =
         ClientLimits { pending_max: usize::MAX, watches_max: usize::MAX, events_max: usize::MAX };
-    let mut client = Client::new(config().limits(limits));
+    let mut client = Client::new(config().limits(limits)).unwrap();
     connect(&mut client);
     let stray = Bytes::from_static(b"x");
     client.handle_publish(at(1), &Incoming::new("elsewhere", &stray));
-    assert!(matches!(client.poll_event(), Some(Event::Stale(_))));
+    assert!(matches!(client.poll_event(), Some(Event::Unmatched(_))));
 }
 
 #[test]
-fn clause_5_memory_stays_where_it_is() {
+fn clause_5_memory_does_not_grow() {
     let limits = ClientLimits { pending_max: 8, watches_max: 8, events_max: 8 };
-    let mut client = Client::new(config().limits(limits).timeout(Duration::from_millis(20)));
+    let config = config().limits(limits).timeout(Duration::from_millis(20));
+    let mut client = Client::new(config).unwrap();
     let mut millis = 1;
     let mut flood = |client: &mut Client| {
         let stray = Bytes::from_static(b"x");

@@ -1,4 +1,4 @@
-//! The eight clauses of the poll contract, for the lock.
+//! The eight clauses of the poll contract for the lock.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use proptest::prelude::*;
 use statestore_proto::client::{Outcome, SubmitError, WatchEnd, WatchEvent};
 use statestore_proto::hlc::{Hlc, Version};
 use statestore_proto::lock::{
-    AcquireError, Action, Lock, LockConfig, LockEvent, LockState, Ticket,
+    AcquireError, Lock, LockAction, LockConfig, LockEvent, LockRequestId, LockState,
 };
-use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
+use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Instant;
 use statestore_tests::alphabet;
 use statestore_tests::counting::{allocations, live_bytes};
 use statestore_tests::machine_ops;
 
 alphabet! {
-    /// What can be done to a lock.
+    /// Inputs of a lock.
     enum LockOp {
-        /// It is asked to acquire.
+        /// A call of `acquire`.
         Acquire = b'a', 4;
-        /// It is asked to try.
+        /// A call of `try_acquire`.
         Try = b't', 1;
-        /// It is asked to release.
+        /// A call of `release`.
         Release = b'r', 2;
-        /// A request of its own ends.
+        /// The outcome of the outstanding request.
         Outcome = b'o', 9;
-        /// Its watch tells something.
+        /// An event of the watch.
         Watch = b'w', 3;
         /// Time passes.
         Pass = b'T', 6;
-        /// A guarded write is refused for its token.
+        /// The refusal of a fenced write for its token.
         FencedOut = b'f', 1;
     }
 }
 
-/// What is done, and two numbers that say how.
+/// An input and two numbers that select its details.
 type Op = (LockOp, u8, u8);
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -46,14 +46,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 struct Rig {
     lock: Lock,
     now: Instant,
-    outstanding: Vec<Ticket>,
-    /// Whether the one outstanding is a VDEL.
+    outstanding: Vec<LockRequestId>,
+    /// The outstanding request is a VDEL.
     freeing: bool,
-    settled: Vec<Ticket>,
+    settled: Vec<LockRequestId>,
     versions: u64,
     value: Bytes,
     accepted: usize,
-    told: Vec<LockEvent>,
+    events: Vec<LockEvent>,
     wanted: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Rig {
         let lease = Duration::from_millis(1_000);
         let config = LockConfig::new("lock", "me", *b"noncenon", lease).watch_holder(watch);
         Self {
-            lock: Lock::new(config),
+            lock: Lock::new(config).unwrap(),
             now: Instant::default(),
             outstanding: Vec::new(),
             freeing: false,
@@ -70,7 +70,7 @@ impl Rig {
             versions: 10,
             value: Bytes::new(),
             accepted: 0,
-            told: Vec::new(),
+            events: Vec::new(),
             wanted: Vec::new(),
         }
     }
@@ -131,7 +131,7 @@ impl Rig {
     fn outcome(&self, what: u8, how: u8) -> Result<Outcome, SubmitError> {
         let replied = |reply| {
             let version = self.version(how);
-            Ok(Outcome::Replied { reply, version, incarnation: None })
+            Ok(Outcome::Responded { response: Response::Reply(reply), version, incarnation: None })
         };
         match what {
             0..=119 => replied(Reply::Done),
@@ -139,7 +139,7 @@ impl Rig {
             150..=179 => replied(Reply::Removed),
             180..=189 => replied(Reply::NothingRemoved),
             190..=209 => Ok(Outcome::TimedOut { sent: how & 1 == 0 }),
-            210..=219 => Ok(Outcome::Unknown),
+            210..=219 => Ok(Outcome::ConnectionLost),
             220..=229 => replied(Reply::Value(Bytes::from_static(b"?"))),
             230..=239 => Err(SubmitError::Full),
             240..=244 => replied(Reply::Error(Refusal::QuotaExceeded.into())),
@@ -164,12 +164,12 @@ impl Rig {
     fn take_actions(&mut self) {
         while let Some(action) = self.lock.poll_action(self.now) {
             self.wanted.push(format!("{:?} {action:?}", self.now));
-            let Action::Submit { ticket, request } = action else { continue };
-            // A VDEL may be left unanswered: when the lease is over nobody waits for it.
+            let LockAction::Submit { ticket, request } = action else { continue };
+            // The lock abandons an unanswered VDEL when the lease is over.
             assert!(self.outstanding.is_empty() || self.freeing, "one request at a time");
             self.freeing = matches!(request.command(), Some(Command::VDel { .. }));
             self.settled.append(&mut self.outstanding);
-            assert!(request.time_limit().is_some_and(|limit| !limit.is_zero()), "{request:?}");
+            assert!(request.timeout().is_some_and(|limit| !limit.is_zero()), "{request:?}");
             if let Some(Command::Set { value, .. }) = request.command() {
                 self.value = value.clone();
             }
@@ -178,15 +178,15 @@ impl Rig {
     }
 
     fn drain(&mut self) {
-        self.told.extend(std::iter::from_fn(|| self.lock.poll_event()));
+        self.events.extend(std::iter::from_fn(|| self.lock.poll_event()));
     }
 
-    /// The events of which none is left out however seldom they are polled.
+    /// The events that are never merged, however seldom they are polled.
     fn lasting(&self) -> Vec<LockEvent> {
         let lasts = |event: &&LockEvent| {
             !matches!(event, LockEvent::Renewed { .. } | LockEvent::HolderChanged(_))
         };
-        self.told.iter().filter(lasts).cloned().collect()
+        self.events.iter().filter(lasts).cloned().collect()
     }
 }
 
@@ -208,7 +208,7 @@ proptest! {
         for (op, polls) in ops.iter().zip(polls) {
             rig.apply(*op);
             for _ in 0..polls {
-                rig.told.extend(rig.lock.poll_event());
+                rig.events.extend(rig.lock.poll_event());
                 rig.take_actions();
             }
         }
@@ -245,14 +245,14 @@ proptest! {
             rig.drain();
         }
         let other = run(watch, &ops);
-        prop_assert_eq!((rig.told, rig.wanted), (other.told, other.wanted));
+        prop_assert_eq!((rig.events, rig.wanted), (other.events, other.wanted));
     }
 
     #[test]
     fn clause_6_exactly_once(watch: bool, ops in ops()) {
         let mut rig = run(watch, &ops);
         rig.lock.release(rig.now);
-        // Long after: nothing is outstanding but what was never answered.
+        // After all leases, only requests without any reply are outstanding.
         rig.now = rig.now + Duration::from_secs(10);
         rig.lock.handle_timeout(rig.now);
         rig.apply((LockOp::Outcome, 120, 0));
@@ -260,11 +260,11 @@ proptest! {
         rig.now = rig.now + Duration::from_secs(10);
         rig.lock.handle_timeout(rig.now);
         rig.drain();
-        let count = |is: fn(&LockEvent) -> bool| rig.told.iter().filter(|event| is(event)).count();
+        let count = |is: fn(&LockEvent) -> bool| rig.events.iter().filter(|event| is(event)).count();
         let acquired = count(|event| matches!(event, LockEvent::Acquired { .. }));
-        let gave_up = count(|event| matches!(event, LockEvent::GaveUp(_)));
+        let gave_up = count(|event| matches!(event, LockEvent::AcquireFailed(_)));
         let over = count(|event| matches!(event, LockEvent::Lost(_) | LockEvent::Released { .. }));
-        prop_assert_eq!((acquired + gave_up, over), (rig.accepted, acquired), "{:?}", rig.told);
+        prop_assert_eq!((acquired + gave_up, over), (rig.accepted, acquired), "{:?}", rig.events);
         prop_assert!(rig.lock.is_settled(), "{:?}", rig.lock);
     }
 
@@ -297,7 +297,7 @@ proptest! {
         let mut rig = Rig::new(false);
         for (op, (what, how)) in ops.iter().zip(hostile) {
             rig.apply(*op);
-            // A second outcome for a request, and what is told of a watch that nobody asked for.
+            // A second outcome of a request, and events of a watch that was not requested.
             if let Some(ticket) = rig.settled.last().copied() {
                 let outcome = rig.outcome(what, how);
                 rig.lock.handle_outcome(rig.now, ticket, outcome);
@@ -311,13 +311,13 @@ proptest! {
             rig.drain();
         }
         let other = run(false, &ops);
-        prop_assert_eq!((rig.told, rig.wanted), (other.told, other.wanted));
+        prop_assert_eq!((rig.events, rig.wanted), (other.events, other.wanted));
     }
 
     #[test]
     fn clause_8_replayable(watch: bool, ops in ops()) {
         let (one, other) = (run(watch, &ops), run(watch, &ops));
-        prop_assert_eq!((one.told, one.wanted), (other.told, other.wanted));
+        prop_assert_eq!((one.events, one.wanted), (other.events, other.wanted));
     }
 }
 
@@ -361,10 +361,10 @@ fn clause_5_bounded() {
         full
     };
     let (first, before) = (flood(), live_bytes());
-    assert!(flood() > 1_900 && first > 1_900, "nobody polls");
+    assert!(flood() > 1_900 && first > 1_900, "the event queue fills up");
     let growth = live_bytes() - before;
     assert!(growth.abs() < 2_048, "{growth} bytes more after the second flood");
     rig.drain();
-    assert!(rig.told.len() <= 16 + 4, "{} events: {:?}", rig.told.len(), rig.told);
+    assert!(rig.events.len() <= 16 + 4, "{} events: {:?}", rig.events.len(), rig.events);
     assert_eq!(rig.lock.acquire(rig.now, None), Ok(()));
 }

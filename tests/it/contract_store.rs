@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
-use statestore_proto::mqtt::Transmit;
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Told};
+use statestore_proto::transport::Transmit;
+use statestore_tests::ask::{Ask, Sent};
 use statestore_tests::counting::{allocations, live_bytes};
 use statestore_tests::machine_ops::{StoreInput, StoreOp, StoreScript, script};
 
@@ -19,23 +19,23 @@ fn apply(store: &mut Store, now: Now, op: &StoreInput) {
     match op {
         StoreInput::Ask(ask) => _ = ask.hand_to(now, store),
         StoreInput::Timer => store.handle_timeout(now),
-        StoreInput::Gone(client) => store.handle_client_gone(client),
+        StoreInput::Gone(client) => store.handle_client_gone(now, client),
         StoreInput::Published(..) | StoreInput::Hold(_) | StoreInput::Persist => {}
     }
 }
 
-/// Everything that a store gives, in order, records apart.
+/// All output of a store in order, records apart.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Given {
+struct Output {
     sent: Vec<Transmit>,
     records: Vec<Record>,
     counters: Counters,
     contents: Vec<String>,
 }
 
-impl Given {
-    /// What waits for a disk may be overtaken by what does not, acknowledgements by each other never. What
-    /// `machine_ops` says of that in detail is left out here.
+impl Output {
+    /// Sorts by topic: output without a record may overtake output that waits for one, but
+    /// acknowledgements keep their order. `machine_ops` checks the exact order.
     fn by_topic(mut self) -> Self {
         let rank = |sent: &Transmit| match sent {
             Transmit::Acknowledge(_) => None,
@@ -46,35 +46,35 @@ impl Given {
     }
 }
 
-fn persist(store: &mut Store, given: &mut Given) {
+fn persist(store: &mut Store, output: &mut Output) {
     if let Some(batch) = store.poll_records() {
-        given.records.extend(batch.records);
+        output.records.extend(batch.records);
         store.handle_persisted(batch.id);
     }
 }
 
-fn poll(store: &mut Store, given: &mut Given, most: usize) {
-    given.sent.extend(std::iter::from_fn(|| store.poll_transmit()).take(most));
+fn poll(store: &mut Store, output: &mut Output, most: usize) {
+    output.sent.extend(std::iter::from_fn(|| store.poll_transmit()).take(most));
 }
 
-fn finish(mut store: Store, mut given: Given, now: Now) -> Given {
-    persist(&mut store, &mut given);
-    poll(&mut store, &mut given, usize::MAX);
-    given.counters = *store.counters();
-    given.contents = store.iter(now).map(|entry| format!("{entry:?} {:?}", entry.value)).collect();
-    given
+fn finish(mut store: Store, mut output: Output, now: Now) -> Output {
+    persist(&mut store, &mut output);
+    poll(&mut store, &mut output, usize::MAX);
+    output.counters = *store.counters();
+    output.contents = store.iter(now).map(|entry| format!("{entry:?} {:?}", entry.value)).collect();
+    output
 }
 
-/// Does the script and polls everything after each operation.
-fn run(script: &StoreScript, seed: u64) -> Given {
-    let (mut store, mut given, mut last) = (script.store(seed), Given::default(), Now::default());
+/// Runs the script and polls everything after each operation.
+fn run(script: &StoreScript, seed: u64) -> Output {
+    let (mut store, mut output, mut last) = (script.store(seed), Output::default(), Now::default());
     for (now, op) in &script.ops {
         apply(&mut store, *now, op);
-        persist(&mut store, &mut given);
-        poll(&mut store, &mut given, usize::MAX);
+        persist(&mut store, &mut output);
+        poll(&mut store, &mut output, usize::MAX);
         last = *now;
     }
-    finish(store, given, last)
+    finish(store, output, last)
 }
 
 proptest! {
@@ -82,18 +82,18 @@ proptest! {
 
     #[test]
     fn clause_1_any_order(data in scripts(), polls in prop::collection::vec(0_usize..4, 50)) {
-        // Small limits would refuse what is not polled in time, which is clause 5.
+        // Small limits would refuse requests whose output is not polled in time, which is clause 5.
         let script = StoreScript::parse(&[&[data[0] & !1], &data[1..]].concat());
-        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        let (mut store, mut output, mut last) = (script.store(7), Output::default(), Now::default());
         for ((now, op), most) in script.ops.iter().zip(polls.iter().cycle()) {
             apply(&mut store, *now, op);
             if most % 2 == 1 {
-                persist(&mut store, &mut given);
+                persist(&mut store, &mut output);
             }
-            poll(&mut store, &mut given, *most);
+            poll(&mut store, &mut output, *most);
             last = *now;
         }
-        prop_assert_eq!(finish(store, given, last).by_topic(), run(&script, 7).by_topic());
+        prop_assert_eq!(finish(store, output, last).by_topic(), run(&script, 7).by_topic());
     }
 
     #[test]
@@ -115,7 +115,7 @@ proptest! {
     #[test]
     fn clause_4_early_is_harmless(data in scripts()) {
         let script = StoreScript::parse(&data);
-        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        let (mut store, mut output, mut last) = (script.store(7), Output::default(), Now::default());
         for (now, op) in &script.ops {
             if store.poll_timeout().is_none_or(|due| due > now.instant) {
                 store.handle_timeout(*now);
@@ -125,11 +125,11 @@ proptest! {
             if matches!(op, StoreInput::Timer) {
                 store.handle_timeout(*now);
             }
-            persist(&mut store, &mut given);
-            poll(&mut store, &mut given, usize::MAX);
+            persist(&mut store, &mut output);
+            poll(&mut store, &mut output, usize::MAX);
             last = *now;
         }
-        prop_assert_eq!(finish(store, given, last), run(&script, 7));
+        prop_assert_eq!(finish(store, output, last), run(&script, 7));
     }
 
     #[test]
@@ -137,10 +137,10 @@ proptest! {
         let script = StoreScript::parse(&[&[data[0] & 0x8f | 1], &data[1..]].concat());
         let (limits, mut store) = (script.limits(), script.store(7));
         for (now, op) in script.ops.iter().cycle().take(400) {
-            let (ready, before) = (store.has_room(), *store.counters());
+            let (ready, before) = (store.can_receive(), *store.counters());
             apply(&mut store, *now, op);
             prop_assert!(store.len() <= limits.keys_max && store.bytes() <= limits.bytes_max);
-            prop_assert!(store.watches() <= limits.watches_max);
+            prop_assert!(store.registrations() <= limits.registrations_max);
             if !ready && matches!(op, StoreInput::Ask(_)) {
                 prop_assert_eq!(store.counters().overloaded, before.overloaded + 1);
                 prop_assert_eq!(store.counters().executed(), before.executed());
@@ -156,16 +156,16 @@ proptest! {
         let mut store = script.store(7);
         for (now, op) in &script.ops {
             apply(&mut store, *now, op);
-            persist(&mut store, &mut Given::default());
-            let told = Told::drain(&mut store);
+            persist(&mut store, &mut Output::default());
+            let sent = Sent::drain(&mut store);
             let StoreInput::Ask(ask) = op else { continue };
-            let replies = told.iter().filter(|told| matches!(told, Told::Reply { .. })).count();
-            let silent = told.len() == 1 || matches!(told.first(), Some(Told::Disconnect(_)));
-            prop_assert_eq!(replies, usize::from(!silent), "{:?}", told);
+            let replies = sent.iter().filter(|sent| matches!(sent, Sent::Reply { .. })).count();
+            let silent = sent.len() == 1 || matches!(sent.first(), Some(Sent::Disconnect(_)));
+            prop_assert_eq!(replies, usize::from(!silent), "{:?}", sent);
             let number = ask.delivery.unwrap();
-            prop_assert_eq!(told.last(), Some(&Told::Acknowledge(number)));
-            let acknowledged = |told: &&Told| matches!(told, Told::Acknowledge(_));
-            prop_assert_eq!(told.iter().filter(acknowledged).count(), 1);
+            prop_assert_eq!(sent.last(), Some(&Sent::Acknowledge(number)));
+            let acknowledged = |sent: &&Sent| matches!(sent, Sent::Acknowledge(_));
+            prop_assert_eq!(sent.iter().filter(acknowledged).count(), 1);
         }
     }
 
@@ -175,20 +175,20 @@ proptest! {
         hostile in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), any::<[u8; 3]>()), 50),
     ) {
         let script = StoreScript::parse(&data);
-        let (mut store, mut given, mut last) = (script.store(7), Given::default(), Now::default());
+        let (mut store, mut output, mut last) = (script.store(7), Output::default(), Now::default());
         for ((now, op), (payload, choices)) in script.ops.iter().zip(&hostile) {
-            // Harmless if it were understood: whoever may write could do damage without being malformed.
+            // Skips valid commands: a client that may write can do damage without malformed input.
             if Command::decode(payload).is_err() {
                 hostile_ask(payload, *choices).hand_to(*now, &mut store);
-                persist(&mut store, &mut Given::default());
+                persist(&mut store, &mut Output::default());
                 while store.poll_transmit().is_some() {}
             }
             apply(&mut store, *now, op);
-            persist(&mut store, &mut given);
-            poll(&mut store, &mut given, usize::MAX);
+            persist(&mut store, &mut output);
+            poll(&mut store, &mut output, usize::MAX);
             last = *now;
         }
-        let (attacked, alone) = (finish(store, given, last), run(&script, 7));
+        let (attacked, alone) = (finish(store, output, last), run(&script, 7));
         prop_assert_eq!((attacked.sent, attacked.contents), (alone.sent, alone.contents));
     }
 
@@ -197,7 +197,7 @@ proptest! {
         let script = StoreScript::parse(&data);
         let first = run(&script, 7);
         prop_assert_eq!(&first, &run(&script, 7));
-        prop_assert_eq!(&first, &run(&script, seed), "the hash seed is seen");
+        prop_assert_eq!(&first, &run(&script, seed), "the output depends on the hash seed");
     }
 }
 
@@ -251,28 +251,28 @@ fn clause_2_idle_is_free() {
             store.handle_persisted(batch.id);
             while store.poll_transmit().is_some() {}
         }
-        // What waits for the disk is outstanding too, and nothing to say.
+        // A request that waits for its record is outstanding too, but without output yet.
         set(outstanding, b"waits", 0).hand_to(now(1), &mut store);
         let _batch = store.poll_records().unwrap();
         let (before, counters) = (allocations(), *store.counters());
-        // So often that work for each thing outstanding would be billions of steps.
+        // So many polls that work per outstanding request would take billions of steps.
         for _ in 0..200_000 {
             assert!(store.poll_transmit().is_none() && store.poll_records().is_none());
             assert_eq!(store.poll_timeout().is_some(), outstanding > 0);
-            assert!(store.has_room());
+            assert!(store.can_receive());
         }
         assert_eq!((allocations() - before, *store.counters()), (0, counters));
     }
 }
 
 #[test]
-fn clause_5_memory_stays_where_it_is() {
+fn clause_5_memory_is_constant_under_a_flood() {
     let limits = StoreLimits {
         keys_max: 16,
-        watches_max: 16,
-        replies_max: 16,
+        registrations_max: 16,
+        dedup_entries_max: 16,
         outgoing_max: 64,
-        watches_per_key_max: 8,
+        registrations_per_key_max: 8,
         ..StoreLimits::default()
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
@@ -303,35 +303,35 @@ fn clause_5_memory_stays_where_it_is() {
 }
 
 #[test]
-fn clause_5_no_limit_is_a_limit_too() {
+fn clause_5_unlimited_limits_do_not_overflow() {
     let limits = StoreLimits {
         keys_max: usize::MAX,
         bytes_max: usize::MAX,
         key_bytes_max: usize::MAX,
         value_bytes_max: usize::MAX,
-        watches_max: usize::MAX,
-        watch_bytes_max: usize::MAX,
-        watches_per_key_max: usize::MAX,
+        registrations_max: usize::MAX,
+        registration_bytes_max: usize::MAX,
+        registrations_per_key_max: usize::MAX,
         outgoing_max: usize::MAX,
         outgoing_bytes_max: usize::MAX,
-        replies_max: usize::MAX,
-        reply_bytes_max: usize::MAX,
+        dedup_entries_max: usize::MAX,
+        dedup_bytes_max: usize::MAX,
         page_bytes_max: usize::MAX,
         page_work_max: usize::MAX,
         client_percent: u8::MAX,
-        claimed_watches_kept: core::time::Duration::MAX,
+        unverified_registrations_kept: core::time::Duration::MAX,
     };
     let mut store = Store::new(StoreConfig::new(7).limits(limits));
     set(1, b"k", 5).hand_to(now(1), &mut store);
     set(2, b"k", 5).hand_to(now(1), &mut store);
-    assert!(store.has_room());
+    assert!(store.can_receive());
     assert_eq!(store.poll_timeout(), Some(Instant::from_millis(6)));
     store.handle_timeout(now(6));
     assert_eq!((store.len(), store.poll_timeout()), (0, None));
 }
 
 #[test]
-fn clause_3_the_end_of_time_is_no_deadline() {
+fn clause_3_the_greatest_instant_is_not_a_deadline() {
     let mut store = Store::new(StoreConfig::new(7));
     let end = Now::new(Instant::from_millis(u64::MAX), UnixTime::from_millis(1_000_000));
     set(1, b"k", u64::MAX).hand_to(now(5), &mut store);

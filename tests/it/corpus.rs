@@ -1,4 +1,4 @@
-//! Every committed fuzz input, through its body, on stable: a finding stays found.
+//! Runs every committed fuzz input on stable Rust, as regression tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use statestore_tests::fuzz::TARGETS;
 
-/// Inputs that a target has at least; fewer mean that a corpus got lost.
+/// Minimum number of inputs per target; fewer mean that a corpus was lost.
 const INPUTS_MIN: usize = 20;
 
-/// Bytes of all corpora together: they are cloned by everyone who clones the repository.
+/// Maximum size of all corpora in bytes, since every clone of the repository contains them.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Inputs of all corpora together, for the same reason.
+/// Maximum number of inputs of all corpora, for the same reason.
 const INPUTS_MAX: usize = 1600;
 
-/// Bytes that killed a parser somewhere, or would have: the file in the corpus and how it begins.
+/// Inputs that are known to crash a parser: the file in the corpus and its first bytes.
 const ARRAY_KILLERS: [(&str, &[u8]); 16] = [
     ("killer-array-2-62", b"*4611686018427387904\r\n"),
     ("killer-array-u32-max", b"*4294967295\r\n"),
@@ -36,7 +36,7 @@ const ARRAY_KILLERS: [(&str, &[u8]); 16] = [
     ("killer-trailing-message", b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*"),
 ];
 
-/// The same for single frames.
+/// Inputs of single frames that are known to crash a parser.
 const FRAME_KILLERS: [(&str, &[u8]); 12] = [
     ("killer-array-nested-10000", b"*1\r\n*1\r\n*1\r\n"),
     ("killer-frame-blob-i64-max", b"$9223372036854775807\r\n"),
@@ -56,7 +56,7 @@ fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
 }
 
-/// Names of the entries of a directory.
+/// The names of the entries of a directory.
 fn names(dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -75,7 +75,7 @@ fn corpus(target: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn every_committed_input_passes() {
+fn committed_inputs_pass() {
     let mut failed = Vec::new();
     for (target, body) in TARGETS {
         for (name, input) in corpus(target) {
@@ -84,13 +84,13 @@ fn every_committed_input_passes() {
             }
         }
     }
-    assert_eq!(failed, [""; 0], "each panicked above");
+    assert_eq!(failed, [""; 0], "these inputs panicked, see above");
 }
 
 #[test]
-fn targets_bodies_and_corpora_match() {
+fn each_body_has_a_target_and_a_corpus() {
     let bodies: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    assert_eq!(bodies.len(), TARGETS.len(), "a name stands twice");
+    assert_eq!(bodies.len(), TARGETS.len(), "a name is repeated");
     assert_eq!(names(&fuzz_dir().join("corpus")), bodies, "one corpus for each body");
 
     let files: BTreeSet<String> = bodies.iter().map(|name| format!("{name}.rs")).collect();
@@ -111,7 +111,7 @@ fn targets_bodies_and_corpora_match() {
 }
 
 #[test]
-fn corpora_are_neither_lost_nor_bloated() {
+fn corpora_are_within_their_size_limits() {
     let corpora = TARGETS.map(|(target, _)| (target, corpus(target)));
     for (target, inputs) in &corpora {
         assert!(inputs.len() >= INPUTS_MIN, "{target} has {} inputs", inputs.len());
@@ -124,7 +124,7 @@ fn corpora_are_neither_lost_nor_bloated() {
 }
 
 #[test]
-fn known_killers_are_there() {
+fn corpora_contain_the_known_crashes() {
     let present = |target, killers: &[(&str, &[u8])]| {
         let inputs = corpus(target);
         for (name, head) in killers {

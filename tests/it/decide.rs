@@ -1,4 +1,4 @@
-//! `decide` against the naive store: on its whole finite world, on generated states, and as the committed table.
+//! `decide` against the model: on its whole finite world, on generated states, and as a table.
 
 mod order;
 mod table;
@@ -6,19 +6,21 @@ mod world;
 
 use proptest::prelude::*;
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_proto::message::{Command, Condition, Notification};
-use statestore_proto::rules::{Change, Decision, Entry, Stamp, State, decide};
+use statestore_proto::message::{Command, Condition, Notification, Reply};
+use statestore_proto::rules::{
+    Change, Decision, Exceeded, KeyState, Limit, Rejected, ReplyVersion, Stored, decide,
+};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_tests::generators::{bytes, command, hlc};
 use statestore_tests::model::clock::{self, stamp};
-use statestore_tests::model::{Item, Model, Request, Told};
+use statestore_tests::model::{Item, Model, Notified, Request};
 
 use crate::support::same;
 use world::World;
 
 const CLIENT: &str = "client";
 
-/// One question to the rules, with everything that they may look at.
+/// One input of `decide`: a command and the state that it may depend on.
 #[derive(Clone, Debug)]
 struct Case {
     command: Command<Vec<u8>>,
@@ -30,15 +32,16 @@ struct Case {
 }
 
 impl Case {
-    fn decide(&self) -> Decision<'_> {
-        let fence = self.fence.as_ref().map(|fence| FencingToken::new(fence.as_deref()));
-        let entry = self.value.as_ref().map(|value| Entry { value, fence });
-        let state = State { entry, watched: self.watched, full: self.full };
-        let token = self.token.as_ref().map(|token| FencingToken::new(token.as_deref()));
+    fn decide(&self) -> Result<Decision<'_>, Rejected<'_>> {
+        let fence = self.fence.as_ref().map(|fence| FencingToken::new(fence.borrowed()));
+        let entry = self.value.as_ref().map(|value| Stored { value, fence });
+        let exceeded = self.full.then_some(Exceeded::new(Limit::Keys, 2, 1));
+        let state = KeyState { stored: entry, is_registered: self.watched, exceeded };
+        let token = self.token.as_ref().map(|token| FencingToken::new(token.borrowed()));
         decide(state, &self.command, token)
     }
 
-    /// Checks that the naive store changes what the decision says, and tells its requester and watchers the same.
+    /// Checks that the model makes the same change, reply and notifications as the decision.
     fn check(&self) -> Result<(), String> {
         let (key, stored) = (self.command.key().clone(), (7, 0, "s".to_owned()));
         let mut model = Model::new("StateStore");
@@ -47,7 +50,7 @@ impl Case {
             let item = Item { value, version: stored.clone(), fence, expires: None };
             model.items.insert(key.clone(), item);
         }
-        model.watches.insert((key.clone(), "somebody else".into()));
+        model.watches.insert((key.clone(), "another client".into()));
         if self.watched {
             model.watches.insert((key.clone(), CLIENT.into()));
         }
@@ -62,13 +65,17 @@ impl Case {
             full: self.full,
         });
 
-        let decision = self.decide();
+        let decision = self.decide().unwrap_or_else(|rejected| Decision {
+            change: Change::None,
+            reply: Reply::Error(rejected.refusal().into()),
+            version: ReplyVersion::None,
+        });
         same("reply", &decision.reply.map(<[u8]>::to_vec), &answer.reply)?;
         let new = (u64::MAX, 0, "StateStore".to_owned());
-        let version = match decision.stamp {
-            Stamp::None => None,
-            Stamp::Stored => Some(stored.clone()),
-            Stamp::New => Some(new.clone()),
+        let version = match decision.version {
+            ReplyVersion::None => None,
+            ReplyVersion::Stored => Some(stored.clone()),
+            ReplyVersion::New => Some(new.clone()),
         };
         same("version", &version, &answer.version)?;
         let (mut after, mut notified) = (before.clone(), None);
@@ -89,24 +96,24 @@ impl Case {
                 after.items.remove(&key);
                 notified = Some((Notification::Deleted, stored));
             }
-            Change::Watch => {
+            Change::Register => {
                 after.watches.insert((key.clone(), CLIENT.into()));
             }
-            Change::Unwatch => {
+            Change::Unregister => {
                 after.watches.remove(&(key.clone(), CLIENT.into()));
             }
         }
         same("state", &after, &model)?;
-        let told = before.watches.into_iter().filter_map(|(key, client)| {
+        let expected = before.watches.into_iter().filter_map(|(key, client)| {
             let (notification, version) = notified.clone()?;
-            Some(Told { client, key, notification, version })
+            Some(Notified { client, key, notification, version })
         });
-        same("notifications", &told.collect(), &answer.told)
+        same("notifications", &expected.collect(), &answer.notified)
     }
 }
 
 #[test]
-fn the_whole_finite_world_is_decided_as_by_the_model() {
+fn decide_agrees_with_the_model_on_the_whole_finite_world() {
     let worlds = World::all();
     for world in &worlds {
         for with_expiry in [false, true] {
@@ -114,11 +121,12 @@ fn the_whole_finite_world_is_decided_as_by_the_model() {
             case.check().unwrap_or_else(|error| panic!("{world:?}: {error}"));
         }
     }
-    // Nine commands, nine entries (none; two values with four fences each), four tokens, two flags.
+    // Nine commands, nine entries (absent; two values with four fences each), four tokens, two
+    // flags.
     assert_eq!(worlds.len(), 9 * (1 + 2 * 4) * 4 * 2 * 2);
 }
 
-/// Any command and a stored value that it cares about, or any other.
+/// Any command, with a stored value that the command compares with or any other.
 fn case() -> impl Strategy<Value = Case> {
     let past = || {
         let clamp = |hlc: Hlc| {
@@ -147,7 +155,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 proptest! {
     #[test]
-    fn any_state_is_decided_as_by_the_model(case in case()) {
+    fn decide_agrees_with_the_model_on_any_state(case in case()) {
         case.check().map_err(TestCaseError::fail)?;
     }
 }

@@ -1,7 +1,8 @@
-//! Every string of a small alphabet through each decoder, against the set of valid strings.
+//! Every string over a small alphabet, through each decoder.
 //!
-//! The valid strings are not recognised but built from the grammar, so the two sides share no technique. What is
-//! accepted must be exactly what was built, mean the same, and come back from its canonical form.
+//! The expected strings are generated from the grammar, so that test and decoder share no
+//! technique. A decoder must accept exactly the generated strings and decode them to the same
+//! value. The canonical form of that value must decode to it again.
 
 mod arrays;
 mod frames;
@@ -10,7 +11,8 @@ mod texts;
 
 use std::collections::BTreeMap;
 
-/// Calls `check` with `prefix` followed by every string of up to `max` letters; how many there were.
+/// Calls `check` with `prefix` followed by every string of up to `max` letters. Returns their
+/// number.
 fn every_string(prefix: &[u8], letters: &[u8], max: usize, mut check: impl FnMut(&[u8])) -> usize {
     let mut count = 0;
     for len in 0..=max {
@@ -37,7 +39,7 @@ fn strings(letters: &[u8], max: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// Runs `decode` over every string and compares what it accepts with what the grammar gives.
+/// Runs `decode` over every string and compares the accepted ones with those of the grammar.
 fn compare<T: PartialEq + std::fmt::Debug>(
     prefix: &[u8],
     (letters, max): (&[u8], usize),
@@ -61,7 +63,7 @@ fn compare<T: PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn every_string_is_every_string() {
+fn every_string_is_generated_once() {
     let all = strings(b"xy", 2);
     assert_eq!(all, [&b""[..], b"x", b"y", b"xx", b"xy", b"yx", b"yy"]);
     let mut unlike = strings(b"abc", 5);

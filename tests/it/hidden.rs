@@ -1,20 +1,20 @@
-//! No value gets into `Debug` output, of whatever holds one.
+//! The `Debug` output of every type that holds values never contains them.
 
 use std::fmt::Debug;
 
 use bytes::Bytes;
-use statestore_loopback::{ClientIndex, Clock, Faults, Message, Traced, World};
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::machine::Input;
 use statestore_proto::message::{
-    Command, Condition, Notification, Operand, PageParts, Reply, Scan, ScanReply,
+    Command, Condition, Notification, Operand, PageEncoder, Reply, RequestKind, Response, Scan,
 };
-use statestore_proto::mqtt::{Incoming, Transmit};
 use statestore_proto::resp::Frame;
-use statestore_proto::rules::{Entry, State, decide};
+use statestore_proto::rules::{KeyState, Stored, decide};
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::{Incoming, Transmit};
+use statestore_sim::{ClientIndex, Clock, Faults, Message, TraceEvent, World};
 use statestore_tests::ask::Ask;
 use statestore_tests::machine_ops::{ClientOp, ClientRig};
 
@@ -39,7 +39,7 @@ fn set() -> Command<&'static [u8]> {
 }
 
 #[test]
-fn messages_and_rules() {
+fn messages_and_rules_hide_values() {
     let operand = Operand::new(VALUE.as_bytes()).expect("no word of SET");
     assert_hidden(&operand);
     assert_hidden(&Condition::IfAbsentOrEqualTo(operand));
@@ -47,14 +47,14 @@ fn messages_and_rules() {
     assert_hidden(&Request::set("k", VALUE));
     assert_hidden(&Reply::Value(VALUE.as_bytes()));
     assert_hidden(&Frame::Blob(VALUE.as_bytes()));
-    // A token may hold a key.
+    // A token may contain a key.
     assert_hidden(&Scan { pattern: b"*".as_slice(), token: Some(VALUE.as_bytes()) });
-    let page = PageParts { keys: &[VALUE.as_bytes()], token: Some(VALUE.as_bytes()) };
+    let page = PageEncoder { keys: &[VALUE.as_bytes()], token: Some(VALUE.as_bytes()) };
     assert_hidden(&page);
-    assert_hidden(&ScanReply::decode(&page.encode()).expect("a page"));
+    assert_hidden(&Response::decode(&page.encode(), RequestKind::Scan).expect("a page"));
     assert_hidden(&Notification::Set(VALUE.as_bytes()));
-    let entry = Some(Entry { value: VALUE.as_bytes(), fence: None });
-    let state = State { entry, watched: false, full: false };
+    let entry = Some(Stored { value: VALUE.as_bytes(), fence: None });
+    let state = KeyState { stored: entry, ..KeyState::default() };
     assert_hidden(&state);
     assert_hidden(&decide(state, &Command::Get { key: b"k".as_slice() }, None));
     let payload = Bytes::from(set().encode());
@@ -64,8 +64,8 @@ fn messages_and_rules() {
 }
 
 #[test]
-fn a_client_and_what_it_sends() {
-    let mut client = Client::new(ClientConfig::new("c", [0; 8]).expect("a plain name"));
+fn client_and_its_output_hide_values() {
+    let mut client = Client::new(ClientConfig::new("c", [0; 8])).expect("a plain name");
     client.submit(now(), Request::set("k", VALUE)).expect("room");
     client.handle_connected(now(), false);
     assert_hidden(&client);
@@ -74,7 +74,7 @@ fn a_client_and_what_it_sends() {
             client.handle_subscribed(
                 now(),
                 token,
-                statestore_proto::mqtt::ReasonCode::GRANTED_QOS_1,
+                statestore_proto::transport::ReasonCode::GRANTED_QOS_1,
             );
         }
         assert_hidden(&transmit);
@@ -83,14 +83,14 @@ fn a_client_and_what_it_sends() {
 }
 
 #[test]
-fn a_client_that_was_told() {
-    // With a store, and one more writer; every state on the way.
+fn client_events_hide_values() {
+    // With a store and a second writer, in every intermediate state.
     let mut rig = ClientRig::new(1);
     let steps = [ClientOp::Connect, ClientOp::Watch]
         .into_iter()
         .chain([ClientOp::PollPackets, ClientOp::Up, ClientOp::Write, ClientOp::Down].repeat(6));
     for op in steps {
-        // The value that is written is one byte, 213.
+        // The written value is the byte 213.
         rig.apply((op, [3, 213, 1, 0, 0]));
         let text = format!("{:?}", rig.client);
         assert!(!text.contains("\\xd5") && !text.contains("213"), "{text}");
@@ -98,10 +98,11 @@ fn a_client_that_was_told() {
 }
 
 #[test]
-fn a_store_and_its_records() {
+fn store_and_its_records_hide_values() {
     let config = StoreConfig::new(0).durability(Durability::All);
     let mut store = Store::new(config);
-    let handled = Ask::new("c", 1, &set()).hand_to(now(), &mut store);
+    let ask = Ask::new("c", 1, &set());
+    let handled = ask.hand_to(now(), &mut store);
     assert_hidden(&handled);
     let batch = store.poll_records().expect("a record");
     assert_hidden(&batch);
@@ -118,7 +119,7 @@ fn a_store_and_its_records() {
 }
 
 #[test]
-fn a_world_in_simulated_time() {
+fn simulation_trace_hides_values() {
     let mut world = World::new(1, Faults::default(), StoreConfig::new(1));
     world.set_tracing(true);
     let client: ClientIndex = world.add_client("c", Clock::default()).expect("the first");
@@ -128,11 +129,23 @@ fn a_world_in_simulated_time() {
     world.run_for(core::time::Duration::from_secs(1));
     let mut seen = 0;
     for traced in world.take_trace() {
-        seen += usize::from(matches!(&traced, Traced::Message(Message { .. })));
+        seen += usize::from(matches!(&traced, TraceEvent::Message(Message { .. })));
         assert_hidden(&traced);
     }
     assert!(seen > 0, "nothing was traced");
     assert_hidden(&world);
     let token: Option<FencingToken> = None;
     assert_hidden(&token);
+}
+
+/// The text comes from a store that may be hostile.
+#[test]
+fn display_of_an_unknown_error_is_short_and_on_one_line() {
+    let text = "\x1b[31m\u{202e}x".repeat(200);
+    let error = statestore_proto::message::ServiceError::from_text(&text).expect("one line");
+    assert_eq!(error.text(), text.as_bytes());
+    let shown = error.to_string();
+    let is_bad = |c: char| c.is_control() || c == '\u{202e}';
+    assert!(!shown.contains(is_bad) && shown.ends_with("..."), "{shown}");
+    assert!(shown.len() < 3 * 256, "{}", shown.len());
 }

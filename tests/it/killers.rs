@@ -1,14 +1,14 @@
-//! Payloads that have killed, hung or fooled parsers of RESP, by name, against every decoder.
+//! Payloads that are known to crash, hang or mislead RESP parsers, against every decoder.
 
-use statestore_proto::message::{Command, CommandKind, Notification, Reply, WordCase};
+use statestore_proto::message::{Command, Notification, Reply, RequestKind, WordCase};
 use statestore_proto::resp::{Frame, decode_array, decode_frame};
 
-/// No decoder accepts this.
-fn refused_by_all(name: &str, payload: &[u8]) {
+/// Checks that every decoder rejects the payload.
+fn rejected_by_all(name: &str, payload: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
         assert!(Command::decode_with(payload, case).is_err(), "{name}: a command");
     }
-    for kind in CommandKind::ALL.iter().copied() {
+    for kind in RequestKind::ALL.iter().copied() {
         assert!(Reply::decode(payload, kind).is_err(), "{name}: a reply to {kind:?}");
     }
     assert!(Notification::decode(payload).is_err(), "{name}: a notification");
@@ -17,7 +17,7 @@ fn refused_by_all(name: &str, payload: &[u8]) {
 }
 
 #[test]
-fn counts_and_lengths_that_cannot_be() {
+fn impossible_counts_and_lengths_are_rejected() {
     let bodies: [&[u8]; 4] = [b"", b"k\r\n", b"$3\r\nGET\r\n$1\r\nk\r\n", &[b'k'; 10_000]];
     for number in [
         "4611686018427387904",
@@ -48,43 +48,43 @@ fn counts_and_lengths_that_cannot_be() {
         for body in bodies {
             for marker in ["*", "$", "*1\r\n$", "*2\r\n$3\r\nGET\r\n$"] {
                 let payload = [format!("{marker}{number}\r\n").as_bytes(), body].concat();
-                refused_by_all(number, &payload);
+                rejected_by_all(number, &payload);
             }
         }
     }
-    refused_by_all("null array", b"*-1\r\n");
-    refused_by_all("null element", b"*2\r\n$3\r\nGET\r\n$-1\r\n");
-    refused_by_all("integer of 21 digits", b":111111111111111111111\r\n");
-    refused_by_all("integer past 63 bits", b":9223372036854775808\r\n");
+    rejected_by_all("null array", b"*-1\r\n");
+    rejected_by_all("null element", b"*2\r\n$3\r\nGET\r\n$-1\r\n");
+    rejected_by_all("integer of 21 digits", b":111111111111111111111\r\n");
+    rejected_by_all("integer past 63 bits", b":9223372036854775808\r\n");
 }
 
 #[test]
-fn line_ends_that_are_none() {
+fn incomplete_line_ends_are_rejected() {
     let pieces: [&[u8]; 7] = [b"\r", b"\n", b"\r\n", b"\n\r", b"\r\r\n", b"$\r\n", b"*\r\n"];
     for piece in pieces {
-        refused_by_all("alone", piece);
-        refused_by_all("ten thousand times", &piece.repeat(10_000));
+        rejected_by_all("alone", piece);
+        rejected_by_all("ten thousand times", &piece.repeat(10_000));
     }
     for wrong in ["\r", "\n", "\r\r", "\n\r", "\r\r\n", "", " \r\n", "\0\r\n"] {
         for right in ["*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n"] {
             for (at, _) in right.match_indices("\r\n") {
                 let payload = [&right[..at], wrong, &right[at + 2..]].concat();
-                refused_by_all(&format!("{wrong:?} at {at}"), payload.as_bytes());
+                rejected_by_all(&format!("{wrong:?} at {at}"), payload.as_bytes());
             }
         }
     }
 }
 
 #[test]
-fn nesting_ten_thousand_deep() {
-    refused_by_all("arrays of one", &b"*1\r\n".repeat(10_000));
-    refused_by_all("arrays of two", &b"*2\r\n$1\r\nk\r\n".repeat(10_000));
+fn deeply_nested_arrays_are_rejected() {
+    rejected_by_all("arrays of one", &b"*1\r\n".repeat(10_000));
+    rejected_by_all("arrays of two", &b"*2\r\n$1\r\nk\r\n".repeat(10_000));
     let innermost = [b"*1\r\n".repeat(10_000), b"$1\r\nk\r\n".to_vec()].concat();
-    refused_by_all("closed", &innermost);
+    rejected_by_all("closed", &innermost);
 }
 
 #[test]
-fn bytes_after_the_end() {
+fn trailing_bytes_are_rejected() {
     let messages: [&[u8]; 5] = [
         b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
         b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n",
@@ -94,10 +94,10 @@ fn bytes_after_the_end() {
     ];
     for message in messages {
         for byte in 0..=u8::MAX {
-            refused_by_all("one byte more", &[message, &[byte]].concat());
+            rejected_by_all("one byte more", &[message, &[byte]].concat());
         }
-        refused_by_all("twice", &message.repeat(2));
-        refused_by_all("a thousand times", &message.repeat(1_000));
+        rejected_by_all("twice", &message.repeat(2));
+        rejected_by_all("a thousand times", &message.repeat(1_000));
     }
 }
 
@@ -117,11 +117,11 @@ fn line_ends_and_frames_inside_keys_and_values_are_data() {
 }
 
 #[test]
-fn an_array_of_very_many_elements_costs_no_more_than_its_bytes() {
+fn array_of_very_many_elements_takes_linear_time() {
     let count = 100_000;
     let payload = [format!("*{count}\r\n").into_bytes(), b"$0\r\n\r\n".repeat(count)].concat();
     let blobs = decode_array::<7>(&payload).unwrap();
     assert_eq!((blobs.total(), blobs.as_slice().len()), (count, 7));
     assert!(Command::decode(&payload).is_err());
-    refused_by_all("one element too few", &payload[..payload.len() - 6]);
+    rejected_by_all("one element too few", &payload[..payload.len() - 6]);
 }

@@ -1,7 +1,7 @@
-//! Laws that hold for every value, tried on generated ones.
+//! Properties that hold for all values, checked on generated ones.
 
 mod clocks;
 mod globs;
 mod messages;
 mod order;
-mod stamps;
+mod timestamps;

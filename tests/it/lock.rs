@@ -1,6 +1,7 @@
-//! Locks: each rule with exact times, answers spelled out.
+//! Locks: each rule with exact times and explicit outcomes.
 
-mod bound;
+mod driver;
+mod holder;
 mod holding;
 mod leaving;
 mod replaced;
@@ -11,18 +12,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, SubmitError, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
-use statestore_proto::lock::{Action, Holder, HolderStatus, Lock, LockConfig, LockEvent, Ticket};
-use statestore_proto::message::{Command, Condition, Expiry, Refusal, Reply, ServiceError};
+use statestore_proto::lock::{
+    HolderStatus, Lock, LockAction, LockConfig, LockConfigError, LockEvent, LockRequestId,
+};
+use statestore_proto::message::{
+    Command, Condition, Expiry, Refusal, Reply, Response, ServiceError,
+};
 use statestore_proto::time::Instant;
 
-/// Lease 1,000; margin 100; renewal after 300; time-out 250; others' lease 1,000; retries after 40 to 80, and 160 at most.
+/// Lease 1,000; margin 100; renewal after 300; timeout 250; longest lease 1,000; first retry after
+/// 40 to 80, later ones after at most 160.
 fn config() -> LockConfig {
     LockConfig::new("lock", "me", *b"12345678", millis(1_000))
         .renew_after(millis(300))
         .retry(millis(80), millis(160))
 }
 
-/// The value of the first holding of that lock.
+/// Value of the first holding of that lock.
 const VALUE: &str = "me/3132333435363738/1";
 
 fn millis(millis: u64) -> Duration {
@@ -42,7 +48,11 @@ fn token(wall: u64) -> FencingToken {
 }
 
 fn replied(reply: Reply<Bytes>, wall: Option<u64>) -> Result<Outcome, SubmitError> {
-    Ok(Outcome::Replied { reply, version: wall.map(version), incarnation: None })
+    Ok(Outcome::Responded {
+        response: Response::Reply(reply),
+        version: wall.map(version),
+        incarnation: None,
+    })
 }
 
 fn done(wall: u64) -> Result<Outcome, SubmitError> {
@@ -66,17 +76,17 @@ fn changed(value: Option<&'static str>, wall: Option<u64>) -> WatchEvent {
     WatchEvent::Changed { value, version: wall.map(version) }
 }
 
-/// A lock and what it wanted last.
+/// A lock under test.
 struct Rig {
     lock: Lock,
 }
 
 impl Rig {
     fn new(config: LockConfig) -> Self {
-        Self { lock: Lock::new(config) }
+        Self { lock: Lock::new(config).expect("a valid configuration") }
     }
 
-    /// One that was acquired by a SET sent at 0 and answered at 10, with token 5.
+    /// A lock acquired with token 5 by a SET that was sent at 0 and answered at 10.
     fn held() -> Self {
         let mut rig = Self::new(config());
         rig.lock.acquire(at(0), None).unwrap();
@@ -86,19 +96,19 @@ impl Rig {
         rig
     }
 
-    fn submits(&mut self, now: u64) -> (Ticket, Request) {
+    fn submits(&mut self, now: u64) -> (LockRequestId, Request) {
         match self.lock.poll_action(at(now)) {
-            Some(Action::Submit { ticket, request }) => (ticket, request),
+            Some(LockAction::Submit { ticket, request }) => (ticket, request),
             other => panic!("at {now}: {other:?}"),
         }
     }
 
-    /// It sends the SET of the recipe now, with the first value.
-    fn takes(&mut self, now: u64) -> Ticket {
+    /// Expects the SET of the recipe with the first value.
+    fn takes(&mut self, now: u64) -> LockRequestId {
         self.takes_as(now, VALUE)
     }
 
-    fn takes_as(&mut self, now: u64, value: &'static str) -> Ticket {
+    fn takes_as(&mut self, now: u64, value: &'static str) -> LockRequestId {
         let (ticket, request) = self.submits(now);
         let set = Command::Set {
             key: Bytes::from_static(b"lock"),
@@ -110,8 +120,8 @@ impl Rig {
         ticket
     }
 
-    /// It sends the VDEL of the recipe now, with the first value.
-    fn frees(&mut self, now: u64) -> Ticket {
+    /// Expects the VDEL of the recipe with the first value.
+    fn frees(&mut self, now: u64) -> LockRequestId {
         let (ticket, request) = self.submits(now);
         let value = Bytes::from_static(VALUE.as_bytes());
         assert_eq!(
@@ -121,7 +131,7 @@ impl Rig {
         ticket
     }
 
-    /// It sends nothing until then, and something then.
+    /// Expects no action before `until`, and a timer at `until`.
     fn idle_until(&mut self, from: u64, until: u64) {
         assert!(self.lock.poll_action(at(from)).is_none());
         assert_eq!(self.lock.poll_timeout(), Some(at(until)));
@@ -130,11 +140,11 @@ impl Rig {
 
     fn watches(&mut self, now: u64) {
         assert!(
-            matches!(self.lock.poll_action(at(now)), Some(Action::Watch(key)) if key == "lock")
+            matches!(self.lock.poll_action(at(now)), Some(LockAction::Watch(key)) if key == "lock")
         );
     }
 
-    fn answer(&mut self, now: u64, ticket: Ticket, outcome: Result<Outcome, SubmitError>) {
+    fn answer(&mut self, now: u64, ticket: LockRequestId, outcome: Result<Outcome, SubmitError>) {
         self.lock.handle_outcome(at(now), ticket, outcome);
     }
 
@@ -144,19 +154,43 @@ impl Rig {
 }
 
 #[test]
-fn a_lease_is_what_was_asked_for_in_whole_milliseconds() {
-    for (asked, given) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_500, 2), (0, 1)] {
+fn durations_are_rounded_up_to_whole_milliseconds() {
+    for (asked, given) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_500, 2), (1, 1)] {
         let config = LockConfig::new("lock", "me", *b"12345678", Duration::from_micros(asked));
         assert_eq!((config.lease(), &config.key()[..]), (millis(given), b"lock".as_slice()));
+        assert!(Lock::new(config).is_ok(), "every default is valid");
     }
 }
 
 #[test]
-fn a_holder_is_read_back_from_its_value() {
+fn invalid_configuration_is_rejected() {
+    use LockConfigError::*;
+    let zero = Duration::ZERO;
+    let new = |lease| LockConfig::new("lock", "me", [0; 8], lease);
+    for (config, expected) in [
+        (new(zero), ZeroLease),
+        (config().margin(millis(1_000)), MarginTooLong),
+        (config().margin(Duration::MAX), MarginTooLong),
+        (new(Duration::from_micros(9_100)).margin(millis(10)), MarginTooLong),
+        (config().renew_after(zero), ZeroRenewal),
+        (config().timeout(zero), ZeroTimeout),
+        (config().max_lease(zero), ZeroMaxLease),
+        (config().retry(zero, millis(10)), ZeroRetry),
+        (config().retry(millis(11), millis(10)), RetryOrder),
+    ] {
+        assert_eq!(Lock::new(config).err(), Some(expected));
+    }
+    let least = Duration::from_nanos(1);
+    let valid = config().margin(millis(999)).renew_after(least).timeout(least).max_lease(least);
+    assert!(Lock::new(valid.retry(least, least)).is_ok());
+}
+
+#[test]
+fn holder_name_and_nonce_are_parsed_from_its_value() {
     let held = |value: &'static str| {
         let reply = Reply::Value(Bytes::from_static(value.as_bytes()));
-        match Holder::of_outcome(&Outcome::Replied {
-            reply,
+        match HolderStatus::from_outcome(&Outcome::Responded {
+            response: Response::Reply(reply),
             version: Some(version(4)),
             incarnation: None,
         }) {
@@ -169,7 +203,7 @@ fn a_holder_is_read_back_from_its_value() {
     assert_eq!(ours.version(), Some(&version(4)));
     assert_eq!(held("a/b/3132333435363738/12").name(), b"a/b");
     for strange in [
-        "somebody",
+        "stranger",
         "a/31323334/1",
         "a/3132333435363738/",
         "a/3132333435363738/x",
@@ -182,14 +216,17 @@ fn a_holder_is_read_back_from_its_value() {
         let holder = held(strange);
         assert_eq!((holder.name(), holder.nonce()), (strange.as_bytes(), None), "{strange}");
     }
-    let absent = Outcome::Replied { reply: Reply::Absent, version: None, incarnation: None };
-    assert_eq!(Holder::of_outcome(&absent), HolderStatus::Free);
-    assert_eq!(Holder::of_outcome(&Outcome::Unknown), HolderStatus::Unknown);
-    assert!(matches!(Holder::query("k").command(), Some(Command::Get { key }) if key == "k"));
+    let absent = Outcome::Responded {
+        response: Response::Reply(Reply::Absent),
+        version: None,
+        incarnation: None,
+    };
+    assert_eq!(HolderStatus::from_outcome(&absent), HolderStatus::Free);
+    assert_eq!(HolderStatus::from_outcome(&Outcome::ConnectionLost), HolderStatus::Unknown);
 }
 
 #[test]
-fn values_do_not_reach_debug_output() {
+fn debug_output_contains_no_values() {
     let mut rig = Rig::held();
     rig.lock.handle_watch(at(20), &changed(Some("secret"), Some(9)));
     let (ticket, request) = rig.submits(400);

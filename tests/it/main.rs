@@ -1,7 +1,9 @@
-//! The one integration test binary.
+//! All integration tests, in one binary.
 
 mod alloc;
 mod api;
+mod backoff;
+mod capture;
 mod client;
 mod conformance;
 mod contract_client;
@@ -15,7 +17,6 @@ mod killers;
 mod laws;
 mod lock;
 mod machine_fuzz;
-mod recording;
 mod sim;
 mod sizes;
 mod small_worlds;

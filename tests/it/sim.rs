@@ -1,118 +1,135 @@
-//! Seeded simulation: clients, a store and a bad network in simulated time, against every checker; worlds that are
-//! broken on purpose, which a checker must notice; and that runs replay.
+//! Seeded simulation: clients, a store and an unreliable network in simulated time.
+//! Sound runs pass every checker, broken variants are caught, and runs replay.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, WatchEvent};
-use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
-use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Now;
-use statestore_tests::sim::check::watches::Allowance;
-use statestore_tests::sim::listings::{self, ScanReport, ScanTwin};
-use statestore_tests::sim::locks::{self, LockTrouble, LockTwin};
-use statestore_tests::sim::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
+use statestore_proto::transport::{ReasonCode, Transmit};
+use statestore_sim::runs::check::watches::Allowance;
+use statestore_sim::runs::listings::{self, ScanReport, ScanTwin};
+use statestore_sim::runs::locks::{self, LockTrouble, LockTwin};
+use statestore_sim::runs::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
+use statestore_tests::redelivery;
 
-/// Seeds of each mix.
+/// Number of seeds per mix.
 const SEEDS: u64 = 150;
 
-/// Runs as many seeds of a mix as the test command has time for.
+/// Runs as many seeds of a mix as a test run has time for.
 fn sound(mix: Mix) {
-    if let Err(report) = sim::run_all(mix.seeds(SEEDS), sim::STEPS) {
+    if let Err(report) = runs::run_all(mix.seeds(SEEDS), runs::STEPS) {
         panic!("{report}");
     }
 }
 
 #[test]
-fn nothing_goes_wrong() {
+fn faultless_network_passes_every_check() {
     sound(Mix::Faultless);
 }
 
 #[test]
-fn the_network_is_bad() {
+fn lossy_network_in_order_passes_every_check() {
     sound(Mix::InOrder);
 }
 
 #[test]
-fn messages_overtake_each_other() {
+fn reordering_network_passes_every_check() {
     sound(Mix::Reordered);
 }
 
 #[test]
-fn the_network_is_very_bad() {
+fn very_lossy_network_passes_every_check() {
     sound(Mix::Heavy);
 }
 
 #[test]
-fn the_store_loses_its_connection() {
+fn store_that_loses_its_connection_passes_every_check() {
     sound(Mix::StoreLink);
 }
 
-/// More than of the others: what survives, and in which parts it was written, has more ways to go wrong.
+/// More seeds than the other mixes: crashes between partial writes have more ways to fail.
 #[test]
-fn a_durable_store_crashes() {
-    if let Err(report) = sim::run_all(Mix::Durable.seeds(2_000), sim::STEPS) {
+fn durable_store_that_crashes_passes_every_check() {
+    if let Err(report) = runs::run_all(Mix::Durable.seeds(2_000), runs::STEPS) {
         panic!("{report}");
     }
 }
 
+/// Thirty crashes within a minute fill the cache repeatedly with responses of absent clients.
 #[test]
-fn everything_is_full() {
+fn redelivered_requests_execute_once_over_thirty_crashes() {
+    for seed in 0..200 {
+        let report = redelivery::run(seed, 30, redelivery::ENTRIES);
+        assert_eq!(report.executed_twice, 0, "seed {seed}: {report:?}");
+        assert!(report.redelivered > 100 && report.answered > 1_500, "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn redelivery_check_catches_a_cache_that_is_too_small() {
+    let twice: u64 = (0..20).map(|seed| redelivery::run(seed, 30, 24).executed_twice).sum();
+    assert!(twice > 0);
+}
+
+#[test]
+fn full_store_passes_every_check() {
     sound(Mix::Quota);
 }
 
 #[test]
-fn clocks_step_by_minutes() {
+fn clocks_that_step_by_minutes_pass_every_check() {
     sound(Mix::ClockSteps);
 }
 
 #[test]
-fn somebody_stands_still() {
+fn paused_machines_pass_every_check() {
     sound(Mix::Pauses);
 }
 
 #[test]
-fn another_store_takes_over() {
+fn failover_to_another_store_passes_every_check() {
     sound(Mix::Takeover);
 }
 
 #[test]
-fn the_broker_hosts_the_store() {
+fn embedded_broker_passes_every_check() {
     sound(Mix::Direct);
 }
 
 #[test]
-fn hostile_clients_besiege_the_broker() {
-    let (mut evicted, mut asked, mut answered) = (0, 0, 0);
-    for seed in Mix::Siege.seeds(SEEDS / 2) {
-        let report = sim::run(seed, sim::STEPS);
+fn honest_clients_get_replies_despite_hostile_clients() {
+    let (mut evicted, mut submitted, mut responded) = (0, 0, 0);
+    for seed in Mix::Hostile.seeds(SEEDS / 2) {
+        let report = runs::run(seed, runs::STEPS);
         assert!(report.violations.is_empty(), "{report}");
         evicted += report.evicted;
-        asked += report.history.ops.len();
+        submitted += report.history.ops.len();
         let outcomes = report.history.ops.iter().filter_map(|op| op.completed.as_ref());
-        let replied = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Replied { .. }));
-        answered += replied.count();
+        let replied = outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Responded { .. }));
+        responded += replied.count();
     }
-    println!("{evicted} evicted, {answered} of {asked} answered");
+    println!("{evicted} evicted, {responded} of {submitted} with a response");
     assert!(evicted > SEEDS, "{evicted}");
-    assert!(answered * 10 > asked * 8, "{answered} of {asked}");
+    assert!(responded * 10 > submitted * 8, "{responded} of {submitted}");
 }
 
-/// A number from the environment: how a person says which runs to look at.
-fn asked(name: &str, otherwise: u64) -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "a person asks")]
+/// A number from the environment, which selects the runs of a test.
+fn number_from_env(name: &str, otherwise: u64) -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "selects the runs by hand")]
     let text = std::env::var(name);
     let number = text.map_or(Ok(otherwise), |text| text.parse());
-    number.unwrap_or_else(|_| panic!("{name} is a number"))
+    number.unwrap_or_else(|_| panic!("{name} must be a number"))
 }
 
-/// Runs seeds that nobody has run before, of all mixes in turn, of locks and of listings:
-/// `STATESTORE_SEEDS_FROM=… STATESTORE_SEEDS=… cargo test -p statestore-tests --test it sim::a_range_of_seeds`.
+/// Runs new seeds of all mixes in turn, of locks and of scans: `STATESTORE_SEEDS_FROM=…
+/// STATESTORE_SEEDS=… cargo test -p statestore-tests --test it sim::range_of_seeds`.
 #[test]
-fn a_range_of_seeds() {
-    let from = asked("STATESTORE_SEEDS_FROM", 1_000_000);
-    let seeds = from..from + asked("STATESTORE_SEEDS", 22);
-    if let Err(report) = sim::run_all(seeds.clone(), sim::STEPS) {
+fn range_of_seeds() {
+    let from = number_from_env("STATESTORE_SEEDS_FROM", 1_000_000);
+    let seeds = from..from + number_from_env("STATESTORE_SEEDS", 22);
+    if let Err(report) = runs::run_all(seeds.clone(), runs::STEPS) {
         panic!("{report}");
     }
     for seed in seeds {
@@ -123,20 +140,20 @@ fn a_range_of_seeds() {
 
 #[test]
 fn long_runs_are_sound() {
-    let steps = 10 * sim::STEPS;
-    match sim::run_all(0..20, steps) {
+    let steps = 10 * runs::STEPS;
+    match runs::run_all(0..20, steps) {
         Ok(total) => assert_eq!(total, 20 * u64::from(steps)),
         Err(report) => panic!("{report}"),
     }
 }
 
-/// A checker proves nothing when what it checks never happens.
+/// Checks that the situations that the checkers are for do occur.
 #[test]
-fn runs_meet_everything() {
-    let mut met: BTreeMap<String, u32> = BTreeMap::new();
+fn runs_cover_every_outcome() {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for seed in 0..200 {
-        for name in names(&sim::run(seed, sim::STEPS)) {
-            *met.entry(name).or_default() += 1;
+        for name in names(&runs::run(seed, runs::STEPS)) {
+            *seen.entry(name).or_default() += 1;
         }
     }
     let expected = [
@@ -150,44 +167,47 @@ fn runs_meet_everything() {
         "FencingTokenRequired",
         "FencingTokenLower",
         "TimedOut",
-        "Unknown",
+        "ConnectionLost",
         "Cancelled",
-        "Rejected",
+        "Undelivered",
         "Gap",
         "Ended",
         "Expired",
         "Duplicate",
     ];
     for name in expected {
-        assert!(met.get(name).is_some_and(|count| *count >= 2), "{name} is too rare: {met:?}");
+        assert!(seen.get(name).is_some_and(|count| *count >= 2), "{name} is too rare: {seen:?}");
     }
-    // All tokens are versions of this store or of one that it follows, which refuses none of them whatever its wall clock says.
-    assert!(!met.contains_key("FencingTokenSkew"), "{met:?}");
+    // Every token is a version of this store or its predecessor, so no wall clock refuses one.
+    assert!(!seen.contains_key("FencingTokenSkew"), "{seen:?}");
 }
 
-/// What happened in a run, by name.
+/// Names of the outcomes and events of a run.
 fn names(report: &Report) -> Vec<String> {
     let first_word = |text: String| {
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     };
     let outcome = |outcome: &Outcome| match outcome {
-        Outcome::Replied { reply: Reply::Error(ServiceError::Known(refusal)), .. } => {
-            first_word(format!("{:?}", *refusal as Refusal))
+        Outcome::Responded {
+            response: Response::Reply(Reply::Error(ServiceError::Known(refusal))),
+            ..
+        } => first_word(format!("{:?}", *refusal as Refusal)),
+        Outcome::Responded { response: Response::Reply(reply), .. } => {
+            first_word(format!("{reply:?}"))
         }
-        Outcome::Replied { reply, .. } => first_word(format!("{reply:?}")),
         other => first_word(format!("{other:?}")),
     };
     let outcomes = report.history.ops.iter().filter_map(|op| op.completed.as_ref());
     let watched = report.history.watches.iter().flat_map(|watched| &watched.notes);
-    let told = watched.filter_map(|note| match &note.what {
-        What::Told(event @ (WatchEvent::Gap | WatchEvent::Ended(_))) => {
+    let events = watched.filter_map(|note| match &note.what {
+        What::Event(event @ (WatchEvent::Gap | WatchEvent::Ended(_))) => {
             Some(first_word(format!("{event:?}")))
         }
         _ => None,
     });
     let expired = report.truth.log().iter().any(|change| change.effect == Effect::Expired);
     let doubled = report.wire.exchanges.values().any(|exchange| exchange.deliveries > 1);
-    let mut names: Vec<String> = outcomes.map(|(_, known)| outcome(known)).chain(told).collect();
+    let mut names: Vec<String> = outcomes.map(|(_, known)| outcome(known)).chain(events).collect();
     names.extend(expired.then(|| "Expired".into()));
     names.extend(doubled.then(|| "Duplicate".into()));
     names.sort();
@@ -196,8 +216,8 @@ fn names(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn equal_seeds_give_equal_runs() {
-    let digests = |seed| (0..2).map(|_| sim::run(seed, sim::STEPS).digest).collect::<Vec<u64>>();
+fn runs_with_equal_seeds_are_equal() {
+    let digests = |seed| (0..2).map(|_| runs::run(seed, runs::STEPS).digest).collect::<Vec<u64>>();
     let mut all: Vec<u64> = Vec::new();
     for seed in 0..50 {
         let [first, second] = digests(seed)[..] else { panic!("two runs have two digests") };
@@ -209,46 +229,46 @@ fn equal_seeds_give_equal_runs() {
     assert_eq!(all.len(), 50, "different seeds give different runs");
 }
 
-/// Runs the seed of a failure again: `STATESTORE_SEED=… cargo test -p statestore-tests --test it sim::replay`.
+/// Replays a failed seed: `STATESTORE_SEED=… cargo test -p statestore-tests --test it sim::replay`.
 #[test]
 fn replay() {
-    let seed = asked("STATESTORE_SEED", 0);
-    let report = sim::run(seed, sim::STEPS);
+    let seed = number_from_env("STATESTORE_SEED", 0);
+    let report = runs::run(seed, runs::STEPS);
     assert!(report.violations.is_empty(), "{report}");
-    println!("seed {seed}, {:?}: all is well", report.scenario);
+    println!("seed {seed}, {:?}: no violation", report.scenario);
 }
 
 #[test]
-fn a_report_says_how_to_replay_it() {
+fn report_contains_the_command_that_replays_it() {
     let seed = caught(Twin::StaleReads, Mix::Faultless, Check::Linear, 5);
-    let text = sim::run_twin(seed, sim::STEPS, Twin::StaleReads).to_string();
+    let text = runs::run_twin(seed, runs::STEPS, Twin::StaleReads).to_string();
     assert!(text.contains(&format!("STATESTORE_SEED={seed} cargo test")), "{text}");
     assert!(text.contains("sim::replay"), "{text}");
 }
 
-/// The first seed of a mix whose broken world is caught by this check.
+/// Returns the first seed of a mix for which this check catches the broken variant.
 fn caught(twin: Twin, mix: Mix, check: Check, seeds: u64) -> u64 {
     let found =
-        mix.seeds(seeds).find(|seed| sim::run_twin(*seed, sim::STEPS, twin).is_caught_by(check));
-    found.unwrap_or_else(|| panic!("{check:?} does not notice {twin:?} within {seeds} seeds"))
+        mix.seeds(seeds).find(|seed| runs::run_twin(*seed, runs::STEPS, twin).is_caught_by(check));
+    found.unwrap_or_else(|| panic!("{check:?} does not catch {twin:?} within {seeds} seeds"))
 }
 
 #[test]
-fn an_open_fence_is_noticed() {
+fn checks_catch_a_store_that_ignores_fences() {
     caught(Twin::OpenFence, Mix::Faultless, Check::Fencing, 10);
     caught(Twin::OpenFence, Mix::InOrder, Check::Fencing, 20);
     caught(Twin::OpenFence, Mix::InOrder, Check::Linear, 20);
 }
 
 #[test]
-fn a_store_that_forgets_its_answers_is_noticed() {
-    caught(Twin::NoReplyCache, Mix::InOrder, Check::Effects, 10);
-    caught(Twin::NoReplyCache, Mix::Heavy, Check::Effects, 5);
-    caught(Twin::NoReplyCache, Mix::Heavy, Check::Store, 5);
+fn checks_catch_a_store_without_deduplication() {
+    caught(Twin::NoDeduplication, Mix::InOrder, Check::Effects, 10);
+    caught(Twin::NoDeduplication, Mix::Heavy, Check::Effects, 5);
+    caught(Twin::NoDeduplication, Mix::Heavy, Check::Store, 5);
 }
 
 #[test]
-fn a_client_that_does_not_register_again_is_noticed() {
+fn checks_catch_a_client_that_does_not_reregister() {
     caught(Twin::NoReregistration, Mix::InOrder, Check::Watches, 10);
     caught(Twin::NoReregistration, Mix::Reordered, Check::Watches, 10);
     caught(Twin::NoReregistration, Mix::Heavy, Check::Watches, 10);
@@ -257,88 +277,88 @@ fn a_client_that_does_not_register_again_is_noticed() {
 }
 
 #[test]
-fn a_client_that_does_not_notice_another_store_is_noticed() {
+fn checks_catch_a_client_that_ignores_the_incarnation() {
     caught(Twin::NoIncarnation, Mix::Durable, Check::Watches, 10);
     caught(Twin::NoIncarnation, Mix::Takeover, Check::Watches, 10);
 }
 
 #[test]
-fn stale_reads_are_noticed() {
+fn checks_catch_stale_reads() {
     for mix in Mix::ALL {
         caught(Twin::StaleReads, mix, Check::Linear, 10);
     }
 }
 
 #[test]
-fn what_is_said_before_it_is_persisted_is_noticed() {
-    caught(Twin::EarlyRelease, Mix::Durable, Check::Linear, 20);
-    caught(Twin::EarlyRelease, Mix::Durable, Check::Watches, 40);
-    caught(Twin::EarlyRelease, Mix::Durable, Check::Versions, 40);
+fn checks_catch_output_sent_before_it_is_durable() {
+    caught(Twin::EarlyReplies, Mix::Durable, Check::Linear, 20);
+    caught(Twin::EarlyReplies, Mix::Durable, Check::Watches, 40);
+    caught(Twin::EarlyReplies, Mix::Durable, Check::Versions, 40);
 }
 
 #[test]
-fn a_journal_that_forgets_is_noticed() {
-    caught(Twin::ForgetsAnswers, Mix::Durable, Check::Effects, 20);
-    caught(Twin::ForgetsAnswers, Mix::Durable, Check::Store, 20);
-    caught(Twin::ForgetsVersions, Mix::Durable, Check::Store, 150);
+fn checks_catch_a_journal_that_loses_records() {
+    caught(Twin::LostResponses, Mix::Durable, Check::Effects, 20);
+    caught(Twin::LostResponses, Mix::Durable, Check::Store, 20);
+    caught(Twin::LostVersions, Mix::Durable, Check::Store, 150);
 }
 
 #[test]
-fn limits_that_are_not_kept_are_noticed() {
+fn checks_catch_a_store_that_exceeds_its_limits() {
     caught(Twin::NoLimits, Mix::Quota, Check::Store, 10);
-    caught(Twin::NeverAsks, Mix::Quota, Check::Store, 10);
+    caught(Twin::NoBackPressure, Mix::Quota, Check::Store, 10);
 }
 
 #[test]
-fn versions_that_go_back_are_noticed() {
+fn checks_catch_versions_that_decrease() {
     caught(Twin::ClockGoesBack, Mix::ClockSteps, Check::Versions, 10);
     caught(Twin::ClockGoesBack, Mix::ClockSteps, Check::Watches, 10);
 }
 
 #[test]
-fn what_a_sleeper_does_late_is_noticed() {
+fn checks_catch_late_effects_of_a_paused_machine() {
     caught(Twin::OpenFence, Mix::Pauses, Check::Fencing, 10);
-    caught(Twin::NoArrival, Mix::Pauses, Check::Store, 10);
+    caught(Twin::NoArrivalTimes, Mix::Pauses, Check::Store, 10);
 }
 
 #[test]
-fn a_successor_that_knows_nothing_is_noticed() {
-    caught(Twin::Amnesia, Mix::Takeover, Check::Linear, 10);
-    caught(Twin::Amnesia, Mix::Takeover, Check::Watches, 10);
+fn checks_catch_a_successor_without_state() {
+    caught(Twin::EmptySuccessor, Mix::Takeover, Check::Linear, 10);
+    caught(Twin::EmptySuccessor, Mix::Takeover, Check::Watches, 10);
 }
 
 #[test]
-fn notifications_out_of_order_are_noticed() {
+fn checks_catch_notifications_out_of_order() {
     caught(Twin::LateNotifications, Mix::Direct, Check::Watches, 10);
     let after_stop = |seed: &u64| {
-        let report = sim::run_twin(*seed, sim::STEPS, Twin::LateNotifications);
-        report.violations.iter().any(|violation| violation.text.contains("answer to its STOP"))
+        let report = runs::run_twin(*seed, runs::STEPS, Twin::LateNotifications);
+        report.violations.iter().any(|violation| violation.text.contains("reply to its STOP"))
     };
     assert!(Mix::Direct.seeds(20).any(|seed| after_stop(&seed)));
 }
 
 #[test]
-fn a_broker_without_walls_is_noticed() {
-    caught(Twin::NoBudget, Mix::Siege, Check::Broker, 10);
-    caught(Twin::NoRules, Mix::Siege, Check::Linear, 10);
+fn checks_catch_a_broker_without_limits_or_rules() {
+    caught(Twin::NoBudget, Mix::Hostile, Check::Broker, 10);
+    caught(Twin::NoRules, Mix::Hostile, Check::Linear, 10);
 }
 
-/// What is promised without reordering is more than can be kept with it. Should this fail, promise more.
+/// With reordering, the guarantees of ordered delivery cannot hold. If this fails, strengthen them.
 #[test]
-fn the_exception_for_overtaken_replies_is_needed() {
+fn exception_for_overtaken_replies_is_necessary() {
     let stricter = |seed| {
-        let Report { history, truth, scenario, .. } = sim::run(seed, sim::STEPS);
+        let Report { history, truth, scenario, .. } = runs::run(seed, runs::STEPS);
         let allowance = Allowance { delivery: Delivery::InOrder, ..Allowance::of(&scenario) };
-        sim::check::watches::check(&history, &truth, allowance)
+        runs::check::watches::check(&history, &truth, allowance)
     };
     assert!(Mix::Reordered.seeds(400).any(|seed| stricter(seed).is_err()));
 }
 
-/// The broker may have passed on what was sent before the connection was lost.
+/// The broker may have forwarded the first copy before the connection was lost.
 #[test]
-fn a_request_sent_twice_in_one_session_is_not_said_to_be_rejected() {
-    let config = ClientConfig::new("c", [0; 8]).expect("a plain id").keeps_session(true);
-    let (mut client, now) = (Client::new(config), Now::default());
+fn request_sent_twice_in_one_session_completes_as_unknown() {
+    let config = ClientConfig::new("c", [0; 8]).keeps_session(true);
+    let (mut client, now) = (Client::new(config).expect("a plain id"), Now::default());
     let command = Command::Del { key: Bytes::from_static(b"k") };
     let id = client.submit(now, Request::new(command)).expect("there is room");
     let connect = |client: &mut Client| {
@@ -355,19 +375,22 @@ fn a_request_sent_twice_in_one_session_is_not_said_to_be_rejected() {
     };
     client.handle_disconnected(now);
     connect(&mut client);
-    let token = request.token.expect("requests want to hear of their PUBACK");
+    let token = request.token.expect("requests need their PUBACK");
     client.handle_published(now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    assert_eq!(client.poll_event(), Some(Event::Completed { id, outcome: Outcome::Unknown }));
+    assert_eq!(
+        client.poll_event(),
+        Some(Event::Completed { id, outcome: Outcome::ConnectionLost })
+    );
 }
 
 #[test]
-fn locks_exclude_fence_and_come_free() {
-    let mut met: BTreeMap<String, u32> = BTreeMap::new();
+fn locks_are_exclusive_fenced_and_released() {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for seed in 0..2_000 {
         let report = locks::run(seed, LockTwin::Sound);
         assert_eq!(report.wrong, None, "seed {seed}");
         for (name, count) in report.events {
-            *met.entry(name).or_default() += count;
+            *seen.entry(name).or_default() += count;
         }
     }
     let expected = [
@@ -377,19 +400,19 @@ fn locks_exclude_fence_and_come_free() {
         "Expired",
         "Released true",
         "Released false",
-        "GaveUp Taken",
-        "GaveUp Deadline",
-        "GaveUp Cancelled",
-        "GaveUp NoAnswer",
+        "AcquireFailed Taken",
+        "AcquireFailed Deadline",
+        "AcquireFailed Cancelled",
+        "AcquireFailed NoAnswer",
         "HolderChanged",
     ];
     for name in expected {
-        assert!(met.get(name).is_some_and(|count| *count >= 20), "{name} is too rare: {met:?}");
+        assert!(seen.get(name).is_some_and(|count| *count >= 20), "{name} is too rare: {seen:?}");
     }
 }
 
 #[test]
-fn equal_seeds_give_equal_runs_of_locks() {
+fn lock_runs_with_equal_seeds_are_equal() {
     for seed in 0..50 {
         let events = || locks::run(seed, LockTwin::Sound).events;
         assert_eq!(events(), events(), "seed {seed}");
@@ -397,11 +420,11 @@ fn equal_seeds_give_equal_runs_of_locks() {
 }
 
 #[test]
-fn broken_locks_are_noticed() {
+fn checks_catch_broken_locks() {
     let paused = (0..400).map(|seed| locks::run(seed, LockTwin::NoToken));
     let paused = paused.filter(|report| report.trouble == LockTrouble::Pauses);
     let caught = paused.filter(|report| report.wrong.is_some()).count();
-    assert!(caught >= 5, "a holder that stood still is noticed {caught} times only");
+    assert!(caught >= 5, "a paused holder is caught only {caught} times");
     for (twin, wrong) in [
         (LockTwin::NoToken, "came after"),
         (LockTwin::NoClock, "hold the lock"),
@@ -410,37 +433,37 @@ fn broken_locks_are_noticed() {
     ] {
         let found = (0..300).filter_map(|seed| locks::run(seed, twin).wrong);
         let found: Vec<String> = found.filter(|found| found.contains(wrong)).collect();
-        assert!(found.len() >= 5, "{twin:?} is noticed {} times only", found.len());
+        assert!(found.len() >= 5, "{twin:?} is caught only {} times", found.len());
     }
 }
 
 #[test]
-fn keys_that_stay_are_listed_once() {
-    let mut met = ScanReport::default();
+fn scans_list_keys_that_stay_exactly_once() {
+    let mut seen = ScanReport::default();
     for seed in 0..250 {
         let report = listings::run(seed, ScanTwin::Sound);
         assert_eq!(report.wrong, None, "seed {seed}");
-        met.listings += report.listings;
-        met.pages += report.pages;
-        met.empty += report.empty;
-        met.again += report.again;
-        met.crashes += report.crashes;
+        seen.listings += report.listings;
+        seen.pages += report.pages;
+        seen.empty += report.empty;
+        seen.again += report.again;
+        seen.crashes += report.crashes;
     }
-    println!("{met:?}");
-    assert!(met.listings > 2_500 && met.pages > 3 * met.listings, "{met:?}");
-    assert!(met.empty > 500 && met.again > 2_000 && met.crashes > 150, "{met:?}");
+    println!("{seen:?}");
+    assert!(seen.listings > 2_500 && seen.pages > 3 * seen.listings, "{seen:?}");
+    assert!(seen.empty > 500 && seen.again > 2_000 && seen.crashes > 150, "{seen:?}");
 }
 
 #[test]
-fn broken_listings_are_noticed() {
+fn checks_catch_broken_scans() {
     for (twin, wrong) in [
         (ScanTwin::LostKey, "is missing"),
         (ScanTwin::OldToken, "is listed twice"),
-        (ScanTwin::BeginsAnew, "is listed twice"),
-        (ScanTwin::Ghost, "was not there"),
+        (ScanTwin::Restarts, "is listed twice"),
+        (ScanTwin::Ghost, "was absent"),
     ] {
         let found = (0..100).filter_map(|seed| listings::run(seed, twin).wrong);
         let found: Vec<String> = found.filter(|found| found.contains(wrong)).collect();
-        assert!(found.len() >= 5, "{twin:?} is noticed {} times only", found.len());
+        assert!(found.len() >= 5, "{twin:?} is caught only {} times", found.len());
     }
 }

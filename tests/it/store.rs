@@ -1,18 +1,18 @@
-//! The rules of the protocol that can be seen at a store, one by one.
+//! Rules of the protocol as observed at a `Store`, one file per subject.
 
+mod client_share;
 mod counters;
 mod duplicates;
 mod durability;
-mod exact;
-mod explained;
-mod fit;
 mod incarnation;
+mod limits;
+mod linearizable_reads;
 mod memory;
-mod reads;
+mod packet_size;
 mod records;
+mod refusal_detail;
 mod restart;
 mod scan;
-mod shares;
 mod transport;
 mod watches;
 mod writes;
@@ -21,11 +21,11 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Told};
+use statestore_tests::ask::{Ask, Sent};
 
 const EPOCH: u64 = 1_696_374_425_000;
 
-/// A store and a time.
+/// A store and its clock.
 struct Rig {
     store: Store,
     millis: u64,
@@ -56,33 +56,33 @@ impl Rig {
         ask
     }
 
-    /// Everything that the store says to a request.
-    fn hand(&mut self, ask: &Ask) -> Vec<Told> {
+    /// Sends a request and returns every packet that the store emits.
+    fn send(&mut self, ask: &Ask) -> Vec<Sent> {
         ask.hand_to(self.now(), &mut self.store);
-        Told::drain(&mut self.store)
+        Sent::drain(&mut self.store)
     }
 
-    /// What is told to everybody, and the answer as payload and version.
-    fn all(&mut self, ask: &Ask) -> (Vec<Told>, (String, Option<String>)) {
-        let mut told = self.hand(ask);
-        assert_eq!(told.pop(), ask.delivery.map(Told::Acknowledge));
-        match told.pop() {
-            Some(Told::Reply { topic, correlation, payload, version, expiry }) => {
+    /// All packets but the reply and its acknowledgement, and the reply as payload and version.
+    fn all(&mut self, ask: &Ask) -> (Vec<Sent>, (String, Option<String>)) {
+        let mut sent = self.send(ask);
+        assert_eq!(sent.pop(), ask.delivery.map(Sent::Acknowledge));
+        match sent.pop() {
+            Some(Sent::Reply { topic, correlation, payload, version, expiry }) => {
                 assert!(ask.arrived.is_some() || expiry == ask.expiry.map(|left| left.max(1)));
                 assert_eq!(
                     (Some(topic), &correlation),
                     (ask.response_topic.clone(), &ask.correlation)
                 );
-                (told, (payload, version))
+                (sent, (payload, version))
             }
-            other => panic!("{other:?} is no answer"),
+            other => panic!("{other:?} is not a reply"),
         }
     }
 
-    /// The answer as payload and version; nobody else is told anything.
+    /// The reply as payload and version; asserts that the request causes no other packet.
     fn reply(&mut self, ask: &Ask) -> (String, Option<String>) {
-        let (told, reply) = self.all(ask);
-        assert_eq!(told, []);
+        let (sent, reply) = self.all(ask);
+        assert_eq!(sent, []);
         reply
     }
 
@@ -91,7 +91,7 @@ impl Rig {
         self.all(&ask).1.0
     }
 
-    /// What a request causes to be notified: client, payload, version.
+    /// Notifications that a request causes: client, payload, version.
     fn notified(&mut self, command: &Command<&[u8]>) -> Vec<(String, String, String)> {
         let ask = self.ask("writer", command);
         notifications(&self.all(&ask).0)
@@ -99,17 +99,17 @@ impl Rig {
 
     fn timer(&mut self) -> Vec<(String, String, String)> {
         self.store.handle_timeout(self.now());
-        notifications(&Told::drain(&mut self.store))
+        notifications(&Sent::drain(&mut self.store))
     }
 }
 
-fn notifications(told: &[Told]) -> Vec<(String, String, String)> {
-    told.iter()
-        .map(|told| match told {
-            Told::Notification { client, payload, version, .. } => {
+fn notifications(sent: &[Sent]) -> Vec<(String, String, String)> {
+    sent.iter()
+        .map(|sent| match sent {
+            Sent::Notification { client, payload, version, .. } => {
                 (client.clone(), payload.clone(), version.clone().unwrap_or_default())
             }
-            other => panic!("{other:?} is no notification"),
+            other => panic!("{other:?} is not a notification"),
         })
         .collect()
 }

@@ -1,8 +1,8 @@
-//! Checks that several test modules share.
+//! Checks shared by several test modules.
 
-use statestore_proto::resp::BufferTooSmall;
+use statestore_proto::BufferTooSmall;
 
-/// What the writers of a message must agree on.
+/// The three encoders of a message, which must agree.
 pub(crate) struct Writers<F> {
     pub(crate) encoded_len: usize,
     pub(crate) encode: Vec<u8>,
@@ -10,7 +10,7 @@ pub(crate) struct Writers<F> {
 }
 
 impl<F: Fn(&mut [u8]) -> Result<usize, BufferTooSmall>> Writers<F> {
-    /// Checks that all three give `expected`, and that a buffer that is too small stays as it was.
+    /// Checks that all three return `expected`, and that a buffer that is too small is unchanged.
     pub(crate) fn check(&self, expected: &[u8]) -> Result<(), String> {
         const FILL: u8 = 0xa5;
         let len = expected.len();
@@ -18,9 +18,9 @@ impl<F: Fn(&mut [u8]) -> Result<usize, BufferTooSmall>> Writers<F> {
             return Err(format!("encode gives {}", self.encode.escape_ascii()));
         }
         if self.encode.capacity() != len || self.encoded_len != len {
-            let (room, said) = (self.encode.capacity(), self.encoded_len);
+            let (capacity, announced) = (self.encode.capacity(), self.encoded_len);
             return Err(format!(
-                "{len} bytes, but encoded_len says {said} and encode reserved {room}"
+                "{len} bytes, but encoded_len is {announced} and encode reserved {capacity}"
             ));
         }
         for room in [len, len + 3] {
@@ -44,7 +44,7 @@ impl<F: Fn(&mut [u8]) -> Result<usize, BufferTooSmall>> Writers<F> {
     }
 }
 
-/// Compares and says what was found and what was expected.
+/// Compares two values; the error contains both.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     found: &T,
@@ -56,7 +56,8 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     Err(format!("{what}: found {found:?}, expected {expected:?}"))
 }
 
-/// Checks that every strict prefix and every extension by one byte is accepted exactly when `tolerated` says so.
+/// Checks that every strict prefix and every extension by one byte is accepted if and only if
+/// `tolerated` returns true.
 pub(crate) fn check_edges(
     payload: &[u8],
     accepts: impl Fn(&[u8]) -> bool,
@@ -73,7 +74,8 @@ pub(crate) fn check_edges(
     Ok(())
 }
 
-/// An error reply without line end: the one message that may go on, or end, at any byte of its text.
+/// Returns whether the payload is an error reply without a line end: the only message that may end
+/// or continue at any byte of its text.
 pub(crate) fn open_error(payload: &[u8]) -> bool {
     let text = payload.strip_prefix(b"-ERR").map(|rest| rest.strip_prefix(b":").unwrap_or(rest));
     let text = text.filter(|text| text.is_empty() || text.starts_with(b" "));

@@ -1,8 +1,9 @@
-//! What the repository's own files must look like. Each rule is a function from text to complaints, and each is shown
-//! a bad text, so that a rule that has gone blind fails too.
+//! Rules for the source files of the repository. Each rule is a function from a text to complaints,
+//! and has a test with a bad text, which detects a rule that no longer works.
 
 mod circles;
 mod layers;
+mod protocol_map;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use source::{code, code_without_strings, functions};
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// What the core must not say, outside comments and tests.
+/// Words that the core must not contain, outside comments and tests.
 const FORBIDDEN: [&str; 14] = [
     "std::",
     "unsafe",
@@ -30,7 +31,7 @@ const FORBIDDEN: [&str; 14] = [
     "&& let",
 ];
 
-/// Names that stand in one place of the core only.
+/// Names that one file of the core contains, and no other.
 const PROPERTY_NAMES: [&str; 10] = [
     "\"__ts\"",
     "\"__ft\"",
@@ -75,9 +76,11 @@ fn rust_files(folder: &str) -> Vec<File> {
     files
 }
 
+/// The files of the core, without the tests that have a file of their own.
 fn core_files() -> Vec<File> {
-    let files = rust_files("core/src");
-    assert!(files.len() > 10, "the core was found");
+    let mut files = rust_files("core/src");
+    files.retain(|file| !file.path.ends_with("/tests.rs"));
+    assert!(files.len() > 10, "the files of the core are found");
     files
 }
 
@@ -85,15 +88,12 @@ fn file(path: &str, text: &str) -> File {
     File { path: path.into(), text: text.into() }
 }
 
-/// Applies a rule to files and fails with every complaint.
-fn hold(files: &[File], rule: impl Fn(&File) -> Vec<String>) {
-    let complaint = |file: &File| {
-        rule(file)
-            .into_iter()
-            .map(|complaint| format!("{}: {complaint}", file.path))
-            .collect::<Vec<_>>()
-    };
-    let complaints: Vec<String> = files.iter().flat_map(complaint).collect();
+/// Applies a rule to files; panics with all complaints.
+fn check_all(files: &[File], rule: impl Fn(&File) -> Vec<String>) {
+    let mut complaints = Vec::new();
+    for file in files {
+        complaints.extend(rule(file).into_iter().map(|text| format!("{}: {text}", file.path)));
+    }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
@@ -113,7 +113,7 @@ fn too_long(file: &File) -> Vec<String> {
 fn forbidden(file: &File) -> Vec<String> {
     let code = code_without_strings(&file.text);
     let words = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = |needle: &&str| {
+    let contains = |needle: &&str| {
         words.match_indices(*needle).any(|(at, _)| {
             let part_of_a_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let inside = |text: &str, letter: Option<char>| {
@@ -125,17 +125,21 @@ fn forbidden(file: &File) -> Vec<String> {
             !inside(needle, before) && !inside(&last, after)
         })
     };
-    FORBIDDEN.iter().filter(|needle| says(needle)).map(|needle| format!("says {needle}")).collect()
+    FORBIDDEN
+        .iter()
+        .filter(|needle| contains(needle))
+        .map(|needle| format!("contains {needle}"))
+        .collect()
 }
 
-/// The files that say this outside comments.
-fn who_says<'a>(files: &'a [File], needle: &str) -> Vec<&'a str> {
-    let says = |file: &&File| code(&file.text).contains(needle);
-    files.iter().filter(says).map(|file| file.path.as_str()).collect()
+/// The files that contain this text outside comments.
+fn files_with_text<'a>(files: &'a [File], needle: &str) -> Vec<&'a str> {
+    let with_text = files.iter().filter(|file| code(&file.text).contains(needle));
+    with_text.map(|file| file.path.as_str()).collect()
 }
 
-/// The files that name this crate outside comments.
-fn who_uses<'a>(files: &'a [File], krate: &str) -> Vec<&'a str> {
+/// The files that use this crate.
+fn files_with_crate<'a>(files: &'a [File], krate: &str) -> Vec<&'a str> {
     let uses = |file: &&File| {
         let code = code_without_strings(&file.text);
         code.match_indices(&format!("{krate}::")).any(|(at, _)| {
@@ -148,12 +152,12 @@ fn who_uses<'a>(files: &'a [File], krate: &str) -> Vec<&'a str> {
 #[test]
 fn files_and_functions_are_short() {
     let files = rust_files(".");
-    assert!(files.iter().any(|file| file.path == "tests/it/tidy.rs"), "this file was found");
-    hold(&files, too_long);
+    assert!(files.iter().any(|file| file.path == "tests/it/tidy.rs"), "this file is found");
+    check_all(&files, too_long);
 }
 
 #[test]
-fn a_long_file_and_a_long_function_are_found() {
+fn long_file_and_long_function_are_found() {
     assert!(too_long(&file("a.rs", &"// x\n".repeat(600))).is_empty());
     assert_eq!(too_long(&file("a.rs", &"// x\n".repeat(601))), ["601 lines, 600 at most"]);
     let body = |lines| {
@@ -164,23 +168,23 @@ fn a_long_file_and_a_long_function_are_found() {
 }
 
 #[test]
-fn the_core_says_nothing_forbidden() {
-    hold(&core_files(), forbidden);
+fn core_contains_no_forbidden_word() {
+    check_all(&core_files(), forbidden);
 }
 
 #[test]
 fn forbidden_words_are_found_in_code_only() {
     for (text, complaint) in [
-        ("use std::io;", "says std::"),
-        ("fn f() { unsafe { g() } }", "says unsafe"),
-        ("fn f() { x().unwrap(); }", "says .unwrap()"),
-        ("fn f() { x()\n    .expect(\"y\"); }", "says .expect("),
-        ("fn f() { core::panic!(\"y\") }", "says panic!"),
-        ("fn f() { todo!() }", "says todo!"),
-        ("fn f() { println!() }", "says println!"),
-        ("use hashbrown::HashMap;", "says HashMap"),
-        ("fn f() { if a\n    && let Some(b) = c {} }", "says && let"),
-        ("#[cfg(test)]\nmod tests { use std::io; }\nuse std::io;", "says std::"),
+        ("use std::io;", "contains std::"),
+        ("fn f() { unsafe { g() } }", "contains unsafe"),
+        ("fn f() { x().unwrap(); }", "contains .unwrap()"),
+        ("fn f() { x()\n    .expect(\"y\"); }", "contains .expect("),
+        ("fn f() { core::panic!(\"y\") }", "contains panic!"),
+        ("fn f() { todo!() }", "contains todo!"),
+        ("fn f() { println!() }", "contains println!"),
+        ("use hashbrown::HashMap;", "contains HashMap"),
+        ("fn f() { if a\n    && let Some(b) = c {} }", "contains && let"),
+        ("#[cfg(test)]\nmod tests { use std::io; }\nuse std::io;", "contains std::"),
     ] {
         assert_eq!(forbidden(&file("a.rs", text)), [complaint], "{text}");
     }
@@ -196,36 +200,36 @@ fn forbidden_words_are_found_in_code_only() {
 }
 
 #[test]
-fn each_property_name_stands_in_one_file() {
+fn each_property_name_is_in_one_file() {
     let files = core_files();
     for name in PROPERTY_NAMES {
-        assert_eq!(who_says(&files, name), ["core/src/message/property.rs"], "{name}");
+        assert_eq!(files_with_text(&files, name), ["core/src/message/property.rs"], "{name}");
     }
 }
 
 #[test]
-fn a_name_in_a_second_file_is_found() {
+fn name_in_a_second_file_is_found() {
     let files = [
         file("a.rs", "const A: &str = \"__ts\";"),
         file("b.rs", "// \"__ts\"\nfn f() {}"),
         file("c.rs", "fn f() { g(\"__ts\") }"),
     ];
-    assert_eq!(who_says(&files, "\"__ts\""), ["a.rs", "c.rs"]);
+    assert_eq!(files_with_text(&files, "\"__ts\""), ["a.rs", "c.rs"]);
 }
 
 #[test]
-fn the_parser_crate_and_base16_stay_behind_one_file_each() {
+fn nom_and_hex_are_used_in_one_file_each() {
     let files = core_files();
-    assert_eq!(who_uses(&files, "nom"), ["core/src/resp/parse.rs"]);
-    assert_eq!(who_uses(&files, "hex"), ["core/src/topic.rs"]);
+    assert_eq!(files_with_crate(&files, "nom"), ["core/src/resp/parse.rs"]);
+    assert_eq!(files_with_crate(&files, "hex"), ["core/src/topic.rs"]);
 }
 
 #[test]
-fn a_crate_in_a_second_file_is_found() {
+fn crate_in_a_second_file_is_found() {
     let files = [
         file("a.rs", "use nom::IResult;"),
         file("b.rs", "// nom::x\nuse crate::venom::X;"),
         file("c.rs", "fn f() -> nom::IResult<A, B> {}"),
     ];
-    assert_eq!(who_uses(&files, "nom"), ["a.rs", "c.rs"]);
+    assert_eq!(files_with_crate(&files, "nom"), ["a.rs", "c.rs"]);
 }

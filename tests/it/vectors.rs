@@ -1,4 +1,4 @@
-//! The golden vectors against the core. A failure names the file and the line of the case.
+//! The golden vectors. A failure names the file and line of the case.
 
 mod clocks;
 mod globs;
@@ -7,41 +7,42 @@ mod refused;
 mod scans;
 mod topics;
 
-use statestore_proto::message::{CommandKind, PeerErrorKind};
+use statestore_proto::message::{PeerErrorKind, RequestKind};
 use statestore_proto::resp::RespErrorKind;
 use statestore_tests::vectors::Vectors;
 
-/// Reads a file that must be there and well formed.
+/// Reads a file of vectors, which must be well-formed.
 pub(crate) fn vectors(file: &str) -> Vectors {
     Vectors::read(file).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The kinds of a list of verbs; `any` is all of them.
-fn kinds(list: &str) -> Result<Vec<CommandKind>, String> {
+/// The kinds in a list of verbs; `any` means all.
+fn kinds(list: &str) -> Result<Vec<RequestKind>, String> {
     if list == "any" {
-        return Ok(CommandKind::ALL.to_vec());
+        return Ok(RequestKind::ALL.to_vec());
     }
     list.split(',')
         .map(|verb| {
-            let kind = CommandKind::ALL.iter().copied().find(|kind| verb_of(*kind) == verb);
+            let kind = RequestKind::ALL.iter().copied().find(|kind| verb_of(*kind) == verb);
             kind.ok_or_else(|| format!("unknown verb {verb}"))
         })
         .collect()
 }
 
-fn verb_of(kind: CommandKind) -> &'static str {
+fn verb_of(kind: RequestKind) -> &'static str {
     match kind {
-        CommandKind::Get => "GET",
-        CommandKind::Set => "SET",
-        CommandKind::Del => "DEL",
-        CommandKind::VDel => "VDEL",
-        CommandKind::Watch => "KEYNOTIFY",
-        CommandKind::Unwatch => "KEYNOTIFY STOP",
-        CommandKind::Scan => "SCAN",
+        RequestKind::Get => "GET",
+        RequestKind::Set => "SET",
+        RequestKind::Del => "DEL",
+        RequestKind::VDel => "VDEL",
+        RequestKind::Watch => "KEYNOTIFY",
+        RequestKind::Unwatch => "KEYNOTIFY STOP",
+        RequestKind::Scan => "SCAN",
+        _ => "a kind that the vectors do not know",
     }
 }
 
-/// The word for a problem in the files.
+/// The word for an error in the files.
 fn problem(kind: PeerErrorKind) -> &'static str {
     match kind {
         PeerErrorKind::Resp(RespErrorKind::UnexpectedEnd) => "end",

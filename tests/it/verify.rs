@@ -1,4 +1,4 @@
-//! The conformance kit: our store passes it, and a store that is broken fails the case that is meant for it.
+//! The conformance suite: this store passes it, and each deliberately broken store fails its case.
 
 mod broken;
 
@@ -7,61 +7,58 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_loopback::{Broker, Faults, Hub, Tamper};
+use statestore_loopback::Hub;
+use statestore_sim::Interceptor;
 use statestore_tests::verify::{Loopback, assert_ours, every_case, some_cases};
 use statestore_tokio::StoreService;
 use statestore_verify::{CASES, Source, Verdict};
 
-/// What a store on a broker that does not host it cannot do: deliver without a subscription.
-const BESIDE: [&str; 1] = ["watch/direct"];
+/// Cases that a store with an external broker cannot pass: delivery without a subscription.
+const EXTERNAL: [&str; 1] = ["watch/direct"];
 
-/// A store on a broker that changes messages on their way to it and from it.
-async fn served(tamper: Option<Tamper>) -> (Arc<Loopback>, StoreService) {
-    let mut broker = Broker::new(0, Faults::default());
-    if let Some(tamper) = tamper {
-        broker.set_tamper(tamper);
-    }
-    let hub = Hub::of(broker);
+/// A store whose clients use an interceptor, in both directions.
+async fn served(interceptor: Option<Interceptor>) -> (Arc<Loopback>, StoreService) {
+    let hub = Hub::new();
     let service = StoreService::builder().spawn(hub.store_link("statestore"));
-    service.connected().await.expect("the store connects");
-    (Arc::new(Loopback(hub)), service)
+    service.wait_connected().await.expect("the store connects");
+    (Arc::new(Loopback::new(hub, interceptor)), service)
 }
 
 #[tokio::test(start_paused = true)]
-async fn our_store_passes_every_case() {
+async fn store_passes_every_case() {
     let (place, service) = served(None).await;
     let report = every_case(place).await;
-    assert_ours(&report, &BESIDE);
+    assert_ours(&report, &EXTERNAL);
     assert_eq!(service.stats().keys, 0, "everything was removed");
     assert!(report.requests > 500, "{} requests", report.requests);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_store_fails_the_case_that_is_meant_for_it() {
+async fn each_broken_store_fails_its_case() {
     let all = broken::all();
-    // The one that is missing is not kept by ours either, on this broker.
-    let meant: BTreeSet<_> = all.iter().map(|broken| broken.case).chain(BESIDE).collect();
+    // This store fails the missing case as well, with this external broker.
+    let meant: BTreeSet<_> = all.iter().map(|broken| broken.case).chain(EXTERNAL).collect();
     assert_eq!(
         meant,
         CASES.iter().map(|case| case.name).collect(),
-        "each case has a store that fails it"
+        "each case has a broken store that fails it"
     );
-    let mut unnoticed = String::new();
-    for broken::Broken { name, case: meant, verdict, tamper } in all {
+    let mut undetected = String::new();
+    for broken::Broken { name, case: meant, verdict, interceptor } in all {
         let case = CASES.iter().find(|case| case.name == meant).expect("a case");
-        let (place, _service) = served(Some(tamper)).await;
+        let (place, _service) = served(Some(interceptor)).await;
         let report = some_cases(place, &[case]).await;
         let found = &report.cases[0];
         if found.verdict != verdict {
             let (verdict, findings) = (found.verdict.name(), &found.findings);
-            let _ = writeln!(unnoticed, "{name}: {meant} is {verdict}: {findings:#?}");
+            let _ = writeln!(undetected, "{name}: {meant} is {verdict}: {findings:#?}");
         }
     }
-    assert!(unnoticed.is_empty(), "{unnoticed}");
+    assert!(undetected.is_empty(), "{undetected}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_case_has_a_name_a_section_and_a_rule_of_its_own() {
+async fn every_case_has_a_section_and_a_unique_name_and_rule() {
     let mut names: Vec<_> = CASES.iter().map(|case| case.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -79,12 +76,12 @@ async fn each_case_has_a_name_a_section_and_a_rule_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_answers_there_is_nothing_to_try() {
+async fn run_without_a_store_or_broker_fails_at_the_start() {
     use statestore_verify::{Run, Settings, Unreachable};
 
     let hub = Hub::new();
     let settings = || Settings { timeout: Duration::from_secs(1), ..Settings::new("verify") };
-    let place = Arc::new(Loopback(hub.clone()));
+    let place = Arc::new(Loopback::new(hub.clone(), None));
     assert_eq!(
         Run::start(place.clone(), settings()).await.err(),
         Some(Unreachable::Store("no answer in time".into()))
@@ -95,7 +92,7 @@ async fn where_nobody_answers_there_is_nothing_to_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_ends_halfway_fails_and_is_not_waited_for_for_ever() {
+async fn store_that_ends_during_a_run_fails_the_remaining_cases() {
     use statestore_verify::{Run, Settings};
 
     let (place, service) = served(None).await;
@@ -111,9 +108,9 @@ async fn a_store_that_ends_halfway_fails_and_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_a_store_makes_up_are_not_asked_about_for_ever() {
+async fn clean_up_of_invented_keys_is_bounded() {
     let mut pages = 0;
-    let tamper: Tamper = Box::new(move |message| {
+    let interceptor: Interceptor = Box::new(move |message| {
         if message.payload.starts_with(b"*1\r\n*") && message.correlation_data.is_some() {
             pages += 1;
             let keys = (0..3_000).map(|number| format!("$12\r\nverify/{pages:01}{number:04}\r\n"));
@@ -121,7 +118,7 @@ async fn keys_that_a_store_makes_up_are_not_asked_about_for_ever() {
             message.payload = page.into();
         }
     });
-    let (place, _service) = served(Some(tamper)).await;
+    let (place, _service) = served(Some(interceptor)).await;
     let case = CASES.iter().find(|case| case.name == "value/set-get").expect("a case");
     let report = some_cases(place, &[case]).await;
     assert!((1_000..5_000).contains(&report.requests), "{} requests", report.requests);

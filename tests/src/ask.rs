@@ -1,17 +1,18 @@
-//! A request to a store spelled out, and what a store sends in a form that compares and prints.
+//! A request to a store with every field explicit, and the output of a store in a form that can be
+//! compared and printed.
 
 use bytes::Bytes;
-use statestore_loopback::Message;
 use statestore_proto::message::{Command, property};
-use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Qos, Transmit};
-use statestore_proto::store::{Explanation, Handled, Principal, Store, Verdict};
+use statestore_proto::store::{Handled, RequestOutcome, Store};
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic;
+use statestore_proto::transport::{Correlation, Delivery, Incoming, Qos, Transmit};
+use statestore_sim::Message;
 
-/// Everything about a request that a store looks at.
+/// Every field of a request that a store may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The sender, if the broker vouches for it; otherwise it is only claimed.
+    /// The verified sender; if `None`, the client id is unverified.
     pub verified: Option<String>,
     /// Topic.
     pub topic: String,
@@ -29,30 +30,30 @@ pub struct Ask {
     pub token: Option<String>,
     /// `__srcId`
     pub source: Option<String>,
-    /// Whether `__protVer` is there.
+    /// `__protVer` is present.
     pub deployed: bool,
-    /// Whether `aio-persistence` is `true`.
+    /// `aio-persistence` is `true`.
     pub persist: bool,
-    /// What it says when it asks which incarnation of the store answers.
+    /// Value of the property that asks for the incarnation of the store.
     pub incarnation: Option<String>,
-    /// Bytes of the largest packet that the sender takes, if it has said.
+    /// Maximum Packet Size of the sender in bytes, if it announced one.
     pub packet_bytes_max: Option<usize>,
     /// Message expiry interval in seconds.
     pub expiry: Option<u32>,
-    /// When it arrived, if it waited.
+    /// Time of arrival, if the request waited.
     pub arrived: Option<Instant>,
     /// Delivery token.
     pub delivery: Option<u64>,
 }
 
 impl Ask {
-    /// A request as a client behind a broker that hosts the store sends it: nothing wrong, `__ts` at the epoch.
+    /// A valid request, as sent by a client of an embedded broker, with `__ts` near the Unix epoch.
     #[must_use]
     pub fn new(client: &str, number: u64, command: &Command<&[u8]>) -> Self {
         Self::of_payload(client, number, command.encode())
     }
 
-    /// The same with any payload.
+    /// A request with any payload.
     #[must_use]
     pub fn of_payload(client: &str, number: u64, payload: Vec<u8>) -> Self {
         Self {
@@ -75,7 +76,7 @@ impl Ask {
         }
     }
 
-    /// The request that a broker delivered, whose sender it knows.
+    /// A request from a message of the broker, with a verified sender.
     #[must_use]
     pub fn of_message(message: &Message) -> Self {
         let find = |name: &str| {
@@ -102,18 +103,19 @@ impl Ask {
         }
     }
 
-    /// Hands it to a store.
+    /// Submits the request to a store.
     ///
     /// # Panics
-    /// Unless the store explains what it refuses and drops, and nothing else.
-    pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled {
-        let handled = self.show(|from, incoming| store.handle_publish(now, from, incoming));
-        hold_explained(store, handled);
+    /// If a refused or dropped request has no explanation.
+    pub fn hand_to(&self, now: Now, store: &mut Store) -> Handled<'_> {
+        let handled = store.handle_publish(now, &self.incoming());
+        check_explanation(&handled);
         handled
     }
 
-    /// Shows it as it arrives, and whom it is from.
-    pub fn show<T>(&self, to: impl FnOnce(Principal<'_>, &Incoming<'_>) -> T) -> T {
+    /// The request as an incoming message.
+    #[must_use]
+    pub fn incoming(&self) -> Incoming<'_> {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
         incoming.response_topic = self.response_topic.as_deref();
         incoming.correlation_data = self.correlation.as_deref();
@@ -139,27 +141,19 @@ impl Ask {
         if self.persist {
             incoming.user_property(property::PERSIST, property::PERSIST_VALUE);
         }
-        let from = match &self.verified {
-            Some(client) => Principal::verified(client),
-            None => Principal::claimed(&incoming),
-        };
-        to(from, &incoming)
+        incoming.verified_sender = self.verified.as_deref();
+        incoming
     }
 }
 
-/// The law that each request that is refused or dropped is explained, in one line, with the rule that its answer names, and
-/// no other is.
-fn hold_explained(store: &Store, handled: Handled) {
-    let explanation = store.explanation();
-    let refusal = explanation.map(Explanation::refusal);
-    let expected = match handled.verdict {
-        Verdict::Refused(refusal) => Some(Some(refusal)),
-        Verdict::Dropped(_) => Some(None),
-        _ => None,
+/// Checks that a refused or dropped request has an explanation of one line.
+fn check_explanation(handled: &Handled<'_>) {
+    let text = match &handled.outcome {
+        RequestOutcome::Refused(refused) => refused.to_string(),
+        RequestOutcome::Dropped(reason) => reason.to_string(),
+        _ => return,
     };
-    assert_eq!(refusal, expected, "{handled:?} {explanation:?}");
-    let text = explanation.map(ToString::to_string);
-    assert!(text.is_none_or(|text| !text.is_empty() && !text.contains('\n')));
+    assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
 }
 
 /// The recommended response topic of a client.
@@ -168,14 +162,14 @@ pub fn response_topic(client: &str) -> String {
     format!("clients/{client}/services/statestore/_any_/command/invoke/response")
 }
 
-/// One thing that a store told the world.
+/// One packet that a store sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// An answer.
+pub enum Sent {
+    /// A reply.
     Reply {
-        /// Where to.
+        /// Response topic.
         topic: String,
-        /// Whose.
+        /// Correlation data.
         correlation: Option<Vec<u8>>,
         /// Payload, escaped.
         payload: String,
@@ -186,9 +180,9 @@ pub enum Told {
     },
     /// A notification.
     Notification {
-        /// To whom.
+        /// Client id of the recipient.
         client: String,
-        /// Where to.
+        /// Topic.
         topic: String,
         /// Payload, escaped.
         payload: String,
@@ -199,15 +193,15 @@ pub enum Told {
     Acknowledge(u64),
     /// An order to disconnect.
     Disconnect(String),
-    /// A subscription of the store's own.
+    /// A subscription of the store.
     Subscribe(String),
 }
 
-impl Told {
-    /// What a packet of a store says.
+impl Sent {
+    /// Converts a packet of a store.
     ///
     /// # Panics
-    /// When its user properties are not exactly those that the protocol asks for.
+    /// If the user properties are not exactly those that the protocol requires.
     #[must_use]
     pub fn of(transmit: &Transmit) -> Self {
         let publish = match transmit {
@@ -219,19 +213,20 @@ impl Told {
             Transmit::Subscribe { filter, .. } => {
                 return Self::Subscribe(filter.to_string());
             }
+            unsupported => panic!("not an output that the tests know: {unsupported:?}"),
         };
         let mut properties: Vec<(&str, String)> =
             publish.user_properties().map(|(name, value)| (name, value.to_string())).collect();
         let stamped = properties.first().is_some_and(|(name, _)| *name == "__ts");
         let version = stamped.then(|| properties.remove(0).1);
-        // Which store it is, is what a test of its own is about.
+        // Tested separately in `store/incarnation.rs`.
         properties.pop_if(|(name, text)| *name == property::INCARNATION && text.len() == 16);
         let (topic, payload) =
             (publish.topic.to_string(), publish.payload.escape_ascii().to_string());
         match publish.recipient() {
             Some(client) => {
                 assert!(properties.is_empty() && version.is_some(), "{transmit:?}");
-                assert_eq!(publish.message_expiry, None, "it is of use whenever it comes");
+                assert_eq!(publish.message_expiry, None, "notifications do not expire");
                 Self::Notification { client: client.to_string(), topic, payload, version }
             }
             None => {
@@ -244,7 +239,7 @@ impl Told {
         }
     }
 
-    /// Everything that a store has to tell now.
+    /// Polls all packets that a store can send now.
     #[must_use]
     pub fn drain(store: &mut Store) -> Vec<Self> {
         std::iter::from_fn(|| store.poll_transmit()).map(|transmit| Self::of(&transmit)).collect()

@@ -47,8 +47,8 @@ impl Certificates {
         assert!(self.authority(name), "an authority");
     }
 
-    /// Makes `{name}.pem` and `{name}.key` for a client, with this subject, as in `/CN=lamp`, and these alternative names, as in
-    /// `DNS:lamp`, from an authority.
+    /// Makes `{name}.pem` and `{name}.key` for a client, with this subject, as in `/CN=lamp`, and
+    /// these alternative names, as in `DNS:lamp`, from an authority.
     ///
     /// # Panics
     /// When openssl makes none.
@@ -63,12 +63,64 @@ impl Certificates {
         );
     }
 
+    /// Encrypts the key `{name}.key` as PKCS #8 in `{name}.encrypted.key`, with the options of
+    /// `openssl pkcs8 -topk8` and the password in `{name}.password`, which ends with a line end.
+    ///
+    /// # Panics
+    /// If openssl fails.
+    pub fn encrypt_key(&self, name: &str, options: &str) {
+        fs::write(self.0.join(format!("{name}.password")), "correct horse\n").expect("a file");
+        let encrypts = format!(
+            "pkcs8 -topk8 {options} -in {name}.key -out {name}.encrypted.key \
+             -passout file:{name}.password"
+        );
+        assert!(openssl(&self.0, &encrypts), "an encrypted key");
+    }
+
     /// Makes an authority that another one vouches for.
     ///
     /// # Panics
     /// When openssl makes none.
     pub fn make_intermediate(&self, name: &str, subject: &str, authority: &str) {
         self.make_signed(name, subject, "basicConstraints=critical,CA:TRUE\n", authority);
+    }
+
+    /// Makes `{list}.crl`, a revocation list of an authority with these certificates in it, valid
+    /// for two days or between the two times of `dates`, as in `20200101000000Z`.
+    ///
+    /// # Panics
+    /// If openssl fails.
+    pub fn make_revocation_list(
+        &self,
+        list: &str,
+        authority: &str,
+        revoked: &[&str],
+        dates: Option<(&str, &str)>,
+    ) {
+        let config = "[ca]\ndefault_ca=here\n[here]\ndatabase=crl.index\ncrlnumber=crl.number\n\
+                      default_md=sha256\nunique_subject=no\ncrl_extensions=extensions\n\
+                      [extensions]\nauthorityKeyIdentifier=keyid:always\n";
+        for (name, text) in [("crl.cnf", config), ("crl.index", ""), ("crl.number", "01\n")] {
+            fs::write(self.0.join(name), text).expect("a file");
+        }
+        let by = format!("ca -config crl.cnf -cert {authority}.pem -keyfile {authority}.key");
+        for name in revoked {
+            assert!(openssl(&self.0, &format!("{by} -revoke {name}.pem")), "a revocation");
+        }
+        let dates = match dates {
+            None => "-crldays 2".to_owned(),
+            Some((from, to)) => format!("-crl_lastupdate {from} -crl_nextupdate {to}"),
+        };
+        let makes = format!("{by} -gencrl {dates} -out {list}.crl");
+        assert!(openssl(&self.0, &makes), "a revocation list");
+    }
+
+    /// Makes `{name}.pem` and `{name}.key` for a broker with the name `localhost`.
+    ///
+    /// # Panics
+    /// If openssl fails.
+    pub fn make_broker(&self, name: &str, authority: &str) {
+        self.make_signed(name, "/CN=broker", "subjectAltName=DNS:localhost\n", authority);
     }
 
     fn make_signed(&self, name: &str, subject: &str, extensions: &str, authority: &str) {

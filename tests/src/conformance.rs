@@ -1,8 +1,9 @@
-//! What handles promise over every transport, as one list of cases: each takes a broker of its own and links to it. What a
-//! store owes the protocol, the conformance kit tries over the same transports.
+//! What handles promise over every transport, as one list of cases: each takes a broker of its own
+//! and links to it. What a store owes the protocol, the conformance kit tries over the same
+//! transports.
 //!
-//! A case asserts what the handles promise and nothing that depends on the transport, so that an application can change
-//! its MQTT library by changing one constructor.
+//! A case asserts what the handles promise and nothing that depends on the transport, so that an
+//! application can change its MQTT library by changing one constructor.
 
 mod locks;
 
@@ -12,14 +13,15 @@ use std::time::Duration;
 use statestore_proto::client::WatchEvent;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Refusal, ServiceError};
-use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::StoreConfig;
+use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
 
 /// Longer than anything takes that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Not every transport hears that nobody subscribes to a topic: so long a request waits that meets no store.
+/// Not every transport hears that nobody subscribes to a topic: so long a request waits that meets
+/// no store.
 const SOON: Duration = Duration::from_secs(2);
 
 /// A broker and links to it.
@@ -33,7 +35,8 @@ pub trait Stage {
     fn link(&self, client_id: &str) -> Self::Link;
     /// A link for a store.
     fn store_link(&self, client_id: &str) -> Self::Link;
-    /// A link for a client with room for few packets at a time, each way, where there is such a thing.
+    /// A link for a client with room for few packets at a time, each way, where there is such a
+    /// thing.
     fn narrow_link(&self, client_id: &str) -> Self::Link {
         self.link(client_id)
     }
@@ -80,20 +83,20 @@ pub async fn run<S: Stage>(name: &str, case: Case<S>, stage: &mut S) {
 
 async fn service<S: Stage>(stage: &S) -> StoreService {
     let service = StoreService::builder().spawn(stage.store_link("statestore"));
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     service
 }
 
 async fn client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
     let store = StateStore::builder().spawn(stage.link(client_id)).expect("a client id");
-    store.connected().await.expect("the client connects");
+    store.wait_connected().await.expect("the client connects");
     store
 }
 
 async fn impatient_client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
     let builder = StateStore::builder().timeout(SOON);
     let store = builder.spawn(stage.link(client_id)).expect("a client id");
-    store.connected().await.expect("the client connects");
+    store.wait_connected().await.expect("the client connects");
     store
 }
 
@@ -107,9 +110,9 @@ async fn every_command<S: Stage>(stage: &S) {
     assert_eq!(store.set("k", "2").if_absent_or_equal().await, Ok(None));
     let second = store.set("k", "1").if_absent_or_equal().await.expect("set").expect("equal");
     assert!(second > first, "{second} after {first}");
-    assert_eq!(store.vdel("k", "2").await, Ok(Removal::Different));
+    assert_eq!(store.vdel("k", "2").await, Ok(Removal::NotApplied));
     assert_eq!(store.vdel("k", "1").await, Ok(Removal::Removed));
-    assert_eq!(store.vdel("k", "1").await, Ok(Removal::Absent));
+    assert_eq!(store.vdel("k", "1").await, Ok(Removal::NothingRemoved));
     assert_eq!(store.del("k").await, Ok(false));
     store.set("k", "3").await.expect("set");
     assert_eq!(store.del("k").await, Ok(true));
@@ -134,7 +137,7 @@ async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
         match changes.next().await.expect("the watch goes on") {
             WatchEvent::Changed { value, .. } => return value.map(|value| value.to_vec()),
             WatchEvent::Live | WatchEvent::Gap => {}
-            WatchEvent::Ended(end) => panic!("ended: {end:?}"),
+            other => panic!("ended, or an unknown event: {other:?}"),
         }
     }
 }
@@ -144,7 +147,7 @@ async fn keys_are_listed<S: Stage>(stage: &S) {
     let config = StoreConfig::new(7).limits(limits);
     let link = stage.store_link("statestore");
     let service = StoreService::builder().config(config).expect("nothing durable").spawn(link);
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     let store = client(stage, "a").await;
     let mut expected = Vec::new();
     for number in 0..40 {
@@ -163,7 +166,8 @@ async fn keys_are_listed<S: Stage>(stage: &S) {
     expected.sort();
     assert_eq!(found, expected);
     let refused = store.scan("rooms/[").next().await;
-    assert_eq!(refused, Err(Error::Refused(ServiceError::Known(Refusal::Syntax))));
+    let error = ServiceError::Known(Refusal::Syntax);
+    assert_eq!(refused, Err(Error::Refused { error, reason: None }));
 }
 
 async fn many_in_flight<S: Stage>(stage: &S) {
@@ -173,10 +177,10 @@ async fn many_in_flight<S: Stage>(stage: &S) {
 
 async fn narrow_links<S: Stage>(stage: &S) {
     let service = StoreService::builder().spawn(stage.narrow_store_link("statestore"));
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     let link = stage.narrow_link("a");
     let store = StateStore::builder().spawn(link).expect("a client id");
-    store.connected().await.expect("the client connects");
+    store.wait_connected().await.expect("the client connects");
     sets_at_once(&service, &store).await;
 }
 
@@ -215,7 +219,7 @@ async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     stage.restart();
     assert_eq!(changes.next().await, Some(WatchEvent::Gap));
-    service.connected().await.expect("again");
+    service.wait_connected().await.expect("again");
     let writer = impatient_client(stage, "b").await;
     while writer.set("k", "after").await.is_err() {}
     assert_eq!(change(&mut changes).await.as_deref(), Some(&b"after"[..]));
@@ -237,7 +241,7 @@ async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
         // Done, or a failure that says what may have happened; and none hangs.
         if let Err(error) = set.await.expect("no panic") {
             assert!(
-                !matches!(error, Error::Refused(_) | Error::Invalid(_) | Error::Malformed(_)),
+                !matches!(error, Error::Refused { .. } | Error::Invalid(_) | Error::Malformed(_)),
                 "{error}"
             );
         }

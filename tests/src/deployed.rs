@@ -1,5 +1,6 @@
-//! The deployed clients, as what they put on the wire: all of their properties, padded clock values, 16 bytes of
-//! correlation data, response topics of several forms; and what they demand of an answer.
+//! The deployed clients, as what they put on the wire: all of their properties, padded clock
+//! values, 16 bytes of correlation data, response topics of several forms; and what they demand of
+//! an answer.
 
 use crate::raw::{Ask, Hello, Raw, property, words};
 

@@ -1,4 +1,5 @@
-//! An etcd of our own, of one member or three, on free ports, gone with the test or the benchmark that started it.
+//! An etcd of our own, of one member or three, on free ports, gone with the test or the benchmark
+//! that started it.
 
 use std::fs;
 use std::io::{Read, Write};

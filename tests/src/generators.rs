@@ -1,5 +1,5 @@
-//! Strategies for every public value. They lean towards what breaks parsers and clocks: bytes that look like protocol,
-//! numbers at the ends of their range, node ids around the size that is stored in place.
+//! Strategies for every public value, biased towards protocol-like bytes, numbers at the ends of
+//! their range, and node ids around the size that is stored inline.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -8,7 +8,7 @@ use proptest::sample::select;
 use statestore_proto::hlc::{Hlc, NodeId};
 use statestore_proto::limits::COUNTER_MAX;
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, Operand, Refusal, Reply,
+    Command, Condition, Dialect, Expiry, Notification, Operand, Refusal, Reply, RequestKind,
     ServiceError,
 };
 use statestore_proto::time::UnixTime;
@@ -52,7 +52,7 @@ const PIECES: &[&[u8]] = &[
     b"$1\r\nk\r\n",
 ];
 
-/// Any bytes, most of them made of protocol.
+/// Any bytes, mostly protocol fragments.
 pub fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => vec(piece(), 0..6).prop_map(|pieces| pieces.concat()),
@@ -75,9 +75,9 @@ pub fn key() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Which command, of those that are about one key.
-pub fn kind() -> impl Strategy<Value = CommandKind> {
-    let about_a_key = CommandKind::ALL.iter().copied().filter(|kind| *kind != CommandKind::Scan);
+/// Any command that has exactly one key, by kind.
+pub fn kind() -> impl Strategy<Value = RequestKind> {
+    let about_a_key = RequestKind::ALL.iter().copied().filter(|kind| *kind != RequestKind::Scan);
     select(about_a_key.collect::<Vec<_>>())
 }
 
@@ -87,10 +87,10 @@ pub fn command() -> impl Strategy<Value = Command<Vec<u8>>> {
 }
 
 /// Any command of one kind.
-pub fn command_of(kind: CommandKind) -> BoxedStrategy<Command<Vec<u8>>> {
+pub fn command_of(kind: RequestKind) -> BoxedStrategy<Command<Vec<u8>>> {
     match kind {
-        CommandKind::Get => key().prop_map(|key| Command::Get { key }).boxed(),
-        CommandKind::Set => (key(), bytes(), condition(), option::of(expiry()))
+        RequestKind::Get => key().prop_map(|key| Command::Get { key }).boxed(),
+        RequestKind::Set => (key(), bytes(), condition(), option::of(expiry()))
             .prop_map(|(key, value, condition, expiry)| Command::Set {
                 key,
                 value,
@@ -98,13 +98,13 @@ pub fn command_of(kind: CommandKind) -> BoxedStrategy<Command<Vec<u8>>> {
                 expiry,
             })
             .boxed(),
-        CommandKind::Del => key().prop_map(|key| Command::Del { key }).boxed(),
-        CommandKind::VDel => {
+        RequestKind::Del => key().prop_map(|key| Command::Del { key }).boxed(),
+        RequestKind::VDel => {
             (key(), bytes()).prop_map(|(key, value)| Command::VDel { key, value }).boxed()
         }
-        CommandKind::Watch => key().prop_map(|key| Command::Watch { key }).boxed(),
-        CommandKind::Unwatch => key().prop_map(|key| Command::Unwatch { key }).boxed(),
-        CommandKind::Scan => panic!("a listing is no command"),
+        RequestKind::Watch => key().prop_map(|key| Command::Watch { key }).boxed(),
+        RequestKind::Unwatch => key().prop_map(|key| Command::Unwatch { key }).boxed(),
+        _ => panic!("{kind} is not a command"),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn condition() -> impl Strategy<Value = Condition<Vec<u8>>> {
     ]
 }
 
-/// Any operand of `NEX`; bytes that are an option word get a byte more.
+/// Any operand of `NEX`; an option word gets an extra byte.
 pub fn operand() -> impl Strategy<Value = Operand<Vec<u8>>> {
     bytes().prop_filter_map("an operand", |mut bytes| {
         if Operand::new(bytes.as_slice()).is_none() {
@@ -130,10 +130,10 @@ pub fn operand() -> impl Strategy<Value = Operand<Vec<u8>>> {
 
 /// Any expiry.
 pub fn expiry() -> impl Strategy<Value = Expiry> {
-    number().prop_filter_map("zero is no expiry", Expiry::from_millis)
+    number().prop_filter_map("an expiry is not zero", Expiry::from_millis)
 }
 
-/// A number from the places where digits, signs and sizes change.
+/// A number at which digits, signs or sizes change.
 pub fn number() -> impl Strategy<Value = u64> {
     let edges = [
         0,
@@ -155,12 +155,12 @@ pub fn number() -> impl Strategy<Value = u64> {
     prop_oneof![2 => 0..4_u64, 2 => select(edges.to_vec()), 1 => any::<u64>()]
 }
 
-/// A refusal of the table.
+/// A refusal of section 5.
 pub fn refusal() -> impl Strategy<Value = Refusal> {
     select(Refusal::ALL)
 }
 
-/// An error of the table, or one line that is not in it.
+/// A refusal of section 5, or an unknown error line.
 pub fn service_error() -> impl Strategy<Value = ServiceError<Vec<u8>>> {
     let unknown = bytes().prop_map(|mut text| {
         text.retain(|byte| !matches!(byte, b'\r' | b'\n'));
@@ -171,27 +171,27 @@ pub fn service_error() -> impl Strategy<Value = ServiceError<Vec<u8>>> {
     text.prop_filter_map("one line", ServiceError::from_text)
 }
 
-/// Any reply that answers a command of this kind.
-pub fn reply_of(kind: CommandKind) -> impl Strategy<Value = Reply<Vec<u8>>> {
+/// Any valid reply to a command of this kind.
+pub fn reply_of(kind: RequestKind) -> impl Strategy<Value = Reply<Vec<u8>>> {
     let error = service_error().prop_map(Reply::Error);
     let other = match kind {
-        CommandKind::Get => {
+        RequestKind::Get => {
             prop_oneof![4 => bytes().prop_map(Reply::Value), 1 => Just(Reply::Absent)].boxed()
         }
-        CommandKind::Set => prop_oneof![Just(Reply::Done), Just(Reply::NotApplied)].boxed(),
-        CommandKind::Del => prop_oneof![Just(Reply::Removed), Just(Reply::NothingRemoved)].boxed(),
-        CommandKind::VDel => {
+        RequestKind::Set => prop_oneof![Just(Reply::Done), Just(Reply::NotApplied)].boxed(),
+        RequestKind::Del => prop_oneof![Just(Reply::Removed), Just(Reply::NothingRemoved)].boxed(),
+        RequestKind::VDel => {
             select(vec![Reply::Removed, Reply::NothingRemoved, Reply::NotApplied]).boxed()
         }
-        CommandKind::Watch => Just(Reply::Done).boxed(),
-        CommandKind::Unwatch => prop_oneof![Just(Reply::Done), Just(Reply::NotWatched)].boxed(),
-        CommandKind::Scan => panic!("it is answered with a page"),
+        RequestKind::Watch => Just(Reply::Done).boxed(),
+        RequestKind::Unwatch => prop_oneof![Just(Reply::Done), Just(Reply::NotWatched)].boxed(),
+        _ => panic!("{kind} is not answered with a reply"),
     };
     prop_oneof![2 => other, 1 => error]
 }
 
-/// Any reply, with the kind of command that it answers.
-pub fn reply() -> impl Strategy<Value = (CommandKind, Reply<Vec<u8>>)> {
+/// Any reply, with the kind of its command.
+pub fn reply() -> impl Strategy<Value = (RequestKind, Reply<Vec<u8>>)> {
     kind().prop_flat_map(|kind| (Just(kind), reply_of(kind)))
 }
 
@@ -202,10 +202,11 @@ pub fn notification() -> impl Strategy<Value = Notification<Vec<u8>>> {
 
 /// Either dialect.
 pub fn dialect() -> impl Strategy<Value = Dialect> {
-    select(vec![Dialect::Deployed, Dialect::Page])
+    select(vec![Dialect::Deployed, Dialect::Spec])
 }
 
-/// The text of a node id: of few, so that values collide, or of a length around the one that is stored in place.
+/// Text of a node id: one of a few, so that values collide, or as long as fits inline, give or
+/// take.
 pub fn node_id() -> impl Strategy<Value = String> {
     let sized =
         (select(vec!['n', '~', 'é', '語', '\u{10ffff}']), select(vec![1, 21, 22, 23, 36, 256]))
@@ -228,7 +229,7 @@ pub fn hlc() -> impl Strategy<Value = Hlc> {
     })
 }
 
-/// A clock value and a text of it with any number of leading zeros.
+/// A clock value and its text with any number of leading zeros.
 pub fn padded_hlc() -> impl Strategy<Value = (Hlc, String)> {
     let zeros = || select(vec![0_usize, 1, 5, 15, 21, 40]);
     (hlc(), zeros(), zeros()).prop_map(|(hlc, wall_zeros, counter_zeros)| {
@@ -240,7 +241,7 @@ pub fn padded_hlc() -> impl Strategy<Value = (Hlc, String)> {
     })
 }
 
-/// One thing that happens to a clock.
+/// One clock operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClockOp {
     /// A local event at this wall clock reading in milliseconds.
@@ -248,7 +249,7 @@ pub enum ClockOp {
         /// The reading.
         now: u64,
     },
-    /// The value of another clock arrives at this wall clock reading.
+    /// A value of another clock, received at this wall clock reading.
     Receive {
         /// The reading.
         now: u64,
@@ -257,8 +258,9 @@ pub enum ClockOp {
     },
 }
 
-/// A run of clock operations. The wall clock moves by little, by about the allowed drift, or by anything, both ways;
-/// the values received lie near it, about the drift away, or anywhere.
+/// A run of clock operations. The wall clock moves slightly, by about the allowed drift, or
+/// arbitrarily, in both directions; received values are near it, about the drift away, or
+/// arbitrary.
 pub fn clock_ops() -> impl Strategy<Value = Vec<ClockOp>> {
     let received = (offset(), number(), node_id());
     (start(), vec((offset(), option::of(received)), 1..40)).prop_map(|(start, steps)| {

@@ -23,7 +23,8 @@ impl Log {
     /// Listens on this thread from now on.
     #[must_use]
     pub fn listen() -> Self {
-        // One for the process: those of single threads are not told reliably when there are several.
+        // One for the process: those of single threads are not told reliably when there are
+        // several.
         let _ = set_global_default(Ear);
         let log = Self(Lines::default());
         HEARD.set(Some(Rc::clone(&log.0)));

@@ -1,5 +1,5 @@
-//! The protocol a second time, as plainly as it can be said: one table, one clock, no borrowed bytes, no shared code
-//! with the rules of the core. What it answers is what a store must answer.
+//! The protocol as a naive model: one table, one clock, no borrowed bytes, no code shared with the
+//! rules of the core. A store must reply as the model does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,41 +21,41 @@ pub struct Item {
     pub version: Stamp,
     /// The token that the SET carried.
     pub fence: Option<Stamp>,
-    /// When it expires, on the monotonic clock.
+    /// Expiry, on the monotonic clock.
     pub expires: Option<u64>,
 }
 
-/// A request as it arrives: the payload decoded, its properties as text.
+/// A request: the payload decoded, its properties as text.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// When the store reads it.
+    /// Time at which the store executes it.
     pub now: Now,
     /// The MQTT client id of the requester.
     pub client: String,
-    /// What is asked.
+    /// Command.
     pub command: Command<Vec<u8>>,
     /// `__ts`.
     pub timestamp: Option<String>,
     /// `__ft`.
     pub token: Option<String>,
-    /// Whether there is no room for what the command would add.
+    /// Whether the command would exceed a limit.
     pub full: bool,
 }
 
-/// A message to a watcher.
+/// A notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// To whom.
+pub struct Notified {
+    /// Client id of the recipient.
     pub client: String,
-    /// About which key.
+    /// Key.
     pub key: Vec<u8>,
-    /// What.
+    /// Change.
     pub notification: Notification<Vec<u8>>,
-    /// The version of the value set, or of the one that is gone.
+    /// Version of the value set or deleted.
     pub version: Stamp,
 }
 
-/// What a request leads to.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The reply.
@@ -63,17 +63,17 @@ pub struct Answer {
     /// `__ts` of the reply.
     pub version: Option<Stamp>,
     /// The notifications, in order.
-    pub told: Vec<Told>,
+    pub notified: Vec<Notified>,
 }
 
 /// The naive store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What is stored.
+    /// Stored values.
     pub items: BTreeMap<Vec<u8>, Item>,
-    /// Who watches what: key, then client id.
+    /// Registrations: key, then client id.
     pub watches: BTreeSet<(Vec<u8>, String)>,
-    /// Where versions come from.
+    /// Source of versions.
     pub clock: Clock,
 }
 
@@ -86,17 +86,17 @@ impl Model {
         Self { items: BTreeMap::new(), watches: BTreeSet::new(), clock: Clock::new(node, u64::MAX) }
     }
 
-    /// Answers a request. Values that have expired go first, and their watchers are told.
+    /// Executes a request; first removes expired values and notifies their registrations.
     pub fn request(&mut self, request: &Request) -> Answer {
-        let mut told = self.expire(request.now.instant.as_millis());
-        let (reply, version) = match self.run(request, &mut told) {
+        let mut notified = self.expire(request.now.instant.as_millis());
+        let (reply, version) = match self.run(request, &mut notified) {
             Ok(verdict) => verdict,
             Err(refusal) => (Reply::Error(ServiceError::Known(refusal)), None),
         };
-        Answer { reply, version, told }
+        Answer { reply, version, notified }
     }
 
-    fn run(&mut self, request: &Request, told: &mut Vec<Told>) -> Result<Verdict, Refusal> {
+    fn run(&mut self, request: &Request, notified: &mut Vec<Notified>) -> Result<Verdict, Refusal> {
         let command = &request.command;
         let (timestamp, token) = stamps(request, self.clock.own)?;
         let key = command.key();
@@ -139,7 +139,7 @@ impl Model {
                 let item =
                     Item { value: value.clone(), version: version.clone(), fence: token, expires };
                 self.items.insert(key.clone(), item);
-                told.extend(self.tell(key, &Notification::Set(value.clone()), &version));
+                notified.extend(self.notify(key, &Notification::Set(value.clone()), &version));
                 Ok((Reply::Done, Some(version)))
             }
             Command::Del { .. } | Command::VDel { .. } => {
@@ -148,7 +148,7 @@ impl Model {
                     return Ok((Reply::NotApplied, Some(item.version)));
                 }
                 self.items.remove(key);
-                told.extend(self.tell(key, &Notification::Deleted, &item.version));
+                notified.extend(self.notify(key, &Notification::Deleted, &item.version));
                 Ok((Reply::Removed, Some(item.version)))
             }
             Command::Watch { .. } if request.full && !self.watches.contains(&watch) => {
@@ -163,39 +163,44 @@ impl Model {
         }
     }
 
-    /// Removes what has expired by `now` on the monotonic clock, the earliest first.
-    pub fn expire(&mut self, now: u64) -> Vec<Told> {
+    /// Removes values expired by `now` on the monotonic clock, the earliest first.
+    pub fn expire(&mut self, now: u64) -> Vec<Notified> {
         let due = |(key, item): (&Vec<u8>, &Item)| {
             Some((item.expires.filter(|at| *at <= now)?, key.clone()))
         };
         let mut gone: Vec<_> = self.items.iter().filter_map(due).collect();
         gone.sort();
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for (_, key) in gone {
             if let Some(item) = self.items.remove(&key) {
-                told.extend(self.tell(&key, &Notification::Deleted, &item.version));
+                notified.extend(self.notify(&key, &Notification::Deleted, &item.version));
             }
         }
-        told
+        notified
     }
 
-    /// Forgets what a client watches: it has disconnected.
+    /// Removes the registrations of a disconnected client.
     pub fn client_gone(&mut self, client: &str) {
         self.watches.retain(|(_, watcher)| watcher != client);
     }
 
-    fn tell(&self, key: &[u8], notification: &Notification<Vec<u8>>, version: &Stamp) -> Vec<Told> {
-        let told = |(_, client): &(Vec<u8>, String)| Told {
+    fn notify(
+        &self,
+        key: &[u8],
+        notification: &Notification<Vec<u8>>,
+        version: &Stamp,
+    ) -> Vec<Notified> {
+        let notified = |(_, client): &(Vec<u8>, String)| Notified {
             client: client.clone(),
             key: key.to_vec(),
             notification: notification.clone(),
             version: version.clone(),
         };
-        self.watches.iter().filter(|(watched, _)| watched == key).map(told).collect()
+        self.watches.iter().filter(|(watched, _)| watched == key).map(notified).collect()
     }
 }
 
-/// `__ts` and `__ft` of a request: the one of SET, the other of every write; nobody else's are read.
+/// Checks `__ts` of a SET and `__ft` of any write; other commands ignore both.
 ///
 /// # Errors
 /// The refusal of the first one that is missing, malformed or too far ahead.

@@ -49,7 +49,8 @@ impl Mosquitto {
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!("statestore-mosquitto-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // Another process may take the port between here and the start; then it is tried again with another.
+        // Another process may take the port between here and the start; then it is tried again with
+        // another.
         for _ in 0..10 {
             fs::create_dir_all(&directory).expect("a directory of our own");
             let port = Port::free();

@@ -40,7 +40,8 @@ pub fn show<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |_| {})
 }
 
-/// The same with the properties in the order of their identifiers; those with the same one keep theirs.
+/// The same with the properties in the order of their identifiers; those with the same one keep
+/// theirs.
 pub fn show_sorted<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |properties| properties.sort_by_key(Property::id))
 }

@@ -1,33 +1,34 @@
-//! A naive store, written from the protocol description alone: what it says, [`Store`](statestore_proto::store::Store)
-//! must say too. It knows nothing of the rules of the crate under test; only bytes and clock texts are left to its codec.
+//! A naive store, written from the protocol description alone, whose output must equal that of
+//! [`Store`](statestore_proto::store::Store). It shares only the codec and the clock texts with the
+//! crate under test.
 
 mod quota;
 mod texts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Notification, PageParts, PeerErrorKind, Refusal,
-    Reply, Scan, WordCase,
+    Command, Condition, Dialect, Notification, PageEncoder, Refusal, Reply, Request, RequestKind,
+    Scan, WordCase,
 };
-use statestore_proto::mqtt::Qos;
 use statestore_proto::statistics::Statistic;
 use statestore_proto::time::Now;
 use statestore_proto::topic::{REQUEST, RESERVED};
+use statestore_proto::transport::Qos;
 
 pub use texts::{Stamp, text};
 use texts::{identity, notification_topic, stamp, wall};
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Sent};
 
-/// What is told, and the number of the registration for a notification (zero otherwise).
-pub type Out = Vec<(Told, u64)>;
+/// Sent packets, each with the number of its registration if it is a notification, else zero.
+pub type Out = Vec<(Sent, u64)>;
 
-/// What a counter is about: its name, of which command, for which refusal.
-pub type Counted = (&'static str, Option<CommandKind>, Option<Refusal>);
+/// Identity of a counter: name, command, refusal.
+pub type Counted = (&'static str, Option<RequestKind>, Option<Refusal>);
 
-/// Counters of a store as the oracle keeps them: those that are not zero.
+/// Nonzero counters of a store.
 pub fn counted(statistics: impl Iterator<Item = Statistic>) -> BTreeMap<Counted, u64> {
     let counted = statistics.filter(|statistic| statistic.value > 0);
     counted.map(|of| ((of.name, of.verb, of.reason), of.value)).collect()
@@ -42,7 +43,7 @@ pub struct Entry {
     pub version: Stamp,
     /// Fencing token.
     pub fence: Option<Stamp>,
-    /// Millisecond from which on it is gone.
+    /// Millisecond from which on the value is expired.
     pub due: Option<u64>,
 }
 
@@ -60,38 +61,43 @@ struct Answered {
     client: String,
     request: u64,
     until: u64,
+    /// Its retention in milliseconds.
+    kept: u64,
     payload: Vec<u8>,
     version: Option<Stamp>,
 }
 
-/// The model. Its settings are public.
+/// The model; its settings are public.
 pub struct Oracle {
-    /// What is kept at most.
+    /// Limits.
     pub limits: StoreLimits,
-    /// The dialect, when it is pinned.
+    /// Pinned dialect, if any.
     pub dialect: Option<Dialect>,
-    /// Whether verbs must be upper case.
+    /// Case of verbs.
     pub word_case: WordCase,
-    /// Whether a write (or a read) of a key is allowed.
+    /// Returns whether a write (`true`) or read (`false`) of a key is allowed.
     pub allows: fn(bool, &[u8]) -> bool,
-    /// What is stored.
+    /// Stored values.
     pub entries: BTreeMap<Vec<u8>, Entry>,
-    /// The verified client that wrote a value, if one did.
+    /// The verified client that last wrote a value.
     owners: BTreeMap<Vec<u8>, String>,
-    /// When each client was heard of last, by a registration or by a notification that reached it.
-    heard: BTreeMap<String, u64>,
+    /// Last sign of life of each client: a registration or a delivered notification.
+    last_seen: BTreeMap<String, u64>,
     latest: u64,
-    /// What was seen and done.
+    /// Counters.
     pub counters: BTreeMap<Counted, u64>,
     watches: Vec<Watch>,
     answers: Vec<Answered>,
+    /// Clients that have disconnected and sent nothing since.
+    absent: BTreeSet<String>,
     clock: (u64, u64),
     registrations: u64,
     requests: u64,
 }
 
 impl Answered {
-    /// Whether it answers this very request: same requester, topic, correlation data, payload and stamps.
+    /// Returns whether this request is a duplicate: same requester, topic, correlation data,
+    /// content.
     fn is_about(&self, ask: &Ask, client: &str, response: &str) -> bool {
         let content = |ask: &Ask| {
             let Ask { correlation, payload, timestamp, token, persist, .. } = ask.clone();
@@ -122,31 +128,38 @@ impl Oracle {
             allows: |_, _| true,
             entries: BTreeMap::new(),
             owners: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            last_seen: BTreeMap::new(),
             latest: 0,
             counters: BTreeMap::new(),
             watches: Vec::new(),
             answers: Vec::new(),
+            absent: BTreeSet::new(),
             clock: (0, 0),
             registrations: 0,
             requests: 0,
         }
     }
 
-    /// Section 1: what is a request at all, then its acknowledgement.
+    /// Section 1: handles any message, then acknowledges it.
     pub fn ask(&mut self, now: Now, ask: &Ask) -> Out {
         let mut out = Vec::new();
         self.latest = now.instant.as_millis();
         self.read(now, ask, &mut out);
-        out.extend(ask.delivery.map(|delivery| (Told::Acknowledge(delivery), 0)));
+        out.extend(ask.delivery.map(|delivery| (Sent::Acknowledge(delivery), 0)));
         out
     }
 
     fn read(&mut self, now: Now, ask: &Ask, out: &mut Out) {
         let ms = now.instant.as_millis();
-        while self.answers.first().is_some_and(|answer| answer.until <= ms) {
-            self.answers.remove(0);
-        }
+        // A reply waits for the older ones whose retention has as many binary digits of seconds.
+        let mut waiting = BTreeSet::new();
+        self.answers.retain(|answer| {
+            let digits = (answer.kept / 1_000).checked_ilog2().map_or(0, |log| log + 1);
+            if answer.until > ms {
+                waiting.insert(digits);
+            }
+            waiting.contains(&digits)
+        });
         let client = identity(ask);
         let Some(response) = ask.response_topic.clone().filter(|_| ask.topic == REQUEST) else {
             let other = ask.topic != REQUEST;
@@ -161,7 +174,7 @@ impl Oracle {
         {
             self.count("forbidden", None, None, 1);
             let verified = client.filter(|_| ask.verified.is_some());
-            out.extend(verified.map(|client| (Told::Disconnect(client), 0)));
+            out.extend(verified.map(|client| (Sent::Disconnect(client), 0)));
             return;
         }
         let waited = ask.arrived.map_or(0, |arrived| ms.saturating_sub(arrived.as_millis()));
@@ -169,12 +182,12 @@ impl Oracle {
             self.count("expired_requests", None, None, 1);
             return;
         }
-        let page = if ask.deployed { Dialect::Deployed } else { Dialect::Page };
+        let page = if ask.deployed { Dialect::Deployed } else { Dialect::Spec };
         let dialect = self.dialect.unwrap_or(page);
         let client = client.unwrap_or_default();
         let (payload, version) = self.answer(now, ask, &client, &response, dialect, out);
         out.push((
-            Told::Reply {
+            Sent::Reply {
                 topic: response,
                 correlation: ask.correlation.clone(),
                 payload: payload.escape_ascii().to_string(),
@@ -188,7 +201,7 @@ impl Oracle {
         ));
     }
 
-    /// Section 11: a request that comes again gets the first answer again.
+    /// Section 11: a duplicate gets the first reply.
     fn answer(
         &mut self,
         now: Now,
@@ -204,14 +217,11 @@ impl Oracle {
         let command = match &ask.correlation {
             None => Err(Refusal::MissingCorrelationData),
             Some(_) if ask.qos != Qos::AtLeastOnce => Err(Refusal::NotQos1),
-            Some(_) => match Command::decode_with(&ask.payload, self.word_case) {
-                Err(unread) if unread.kind == PeerErrorKind::UnknownCommand => {
-                    match Scan::decode(&ask.payload, self.word_case) {
-                        Ok(scan) => return self.list(ms, ask, scan, error),
-                        Err(wrong) => Err(wrong.kind.refusal()),
-                    }
-                }
-                other => other.map_err(|error| error.kind.refusal()),
+            Some(_) => match Request::decode_with(&ask.payload, self.word_case) {
+                Ok(Request::Scan(scan)) => return self.list(ms, ask, scan, error),
+                Ok(Request::Command(command)) => Ok(command),
+                Ok(request) => panic!("not a request that the oracle knows: {request:?}"),
+                Err(error) => Err(error.kind.refusal()),
             },
         };
         let Ok(command) = &command else {
@@ -229,9 +239,13 @@ impl Oracle {
             answer.is_about(&name, client, response) && ms < answer.until && !is_get
         });
         let is_first = first.is_none();
+        if !is_get {
+            self.absent.remove(client);
+        }
         self.requests += u64::from(is_first && !is_get);
         let request = first.map_or(self.requests, |first| first.request);
-        if let Some(first) = first.filter(|_| !is_watch) {
+        let authorized = self.authorize(ask, client, command).is_ok();
+        if let Some(first) = first.filter(|_| !is_watch && authorized) {
             let (payload, version) = (first.payload.clone(), first.version.clone());
             if is_stop {
                 let key = command.key().to_vec();
@@ -255,26 +269,29 @@ impl Oracle {
             Err(refusal) => error(refusal),
         };
         if !is_get && is_first {
-            let kept = ask.expiry.map_or(60_000, |seconds| (u64::from(seconds) * 2_000).max(1_000));
+            let kept = ask
+                .expiry
+                .map_or(60_000, |seconds| (u64::from(seconds) * 2_000).clamp(1_000, 3_600_000));
             self.answers.push(Answered {
                 name: Ask { response_topic: Some(response.into()), ..name },
                 client: client.into(),
                 request,
                 until: ms + kept,
+                kept,
                 payload: payload.clone(),
                 version: version.clone(),
             });
-            while self.answers.len() > self.limits.replies_max
+            while self.answers.len() > self.limits.dedup_entries_max
                 || self.answers.iter().map(Answered::size).sum::<usize>()
-                    > self.limits.reply_bytes_max
+                    > self.limits.dedup_bytes_max
             {
-                self.forget_one();
+                self.evict_one();
             }
         }
         (payload, version)
     }
 
-    /// Section 13, for as many keys as fit into a page; the tokens of longer listings are the store's own affair.
+    /// Section 13, for a scan of one page. Tokens of longer scans are private to the store.
     fn list(
         &mut self,
         ms: u64,
@@ -292,7 +309,7 @@ impl Oracle {
             _ => None,
         };
         let counter = if refusal.is_some() { "refused" } else { "applied" };
-        self.count(counter, Some(CommandKind::Scan), refusal, 1);
+        self.count(counter, Some(RequestKind::Scan), refusal, 1);
         if let Some(refusal) = refusal {
             return error(refusal);
         }
@@ -303,18 +320,40 @@ impl Oracle {
         let alive = self.entries.iter().filter(|(_, entry)| entry.due.is_none_or(|due| due > ms));
         let readable = alive.filter(|(key, _)| (self.allows)(false, key));
         let keys: Vec<&[u8]> = readable.map(|(key, _)| key.as_slice()).filter(fits).collect();
-        (PageParts { keys: &keys, token: None }.encode(), None)
+        (PageEncoder { keys: &keys, token: None }.encode(), None)
     }
 
-    /// Forgets the oldest answer of the client that takes most, an answer counting for its bytes and its place.
-    fn forget_one(&mut self) {
-        let place = (self.limits.reply_bytes_max / self.limits.replies_max.max(1)).min(1 << 20);
+    /// Section 7: authorization, before a duplicate gets its first reply.
+    fn authorize(&self, ask: &Ask, client: &str, command: &Command<&[u8]>) -> Result<(), Refusal> {
+        let watches = matches!(command, Command::Watch { .. } | Command::Unwatch { .. });
+        let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
+        let is_allowed = (self.allows)(command.kind().is_write(), command.key());
+        if !is_allowed || spoofed || (watches && client.is_empty()) {
+            return Err(Refusal::NotAuthorized);
+        }
+        Ok(())
+    }
+
+    /// Evicts the oldest reply of a client that uses more than its share of the cache, if there is
+    /// one; otherwise of an absent client; otherwise of the client that uses most bytes. Each reply
+    /// counts its bytes and slot.
+    fn evict_one(&mut self) {
+        let place =
+            (self.limits.dedup_bytes_max / self.limits.dedup_entries_max.max(1)).min(1 << 20);
         let takes = |client: &str| {
             let own = self.answers.iter().filter(|answer| answer.client == client);
             own.map(|answer| answer.size() + place).sum::<usize>()
         };
-        let most = self.answers.iter().map(|answer| takes(&answer.client)).max();
-        let oldest = self.answers.iter().position(|answer| Some(takes(&answer.client)) == most);
+        let total = place.saturating_mul(self.limits.dedup_entries_max);
+        let percent = u128::from(self.limits.client_percent.min(100));
+        let share = (total as u128 * percent).div_ceil(100);
+        let rank = |client: &str| match (takes(client), self.absent.contains(client)) {
+            (takes, _) if takes as u128 > share => (2, takes),
+            (_, true) => (1, 0),
+            (takes, false) => (0, takes),
+        };
+        let most = self.answers.iter().map(|answer| rank(&answer.client)).max();
+        let oldest = self.answers.iter().position(|answer| Some(rank(&answer.client)) == most);
         self.answers.remove(oldest.unwrap_or_default());
     }
 
@@ -330,11 +369,7 @@ impl Oracle {
     ) -> Answer {
         let (key, unix) = (command.key().to_vec(), now.unix.as_millis());
         let (is_set, writes) = (matches!(command, Command::Set { .. }), command.kind().is_write());
-        let watches = matches!(command, Command::Watch { .. } | Command::Unwatch { .. });
-        let spoofed = ask.verified.is_some() && ask.source.is_some() && ask.source != ask.verified;
-        if !(self.allows)(writes, &key) || spoofed || (watches && client.is_empty()) {
-            return Err(Refusal::NotAuthorized);
-        }
+        self.authorize(ask, client, command)?;
         for (text, is_token) in [(&ask.timestamp, false), (&ask.token, true)] {
             let looked_at = if is_token { writes } else { is_set };
             self.clock_seen(text.as_deref().filter(|_| looked_at), unix, is_token);
@@ -429,11 +464,11 @@ impl Oracle {
             None if full => return Err(Refusal::QuotaExceeded),
             None => self.watches.push(watch),
         }
-        self.heard.insert(client.into(), self.latest);
+        self.last_seen.insert(client.into(), self.latest);
         Ok((Reply::Done, None))
     }
 
-    /// How far the clocks of requests were off, in milliseconds; tokens are old by right.
+    /// Records the clock skew of a request in milliseconds. Tokens may be old.
     fn clock_seen(&mut self, text: Option<&str>, unix: u64, is_token: bool) {
         let Some(wall) = text.and_then(wall) else { return };
         let ahead = wall > unix;
@@ -444,7 +479,7 @@ impl Oracle {
         }
     }
 
-    /// A version more than five seconds ahead, and further than those before.
+    /// Counts a version more than five seconds ahead and beyond the versions before.
     fn set_ahead(&mut self, unix: u64, before: u64, wall: u64, token: Option<u64>) {
         if wall > before && wall > unix.saturating_add(5_000) {
             self.count("set_ahead", None, None, 1);
@@ -454,7 +489,7 @@ impl Oracle {
         }
     }
 
-    /// Section 6: one receive step. What came in was at most a minute ahead, and so is what goes out but for one count.
+    /// Section 6: one receive step; the result is at most one count beyond the drift limit.
     fn issue(&mut self, unix: u64, (wall, counter, _): Stamp) -> Stamp {
         let next = match self.clock.max((wall, counter)) {
             (ahead, _) if unix > ahead => (unix, 0),
@@ -465,7 +500,7 @@ impl Oracle {
         (next.0, next.1, "StateStore".into())
     }
 
-    /// Section 8, when a timer fires: whatever is due goes, the earliest first.
+    /// Section 8, on a timer: removes all expired values, the earliest first.
     pub fn expire(&mut self, now: Now) -> Out {
         let mut out = Vec::new();
         self.latest = now.instant.as_millis();
@@ -488,27 +523,31 @@ impl Oracle {
     }
 
     fn notify(&mut self, key: &[u8], what: &Notification<&[u8]>, version: &Stamp, out: &mut Out) {
-        let mut told_to = 0;
+        let mut recipients = 0;
         for watch in self.watches.iter().filter(|watch| watch.key == key) {
-            told_to += 1;
-            let told = Told::Notification {
+            recipients += 1;
+            let sent = Sent::Notification {
                 client: watch.client.clone(),
                 topic: notification_topic(&watch.client, key),
                 payload: what.encode(watch.dialect).escape_ascii().to_string(),
                 version: Some(text(version.clone())),
             };
-            out.push((told, watch.number));
+            out.push((sent, watch.number));
         }
-        self.count("notifications", None, None, told_to);
+        self.count("notifications", None, None, recipients);
     }
 
-    /// Section 9: a client that disconnects loses its registrations.
+    /// Section 9: a disconnected client loses its registrations; its cached replies go first.
     pub fn client_gone(&mut self, client: &str) {
+        if self.answers.iter().any(|answer| answer.client == client) {
+            self.absent.insert(client.into());
+        }
         let lost = self.end(|watch| watch.client == client);
         self.count("watches_lost", None, None, lost);
     }
 
-    /// A notification of this registration reached nobody: the client's registrations up to it are lost.
+    /// A notification of this registration was not delivered: ends the client's registrations up to
+    /// it.
     pub fn undeliverable(&mut self, number: u64) {
         let owner = self.watches.iter().find(|watch| watch.number == number);
         let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
@@ -516,24 +555,25 @@ impl Oracle {
         self.count("watches_lost", None, None, lost);
     }
 
-    /// A notification of this registration reached somebody.
-    pub fn delivered(&mut self, number: u64) {
+    /// A notification of this registration was delivered.
+    pub fn delivered(&mut self, now: Now, number: u64) {
+        self.latest = now.instant.as_millis();
         let owner = self.watches.iter().find(|watch| watch.number == number && !watch.verified);
         let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        self.heard.insert(client, self.latest);
+        self.last_seen.insert(client, self.latest);
     }
 
-    /// How many registrations there are.
+    /// Number of registrations.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
     }
 
-    /// Counts what a store is to count too.
+    /// Increments a counter that the store must have too.
     pub fn count(
         &mut self,
         name: &'static str,
-        verb: Option<CommandKind>,
+        verb: Option<RequestKind>,
         reason: Option<Refusal>,
         by: u64,
     ) {

@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-/// A port, and the UDP port of the same number: who holds that may listen there, and nobody else takes ours for his.
+/// A port, and the UDP port of the same number: who holds that may listen there, and nobody else
+/// takes ours for his.
 #[derive(Debug)]
 pub struct Port {
     number: u16,

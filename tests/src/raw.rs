@@ -1,22 +1,19 @@
-//! An MQTT 5 client without any of our code between the test and the bytes. It blocks, and whatever goes wrong with it
+//! A blocking MQTT 5 client without session and machine, on the codec of `statestore-mqtt`. Every failure
 //! is a panic.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, Connect, ConnectProperties, ConnectReturnCode, Disconnect, DisconnectReasonCode,
-    Filter, LastWill, Login, Packet, PubAck, PubAckReason, Publish, PublishProperties, Subscribe,
-    SubscribeReasonCode,
-};
+use statestore_mqtt::packet::{self as codec, Subscription, Subscriptions};
+use statestore_mqtt::property::Property;
 
 pub use crate::ask::response_topic;
-use crate::packets;
+use crate::packets::{self, ConnAck, Packet, Publish, PublishProperties, Qos, Reason};
 use crate::timely::HANGS;
 
 /// The topic of requests, spelled out.
@@ -38,7 +35,7 @@ pub struct Ask {
     /// Correlation data.
     pub correlation: Option<Vec<u8>>,
     /// Quality of service.
-    pub qos: QoS,
+    pub qos: Qos,
     /// Message expiry interval in seconds.
     pub expiry: Option<u32>,
     /// User properties, in their order.
@@ -55,7 +52,7 @@ impl Ask {
             payload: payload.into(),
             response_topic: Some(response_topic(client_id)),
             correlation: Some(number.to_be_bytes().to_vec()),
-            qos: QoS::AtLeastOnce,
+            qos: Qos::AtLeastOnce,
             expiry: None,
             properties: vec![("__ts".into(), LONG_AGO.into())],
         }
@@ -107,7 +104,8 @@ impl Ask {
     }
 }
 
-/// The notification topic of a client for a key, or the filter for all of its keys when the key is `None`.
+/// The notification topic of a client for a key, or the filter for all of its keys when the key is
+/// `None`.
 #[must_use]
 pub fn notification_topic(client_id: &str, key: Option<&[u8]>) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
@@ -156,7 +154,8 @@ pub fn property<'a>(publish: &'a Publish, name: &str) -> Option<&'a str> {
 /// What a CONNECT says beside the client id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hello<'a> {
-    /// For how many seconds the session is kept; `None` for a new one that ends with the connection.
+    /// For how many seconds the session is kept; `None` for a new one that ends with the
+    /// connection.
     pub session: Option<u32>,
     /// Topic and payload of what the broker publishes when the client goes without a word.
     pub will: Option<(&'a str, &'a str)>,
@@ -172,13 +171,13 @@ pub struct Raw {
     stream: TcpStream,
     unread: BytesMut,
     arrived: VecDeque<Publish>,
-    acknowledged: BTreeMap<u16, PubAckReason>,
-    subscribed: Option<SubscribeReasonCode>,
+    acknowledged: BTreeMap<u16, Reason>,
+    subscribed: Option<Reason>,
     closed: bool,
     /// Why, if the broker has said so.
-    reason: Option<DisconnectReasonCode>,
+    reason: Option<Reason>,
     client_id: String,
-    packet_id: u16,
+    packet_id: NonZeroU16,
     /// What the broker said to the CONNECT.
     pub welcome: ConnAck,
 }
@@ -200,12 +199,9 @@ impl Raw {
         opened.unwrap_or_else(|refusal| panic!("{client_id}: {refusal:?} instead of a welcome"))
     }
 
-    /// The same; the error is the refusal, or `None` when the broker closes the connection without one.
-    pub fn try_open(
-        port: u16,
-        client_id: &str,
-        hello: Hello<'_>,
-    ) -> Result<Self, Option<ConnectReturnCode>> {
+    /// The same; the error is the refusal, or `None` when the broker closes the connection without
+    /// one.
+    pub fn try_open(port: u16, client_id: &str, hello: Hello<'_>) -> Result<Self, Option<Reason>> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(HANGS)).expect("a socket");
@@ -219,45 +215,40 @@ impl Raw {
             closed: false,
             reason: None,
             client_id: client_id.to_owned(),
-            packet_id: 0,
-            welcome: ConnAck {
-                session_present: false,
-                code: ConnectReturnCode::Success,
-                properties: None,
-            },
+            packet_id: NonZeroU16::MAX,
+            welcome: ConnAck::default(),
         };
-        raw.write(&hello.packet(client_id));
+        raw.write(&hello.bytes(client_id));
         match raw.read() {
-            Some(Packet::ConnAck(told)) if told.code == ConnectReturnCode::Success => {
+            Some(Packet::ConnAck(told)) if told.reason == Reason::SUCCESS => {
                 raw.welcome = told;
                 Ok(raw)
             }
-            Some(Packet::ConnAck(told)) => Err(Some(told.code)),
+            Some(Packet::ConnAck(told)) => Err(Some(told.reason)),
             None => Err(None),
             other => panic!("{other:?} instead of a CONNACK"),
         }
     }
 
-    /// Subscribes at QoS 1.
-    pub fn subscribe(&mut self, filter: &str) -> SubscribeReasonCode {
-        let mut subscribe = Subscribe::new(Filter::new(filter, QoS::AtLeastOnce), None);
-        subscribe.pkid = self.next_id();
-        self.write(&Packet::Subscribe(subscribe));
+    /// Subscribes at Qos 1.
+    pub fn subscribe(&mut self, filter: &str) -> Reason {
+        let subscriptions = [Subscription::new(filter, Qos::AtLeastOnce)];
+        let subscribe = codec::Packet::Subscribe(codec::Subscribe {
+            id: self.next_id(),
+            properties: (),
+            subscriptions: Subscriptions::new(&subscriptions),
+        });
+        self.write(&packets::write(&subscribe));
         self.until(|raw| raw.subscribed.take(), "SUBACK")
     }
 
-    /// Publishes at QoS 1 and waits for the PUBACK.
-    pub fn publish(
-        &mut self,
-        topic: &str,
-        retain: bool,
-        payload: impl Into<Bytes>,
-    ) -> PubAckReason {
-        let mut packet = Publish::new(topic, QoS::AtLeastOnce, payload, None);
+    /// Publishes at Qos 1 and waits for the PUBACK.
+    pub fn publish(&mut self, topic: &str, retain: bool, payload: impl Into<Bytes>) -> Reason {
+        let mut packet = Publish::new(topic, Qos::AtLeastOnce, payload, None);
         packet.retain = retain;
-        packet.pkid = self.next_id();
+        packet.pkid = self.next_id().get();
         let id = packet.pkid;
-        self.write(&Packet::Publish(packet));
+        self.write(&packet.to_bytes());
         self.until(|raw| raw.acknowledged.remove(&id), "PUBACK")
     }
 
@@ -279,27 +270,29 @@ impl Raw {
         };
         let topic = asked.response_topic.expect("a response topic");
         let payload = payload.to_vec();
-        let mut packet = Publish::new(topic, QoS::AtLeastOnce, payload, Some(properties));
-        packet.pkid = self.next_id();
-        self.write(&Packet::Publish(packet));
+        let mut packet = Publish::new(topic, Qos::AtLeastOnce, payload, Some(properties));
+        packet.pkid = self.next_id().get();
+        self.write(&packet.to_bytes());
     }
 
     /// Sends a request and does not wait.
     pub fn send(&mut self, ask: &Ask) -> u16 {
         let mut packet = ask.packet();
-        packet.pkid = if ask.qos == QoS::AtMostOnce { 0 } else { self.next_id() };
+        packet.pkid = if ask.qos == Qos::AtMostOnce { 0 } else { self.next_id().get() };
         let id = packet.pkid;
-        self.write(&Packet::Publish(packet));
+        self.write(&packet.to_bytes());
         id
     }
 
-    /// Sends a request and waits until the broker has it; `false` when it closes the connection instead.
+    /// Sends a request and waits until the broker has it; `false` when it closes the connection
+    /// instead.
     pub fn deliver(&mut self, ask: &Ask) -> bool {
         self.put(ask).is_some()
     }
 
-    /// Sends a request and gives what the broker says to it; `None` when it closes the connection instead.
-    pub fn put(&mut self, ask: &Ask) -> Option<PubAckReason> {
+    /// Sends a request and gives what the broker says to it; `None` when it closes the connection
+    /// instead.
+    pub fn put(&mut self, ask: &Ask) -> Option<Reason> {
         let id = self.send(ask);
         while !self.closed {
             if let Some(reason) = self.acknowledged.remove(&id) {
@@ -350,8 +343,8 @@ impl Raw {
         self.arrived.drain(..).collect()
     }
 
-    /// Whether nothing has arrived that was not taken. It asks for something and waits for the answer, which the store
-    /// sends after all it had to say before.
+    /// Whether nothing has arrived that was not taken. It asks for something and waits for the
+    /// answer, which the store sends after all it had to say before.
     pub fn hears_nothing_more(&mut self) -> bool {
         let ask = Ask::page(&self.client_id, array(&[b"GET", b"nothing is here"]));
         assert_eq!(self.answer(&ask), b"$-1\r\n");
@@ -360,12 +353,16 @@ impl Raw {
 
     /// Says goodbye and waits until the broker has closed the connection.
     pub fn disconnect(mut self) {
-        self.write(&Packet::Disconnect(Disconnect::new(DisconnectReasonCode::NormalDisconnection)));
+        let reason = Reason::SUCCESS;
+        self.write(&packets::write(&codec::Packet::Disconnect(codec::Notice {
+            reason,
+            properties: (),
+        })));
         self.ended();
     }
 
     /// Waits until the broker ends the connection; gives the reason if it says one.
-    pub fn ended(&mut self) -> Option<DisconnectReasonCode> {
+    pub fn ended(&mut self) -> Option<Reason> {
         while !self.closed {
             self.step();
         }
@@ -397,15 +394,18 @@ impl Raw {
     fn step(&mut self) {
         match self.read() {
             Some(Packet::Publish(publish)) => {
-                if publish.qos == QoS::AtLeastOnce {
-                    self.write(&Packet::PubAck(PubAck::new(publish.pkid, None)));
+                if let Some(id) = NonZeroU16::new(publish.pkid)
+                    && publish.qos == Qos::AtLeastOnce
+                {
+                    let ack = codec::Ack { id, reason: Reason::SUCCESS, properties: () };
+                    self.write(&packets::write(&codec::Packet::PubAck(ack)));
                 }
                 self.arrived.push_back(publish);
             }
             Some(Packet::PubAck(ack)) => _ = self.acknowledged.insert(ack.pkid, ack.reason),
-            Some(Packet::SubAck(ack)) => self.subscribed = Some(ack.return_codes[0]),
+            Some(Packet::SubAck(ack)) => self.subscribed = Some(ack.reasons[0]),
             Some(Packet::Disconnect(told)) => {
-                (self.closed, self.reason) = (true, Some(told.reason_code));
+                (self.closed, self.reason) = (true, Some(told.reason));
             }
             None => self.closed = true,
             Some(other) => panic!("{other:?}"),
@@ -414,7 +414,7 @@ impl Raw {
 
     fn read(&mut self) -> Option<Packet> {
         loop {
-            if let Some(packet) = packets::read(&mut self.unread) {
+            if let Some(packet) = Packet::take(&mut self.unread) {
                 return Some(packet);
             }
             let mut buffer = [0; 16 * 1024];
@@ -427,34 +427,42 @@ impl Raw {
         }
     }
 
-    fn write(&mut self, packet: &Packet) {
+    fn write(&mut self, packet: &[u8]) {
         // What cannot be written any more shows when it is read.
-        let _ = self.stream.write_all(&packets::write(packet));
+        let _ = self.stream.write_all(packet);
     }
 
-    fn next_id(&mut self) -> u16 {
-        self.packet_id = if self.packet_id == u16::MAX { 1 } else { self.packet_id + 1 };
-        self.acknowledged.remove(&self.packet_id);
+    fn next_id(&mut self) -> NonZeroU16 {
+        self.packet_id = self.packet_id.checked_add(1).unwrap_or(NonZeroU16::MIN);
+        self.acknowledged.remove(&self.packet_id.get());
         self.packet_id
     }
 }
 
 impl Hello<'_> {
-    fn packet(&self, client_id: &str) -> Packet {
-        let mut properties = ConnectProperties::new();
-        properties.session_expiry_interval = self.session;
-        properties.max_packet_size = self.packet_bytes;
-        let connect = Connect {
-            keep_alive: 60,
-            client_id: client_id.to_owned(),
+    fn bytes(&self, client_id: &str) -> BytesMut {
+        let properties: Vec<_> = [
+            self.session.map(Property::SessionExpiry),
+            self.packet_bytes.map(Property::MaximumPacketSize),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        packets::write(&codec::Packet::Connect(codec::Connect {
             clean_start: self.session.is_none(),
-            properties: Some(properties),
-        };
-        let will = self
-            .will
-            .map(|(topic, payload)| LastWill::new(topic, payload, QoS::AtLeastOnce, false, None));
-        let login = self.login.map(|(user, password)| Login::new(user, password));
-        Packet::Connect(connect, will, login)
+            keep_alive: 60,
+            properties: &properties[..],
+            client_id,
+            will: self.will.map(|(topic, payload)| codec::Will {
+                qos: Qos::AtLeastOnce,
+                retain: false,
+                properties: &[][..],
+                topic,
+                payload: payload.as_bytes(),
+            }),
+            user_name: self.login.map(|(user, _)| user),
+            password: self.login.map(|(_, password)| password.as_bytes()),
+        }))
     }
 }
 

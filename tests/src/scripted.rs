@@ -4,16 +4,14 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, PingReq, Publish, PublishProperties};
-use statestore_tokio::{Error, Options, StateStore};
+use statestore_tokio::{Error, LinkErrorKind, Options, StateStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::packets;
+use crate::packets::{Packet, Publish, PublishProperties, Qos};
 use crate::port::Port;
 
-/// Where connections arrive.
+/// A listener with a script.
 #[derive(Debug)]
 pub struct Scripted {
     listener: TcpListener,
@@ -29,18 +27,18 @@ pub struct Peer {
     pub connect: Packet,
 }
 
-/// What a CONNACK says beside success.
+/// Properties of a successful CONNACK.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Welcome {
-    /// Whether there is a session from before.
+    /// Session Present flag.
     pub session_present: bool,
-    /// How many messages may be in flight.
+    /// Receive Maximum.
     pub receive_maximum: Option<u16>,
     /// The largest packet, in bytes.
     pub max_packet_size: Option<u32>,
     /// Seconds, instead of those of the CONNECT.
     pub keep_alive: Option<u16>,
-    /// Whether messages are retained: 0 or 1.
+    /// Retain Available: 0 or 1.
     pub retain_available: Option<u8>,
 }
 
@@ -52,7 +50,7 @@ impl Scripted {
         Self { listener: listener.expect("a port"), _port: port }
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.listener.local_addr().expect("its address").port()
@@ -69,9 +67,8 @@ impl Scripted {
         loop {
             let (stream, _) = self.listener.accept().await.expect("a connection");
             stream.set_nodelay(true).expect("a socket");
-            let connect = Packet::PingReq(PingReq);
-            let mut peer = Peer { stream, unread: BytesMut::new(), connect };
-            // Somebody else may look whether this is the port of his own server.
+            let mut peer = Peer { stream, unread: BytesMut::new(), connect: Packet::PingReq };
+            // Another test may probe this port.
             let Some(connect) = peer.read().await else { continue };
             assert!(matches!(connect, Packet::Connect(..)), "{connect:?}");
             peer.connect = connect;
@@ -86,7 +83,7 @@ impl Scripted {
         peer
     }
 
-    /// Whether nobody connects for a while.
+    /// Returns whether no connection arrives for a while.
     pub async fn is_left_alone(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.listener.accept()).await.is_err()
     }
@@ -120,14 +117,14 @@ impl Welcome {
 impl Peer {
     /// Sends these bytes.
     pub async fn send(&mut self, bytes: &[u8]) {
-        // What the other side does not read any more is its own business.
+        // The peer may have closed the connection.
         let _ = self.stream.write_all(bytes).await;
     }
 
     /// The next packet; `None` when the other side has closed the connection.
     pub async fn read(&mut self) -> Option<Packet> {
         loop {
-            if let Some(packet) = packets::read(&mut self.unread) {
+            if let Some(packet) = Packet::take(&mut self.unread) {
                 return Some(packet);
             }
             if self.stream.read_buf(&mut self.unread).await.unwrap_or(0) == 0 {
@@ -142,7 +139,7 @@ impl Peer {
             match self.read().await {
                 Some(Packet::Publish(publish)) => return publish,
                 Some(Packet::Subscribe(subscribe)) => self.grant(subscribe.pkid, 1).await,
-                Some(Packet::PubAck(_) | Packet::PingReq(_)) => {}
+                Some(Packet::PubAck(_) | Packet::PingReq) => {}
                 other => panic!("{other:?} instead of a PUBLISH"),
             }
         }
@@ -167,7 +164,7 @@ impl Peer {
 
     /// Sends a message.
     pub async fn deliver(&mut self, publish: Publish) {
-        self.send(&packets::write(&Packet::Publish(publish))).await;
+        self.send(&publish.to_bytes()).await;
     }
 
     /// Answers a request as a store would that has no keys.
@@ -200,13 +197,11 @@ fn reply(request: &Publish) -> Publish {
         ..PublishProperties::default()
     };
     let topic = asked.response_topic.clone().expect("a response topic");
-    let mut reply =
-        Publish::new(topic, QoS::AtMostOnce, Bytes::from_static(b"$-1\r\n"), Some(properties));
-    reply.pkid = 1;
-    reply
+    Publish::new(topic, Qos::AtMostOnce, Bytes::from_static(b"$-1\r\n"), Some(properties))
 }
 
-/// Refuses a client of this adapter its first subscription: that is the reason in its status, and it asks again.
+/// Refuses a client of this adapter its first subscription: that is the reason in its status, and
+/// it asks again.
 ///
 /// # Panics
 /// When it is not, or does not.
@@ -220,12 +215,16 @@ pub async fn a_refused_subscription_is_asked_for_again(
     let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
     peer.grant(subscribe.pkid, 0x87).await;
     let told = status.changed().await.expect("a reason");
-    let reason = told.reason().expect("a reason");
-    assert!(reason.contains("refused the subscription to clients/c1/"), "{reason}");
-    assert_eq!(store.get("k").timeout(Duration::from_millis(30)).await, Err(Error::NotSent));
+    let error = told.link_error().expect("a reason");
+    assert_eq!(error.kind(), LinkErrorKind::SubscriptionRefused);
+    assert_eq!(error.address().map(|address| address.port), Some(broker.port()));
+    let reason = error.to_string();
+    assert!(reason.contains("cannot subscribe to clients/c1/"), "{reason}");
+    let not_sent = Error::NotSent { last_error: Some(error.clone()) };
+    assert_eq!(store.get("k").timeout(Duration::from_millis(30)).await, Err(not_sent));
     assert!(matches!(peer.read().await, Some(Packet::Disconnect(_))), "nothing was sent");
     tokio::spawn(broker.welcome(Welcome::default()).await.serve());
-    store.connected().await.expect("granted");
+    store.wait_connected().await.expect("granted");
     assert_eq!(store.get("k").await, Ok(None));
     store.shutdown().await;
 }

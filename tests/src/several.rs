@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use statestore_tokio::{Backoff, Error, Options, StateStore, Status};
+use statestore_tokio::{Backoff, CloseReason, Error, Options, StateStore, Status};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ async fn closed() -> u16 {
 pub fn options(ports: &[u16]) -> Options {
     let (first, rest) = ports.split_first().expect("a port");
     rest.iter().fold(Options::new("c1", "127.0.0.1", *first), |options, port| {
-        options.or_at("127.0.0.1", *port)
+        options.add_address("127.0.0.1", *port)
     })
 }
 
@@ -49,11 +49,12 @@ async fn serve(broker: &Scripted) -> tokio::task::JoinHandle<()> {
 }
 
 async fn is_served(store: &StateStore) {
-    store.connected().await.expect("a connection");
+    store.wait_connected().await.expect("a connection");
     assert_eq!(store.get("k").await, Ok(None));
 }
 
-/// What is not there, and what sends a client elsewhere, is passed over without a pause; what is silent after its time-out.
+/// What is not there, and what sends a client elsewhere, is passed over without a pause; what is
+/// silent after its time-out.
 ///
 /// # Panics
 /// When it is not so.
@@ -79,7 +80,8 @@ pub async fn the_first_that_lets_in_is_used(connect: impl Fn(Options, Backoff) -
     served.await.expect("it ends");
 }
 
-/// A lost connection is made again at the same address if that lets in, and at the other otherwise; and so back.
+/// A lost connection is made again at the same address if that lets in, and at the other otherwise;
+/// and so back.
 ///
 /// # Panics
 /// When it is not so.
@@ -110,7 +112,8 @@ pub async fn a_lost_connection_moves_over_and_back(
     served.await.expect("it ends");
 }
 
-/// Who is told to use another server by a DISCONNECT does not come back before it has tried another one.
+/// Who is told to use another server by a DISCONNECT does not come back before it has tried another
+/// one.
 ///
 /// # Panics
 /// When it does.
@@ -144,7 +147,10 @@ pub async fn a_wrong_password_is_the_end(connect: impl Fn(Options, Backoff) -> S
     first.accept().await.send(&WRONG_PASSWORD).await;
     let told = status.changed().await.expect("a reason");
     let at = format!("(at 127.0.0.1:{})", first.port());
-    assert!(matches!(&told, Status::Failed { reason } if reason.ends_with(&at)), "{told}");
+    assert!(
+        matches!(&told, Status::Failed(CloseReason::Credentials(error)) if error.to_string().ends_with(&at)),
+        "{told}"
+    );
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
     assert!(second.is_left_alone(Duration::from_millis(200)).await);
 }
@@ -160,10 +166,11 @@ pub async fn when_there_is_none_each_is_named(connect: impl Fn(Options, Backoff)
     send_elsewhere(&standby).await;
     let told = status.changed().await.expect("a reason");
     assert!(matches!(told, Status::Offline { .. }), "{told}");
-    let reason = told.reason().expect("a reason");
+    let error = told.link_error().expect("a reason");
+    let reason = error.to_string();
     assert!(reason.starts_with(&format!("all 2 addresses failed: 127.0.0.1:{gone}: ")), "{reason}");
     let second = format!("; 127.0.0.1:{}: the broker refused", standby.port());
-    assert!(reason.contains(&second) && reason.contains("UseAnotherServer"), "{reason}");
+    assert!(reason.contains(&second) && reason.contains("use another server"), "{reason}");
     // Where the stranger's packet says to go is not even looked up.
     assert!(!reason.contains("evil"), "{reason}");
     store.shutdown().await;

@@ -1,15 +1,19 @@
-//! The conformance kit where our own tests need it: over the loopback, and with a store that must pass.
+//! The conformance kit where our own tests need it: over the loopback, and with a store that must
+//! pass.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use statestore_loopback::{Hub, HubClient, Message};
-use statestore_proto::mqtt::{Correlation, Qos};
+use statestore_loopback::{Hub, Message, RawClient};
+use statestore_mqtt::topic;
+use statestore_proto::transport::{Correlation, Qos};
+use statestore_sim::Interceptor;
 use statestore_verify::wire::{self, Connection, Lost, Pending, Place};
 use statestore_verify::{CASES, Case, CaseReport, Report, Run, Settings, Verdict};
 
-/// The cases in which a store differs that is no part of its broker: it cannot see that a request came at QoS 2, have a
-/// client disconnected, know that one has gone, or tell one that does not subscribe.
+/// The cases in which a store differs that is no part of its broker: it cannot see that a request
+/// came at QoS 2, have a client disconnected, know that one has gone, or tell one that does not
+/// subscribe.
 pub const BESIDE: [&str; 5] = [
     "request/qos-2",
     "request/reserved-response",
@@ -18,25 +22,72 @@ pub const BESIDE: [&str; 5] = [
     "watch/ends",
 ];
 
-/// A broker in this process.
-#[derive(Clone, Debug)]
-pub struct Loopback(pub Hub);
+/// The client id of the store.
+const STORE: &str = "statestore";
+
+/// A broker in this process, and an interceptor that changes what clients send and what they
+/// receive from the store.
+#[derive(Clone)]
+pub struct Loopback {
+    hub: Hub,
+    interceptor: Option<Arc<Mutex<Interceptor>>>,
+}
+
+impl Loopback {
+    /// Uses this broker.
+    #[must_use]
+    pub fn new(hub: Hub, interceptor: Option<Interceptor>) -> Self {
+        Self { hub, interceptor: interceptor.map(|interceptor| Arc::new(Mutex::new(interceptor))) }
+    }
+
+    fn intercept(&self, message: &mut Message) {
+        if let Some(interceptor) = &self.interceptor {
+            let mut interceptor: MutexGuard<'_, Interceptor> =
+                interceptor.lock().unwrap_or_else(PoisonError::into_inner);
+            interceptor(message);
+        }
+    }
+}
 
 impl Place for Loopback {
     fn connect<'a>(&'a self, client_id: &'a str) -> Pending<'a, Box<dyn Connection>> {
         Box::pin(async move {
-            let client = self.0.client(client_id).map_err(Lost::because)?;
-            Ok(Box::new(Client(client)) as Box<dyn Connection>)
+            let client = self.hub.raw_client(client_id).map_err(Lost::because)?;
+            let (client_id, filters) = (client_id.into(), Vec::new());
+            let client = Client { client, client_id, filters, loopback: self.clone() };
+            Ok(Box::new(client) as Box<dyn Connection>)
         })
     }
 }
 
-struct Client(HubClient);
+struct Client {
+    client: RawClient,
+    client_id: Arc<str>,
+    filters: Vec<String>,
+    loopback: Loopback,
+}
+
+impl Client {
+    /// Waits for the next message that still matches a subscription after the interceptor changed
+    /// it.
+    async fn next_message(&self) -> Result<Message, Lost> {
+        loop {
+            let mut message = self.client.next().await.map_err(Lost::because)?;
+            if *message.sender == *STORE {
+                self.loopback.intercept(&mut message);
+            }
+            if self.filters.iter().any(|filter| topic::matches(filter, &message.topic)) {
+                return Ok(message);
+            }
+        }
+    }
+}
 
 impl Connection for Client {
     fn subscribe<'a>(&'a mut self, filter: &'a str) -> Pending<'a, u8> {
         Box::pin(async move {
-            self.0.subscribe(filter);
+            self.client.subscribe(filter);
+            self.filters.push(filter.into());
             Ok(1)
         })
     }
@@ -45,8 +96,8 @@ impl Connection for Client {
         Box::pin(async move {
             let message = message.clone();
             let properties = message.user_properties.into_iter();
-            self.0.publish(Message {
-                sender: "".into(),
+            let mut message = Message {
+                sender: Arc::clone(&self.client_id),
                 topic: message.topic.into(),
                 payload: message.payload,
                 qos: match message.qos {
@@ -61,7 +112,9 @@ impl Connection for Client {
                 user_properties: properties.map(|(name, value)| (name.into(), value)).collect(),
                 delivery: None,
                 arrived: None,
-            });
+            };
+            self.loopback.intercept(&mut message);
+            self.client.publish(message);
             // Others are to have their turn.
             tokio::task::yield_now().await;
             Ok(0)
@@ -70,7 +123,7 @@ impl Connection for Client {
 
     fn next(&mut self) -> Pending<'_, wire::Message> {
         Box::pin(async move {
-            let message = self.0.next().await.map_err(Lost::because)?;
+            let message = self.next_message().await?;
             let properties = message.user_properties.into_iter();
             Ok(wire::Message {
                 topic: (*message.topic).into(),
@@ -125,8 +178,8 @@ fn thorough(run: &str) -> Settings {
     Settings { is_thorough: true, ..Settings::new(run) }
 }
 
-/// Asserts that no rule is broken, no key is left, and that the store differs in these cases and no others: where it is
-/// no part of its broker there are things it cannot know.
+/// Asserts that no rule is broken, no key is left, and that the store differs in these cases and no
+/// others: where it is no part of its broker there are things it cannot know.
 ///
 /// # Panics
 /// When it is otherwise.

@@ -1,9 +1,12 @@
-//! A request and its echo written directly on an MQTT library: what no adapter can beat. A library is one implementation
-//! of [`Library`].
+//! Requests and echoes written directly on an MQTT library, which is the lower bound for an adapter.
+//!
+//! An adapter implements [`Library`], a connection without an adapter [`Bare`], and [`Echo`] if it
+//! can also respond.
 
 #[cfg(feature = "paho")]
 mod paho;
 mod rumqttc;
+mod session;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,8 +21,9 @@ use crate::race::Lap;
 use crate::stage::{self, Ask};
 
 #[cfg(feature = "paho")]
-pub use paho::Paho;
-pub use rumqttc::Rumqttc;
+pub use paho::{BarePaho, Paho};
+pub use rumqttc::{BareRumqttc, Rumqttc};
+pub use session::{Client, Session};
 
 const REQUEST: &str = "bare/request";
 
@@ -74,21 +78,17 @@ const IN_FLIGHT: u16 = 1_024;
 /// What a library or its broker can fail with.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// An MQTT library and its adapter.
+/// An adapter of an MQTT library.
 pub trait Library {
-    /// Its name in the report.
+    /// Name of the adapter in the report.
     const NAME: &'static str;
     /// The adapter.
     type Link: Link;
-    /// A client written directly on it.
-    type Bare: Bare;
 
-    /// The adapter as a client.
+    /// Returns a link for a client.
     fn client(client_id: &str, port: u16) -> Self::Link;
-    /// The adapter as a store.
+    /// Returns a link for a store.
     fn store(client_id: &str, port: u16) -> Self::Link;
-    /// Answers every request with its own payload, until its connection ends.
-    fn echo(port: u16) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
 }
 
 /// A connection that sends requests and receives their echoes.
@@ -102,6 +102,15 @@ pub trait Bare: Sized {
     fn send(&mut self, correlation: [u8; 16], payload: Bytes) -> Result<(), Failure>;
     /// The correlation data of the next echo.
     fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>>;
+}
+
+/// A library on which an echo is written too.
+pub trait Echo: Bare {
+    /// Name of the echo in the report.
+    const NAME: &'static str;
+
+    /// Responds to every request with its own payload until the connection ends.
+    fn echo(port: u16) -> impl Future<Output = Result<(), Failure>> + Send + 'static;
 }
 
 /// A closed loop over a connection.

@@ -1,4 +1,4 @@
-//! Eclipse Paho, by its stream of messages, as its own examples do it.
+//! Eclipse Paho and its adapter. Messages are read from the stream, as in Paho's examples.
 
 use bytes::Bytes;
 use paho_mqtt::{
@@ -7,15 +7,14 @@ use paho_mqtt::{
 };
 use statestore_paho::{Options, PahoLink, paho_mqtt};
 
-use super::{Bare, CAPACITY, ECHO, EXPIRY, Failure, IN_FLIGHT, Library, Question, REQUEST};
+use super::{Bare, CAPACITY, ECHO, EXPIRY, Echo, Failure, IN_FLIGHT, Library, Question, REQUEST};
 
-/// Paho and its adapter.
+/// `statestore-paho`.
 pub struct Paho;
 
 impl Library for Paho {
     const NAME: &'static str = "paho";
     type Link = PahoLink;
-    type Bare = Connection;
 
     fn client(client_id: &str, port: u16) -> PahoLink {
         PahoLink::for_client(Options::new(client_id, "127.0.0.1", port))
@@ -24,30 +23,16 @@ impl Library for Paho {
     fn store(client_id: &str, port: u16) -> PahoLink {
         PahoLink::for_store(Options::new(client_id, "127.0.0.1", port))
     }
-
-    async fn echo(port: u16) -> Result<(), Failure> {
-        let connection = Connection::open("bare-echo", port, REQUEST).await?;
-        loop {
-            let request = connection.messages.recv().await?.ok_or("disconnected")?;
-            let asked = request.properties();
-            let topic = asked.get_string(Code::ResponseTopic).unwrap_or_default();
-            let data = asked.get_binary(Code::CorrelationData).unwrap_or_default();
-            let mut properties = Properties::new();
-            properties.push_binary(Code::CorrelationData, data)?;
-            properties.push_string_pair(Code::UserProperty, "__stat", "200")?;
-            connection.publish(&topic, request.payload(), properties)?;
-        }
-    }
 }
 
-/// A connection that is subscribed to one topic.
-pub struct Connection {
+/// A connection written directly on Paho, with one subscription.
+pub struct BarePaho {
     question: Question,
     client: AsyncClient,
     messages: AsyncReceiver<Option<Message>>,
 }
 
-impl Connection {
+impl BarePaho {
     async fn open(client_id: &str, port: u16, topic: &str) -> Result<Self, Failure> {
         let create = CreateOptionsBuilder::new()
             .server_uri(format!("mqtt://127.0.0.1:{port}"))
@@ -80,7 +65,7 @@ fn how() -> ConnectOptions {
     builder.clean_start(true).max_inflight(IN_FLIGHT.into()).finalize()
 }
 
-impl Bare for Connection {
+impl Bare for BarePaho {
     async fn connect(port: u16, question: Question) -> Result<Self, Failure> {
         let connection = Self::open(question.client_id, port, question.response_topic).await?;
         Ok(Self { question, ..connection })
@@ -102,5 +87,23 @@ impl Bare for Connection {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         let echo = self.messages.recv().await?.ok_or("disconnected")?;
         Ok(echo.properties().get_binary(Code::CorrelationData).unwrap_or_default())
+    }
+}
+
+impl Echo for BarePaho {
+    const NAME: &'static str = "paho-echo";
+
+    async fn echo(port: u16) -> Result<(), Failure> {
+        let connection = Self::open("bare-echo", port, REQUEST).await?;
+        loop {
+            let request = connection.messages.recv().await?.ok_or("disconnected")?;
+            let asked = request.properties();
+            let topic = asked.get_string(Code::ResponseTopic).unwrap_or_default();
+            let data = asked.get_binary(Code::CorrelationData).unwrap_or_default();
+            let mut properties = Properties::new();
+            properties.push_binary(Code::CorrelationData, data)?;
+            properties.push_string_pair(Code::UserProperty, "__stat", "200")?;
+            connection.publish(&topic, request.payload(), properties)?;
+        }
     }
 }

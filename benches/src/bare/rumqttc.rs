@@ -1,4 +1,4 @@
-//! rumqttc.
+//! rumqttc and its adapter.
 
 use bytes::Bytes;
 use rumqttc::v5::mqttbytes::QoS;
@@ -6,15 +6,14 @@ use rumqttc::v5::mqttbytes::v5::{Packet, PublishProperties};
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use statestore_rumqttc::{Options, RumqttcLink};
 
-use super::{Bare, CAPACITY, ECHO, EXPIRY, Failure, IN_FLIGHT, Library, Question, REQUEST};
+use super::{Bare, CAPACITY, ECHO, EXPIRY, Echo, Failure, IN_FLIGHT, Library, Question, REQUEST};
 
-/// rumqttc and its adapter.
+/// `statestore-rumqttc`.
 pub struct Rumqttc;
 
 impl Library for Rumqttc {
     const NAME: &'static str = "rumqttc";
     type Link = RumqttcLink;
-    type Bare = Connection;
 
     fn client(client_id: &str, port: u16) -> RumqttcLink {
         RumqttcLink::for_client(Options::new(client_id, "127.0.0.1", port))
@@ -23,36 +22,16 @@ impl Library for Rumqttc {
     fn store(client_id: &str, port: u16) -> RumqttcLink {
         RumqttcLink::for_store(Options::new(client_id, "127.0.0.1", port))
     }
-
-    async fn echo(port: u16) -> Result<(), Failure> {
-        let mut connection = Connection::open("bare-echo", port, REQUEST)?;
-        loop {
-            let (payload, asked) = connection.publish().await?;
-            let topic = asked.response_topic.unwrap_or_default();
-            let properties = PublishProperties {
-                correlation_data: asked.correlation_data,
-                user_properties: vec![("__stat".into(), "200".into())],
-                ..PublishProperties::default()
-            };
-            connection.client.try_publish_with_properties(
-                topic,
-                QoS::AtLeastOnce,
-                false,
-                payload,
-                properties,
-            )?;
-        }
-    }
 }
 
-/// A connection that is subscribed to one topic.
-pub struct Connection {
+/// A connection written directly on rumqttc, with one subscription.
+pub struct BareRumqttc {
     question: Question,
     client: AsyncClient,
     events: EventLoop,
 }
 
-impl Connection {
+impl BareRumqttc {
     fn open(client_id: &str, port: u16, topic: &str) -> Result<Self, Failure> {
         let mut options = MqttOptions::new(client_id, "127.0.0.1", port);
         let mut network = options.network_options();
@@ -72,7 +51,7 @@ impl Connection {
     }
 }
 
-impl Bare for Connection {
+impl Bare for BareRumqttc {
     async fn connect(port: u16, question: Question) -> Result<Self, Failure> {
         let mut connection = Self::open(question.client_id, port, question.response_topic)?;
         connection.question = question;
@@ -101,5 +80,29 @@ impl Bare for Connection {
     async fn next(&mut self) -> Result<Vec<u8>, Failure> {
         let (_, properties) = self.publish().await?;
         Ok(properties.correlation_data.unwrap_or_default().to_vec())
+    }
+}
+
+impl Echo for BareRumqttc {
+    const NAME: &'static str = "rumqttc-echo";
+
+    async fn echo(port: u16) -> Result<(), Failure> {
+        let mut connection = Self::open("bare-echo", port, REQUEST)?;
+        loop {
+            let (payload, asked) = connection.publish().await?;
+            let topic = asked.response_topic.unwrap_or_default();
+            let properties = PublishProperties {
+                correlation_data: asked.correlation_data,
+                user_properties: vec![("__stat".into(), "200".into())],
+                ..PublishProperties::default()
+            };
+            connection.client.try_publish_with_properties(
+                topic,
+                QoS::AtLeastOnce,
+                false,
+                payload,
+                properties,
+            )?;
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use statestore_etcd::{EtcdJournal, LeasedLink, Options};
 use statestore_proto::store::{Durability, Store, StoreConfig};
-use statestore_tokio::Journal as _;
+use statestore_tokio::service::Journal as _;
 
 use super::own::service;
 use super::{Failure, Machine};

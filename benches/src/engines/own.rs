@@ -9,18 +9,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::mqtt::{Incoming, Publish, ReasonCode, Transmit};
-use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig, encode_records};
+use statestore_proto::store::{Durability, Record, Store, StoreConfig, encode_records};
+use statestore_proto::transport::{Incoming, Publish, ReasonCode, Transmit};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{
-    AsIncoming, Connected, Journal, Link, LinkError, LinkEvent, ServiceBuilder, StoreService,
-};
+use statestore_tokio::service::{Journal, ServiceBuilder};
+use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::{Engine, Failure, Figures};
 use crate::aside::{Aside, runtime};
-use crate::bare::{self, Library, Load, Rumqttc};
+use crate::bare::{self, Load, Session};
 use crate::race::Lap;
 use crate::stage::{self, Ask};
 
@@ -68,7 +67,7 @@ fn records(requests: usize) -> Vec<Record> {
         let correlation = number.to_be_bytes();
         let mut incoming = stage::incoming(&payload, "client-1");
         incoming.correlation_data = Some(&correlation);
-        store.handle_publish(stage::now(), Principal::claimed(&incoming), &incoming);
+        store.handle_publish(stage::now(), &incoming);
     }
     store.poll_records().map(|batch| batch.records).unwrap_or_default()
 }
@@ -99,7 +98,7 @@ impl Machine {
         let link = ClosedLoop { requests: Arc::clone(&requests), events: VecDeque::new() };
         let service = Aside::spawn(async move |told, end| {
             let (service, after) = serve(link).await?;
-            service.connected().await?;
+            service.wait_connected().await?;
             let _ = told.send(0);
             let _ = end.await;
             service.shutdown().await;
@@ -232,7 +231,7 @@ impl Link for ClosedLoop {
     }
 
     async fn connect(&mut self) -> Result<Connected, LinkError> {
-        Ok(Connected { session_present: false })
+        Ok(Connected::default())
     }
 
     fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
@@ -250,7 +249,7 @@ impl Link for ClosedLoop {
         Ok(())
     }
 
-    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Request>, LinkError> {
+    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Request>, LinkError> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
@@ -265,10 +264,10 @@ impl Link for ClosedLoop {
     async fn disconnect(&mut self) {}
 }
 
-/// The broker with a durable store in it, and a client that is written directly on rumqttc.
+/// The embedded broker with a durable store, and a client written directly on the MQTT session.
 pub struct Embedded {
     // The connection ends before the broker does.
-    load: Load<<Rumqttc as Library>::Bare>,
+    load: Load<Session>,
     runtime: Runtime,
     _broker: Aside,
 }
@@ -305,14 +304,14 @@ impl Engine for Embedded {
 pub fn broker(folder: Option<&Path>) -> Result<Aside, Failure> {
     let journal = folder.map(SqliteJournal::open).transpose()?;
     Aside::spawn(async move |told, end| {
-        let options = statestore_embedded::Options::new((Ipv4Addr::LOCALHOST, 0));
+        let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
         let mut service = StoreService::builder();
         if let Some(journal) = journal {
             let config = StoreConfig::new(7).durability(Durability::All);
             service = service.journal(journal).config(config)?;
         }
-        let (broker, service) = statestore_embedded::serve_with(options, service).await?;
-        service.connected().await?;
+        let (broker, service) = statestore_server::serve_with(options, service).await?;
+        service.wait_connected().await?;
         let _ = told.send(broker.local_addr().port());
         let _ = end.await;
         service.shutdown().await;

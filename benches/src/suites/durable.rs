@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use statestore_client::{Options, connect};
 use statestore_proto::store::{Durability, Store, StoreConfig};
-use statestore_rumqttc::{Options, connect};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::Journal as _;
+use statestore_tokio::service::Journal as _;
 
 use super::Suite;
 use crate::aside::{Aside, runtime};
-use crate::bare::{self, Failure, Library, Load, Rumqttc};
+use crate::bare::{self, Failure, Load, Session};
 use crate::engines::{
     Append, Embedded, Engine, Etcd, Figures, KEYS, Machine, Postgres, Redis, VALUE_LEN, broker,
 };
@@ -218,7 +218,7 @@ fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Fai
             store.shutdown().await;
             Ok::<_, Failure>(())
         })?;
-        reading.push(runtime.block_on(Load::<Bare>::new(broker.port, bare::GET))?);
+        reading.push(runtime.block_on(Load::<Session>::new(broker.port, bare::GET))?);
     }
     let mut alone = Vec::new();
     let mut beside = [Vec::new(), Vec::new()];
@@ -239,11 +239,9 @@ fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Fai
     Ok(())
 }
 
-type Bare = <Rumqttc as Library>::Bare;
-
 fn p50(
     runtime: &tokio::runtime::Runtime,
-    load: &mut Load<Bare>,
+    load: &mut Load<Session>,
     requests: usize,
 ) -> Result<f64, Failure> {
     let times = runtime.block_on(load.run(requests, 1))?;
@@ -262,7 +260,7 @@ impl Writer {
         let its = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             let runtime = runtime()?;
-            let mut load = runtime.block_on(Load::<Bare>::new(port, bare::SET))?;
+            let mut load = runtime.block_on(Load::<Session>::new(port, bare::SET))?;
             while !its.load(Ordering::Relaxed) {
                 runtime.block_on(load.run(10, 1))?;
             }

@@ -1,4 +1,7 @@
-//! A client and a store over mosquitto, against a bare echo written directly on the same MQTT library.
+//! A client and a store over mosquitto, against an echo written directly on an MQTT library.
+//!
+//! The adapters of rumqttc and Paho are compared with an echo on the same library,
+//! `statestore-client` with an echo on rumqttc. Both sides take turns.
 
 use std::time::Duration;
 
@@ -8,14 +11,14 @@ use tokio::task::JoinSet;
 
 use super::Suite;
 #[cfg(feature = "paho")]
-use crate::bare::Paho;
-use crate::bare::{ECHO, Failure, Library, Load, Rumqttc};
+use crate::bare::{BarePaho, Paho};
+use crate::bare::{BareRumqttc, Client, ECHO, Echo, Failure, Library, Load, Rumqttc};
 use crate::race::{Lap, median};
 use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "e2e",
-    about: "a GET over mosquitto against a bare echo on the same library: us a request, and p50 in us",
+    about: "a GET over mosquitto against a bare echo on an MQTT library: us a request, and p50 in us",
     run,
 };
 
@@ -27,22 +30,23 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let all = async {
-        over::<Rumqttc>(broker.port(), report).await?;
+        over::<Client, BareRumqttc>(broker.port(), report).await?;
+        over::<Rumqttc, BareRumqttc>(broker.port(), report).await?;
         #[cfg(feature = "paho")]
-        over::<Paho>(broker.port(), report).await?;
+        over::<Paho, BarePaho>(broker.port(), report).await?;
         Ok(())
     };
     runtime.block_on(all)
 }
 
-async fn over<L: Library>(port: u16, report: &mut Report<'_>) -> Result<(), Failure> {
+async fn over<L: Library, E: Echo>(port: u16, report: &mut Report<'_>) -> Result<(), Failure> {
     let service = StoreService::builder().spawn(L::store("statestore", port));
-    service.connected().await?;
+    service.wait_connected().await?;
     let store = StateStore::builder().spawn(L::client("load", port))?;
     store.set("k", vec![b'v'; 64]).await?;
-    let echo = tokio::spawn(L::echo(port));
-    let mut bare = Load::<L::Bare>::new(port, ECHO).await?;
-    // The echo may not be subscribed yet; what nobody hears nobody answers.
+    let echo = tokio::spawn(E::echo(port));
+    let mut bare = Load::<E>::new(port, ECHO).await?;
+    // The broker drops requests until the echo has subscribed.
     while tokio::time::timeout(Duration::from_millis(200), bare.run(1, 1)).await.is_err() {}
 
     let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 4_000) };
@@ -59,8 +63,8 @@ async fn over<L: Library>(port: u16, report: &mut Report<'_>) -> Result<(), Fail
             let times = bare.run(requests, in_flight).await?;
             theirs.add(times, lap.time());
         }
-        report.line(&format!("{name}/each"), ours.each(), "bare-echo", theirs.each())?;
-        report.line(&format!("{name}/p50"), ours.p50(), "bare-echo", theirs.p50())?;
+        report.line(&format!("{name}/each"), ours.each(), E::NAME, theirs.each())?;
+        report.line(&format!("{name}/p50"), ours.p50(), E::NAME, theirs.p50())?;
     }
     echo.abort();
     store.shutdown().await;

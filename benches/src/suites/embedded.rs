@@ -1,15 +1,16 @@
-//! A client over rumqttc and the store in the broker, against the same client and a store beside mosquitto.
+//! A client and a store in the embedded broker, against the same client with mosquitto and a store
+//! on it.
 
 use std::net::Ipv4Addr;
 
-use statestore_rumqttc::{Options, connect};
+use statestore_client::{Options, connect};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::StateStore;
 
 use super::Suite;
 use super::e2e::{Samples, gets};
 use crate::aside::{Aside, runtime};
-use crate::bare::{self, Failure, Library, Load, Rumqttc};
+use crate::bare::{self, Failure, Load, Session};
 use crate::race::Lap;
 use crate::report::Report;
 
@@ -25,9 +26,9 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         return Ok(());
     };
     let own = Aside::spawn(async |told, end| {
-        let options = statestore_embedded::Options::new((Ipv4Addr::LOCALHOST, 0));
-        let (broker, service) = statestore_embedded::serve(options).await?;
-        service.connected().await?;
+        let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
+        let (broker, service) = statestore_server::serve(options).await?;
+        service.wait_connected().await?;
         let _ = told.send(broker.local_addr().port());
         let _ = end.await;
         service.shutdown().await;
@@ -36,8 +37,8 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     })?;
     let port = mosquitto.port();
     let beside = Aside::spawn(async move |told, end| {
-        let service = statestore_rumqttc::serve(Options::new("statestore", "127.0.0.1", port));
-        service.connected().await?;
+        let service = statestore_client::serve(Options::new("statestore", "127.0.0.1", port))?;
+        service.wait_connected().await?;
         let _ = told.send(port);
         let _ = end.await;
         service.shutdown().await;
@@ -47,10 +48,10 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One side: a client with a handle, and one written directly on rumqttc.
+/// Clients of one broker: a handle, and one written directly on the MQTT session.
 struct Side {
     store: StateStore,
-    load: Load<<Rumqttc as Library>::Bare>,
+    load: Load<Session>,
 }
 
 impl Side {

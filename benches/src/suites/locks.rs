@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use statestore_client::{Options, connect};
 use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
-use statestore_rumqttc::{Options, connect};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tokio::{Removal, StateStore, StoreService, Watch};
 use tokio::task::yield_now;
@@ -45,7 +45,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
 async fn loopback(report: &mut Report<'_>) -> Result<(), Failure> {
     let broker = Hub::new();
     let service = StoreService::builder().spawn(broker.store_link("statestore"));
-    service.connected().await?;
+    service.wait_connected().await?;
     let client = |id| StateStore::builder().spawn(broker.link(id));
     let stage = Stage { a: client("a")?, b: client("b")?, service: service.into() };
     stage.compare("loopback", report).await
@@ -59,16 +59,16 @@ async fn mosquitto(report: &mut Report<'_>) -> Result<(), Failure> {
         return Ok(());
     };
     let at = |id| Options::new(id, "127.0.0.1", broker.port());
-    let service = statestore_rumqttc::serve(at("statestore"));
-    service.connected().await?;
+    let service = statestore_client::serve(at("statestore"))?;
+    service.wait_connected().await?;
     let stage = Stage { a: connect(at("a"))?, b: connect(at("b"))?, service: service.into() };
     stage.compare("mosquitto", report).await
 }
 
 async fn embedded(report: &mut Report<'_>) -> Result<(), Failure> {
-    let options = statestore_embedded::Options::new((Ipv4Addr::LOCALHOST, 0));
-    let (broker, service) = statestore_embedded::serve(options).await?;
-    service.connected().await?;
+    let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
+    let (broker, service) = statestore_server::serve(options).await?;
+    service.wait_connected().await?;
     let port = broker.local_addr().port();
     let at = |id| Options::new(id, "127.0.0.1", port);
     let stage = Stage { a: connect(at("a"))?, b: connect(at("b"))?, service: service.into() };
@@ -183,7 +183,7 @@ impl Stage {
 
     /// Waits until `b` watches the key and has read it.
     async fn until_watched(&self) -> Result<(), Failure> {
-        while self.service.stats().watches != 1 {
+        while self.service.stats().registrations != 1 {
             yield_now().await;
         }
         // Its registration is answered before the first of these, and the read that follows before the second.
@@ -194,7 +194,7 @@ impl Stage {
     }
 
     async fn until_unwatched(&self) {
-        while self.service.stats().watches != 0 {
+        while self.service.stats().registrations != 0 {
             yield_now().await;
         }
     }

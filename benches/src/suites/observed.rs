@@ -2,7 +2,8 @@
 
 use statestore_loopback::Hub;
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_tokio::{ServiceBuilder, StateStore, StoreConfig, StoreService, recording};
+use statestore_tokio::service::{ServiceBuilder, StoreConfig, capture};
+use statestore_tokio::{StateStore, StoreService};
 
 use super::Suite;
 use super::e2e::{Samples, gets};
@@ -38,7 +39,7 @@ impl Side {
     ) -> Result<Self, Failure> {
         let hub = Hub::new();
         let service = of(StoreService::builder()).spawn(hub.store_link("statestore"));
-        service.connected().await?;
+        service.wait_connected().await?;
         let store = StateStore::builder().spawn(hub.link("load"))?;
         store.set("k", vec![b'v'; 64]).await?;
         let token = FencingToken::new("1:0:load".parse::<Hlc>()?);
@@ -59,14 +60,14 @@ impl Side {
 }
 
 async fn compare(report: &mut Report<'_>) -> Result<(), Failure> {
-    let (recorded, mut reader) = recording(WAITING_MAX);
-    // It throws away what a file would be given.
+    let (captured, mut reader) = capture(WAITING_MAX);
+    // Discards the frames that would be written to a file.
     std::thread::spawn(move || while reader.blocking_recv().is_some() {});
     let explaining = StoreConfig::new(1).explain(true);
     let sides = [
         Side::new("nothing", |service| service).await?,
         Side::new("counted", |service| service.traffic(true)).await?,
-        Side::new("recorded", |service| service.record(recorded)).await?,
+        Side::new("captured", |service| service.capture(captured)).await?,
         Side::new("explained", |service| {
             service.config(explaining).unwrap_or_else(|_| StoreService::builder())
         })

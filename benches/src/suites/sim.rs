@@ -1,6 +1,6 @@
 //! The simulator: how many simulated steps a second one thread does, history checks included.
 
-use statestore_tests::sim::{self, Mix};
+use statestore_sim::runs::{self, Mix};
 
 use super::Suite;
 use crate::bare::Failure;
@@ -17,7 +17,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let seeds = if report.is_rehearsal() { 1 } else { 40 };
     for mix in Mix::ALL {
         eprintln!("sim/{mix:?} ({seeds} seeds)");
-        let (steps, spent) = stopwatch(|| sim::run_all(mix.seeds(seeds), sim::STEPS));
+        let (steps, spent) = stopwatch(|| runs::run_all(mix.seeds(seeds), runs::STEPS));
         let steps =
             steps.map_err(|report| format!("seed {} breaks a promise", report.scenario.seed))?;
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

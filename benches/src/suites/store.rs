@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use statestore_proto::message::{Dialect, Page, PageParts, Reply, Scan};
+use statestore_proto::message::{Dialect, Page, PageEncoder, Reply, Scan};
 
 use super::Suite;
 use crate::bare::Failure;
@@ -120,7 +120,7 @@ fn compare_pages(
         let above = (Bound::Excluded(start), Bound::Unbounded);
         let keys: Vec<&[u8]> =
             set.range::<Vec<u8>, _>(above).take(PAGE_LEN).map(Vec::as_slice).collect();
-        PageParts { keys: &keys, token: None }.encode()
+        PageEncoder { keys: &keys, token: None }.encode()
     };
     let page = stage.run(&requests[1]);
     let expected = bare(&starts[1]);

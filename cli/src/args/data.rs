@@ -120,6 +120,6 @@ impl Through {
             return None;
         }
         let connection = Connection { broker: broker.clone(), login: login.clone() };
-        Some(Common { connection, timeout: *timeout, output: Output::Raw })
+        Some(Common { connection, timeout: *timeout, output: Output::Text })
     }
 }

@@ -1,27 +1,52 @@
-//! The options of `doctor`.
+//! Options of `doctor`.
 
 use std::time::Duration;
 
 use super::{Connection, Output, duration};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Ends with 0 when nothing is wrong, 1 for warnings alone, 2 for what somebody has to change, and 3 where nothing answers: the
-first thing that is wrong decides. It writes one key of its own, whose name begins with --key-prefix, which expires, and
-removes it. Where the clock here is ahead of the store's by a second or more it writes once with the time here, as any client here would.")]
+#[command(after_long_help = "\
+Exit codes: 0 no problem, 1 warnings only, 2 the operator must change something, 3 no response. The
+first problem decides.
+
+`doctor` writes one key that starts with --key-prefix, with an expiry, and deletes it. If the clock
+of this machine is a second or more ahead of the store's clock, it writes once with that time, as
+any client on this machine would.")]
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// How long to wait for each answer, such as 500ms or 3s
-    #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "3s", value_parser = duration)]
+    /// Time limit for each response, for example 500ms
+    ///
+    /// Environment: `STATESTORE_TIMEOUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_TIMEOUT",
+        hide_env = true,
+        default_value = "3s",
+        value_parser = duration,
+        value_name = "TIME",
+        help_heading = "Connection"
+    )]
     pub(crate) timeout: Duration,
-    /// Write nothing: clocks and notifications are not looked at then
+    /// Do not write; skips the checks of clocks and notifications
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// What the name of its key begins with, for a client that may not write others; a random number follows
+    /// Prefix of the test key
+    ///
+    /// A random number follows. For clients that may write certain keys only.
     #[arg(long, default_value = "statestore-doctor-", value_name = "TEXT")]
     pub(crate) key_prefix: String,
-    /// How to print it
-    #[arg(long, env = "STATESTORE_OUTPUT", value_enum, default_value_t)]
+    /// Output format
+    ///
+    /// Environment: `STATESTORE_OUTPUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_OUTPUT",
+        hide_env = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
     pub(crate) output: Output,
 }

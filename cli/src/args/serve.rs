@@ -1,102 +1,191 @@
-//! The options of `serve`.
+//! The options of `serve`: those of the server's configuration.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
+use statestore_server::config::{Config, ConfigError, ConfigFile, Origin};
 
-use super::{Etcd, Kept, Listen, Login, Record, drift};
+use crate::escape::printable;
 
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-SIGTERM and SIGINT end it. SIGHUP has it read the --password-file, the --certificate-attributes, the
---service-account-keys and the --policy again: whoever may not do any more what it might is disconnected, and a file that is of no use, or has nobody in it, changes nothing. A certificate that has expired or
-is not valid yet is refused at the start. After four wrong passwords for a name an address waits before it may try that name
-again, up to a minute, and after twenty for whatever names up to four seconds; who has logged in within the last hour does not.
+/// Prefix of the environment variables. Those of the client commands have a shorter one, so that
+/// `STATESTORE_BROKER` of a client does not make `serve` use an external broker.
+pub(crate) const ENV_PREFIX: &str = "STATESTORE_SERVE_";
 
-Standard error has a line for each refused request, with the rule that refused it, refused connection, message, subscription and will, failed handshake, client that is
-disconnected, write that has set the versions ahead of the clock here, and lack of file descriptors: ten of a kind in ten seconds, and then how many more there were. STATESTORE_LOG=error says less, info more, and
-debug all of it. Nobody has to read it.")]
+/// Options that `-h` shows. All are in `--help`.
+const COMMON: [&str; 14] = [
+    "listen",
+    "listen-tls",
+    "listen-websocket",
+    "allow-anonymous",
+    "listen-tls-cert",
+    "listen-tls-key",
+    "password-file",
+    "policy",
+    "data-dir",
+    "durable",
+    "max-keys",
+    "metrics-listen",
+    "broker",
+    "etcd",
+];
+
+const AFTER_HELP: &str = "\
+The environment variable of an option is STATESTORE_SERVE_ and its name. The command line takes
+precedence over the environment, and the environment over the file.
+
+SIGTERM and SIGINT stop the server. SIGHUP reloads users, certificates, keys and policies.
+STATESTORE_LOG=error, info or debug changes the log on standard error.";
+
+/// Arguments of `serve`.
+#[derive(Debug)]
 pub(crate) struct Serve {
-    /// Read options from this TOML file, by their names without the --, as in `max-keys = 1000`; what the command line or the
-    /// environment says counts for more
-    #[arg(long, env = "STATESTORE_CONFIG", value_name = "PATH")]
-    pub(crate) config: Option<PathBuf>,
-    /// Print all options and where they are from, as such a file, and do nothing else
-    #[arg(long)]
-    pub(crate) print_config: bool,
-    #[command(flatten)]
-    pub(crate) listen: Listen,
-    /// Serve beside this broker instead: mqtt://HOST:PORT, or mqtts://HOST:PORT with TLS; several, as for a client, where they
-    /// stand by for one another
-    #[arg(
-        long,
-        env = "STATESTORE_BROKER",
-        hide_env_values = true,
-        value_delimiter = ',',
-        value_name = "URL"
-    )]
-    pub(crate) broker: Vec<String>,
-    #[command(flatten)]
-    pub(crate) login: Login,
-    /// Allow only what is in this file, a `BrokerAuthorization` in JSON or YAML: see `statestore policy`. SIGHUP reads it again
-    #[arg(long, env = "STATESTORE_POLICY", value_name = "PATH")]
-    pub(crate) policy: Option<PathBuf>,
-    /// With --broker and --policy: take each request for one of the client that it claims to be from
-    #[arg(long, env = "STATESTORE_TRUST_CLAIMED_IDS", requires = "broker", requires = "policy")]
-    pub(crate) trust_claimed_ids: bool,
-    #[command(flatten)]
-    pub(crate) kept: Kept,
-    #[command(flatten)]
-    pub(crate) etcd: Etcd,
-    /// Node id in the versions that the store issues
-    #[arg(long, env = "STATESTORE_NODE_ID", default_value = "StateStore", value_name = "ID")]
-    pub(crate) node_id: String,
-    /// Keys stored at most
-    #[arg(long, env = "STATESTORE_MAX_KEYS", default_value_t = 1_000_000, value_name = "N")]
-    pub(crate) max_keys: usize,
-    /// Bytes of all keys and values at most
-    #[arg(long, env = "STATESTORE_MAX_BYTES", default_value_t = 1 << 30, value_name = "N")]
-    pub(crate) max_bytes: usize,
-    /// What one client may hold of all keys, bytes and registrations, in percent; beside a broker, where clients are who
-    /// they claim to be, it means nothing
-    #[arg(long, env = "STATESTORE_CLIENT_SHARE", default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(crate) client_share: u8,
-    /// How far a client's clock may be ahead of the one here, 1s to 60s: a request that is further ahead is refused. One that is
-    /// not sets the versions of all keys ahead by as much
-    #[arg(long, env = "STATESTORE_MAX_CLOCK_DRIFT", default_value = "60s", value_parser = drift, value_name = "TIME")]
-    pub(crate) max_clock_drift: Duration,
-    /// The wire forms to answer in; auto answers each requester in its own
-    #[arg(long, env = "STATESTORE_DIALECT", value_enum, default_value_t)]
-    pub(crate) dialect: Dialect,
-    /// Refuse verbs and options in lower case
-    #[arg(long, env = "STATESTORE_STRICT_VERBS")]
-    pub(crate) strict_verbs: bool,
-    /// Say in each refusal why: which fence, which limit, how far which clock is ahead. `statestore set` and the like show
-    /// that. It tells whoever may write a key the token that fences it
-    #[arg(long, env = "STATESTORE_EXPLAIN", value_parser = clap::builder::FalseyValueParser::new())]
-    pub(crate) explain: bool,
-    /// Serve numbers here over plain HTTP, as Prometheus reads them: /metrics, /healthz and /readyz. Whoever can connect can read
-    /// them, so choose an address that only those can reach who may
-    #[arg(long, env = "STATESTORE_METRICS", value_name = "HOST:PORT")]
-    pub(crate) metrics: Option<String>,
-    /// With --metrics: count requests by client and by key too, and serve those with most as JSON at /traffic, for
-    /// `statestore top`. Whoever can connect there can read these names
-    #[arg(long, env = "STATESTORE_TRAFFIC", requires = "metrics", value_parser = clap::builder::FalseyValueParser::new())]
-    pub(crate) traffic: bool,
-    #[command(flatten)]
-    pub(crate) record: Record,
-    /// With --broker: learn from mosquitto's log topic which clients have gone
-    #[arg(long, env = "STATESTORE_PRESENCE")]
-    pub(crate) presence: bool,
+    pub(crate) config: Config,
+    pub(crate) places: Places,
+    /// Text to print instead: the help, or the effective settings with their origins.
+    pub(crate) print: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Dialect {
-    #[default]
-    Auto,
-    /// The forms of the public protocol page
-    Page,
-    /// The forms of the deployed clients
-    Deployed,
+/// Origins of the settings, for errors.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    matches: ArgMatches,
+    file: Option<ConfigFile>,
+}
+
+impl Places {
+    /// The error with the place of its setting: the line of the file, the variable or the option.
+    pub(crate) fn locate(&self, error: &ConfigError) -> String {
+        let (Some(key), Some(reason)) = (error.key(), error.reason()) else {
+            return error.to_string();
+        };
+        match (Config::origin(key, &self.matches, self.file.as_ref()), &self.file) {
+            (Origin::File(line), Some(file)) => {
+                format!("{}:{line}: {key}: {reason}", file.path().display())
+            }
+            (Origin::Environment, _) => {
+                format!("{ENV_PREFIX}{}: {reason}", key.replace('-', "_").to_uppercase())
+            }
+            _ => format!("--{key}: {reason}"),
+        }
+    }
+}
+
+impl clap::Args for Serve {
+    fn augment_args(command: Command) -> Command {
+        let command = with_options(command)
+            .disable_help_flag(true)
+            .arg(
+                Arg::new("help")
+                    .short('h')
+                    .action(ArgAction::HelpShort)
+                    .help("Print common options"),
+            )
+            .arg(
+                Arg::new("help_all")
+                    .long("help")
+                    .action(ArgAction::SetTrue)
+                    .help("Print all options; `statestore man serve` explains them"),
+            )
+            .after_help(AFTER_HELP);
+        command.mut_args(|option| {
+            let is_rare = option.get_long().is_some_and(|name| !COMMON.contains(&name));
+            let is_setting = option.get_help_heading().is_some();
+            if is_rare && is_setting { option.hide_short_help(true) } else { option }
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn with_options(command: Command) -> Command {
+    let command = command
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .env(format!("{ENV_PREFIX}CONFIG"))
+                .hide_env(true)
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("TOML file with settings, in sections as --print-config prints them"),
+        )
+        .arg(
+            Arg::new("print_config")
+                .long("print-config")
+                .action(ArgAction::SetTrue)
+                .help("Print all settings with their origins as such a file, and exit"),
+        );
+    Config::add_options(command, ENV_PREFIX)
+}
+
+/// Compact help with all options, a line for each.
+fn help() -> String {
+    let command = with_options(Command::new("serve").bin_name("statestore serve"));
+    command.after_help(AFTER_HELP).render_help().to_string()
+}
+
+impl FromArgMatches for Serve {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if matches.get_flag("help_all") {
+            let (config, places) = (Config::default(), Places::default());
+            return Ok(Self { config, places, print: Some(help()) });
+        }
+        check_variables()?;
+        let file = matches.get_one::<PathBuf>("config").map(ConfigFile::read).transpose();
+        let file = file.map_err(|error| invalid(error.to_string()))?;
+        let mut config = file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
+        config.apply(matches)?;
+        let places = Places { matches: matches.clone(), file };
+        config.check().map_err(|error| invalid(places.locate(&error)))?;
+        let file = places.file.as_ref();
+        let print = matches.get_flag("print_config").then(|| printed(&config, matches, file));
+        Ok(Self { config, places, print })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Rejects variables that are no setting, such as misspelt ones.
+fn check_variables() -> Result<(), clap::Error> {
+    let options = with_options(Command::new("serve"));
+    let is_known = |name: &str| {
+        options.get_arguments().filter_map(Arg::get_env).any(|variable| variable == name)
+    };
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    match names.filter(|name| name.starts_with(ENV_PREFIX)).find(|name| !is_known(name)) {
+        Some(name) => Err(invalid(format!("{name}: there is no such setting of serve"))),
+        None => Ok(()),
+    }
+}
+
+fn invalid(message: String) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, message + "\n")
+}
+
+/// All settings in sections, each with its origin. Those of the file, the environment and the
+/// command line can be read again as a file.
+fn printed(config: &Config, matches: &ArgMatches, file: Option<&ConfigFile>) -> String {
+    let mut text = String::new();
+    for (name, section) in config.sections() {
+        text += &format!("[{name}]\n");
+        for (key, value) in section {
+            let origin = Config::origin(&key, matches, file);
+            let comment = match (origin, file) {
+                (Origin::Default, _) => "default".to_owned(),
+                (Origin::File(line), Some(file)) => format!("{}:{line}", file.path().display()),
+                (Origin::Environment, _) => "environment".to_owned(),
+                _ => "command line".to_owned(),
+            };
+            let is_hidden = value.as_str() == Some("(hidden)");
+            let off = if origin == Origin::Default || is_hidden { "# " } else { "" };
+            text += &format!("{off}{key} = {} # {comment}\n", printable(&value.to_string()));
+        }
+        text.push('\n');
+    }
+    text
 }

@@ -5,24 +5,28 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: 1 the keys, 2 the numbers of the store, 3 who asks for what, in an order that s changes; arrows, PageUp and PageDown move; / another pattern, r lists anew, g goes to a key by its
-name; v shows the value as text, JSON or hex, e edits it, d deletes the key; ? helps, q ends it.
+Keys:
+  1 keys   2 metrics   3 traffic; s changes the order   ? help   q quit
+  arrows, PageUp, PageDown  select a key
+  /  list another pattern   r  list again   g  go to a key by name
+  v  show the value as text, JSON or hex   e  edit the value   d  delete the key
 
-The key that is chosen is watched, so what others write is there at once. A value of more than 4 KiB is not
-edited here: take statestore set --file. The protocol does not tell when a value expires or which token fences its key, so that is
-shown of what was set here.
+The selected key is watched. Values of more than 4 KiB cannot be edited here: use
+`statestore set --file`. The protocol does not report the expiry of a value or the fencing token of a
+key, so these are shown only for values that were set here.
 
-The numbers are those of statestore serve --metrics: name it with --metrics. Who asks for what it counts with --traffic.")]
+Metrics require `statestore serve --metrics-listen` and --metrics-url. Traffic requires
+`serve --traffic`.")]
 pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Which keys are listed, a pattern as of `statestore keys`
+    /// Pattern of the listed keys, see `statestore keys`
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
-    /// How long to wait for an answer, such as 500ms or 3s
+    /// Time limit of a request, such as 500ms or 3s
     #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
-    /// Where the store serves its numbers over plain HTTP, as http://HOST:PORT
+    /// Metrics listener of the store, http://HOST:PORT
     #[arg(long, env = "STATESTORE_METRICS_URL", value_name = "URL")]
-    pub(crate) metrics: Option<String>,
+    pub(crate) metrics_url: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What `verify` takes.
+//! Options of `verify`.
 
 use std::time::Duration;
 
@@ -7,26 +7,31 @@ use clap::ValueEnum;
 use super::{Connection, duration};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Each rule passes, fails or differs, and with each finding come the request and its answer. A rule's source is the public
-protocol page, the wire (what deployed clients need), or a choice, where both are silent. A store differs when it does
-something else that is legal; one beside a broker cannot do all that a store within its broker can, so it differs there.
+#[command(after_long_help = "\
+Each rule passes, fails or differs. A finding includes the request and its reply. The source of a
+rule is the public protocol page, the wire (what deployed clients need), or a choice where both are
+silent. A store differs if it does something else that is legal. A store with an external broker
+cannot implement every rule, so it differs there.
 
-Some hundreds of requests are sent, one after the other. Keys are set below one prefix, statestore-verify- and eight
-digits (with --user NAME behind NAME-), and removed at the end, also after SIGINT, SIGTERM and SIGHUP; no other key is
-changed. The rule clock/nearly-ahead moves the clock of the store up to 40 seconds ahead of the time of day until that has
-caught up: leave it out with --skip where this matters. Client ids begin with --client-id, as ID-a and ID-b. With --output
-json a line is a rule, and the last one the summary; with junit what fails or differs is also on standard error. The exit
-code is 1 when a rule fails or a key may be left, 3 when nobody answers, and 128 and the signal's
-number when it was stopped.")]
+`verify` sends some hundred requests, one after the other. It sets keys below one prefix,
+statestore-verify- and eight digits (with --user NAME, after NAME-), and deletes them at the end,
+also after SIGINT, SIGTERM and SIGHUP. It changes no other key. The rule clock/nearly-ahead moves the
+clock of the store up to 40 seconds ahead until the time of day has caught up; use --skip where this
+matters. Client ids begin with --client-id, for example ID-a and ID-b.
+
+With --output json, each line is a rule and the last line is the summary. With junit, failures and
+differences are also printed on standard error.
+
+The exit code is 1 if a rule fails or a key may be left, 3 if there is no response, and 128 plus the
+number of the signal if `verify` was stopped.")]
 pub(crate) struct Verify {
-    /// Try this rule alone, or this section of rules; may be given more than once
-    #[arg(long = "case", value_name = "NAME")]
+    /// Check only this rule or section; repeatable
+    #[arg(long = "rule", value_name = "NAME")]
     pub(crate) cases: Vec<String>,
-    /// Leave out this rule, or this section; may be given more than once
+    /// Skip this rule or section; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) skip: Vec<String>,
-    /// Print the rules with their sources, and try none
+    /// List the rules with their sources, and exit
     #[arg(long)]
     pub(crate) list: bool,
     /// Send every row of the golden vectors rather than every third
@@ -34,21 +39,31 @@ pub(crate) struct Verify {
     pub(crate) thorough: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// How long to wait for an answer or a notification, such as 500ms or 3s
-    #[arg(long, env = "STATESTORE_TIMEOUT", default_value = "5s", value_parser = duration)]
+    /// Time limit for each response or notification, for example 500ms
+    ///
+    /// Environment: `STATESTORE_TIMEOUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_TIMEOUT",
+        hide_env = true,
+        default_value = "5s",
+        value_parser = duration,
+        value_name = "TIME",
+        help_heading = "Connection"
+    )]
     pub(crate) timeout: Duration,
-    /// How to print what comes of it
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Output")]
     pub(crate) output: ReportForm,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportForm {
-    /// A line for each rule, with more for what is not as expected
+    /// One line per rule, with details of findings
     #[default]
-    Raw,
-    /// A JSON object for each rule, and one for the whole
+    Text,
+    /// One JSON object per rule, and one for the summary
     Json,
-    /// JUnit's XML, for CI systems; what differs is no failure
+    /// JUnit XML for CI systems; differences do not count as failures
     Junit,
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use statestore_proto::store::{Durability, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_sqlite::{JournalStatus, Reader, SqliteJournal};
-use statestore_tokio::{Commit, Journal as _, SnapshotPart};
+use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
 
 use super::directory;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub(super) async fn run(dir: PathBuf) -> Result<ExitCode, Failure> {
         let snapshot = Some(SnapshotPart { records, is_first, is_last: next.is_none() });
         let commit = Commit { records: Vec::new(), snapshot };
         let done = journal.commit(commit).await;
-        done.map_err(|error| Failure::Unkept(error.to_string()))?;
+        done.map_err(|error| Failure::Storage(error.to_string()))?;
         (position, is_first) = (next, false);
     }
     drop((progress, journal));
@@ -65,7 +65,7 @@ fn gained(before: u64, after: u64) -> String {
 fn whole_store() -> Store {
     // Without an incarnation it would forget which registrations want to be told.
     let config = StoreConfig::new(fastrand::u64(..)).incarnation(1);
-    Store::new(config.durability(Durability::All).durable_watches(true))
+    Store::new(config.durability(Durability::All).durable_registrations(true))
 }
 
 fn status(dir: &std::path::Path) -> Result<JournalStatus, Failure> {
@@ -85,7 +85,7 @@ pub(super) fn now() -> Now {
 pub(super) fn unix_now() -> UnixTime {
     #[expect(clippy::disallowed_methods, reason = "the edge of the program: here time is read")]
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixTime::from_epoch(since)
 }
 
 #[cfg(test)]

@@ -32,11 +32,11 @@ impl Contents {
                 self.advance(&version);
                 self.keys.remove(&key);
             }
-            Record::Answered(answered) => _ = self.answers.insert(answered.order),
-            Record::Watched { client_id, key, .. } => {
+            Record::Response(answered) => _ = self.answers.insert(answered.order),
+            Record::Registered { client_id, key, .. } => {
                 self.registrations.insert((client_id, key));
             }
-            Record::Unwatched { client_id, key } => {
+            Record::Unregistered { client_id, key } => {
                 self.registrations.remove(&(client_id, key));
             }
             Record::Issued { version } => self.advance(&version),
@@ -105,7 +105,7 @@ mod tests {
         let key: Box<[u8]> = Box::from(*b"k");
         contents.registrations.insert(("c".into(), key.clone()));
         contents.registrations.insert(("d".into(), key.clone()));
-        contents.add(Record::Unwatched { client_id: "c".into(), key });
+        contents.add(Record::Unregistered { client_id: "c".into(), key });
         assert_eq!(contents.registrations.len(), 1);
     }
 }

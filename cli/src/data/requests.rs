@@ -5,7 +5,7 @@ use std::future::IntoFuture as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use statestore_tokio::{Error, Refusal, ServiceError, StateStore, Version, VersionedValue};
+use statestore_tokio::{Error, Refusal, ServiceError, Version, VersionedValue};
 use tokio::task::JoinHandle;
 
 use super::compact::unix_now;
@@ -40,7 +40,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
     let (mut is_over, mut count) = (false, 0);
     while !is_over || !asked.is_empty() {
         while !is_over && asked.len() < READING_MAX {
-            match listing.next().await.map_err(|error| keys::failure(error, &store))? {
+            match listing.next().await.map_err(keys::failure)? {
                 Some(key) => {
                     let value = tokio::spawn(store.get(&key).into_future());
                     asked.push_back((key, value));
@@ -51,7 +51,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
         let Some((key, value)) = asked.pop_front() else { continue };
         let found = value.await.map_err(Failure::system)?;
         // It may have been deleted meanwhile.
-        let Some(found) = found.map_err(|error| failure(error, &store))? else { continue };
+        let Some(found) = found.map_err(failure)? else { continue };
         let stored = Stored {
             value: found.value.to_vec().into(),
             version: found.version,
@@ -105,14 +105,13 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             }
             asked.push_back((key, tokio::spawn(set.into_future())));
             while asked.len() >= READING_MAX {
-                count +=
-                    settle(&mut asked, &store).await.map_err(|failure| partly(failure, count))?;
+                count += settle(&mut asked).await.map_err(|failure| partly(failure, count))?;
                 progress.advance(1);
             }
         }
     }
     while !asked.is_empty() {
-        count += settle(&mut asked, &store).await.map_err(|failure| partly(failure, count))?;
+        count += settle(&mut asked).await.map_err(|failure| partly(failure, count))?;
     }
     drop(progress);
     store.shutdown().await;
@@ -123,22 +122,23 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
 }
 
 /// Waits for the oldest.
-async fn settle(asked: &mut Asked<Version>, store: &StateStore) -> Result<u64, Failure> {
+async fn settle(asked: &mut Asked<Version>) -> Result<u64, Failure> {
     let Some((key, set)) = asked.pop_front() else { return Ok(0) };
     match set.await.map_err(Failure::system)? {
         Ok(_) => Ok(1),
-        Err(error @ (Error::Refused(_) | Error::Invalid(_))) => Err(of_key(&key, error, store)),
-        Err(error) => Err(failure(error, store)),
+        Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(of_key(&key, error)),
+        Err(error) => Err(failure(error)),
     }
 }
 
 /// Why this key was not set, when others might be.
-fn of_key(key: &[u8], error: Error, store: &StateStore) -> Failure {
+fn of_key(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
-        Error::Refused(ServiceError::Known(
-            Refusal::FencingTokenRequired | Refusal::FencingTokenLower
-        ))
+        Error::Refused {
+            error: ServiceError::Known(Refusal::FencingTokenRequired | Refusal::FencingTokenLower),
+            ..
+        }
     );
     let advice = match is_fenced {
         true => {
@@ -146,7 +146,7 @@ fn of_key(key: &[u8], error: Error, store: &StateStore) -> Failure {
         }
         false => "",
     };
-    let what = failure(error, store);
+    let what = failure(error);
     let mut key = one_line(key).into_owned();
     if let Some((end, _)) = key.char_indices().nth(SHOWN_MAX) {
         key.truncate(end);
@@ -155,8 +155,8 @@ fn of_key(key: &[u8], error: Error, store: &StateStore) -> Failure {
     Failure::bad_input(format_args!("the key {key}: {what}{advice}"))
 }
 
-fn failure(error: Error, store: &StateStore) -> Failure {
-    Failure::request(error, store)
+fn failure(error: Error) -> Failure {
+    Failure::request(error)
 }
 
 /// What went wrong after some keys were set.
@@ -167,7 +167,7 @@ fn partly(failure: Failure, count: u64) -> Failure {
     match failure {
         Failure::Refused(what) => Failure::Refused(text(what)),
         Failure::Unreachable(what) => Failure::Unreachable(text(what)),
-        Failure::Unprinted(what) => Failure::Unprinted(text(what)),
-        Failure::Unkept(what) => Failure::Unkept(text(what)),
+        Failure::Output(what) => Failure::Output(text(what)),
+        Failure::Storage(what) => Failure::Storage(text(what)),
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use statestore_proto::store::Record;
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use super::directory::Staged;
 use super::format::Entry;
@@ -70,5 +70,5 @@ fn record(entry: Entry, number: u64) -> Result<Record, Failure> {
 
 async fn commit(journal: &mut SqliteJournal, records: Vec<Record>) -> Result<(), Failure> {
     let commit = journal.commit(Commit { records, snapshot: None }).await;
-    commit.map_err(|error| Failure::Unkept(error.to_string()))
+    commit.map_err(|error| Failure::Storage(error.to_string()))
 }

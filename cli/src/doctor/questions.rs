@@ -1,15 +1,15 @@
-//! What is asked of the store: as a client of it would, one thing after the other.
+//! Checks of the store: requests, replies, clocks and notifications, one after the other.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use statestore_mqtt::Reason;
 use statestore_mqtt::property::Property;
-use statestore_proto::hlc::HlcRef;
+use statestore_proto::hlc::{HlcRef, TimestampRef};
 use statestore_proto::message::property::{CONTENT_TYPE, RequestProperties};
 use statestore_proto::message::property::{INCARNATION, STATUS, TIMESTAMP};
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Expiry, Notification, Refusal, Reply,
+    Command, Condition, Expiry, Notification, Refusal, Reply, RequestKind,
 };
 use statestore_proto::topic::{NotificationFilter, NotificationTopic, REQUEST, ResponseTopic};
 use statestore_tokio::diagnostics::nagle;
@@ -19,27 +19,27 @@ use super::report::Report;
 use super::wire::{Heard, Wire};
 use crate::args::Doctor;
 
-/// For how long a second answer is waited for, and a notification that nobody has subscribed to.
+/// Time to wait for a second reply, and for a notification without a subscription.
 const A_WHILE: Duration = Duration::from_secs(1);
 
-/// How long the key of this run lives, should it not be removed.
+/// Expiry of the test key, in case it cannot be deleted.
 const LIVES: Duration = Duration::from_secs(60);
 
 /// Requests that latency is measured by.
 const MEASURED: usize = 20;
 
-/// What clocks may differ by before it is worth a warning, and before stores and clients refuse, in milliseconds.
+/// Clock skew in milliseconds that causes a warning, and the limit of stores and clients.
 const DIFFERENCE_MAX: u64 = 5_000;
 const DRIFT_MAX: u64 = 60_000;
 
-/// The least that a store can be told to allow, with some room for how long a request takes.
+/// Smallest limit that a store can be configured to, less the time of a request.
 const ALLOWED_MIN: u64 = 900;
 
-/// What came of one request.
+/// Outcome of one request.
 struct Answer {
-    /// What the broker has said of the request.
+    /// Reason code of the PUBACK.
     acked: Option<Reason>,
-    /// What came with its correlation data, in order.
+    /// Messages with the correlation data of the request, in order.
     replies: Vec<Heard>,
 }
 
@@ -143,17 +143,17 @@ impl<'a> Questions<'a> {
         let came =
             may_publish && self.wire.listen(until, |wire| wire.heard.iter().any(is_mark)).await;
         self.wire.heard.retain(|heard| !is_mark(heard));
-        // Many brokers let nobody but the store publish there, which is as it should be; or drop it without a word.
+        // Brokers with good access rules allow only the store to publish there, or drop the message.
         if came {
             self.report.fine("responses", "subscribed, and a message to itself came");
         }
     }
 
-    /// Asks for a key that nobody has, and looks at who answers what.
+    /// Reads a key that does not exist, and checks the replies.
     async fn is_answered(&mut self) -> bool {
         let get = Command::Get { key: self.key.clone().into_bytes() };
         let answer = self.ask(&get, A_WHILE).await;
-        // Brokers that refuse a message log it: only where nothing else tells.
+        // Brokers log a refused message, so this check runs only if nothing else explains the failure.
         if answer.replies.is_empty() && answer.acked.is_some_and(|reason| !reason.is_error()) {
             self.looks_for_itself().await;
         }
@@ -204,7 +204,7 @@ impl<'a> Questions<'a> {
         if !self.report.has("responses") {
             self.report.fine("responses", "subscribed, and an answer came");
         }
-        let reply = match Reply::decode(&first.payload, CommandKind::Get) {
+        let reply = match Reply::decode(&first.payload, RequestKind::Get) {
             Ok(reply) => reply,
             Err(error) => {
                 self.report.wrong(
@@ -271,7 +271,7 @@ impl<'a> Questions<'a> {
             self.report.lost("write", "no answer to a SET", "see the log of the store");
             return false;
         };
-        match Reply::decode(&first.payload, CommandKind::Set) {
+        match Reply::decode(&first.payload, RequestKind::Set) {
             Ok(Reply::Done) => self.report.fine("write", "a key of its own"),
             Ok(Reply::Error(error)) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
@@ -318,11 +318,11 @@ impl<'a> Questions<'a> {
         true
     }
 
-    /// What the store says to a SET at the time here, where it refuses that.
+    /// Checks a refused SET with the time of this machine.
     async fn is_too_far_ahead(&mut self, set: &Command<Vec<u8>>) -> Option<String> {
         let stamp = format!("{}:0:doctor", wall());
         let answer = self.ask_at(&stamp, set, Duration::ZERO).await;
-        match Reply::decode(&answer.replies.first()?.payload, CommandKind::Set) {
+        match Reply::decode(&answer.replies.first()?.payload, RequestKind::Set) {
             Ok(Reply::Error(error)) if error.known() == Some(Refusal::TimestampSkew) => {
                 Some(String::from_utf8_lossy(error.text()).into_owned())
             }
@@ -351,12 +351,12 @@ impl<'a> Questions<'a> {
         }
     }
 
-    /// Watches its key, and sees how a change is told: directly, or by a subscription.
+    /// Watches the test key, and checks whether notifications arrive directly or by subscription.
     async fn is_told(&mut self, has_wildcards: bool) {
         let key = self.key.clone().into_bytes();
         let answer = self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
         let registered = answer.replies.first().map(|reply| {
-            Reply::decode(&reply.payload, CommandKind::Watch).map(|reply| reply.map(<[u8]>::to_vec))
+            Reply::decode(&reply.payload, RequestKind::Watch).map(|reply| reply.map(<[u8]>::to_vec))
         });
         match registered {
             Some(Ok(Reply::Done)) => {}
@@ -389,7 +389,7 @@ impl<'a> Questions<'a> {
         let until = self.soon();
         match self.wire.subscribe(&filter, until).await {
             Some(reason) if !reason.is_error() => {
-                // A store that the broker told that nobody listens has dropped the registration.
+                // The store drops the registration if its notification has no matching subscribers.
                 self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
                 if self.hears_of(&set, self.patience).await {
                     self.report.fine("notifications", "they come by subscription");
@@ -415,7 +415,7 @@ impl<'a> Questions<'a> {
         self.ask(&Command::Unwatch { key }, Duration::ZERO).await;
     }
 
-    /// Whether it is notified of what it does.
+    /// Returns whether a change of the test key causes a notification.
     async fn hears_of(&mut self, set: &Command<Vec<u8>>, within: Duration) -> bool {
         let Ok(topic) = NotificationTopic::new(self.client_id, self.key.as_bytes()) else {
             return false;
@@ -464,23 +464,19 @@ impl<'a> Questions<'a> {
         }
     }
 
-    /// Where the broker has ended it, that is worth more than that nothing came.
+    /// Reports the end of the connection, which explains a missing response.
     fn explain_end(&mut self) {
         use super::wire::End;
         let (seen, remedy) = match &self.wire.end {
             None => return,
-            Some(End::Disconnected(reason)) => (
-                format!("the broker disconnects this client: {reason}"),
-                "see the log of the broker",
-            ),
-            Some(End::NotMqtt(what)) => {
-                (what.clone(), "what the broker sends is no MQTT 5: see that --broker names one")
+            Some(end @ (End::Disconnected(_) | End::Io(_))) => {
+                (end.to_string(), "see the log of the broker")
             }
-            Some(End::Io(error)) => {
-                (format!("the connection is lost: {error}"), "see the log of the broker")
+            Some(end @ (End::NotMqtt(_) | End::TlsAlert)) => {
+                (end.to_string(), "the peer does not speak MQTT 5: check --broker")
             }
         };
-        // At what came after everything that was looked at.
+        // At the first check without a finding.
         let checks = super::report::CHECKS;
         let last = checks.iter().rposition(|(check, _)| self.report.has(check));
         let next = last.and_then(|last| checks.get(last + 1));
@@ -508,7 +504,7 @@ impl<'a> Questions<'a> {
         command: &Command<Vec<u8>>,
         longer: Duration,
     ) -> Answer {
-        let Ok(stamp) = HlcRef::parse(stamp) else {
+        let Ok(stamp) = TimestampRef::parse(stamp) else {
             return Answer { acked: None, replies: Vec::new() };
         };
         self.asked += 1;
@@ -538,7 +534,7 @@ impl<'a> Questions<'a> {
             let replies = |wire: &Wire| wire.heard.iter().filter(|heard| is_reply(heard)).count();
             self.wire.listen(until, |wire| replies(wire) > 1).await;
         }
-        // What is left is of no question that is still open.
+        // The remaining messages belong to finished requests.
         let (replies, rest) =
             std::mem::take(&mut self.wire.heard).into_iter().partition(|heard| is_reply(heard));
         self.wire.heard = rest;
@@ -551,7 +547,7 @@ fn seconds(millis: u64) -> String {
     format!("{}.{:03} s", millis / 1_000, millis % 1_000)
 }
 
-/// What a store calls itself in an answer.
+/// Name of the store in a reply.
 fn named(heard: &Heard) -> Option<&str> {
     let node = heard.user(TIMESTAMP).and_then(|stamp| stamp.splitn(3, ':').nth(2));
     heard.user(INCARNATION).filter(|text| !text.is_empty()).or(node)

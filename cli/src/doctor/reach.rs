@@ -1,11 +1,11 @@
-//! From a name to bytes that go to and fro.
+//! Connects: DNS, TCP and TLS.
 
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use statestore_rumqttc::{Options, Trouble, tls_config};
+use statestore_client::{Options, tls_config};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -15,12 +15,12 @@ use x509_cert::der::Decode as _;
 
 use super::report::Report;
 use super::wire::Wire;
-use crate::connection::remedy;
+use crate::tls::Trouble;
 
-/// A certificate that ends sooner is worth a word.
+/// A certificate that expires sooner causes a warning.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
-/// A connection, before anything of MQTT.
+/// A connection before CONNECT.
 pub(super) struct Reached {
     pub(super) wire: Wire,
     pub(super) is_encrypted: bool,
@@ -43,12 +43,16 @@ pub(super) async fn reach(
     let config = match tls_config(tls) {
         Ok(config) => config,
         Err(error) => {
-            report.wrong("tls", error.to_string(), "check --ca, --cert and --key-file");
+            report.wrong("tls", error.to_string(), "check --tls-ca, --tls-cert and --tls-key");
             return None;
         }
     };
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
-        report.wrong("tls", "the host is no name that a certificate can have", "check --broker");
+        report.wrong(
+            "tls",
+            "the host is not a name or address that a certificate can contain",
+            "check --broker",
+        );
         return None;
     };
     match timeout(patience, TlsConnector::from(config).connect(name, stream)).await {
@@ -88,7 +92,7 @@ async fn connect(
     let until = Instant::now() + patience;
     let found: Vec<SocketAddr> =
         match timeout_at(until, tokio::net::lookup_host((host, port))).await {
-            // More than a name has for one broker.
+            // More addresses than a broker usually has.
             Ok(Ok(found)) => found.take(8).collect(),
             Ok(Err(error)) => {
                 let remedy = "check the name in --broker, and that this machine asks the right DNS";
@@ -134,13 +138,13 @@ async fn connect(
     None
 }
 
-/// Whether this error is TLS's, and then says so.
+/// Reports an error of TLS. Returns whether it is one.
 pub(super) fn blames_tls(error: &io::Error, report: &mut Report) -> bool {
     let inner: &(dyn Error + 'static) = error;
     let Some(trouble) = Trouble::of(inner) else { return false };
-    // A certificate of the client is refused after the handshake went well.
+    // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.wrong("tls", trouble.to_string(), remedy(&trouble));
+    report.wrong("tls", trouble.to_string(), trouble.remedy());
     true
 }
 

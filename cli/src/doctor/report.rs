@@ -1,12 +1,13 @@
-//! What was found, for people and for programs.
+//! Findings as text and as JSON.
 
 use serde_json::{Value, json};
 
 use crate::escape::on_one_line;
+use crate::exit::Exit;
 use crate::policy::counted;
 use crate::progress::Progress;
 
-/// What is looked at, in this order, and what it is about.
+/// Names and descriptions of the checks, in order.
 pub(super) const CHECKS: [(&str, &str); 15] = [
     ("address", "the name of the broker has an address"),
     ("port", "something listens there"),
@@ -33,7 +34,7 @@ pub(super) enum Verdict {
     Fine,
     Warning,
     Wrong,
-    /// There was no answer: another try may do.
+    /// No response. Another attempt may succeed.
     Lost,
     Skipped,
 }
@@ -57,7 +58,7 @@ struct Finding {
     remedy: String,
 }
 
-/// One line for each check, and below what is wrong another one that says what to do.
+/// Findings: one line per check, followed by a line with advice.
 #[derive(Default)]
 pub(super) struct Report {
     findings: Vec<Finding>,
@@ -65,7 +66,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A report whose making is shown.
+    /// A report that shows its progress.
     pub(super) fn shown() -> Self {
         let progress = Progress::checks("looking", CHECKS.len() as u64);
         Self { findings: Vec::new(), progress: Some(progress) }
@@ -108,7 +109,7 @@ impl Report {
 
     fn add(&mut self, check: &'static str, verdict: Verdict, seen: String, remedy: String) {
         debug_assert!(CHECKS.iter().any(|(name, _)| *name == check));
-        // What others say may be long.
+        // Texts from the network may be long.
         let seen = match seen.char_indices().nth(SEEN_MAX) {
             Some((end, _)) => format!("{} ...", seen.get(..end).unwrap_or_default()),
             None => seen,
@@ -119,17 +120,17 @@ impl Report {
         }
     }
 
-    /// Takes back what was found, where something else came to light.
+    /// Removes a finding that a later observation contradicts.
     pub(super) fn withdraw(&mut self, check: &str) {
         self.findings.retain(|finding| finding.check != check);
     }
 
-    /// Whether this was looked at.
+    /// Returns whether the check has a finding.
     pub(super) fn has(&self, check: &str) -> bool {
         self.findings.iter().any(|finding| finding.check == check)
     }
 
-    /// What was not looked at is skipped; in the order of the checks.
+    /// Marks all other checks as skipped, and sorts the findings.
     pub(super) fn complete(&mut self) {
         self.progress = None;
         let cause = self.worst().map(|finding| finding.check);
@@ -143,20 +144,21 @@ impl Report {
             .sort_by_key(|finding| CHECKS.iter().position(|(check, _)| *check == finding.check));
     }
 
-    /// The first that is wrong.
+    /// The first finding that is wrong.
     fn worst(&self) -> Option<&Finding> {
         self.findings
             .iter()
             .find(|finding| matches!(finding.verdict, Verdict::Wrong | Verdict::Lost))
     }
 
-    /// 0 when nothing is wrong, 1 for warnings, 2 for what somebody has to change, 3 where nothing answers.
-    pub(super) fn code(&self) -> u8 {
+    /// The exit code: decided by the first finding that is wrong, otherwise by warnings.
+    pub(super) fn exit(&self) -> Exit {
         match self.worst().map(|finding| finding.verdict) {
-            Some(Verdict::Lost) => 3,
-            Some(_) => 2,
+            Some(Verdict::Lost) => Exit::Unreachable,
+            Some(_) => Exit::Refused,
             None => {
-                u8::from(self.findings.iter().any(|finding| finding.verdict == Verdict::Warning))
+                let is_warning = |finding: &Finding| finding.verdict == Verdict::Warning;
+                Exit::done_if(!self.findings.iter().any(is_warning))
             }
         }
     }
@@ -174,7 +176,7 @@ impl Report {
 
     pub(super) fn text(&self, broker: &str) -> String {
         let mut text = format!("{broker}: {}\n", on_one_line(&self.verdict()));
-        // What could not be looked at takes one line.
+        // All checks that were skipped for the same cause share one line.
         let cause = self.worst().map(|finding| because_of(finding.check));
         let is_moot = |finding: &&Finding| {
             finding.verdict == Verdict::Skipped && Some(&finding.seen) == cause.as_ref()
@@ -215,8 +217,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_thing_that_is_wrong_decides() {
-        let is = |report: &Report, number: u8| report.code() == number;
+    fn first_wrong_finding_decides_the_exit_code() {
+        let is = |report: &Report, number: u8| report.exit().number() == number;
         let mut report = Report::default();
         report.fine("address", "127.0.0.1");
         assert!(is(&report, 0));
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_stays_on_its_line() {
+    fn texts_from_the_network_stay_on_one_line() {
         let mut report = Report::default();
         report.wrong("login", "a\nok       everything", "b\n\u{1b}[2J");
         let text = report.text("mqtt://h");

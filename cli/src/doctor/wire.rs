@@ -1,34 +1,41 @@
-//! A connection that sees every reason code, and keeps what it hears.
+//! A connection that reports every reason code and collects the received messages.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
-use std::num::NonZeroU16;
+use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use statestore_mqtt::packet::{
-    Ack, ConnAck, Connect, Header, Notice, Packet, Publish, Subscribe, Subscription,
-    SubscriptionOptions, Subscriptions,
+use bytes::{Bytes, BytesMut};
+use statestore_mqtt::packet::Subscription;
+use statestore_mqtt::property::{Property, id};
+use statestore_mqtt::session::{
+    Error, Event, Message, Options, PropertyBytes, Publish, SendError, Session, Violation,
 };
-use statestore_mqtt::property::{Encode, Properties, Property, id};
-use statestore_mqtt::{Kind, Qos, Reason};
+use statestore_mqtt::{Malformed, Qos, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
-/// Bytes of the largest packet that is taken: a broker is told so, and one that sends more is not listened to.
-pub(super) const PACKET_MAX: u32 = 2 << 20;
+/// Maximum size of a received packet in bytes. The CONNECT contains it.
+const PACKET_MAX: u32 = 2 << 20;
 
-/// Messages that are kept, of whoever may publish to this client; more are only counted.
+/// Collected messages; further ones are dropped.
 const HEARD_MAX: usize = 64;
 
-/// Bytes of a payload that is kept.
+/// Bytes of a payload that are collected; the rest is dropped.
 const PAYLOAD_MAX: usize = 4 << 10;
 
-/// What bytes go over.
+/// First byte of a TLS alert.
+const TLS_ALERT: u8 = 0x15;
+
+/// First bytes of a CONNACK of MQTT 3.1.1. A CONNACK of MQTT 5 is longer.
+const CONNACK_OF_3: [u8; 2] = [0x20, 2];
+
+/// A byte stream to a broker.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) topic: String,
@@ -44,7 +51,7 @@ impl Heard {
     }
 }
 
-/// What a CONNACK says of a broker, and of the limits that it sets.
+/// Properties of a CONNACK: the limits of the broker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Welcome {
     pub(super) reason: Reason,
@@ -56,24 +63,41 @@ pub(super) struct Welcome {
     pub(super) has_wildcards: bool,
 }
 
-/// Why nothing more comes.
+/// Error that ended the connection.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The broker has said why.
+    /// The broker sent DISCONNECT.
     Disconnected(Reason),
-    /// The connection is closed, or was before it was MQTT.
+    /// The socket failed or was closed.
     Io(io::Error),
-    /// This is no MQTT 5.
+    /// The broker does not speak MQTT 5, or violates it.
     NotMqtt(String),
+    /// The peer responded with an alert of TLS.
+    TlsAlert,
 }
 
-/// The connection.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected(reason) => write!(f, "the broker disconnects this client: {reason}"),
+            Self::Io(error) => write!(f, "the connection is lost: {error}"),
+            Self::NotMqtt(what) => f.write_str(what),
+            Self::TlsAlert => f.write_str("the broker responds with a TLS alert"),
+        }
+    }
+}
+
+/// A connection.
 pub(super) struct Wire {
     stream: Box<dyn Stream>,
-    buffer: BytesMut,
-    last_id: u16,
+    session: Session,
+    origin: Instant,
+    received: BytesMut,
+    /// The CONNECT could not be written. A reason may still arrive.
+    is_write_closed: bool,
+    last_token: u64,
     pub(super) heard: Vec<Heard>,
-    acks: BTreeMap<u16, Reason>,
+    acks: BTreeMap<u64, Reason>,
     pub(super) end: Option<End>,
 }
 
@@ -81,15 +105,18 @@ impl Wire {
     pub(super) fn new(stream: Box<dyn Stream>) -> Self {
         Self {
             stream,
-            buffer: BytesMut::new(),
-            last_id: 0,
+            session: Session::new(Options::new("")),
+            origin: Instant::now(),
+            received: BytesMut::new(),
+            is_write_closed: false,
+            last_token: 0,
             heard: Vec::new(),
             acks: BTreeMap::new(),
             end: None,
         }
     }
 
-    /// Connects with a clean session; what the broker answers by then.
+    /// Connects with a clean session and returns the CONNACK.
     pub(super) async fn connect(
         &mut self,
         client_id: &str,
@@ -97,208 +124,232 @@ impl Wire {
         token: Option<&[u8]>,
         until: Instant,
     ) -> Option<Welcome> {
-        let mut properties =
-            vec![Property::ReceiveMaximum(64), Property::MaximumPacketSize(PACKET_MAX)];
-        if let Some(token) = token {
-            properties.push(Property::AuthenticationMethod("K8S-SAT"));
-            properties.push(Property::AuthenticationData(token));
+        let mut options = Options::new(client_id)
+            .receive_maximum(64)
+            .maximum_packet_size(PACKET_MAX)
+            .topic_alias_maximum(0)
+            .topic_aliases(0)
+            // `until` is the timeout.
+            .connect_timeout(Duration::MAX);
+        if let Some((user, password)) = credentials {
+            options = options.user(&**user).password(password.clone());
         }
-        let connect = Connect {
-            clean_start: true,
-            keep_alive: 60,
-            properties: &properties[..],
-            client_id,
-            will: None,
-            user_name: credentials.map(|(user, _)| &**user),
-            password: credentials.map(|(_, password)| password.as_bytes()),
-        };
-        self.send(&Packet::Connect(connect), until).await;
-        while self.end.is_none() {
-            let packet = self.packet(until).await?;
-            match Packet::decode(&packet) {
-                Ok(Packet::ConnAck(connack)) => return Some(welcome(&connack)),
-                // As a broker of MQTT 3.1.1 says that it is none of 5.
-                _ if packet.starts_with(&[0x20, 2]) => {
-                    let text = "it answers as a broker of MQTT 3.1.1".to_owned();
-                    self.end = Some(End::NotMqtt(text));
+        if let Some(token) = token {
+            options = options.authentication("K8S-SAT", token.to_vec());
+        }
+        self.session = Session::new(options);
+        self.session.handle_connected(self.origin.elapsed());
+        while let Some(event) = self.event(until).await {
+            match event {
+                Event::Connected(server) => {
+                    return Some(welcome(Reason::SUCCESS, &server.properties));
                 }
-                Ok(other) => {
-                    let text = format!("it answers CONNECT with {:?}", other.kind());
-                    self.end = Some(End::NotMqtt(text));
+                Event::Disconnected(Error::Refused(notice)) => {
+                    return Some(welcome(notice.reason, &notice.properties));
                 }
-                Err(error) => self.end = Some(End::NotMqtt(error.to_string())),
+                Event::Authenticate(_) => {
+                    self.end = Some(End::NotMqtt("it answers CONNECT with Auth".to_owned()));
+                }
+                other => self.handle(other),
             }
         }
         None
     }
 
-    /// Subscribes with QoS 1; what the broker answers by then.
+    /// Subscribes at QoS 1 and returns the reason code of the SUBACK.
     pub(super) async fn subscribe(&mut self, filter: &str, until: Instant) -> Option<Reason> {
-        let id = self.next_id();
-        let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..Default::default() };
-        let one = [Subscription { filter, options }];
-        let subscriptions = Subscriptions::new(&one);
-        let packet = Packet::Subscribe(Subscribe { id, properties: (), subscriptions });
-        self.send(&packet, until).await;
-        self.ack(id, until).await
+        let token = self.next_token();
+        let subscription = Subscription::new(filter, Qos::AtLeastOnce);
+        let now = self.origin.elapsed();
+        let sent = self.session.subscribe(now, &[subscription], (), token);
+        self.settle(token, sent);
+        self.ack(token, until).await
     }
 
-    /// Publishes with QoS 1, and gives the number of the packet.
+    /// Publishes at QoS 1. Returns the token for [`ack`](Self::ack).
     pub(super) async fn publish(
         &mut self,
         topic: &str,
         properties: &[Property<'_>],
         payload: &[u8],
         until: Instant,
-    ) -> NonZeroU16 {
-        let id = self.next_id();
+    ) -> u64 {
+        let token = self.next_token();
         let publish = Publish {
-            dup: false,
+            topic,
+            payload: Bytes::copy_from_slice(payload),
             qos: Qos::AtLeastOnce,
             retain: false,
-            topic,
-            id: Some(id),
             properties,
-            payload,
+            token,
         };
-        self.send(&Packet::Publish(publish), until).await;
-        id
+        let sent = self.session.publish(self.origin.elapsed(), publish);
+        self.settle(token, sent);
+        self.flush(until).await;
+        token
     }
 
-    /// Says goodbye, so that the broker logs no lost connection.
+    /// Sends DISCONNECT, so that the broker does not log a lost connection.
     pub(super) async fn close(mut self, until: Instant) {
-        let notice = Notice { reason: Reason::SUCCESS, properties: () };
-        self.send(&Packet::<()>::Disconnect(notice), until).await;
+        self.session.disconnect(self.origin.elapsed(), Reason::SUCCESS, ());
+        self.flush(until).await;
         let _ = timeout_at(until, self.stream.shutdown()).await;
     }
 
-    /// What the broker says of the packet with this number by then.
-    pub(super) async fn ack(&mut self, id: NonZeroU16, until: Instant) -> Option<Reason> {
-        self.listen(until, |wire| wire.acks.contains_key(&id.get())).await;
-        self.acks.remove(&id.get())
+    /// Waits for the acknowledgement and returns its reason code.
+    pub(super) async fn ack(&mut self, token: u64, until: Instant) -> Option<Reason> {
+        self.listen(until, |wire| wire.acks.contains_key(&token)).await;
+        self.acks.remove(&token)
     }
 
-    /// Listens until this is so, the connection ends, or it is too late; whether it is so.
+    /// Receives until the condition holds. Returns `false` if the connection or the time ends
+    /// before that.
     pub(super) async fn listen(
         &mut self,
         until: Instant,
         mut is_enough: impl FnMut(&Self) -> bool,
     ) -> bool {
         while !is_enough(self) {
-            if self.end.is_some() {
-                return false;
-            }
-            let Some(packet) = self.packet(until).await else { return false };
-            self.take(&packet, until).await;
+            let Some(event) = self.event(until).await else { return false };
+            self.handle(event);
         }
         true
     }
 
-    async fn take(&mut self, packet: &[u8], until: Instant) {
-        match Packet::decode(packet) {
-            Ok(Packet::Publish(publish)) => {
-                let id = publish.id;
-                if self.heard.len() < HEARD_MAX {
-                    self.heard.push(heard(&publish));
-                }
-                if let Some(id) = id {
-                    let ack = Ack { id, reason: Reason::SUCCESS, properties: () };
-                    self.send(&Packet::<()>::PubAck(ack), until).await;
-                }
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Message(message) if self.heard.len() < HEARD_MAX => {
+                self.heard.push(heard(&message));
             }
-            Ok(Packet::PubAck(ack)) => self.note(ack.id, ack.reason),
-            Ok(Packet::SubAck(acks)) => {
-                let reason = acks.reasons.first().copied().unwrap_or(0x80);
-                self.note(acks.id, Reason(reason));
+            Event::Published { token, reason, .. } => {
+                self.acks.insert(token, reason);
             }
-            Ok(Packet::Disconnect(notice)) => self.end = Some(End::Disconnected(notice.reason)),
-            Ok(_) => {}
-            Err(error) => self.end = Some(End::NotMqtt(error.to_string())),
+            Event::Subscribed { token, reasons, .. } => {
+                let reason = reasons.first().copied().unwrap_or(Reason::UNSPECIFIED_ERROR);
+                self.acks.insert(token, reason);
+            }
+            Event::Disconnected(error) => {
+                let end = self.explain(&error);
+                self.end.get_or_insert(end);
+            }
+            _ => {}
         }
     }
 
-    /// Only of what was sent: a broker may not fill this.
-    fn note(&mut self, id: NonZeroU16, reason: Reason) {
-        if id.get() <= self.last_id {
-            self.acks.insert(id.get(), reason);
+    fn explain(&self, error: &Error) -> End {
+        let connects = self.session.server().is_none() && self.last_token == 0;
+        match error {
+            Error::Disconnected(notice) => End::Disconnected(notice.reason),
+            Error::Protocol(Violation::Unexpected(kind)) if connects => {
+                End::NotMqtt(format!("it answers CONNECT with {kind:?}"))
+            }
+            Error::Malformed(Malformed::First(TLS_ALERT)) => End::TlsAlert,
+            Error::Malformed(error) => {
+                End::NotMqtt(format!("the peer does not send MQTT: {error}"))
+            }
+            Error::Options(error) => End::Io(io::Error::other(error.to_string())),
+            Error::KeepAliveTimeout => {
+                End::Io(io::Error::new(io::ErrorKind::TimedOut, "it answers no PINGREQ"))
+            }
+            error => End::NotMqtt(error.to_string()),
         }
     }
 
-    /// The next whole packet; `None` when there is none by then, or no more at all.
-    async fn packet(&mut self, until: Instant) -> Option<Bytes> {
+    /// The next event. `None` if there is none in time, or the connection has ended.
+    async fn event(&mut self, until: Instant) -> Option<Event> {
         loop {
-            // There is always something to read of a broker that floods.
-            if Instant::now() >= until {
+            // A broker that floods must not delay the end.
+            if self.end.is_some() || Instant::now() >= until {
                 return None;
             }
-            let max = usize::try_from(PACKET_MAX).unwrap_or(usize::MAX);
-            match Header::read(&self.buffer, max) {
-                Ok(Some(Header { len, .. })) if self.buffer.len() >= len => {
-                    return Some(self.buffer.split_to(len).freeze());
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let text = match self.buffer.first() {
-                        // A TLS record of an alert.
-                        Some(0x15) => "it answers with a TLS alert".to_owned(),
-                        _ => format!("what it sends is no MQTT: {error}"),
-                    };
-                    self.buffer.clear();
-                    self.end = Some(End::NotMqtt(text));
-                    return None;
-                }
+            if let Some(event) = self.session.poll_event() {
+                return Some(event);
             }
-            match timeout_at(until, self.stream.read_buf(&mut self.buffer)).await {
-                Ok(Ok(0)) => {
-                    let closed =
-                        io::Error::new(io::ErrorKind::UnexpectedEof, "it closes the connection");
-                    self.end.get_or_insert(End::Io(closed));
-                    return None;
+            self.flush(until).await;
+            // Packets that waited until the events before them were polled.
+            let before = self.received.len();
+            self.session.handle_bytes(self.origin.elapsed(), &mut self.received);
+            if self.end.is_none() && self.received.len() == before {
+                self.read(until).await;
+            }
+        }
+    }
+
+    /// Reads once, or handles a deadline of the session.
+    async fn read(&mut self, until: Instant) {
+        let deadline = self.session.poll_timeout().and_then(|at| self.origin.checked_add(at));
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let read = timeout_at(until, self.stream.read_buf(&mut self.received)).await;
+        let now = self.origin.elapsed();
+        match read {
+            Ok(Ok(0)) => {
+                let closed =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "it closes the connection");
+                self.end = Some(End::Io(closed));
+            }
+            Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_OF_3) => {
+                let text = "it answers as a broker of MQTT 3.1.1".to_owned();
+                self.end = Some(End::NotMqtt(text));
+            }
+            Ok(Ok(_)) => self.session.handle_bytes(now, &mut self.received),
+            Ok(Err(error)) => self.end = Some(End::Io(error)),
+            Err(_) => self.session.handle_timeout(now),
+        }
+    }
+
+    /// Writes the output of the session.
+    async fn flush(&mut self, until: Instant) {
+        if self.is_write_closed {
+            return;
+        }
+        while let Some(chunk) = self.session.chunks().next() {
+            match timeout_at(until, self.stream.write(chunk)).await {
+                Ok(Ok(len)) if len > 0 => self.session.written(self.origin.elapsed(), len),
+                // The reason may have arrived before the broker closed the connection.
+                Ok(_) if !self.session.is_connected() => {
+                    self.is_write_closed = true;
+                    return;
                 }
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
+                Ok(written) => {
+                    let error = written.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
                     self.end.get_or_insert(End::Io(error));
-                    return None;
+                    return;
                 }
-                Err(_) => return None,
+                Err(_) => {
+                    let late = io::Error::new(io::ErrorKind::TimedOut, "it takes no more bytes");
+                    self.end.get_or_insert(End::Io(late));
+                    return;
+                }
             }
         }
+        let _ = timeout_at(until, self.stream.flush()).await;
     }
 
-    async fn send<P: Encode>(&mut self, packet: &Packet<'_, P>, until: Instant) {
-        let mut bytes = BytesMut::new();
-        let sent = match packet.encode(&mut bytes) {
-            Ok(_) => timeout_at(until, self.stream.write_all_buf(&mut bytes)).await,
-            Err(error) => Ok(Err(io::Error::other(error.to_string()))),
+    /// A request that the session does not send has a reason code too: the one that the broker
+    /// would send.
+    fn settle(&mut self, token: u64, sent: Result<(), SendError>) {
+        let reason = match sent {
+            Ok(()) | Err(SendError::NotConnected) => return,
+            Err(SendError::TooLarge { .. }) => Reason::PACKET_TOO_LARGE,
+            Err(SendError::QosUnsupported { .. }) => Reason::QOS_NOT_SUPPORTED,
+            Err(SendError::WildcardUnsupported) => Reason::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+            Err(SendError::InvalidTopic) => Reason::TOPIC_NAME_INVALID,
+            Err(SendError::InvalidFilter) => Reason::TOPIC_FILTER_INVALID,
+            Err(_) => Reason::IMPLEMENTATION_SPECIFIC_ERROR,
         };
-        match sent {
-            Ok(Ok(())) => {}
-            // What it has said before it closed is still to be read.
-            Ok(Err(error)) if packet.kind() == Kind::Connect => drop(error),
-            Ok(Err(error)) => {
-                self.end.get_or_insert(End::Io(error));
-            }
-            Err(_) => {
-                let late = io::Error::new(io::ErrorKind::TimedOut, "it takes no more bytes");
-                self.end.get_or_insert(End::Io(late));
-            }
-        }
-        debug_assert!(
-            !bytes.has_remaining() || self.end.is_some() || packet.kind() == Kind::Connect
-        );
+        self.acks.insert(token, reason);
     }
 
-    /// Of a few dozen packets.
-    fn next_id(&mut self) -> NonZeroU16 {
-        self.last_id = self.last_id.saturating_add(1);
-        NonZeroU16::new(self.last_id).unwrap_or(NonZeroU16::MIN)
+    const fn next_token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
     }
 }
 
-fn welcome(connack: &ConnAck<Properties<'_>>) -> Welcome {
-    let properties = &connack.properties;
+fn welcome(reason: Reason, properties: &PropertyBytes) -> Welcome {
+    let properties = properties.get();
     Welcome {
-        reason: connack.reason,
+        reason,
         text: properties.find(|property| match property {
             Property::ReasonString(text) => Some(text.to_owned()),
             Property::ServerReference(other) => Some(format!("there is {other}")),
@@ -330,16 +381,18 @@ fn welcome(connack: &ConnAck<Properties<'_>>) -> Welcome {
     }
 }
 
-fn heard(publish: &Publish<'_>) -> Heard {
-    let correlation = publish.properties.find(|property| match property {
+fn heard(message: &Message) -> Heard {
+    let properties = message.properties();
+    let correlation = properties.find(|property| match property {
         Property::CorrelationData(data) => Some(data.to_vec()),
         _ => None,
     });
     let short = |text: &str| text.chars().take(256).collect::<String>();
-    let user = publish.properties.user().take(16);
+    let user = properties.user().take(16);
+    let payload = message.payload();
     Heard {
-        topic: publish.topic.to_owned(),
-        payload: Bytes::copy_from_slice(&publish.payload[..publish.payload.len().min(PAYLOAD_MAX)]),
+        topic: message.topic().to_owned(),
+        payload: Bytes::copy_from_slice(&payload[..payload.len().min(PAYLOAD_MAX)]),
         correlation,
         user: user.map(|(name, value)| (short(name), short(value))).collect(),
     }

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys and news make of it. Nothing here waits or draws.
+//! The state of the screen, and its changes by key presses and updates, without I/O and drawing.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use bytes::Bytes;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use statestore_tokio::Version;
 
-use super::numbers::Numbers;
-use super::value::{Form, edited, to_edit};
+use super::metrics::Metrics;
+use super::value::{Format, parse_edited, to_edit};
 use crate::escape::{on_one_line, one_line};
-use crate::traffic::{Client, Traffic};
+use statestore_server::http::{ClientRow as Client, TrafficTable as Traffic};
 
-/// Keys that are listed at most, and their bytes: what somebody looks through, and what this may keep.
+/// Maximum number of listed keys, and of their bytes.
 pub(super) const KEYS_MAX: usize = 10_000;
 pub(super) const KEY_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a value that is edited, and of any other line that is typed.
-const EDITED_MAX: usize = 4 << 10;
+/// Maximum size in bytes of an edited value and of any other input line.
+const INPUT_MAX: usize = 4 << 10;
 
-/// For how long a change is marked.
-pub(super) const MARKED: Duration = Duration::from_secs(2);
+/// Time for which a change is highlighted.
+pub(super) const HIGHLIGHT_TIME: Duration = Duration::from_secs(2);
 
-/// What is shown.
+/// The visible page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -32,15 +32,15 @@ pub(super) enum View {
     Help,
 }
 
-/// What is to be done.
+/// A request to the store, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// List the keys of the pattern anew.
+    /// List the keys of the pattern.
     List,
-    /// Watch this key, and none before.
+    /// Watch this key instead of the previous one.
     Watch(Bytes),
     Set(Write),
-    /// Remove a key if it has this value, with this token.
+    /// Remove a key if it has this value, with this fencing token.
     Remove(Bytes, Bytes, Option<String>),
     Quit,
 }
@@ -58,77 +58,77 @@ pub(super) struct Write {
 pub(super) enum Condition {
     Always,
     IfAbsent,
-    /// If it has this value, or none.
-    IfStill(Bytes),
+    /// If the key has this value or does not exist.
+    IfUnchanged(Bytes),
 }
 
-/// What was heard.
+/// An update from the store or its metrics.
 #[derive(Clone, Debug)]
-pub(super) enum News {
+pub(super) enum Update {
     Online,
     Offline(String),
     /// A key of the listing.
     Key(Bytes),
-    /// All are there; or why not.
+    /// The listing is complete or has failed.
     Listed(Option<String>),
-    /// What the watch of a key says.
+    /// An event of the watch of a key.
     Changed(Bytes, Option<Bytes>, Option<Version>),
     Live(Bytes),
     Gap(Bytes),
-    /// The watch is over, and why.
+    /// The watch has ended, with the reason.
     Unwatched(Bytes, String),
-    /// What came of a write.
+    /// The result of a write.
     Set(Write, Result<Option<Version>, String>),
     Removed(Bytes, Result<String, String>),
-    Numbers(Box<Result<Numbers, String>>),
+    Metrics(Box<Result<Metrics, String>>),
     Traffic(Result<Traffic, String>),
 }
 
-/// The key that is chosen.
+/// The selected key.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct SelectedKey {
     pub(super) key: Bytes,
     pub(super) value: Option<Bytes>,
     pub(super) version: Option<Version>,
-    pub(super) standing: Standing,
-    /// Changes seen since it was chosen.
+    pub(super) watch: WatchState,
+    /// Number of changes since it was selected.
     pub(super) changes: u64,
     pub(super) changed: Option<Instant>,
-    /// What was set here last.
-    set: Option<SetHere>,
+    /// The last value that was set here.
+    set: Option<OwnWrite>,
 }
 
-/// Of a value that was set here more is known than the protocol tells.
+/// A value that was set here. Only for these are expiry and fencing token known.
 #[derive(Debug)]
-pub(super) struct SetHere {
+pub(super) struct OwnWrite {
     version: Version,
     pub(super) expires: Option<Instant>,
     pub(super) token: Option<String>,
 }
 
-impl Shown {
-    /// What is known of the value, if it was set here.
-    pub(super) fn set_here(&self) -> Option<&SetHere> {
+impl SelectedKey {
+    /// Returns the write of the current value, if it was set here.
+    pub(super) fn own_write(&self) -> Option<&OwnWrite> {
         self.set.as_ref().filter(|set| Some(&set.version) == self.version.as_ref())
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Asked,
+pub(super) enum WatchState {
+    Registering,
     Live,
     Gap,
-    Over(String),
+    Ended(String),
 }
 
-/// By what clients and keys are ordered, most first.
+/// Descending order of clients and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
     Rate,
     Requests,
     Refused,
-    /// How far a clock is off; keys by what was written.
+    /// Clients by clock skew, keys by writes.
     Clock,
 }
 
@@ -143,31 +143,31 @@ impl Order {
     }
 }
 
-/// A line that is being typed.
+/// An open prompt.
 #[derive(Debug)]
-pub(super) enum Typing {
+pub(super) enum Prompt {
     Pattern(String),
     Key(String),
     Value(Editor),
-    /// Whether to delete what is shown.
-    Deletes,
+    /// Confirmation of a deletion.
+    Delete,
 }
 
 /// The fields of a write.
 #[derive(Debug, Default)]
 pub(super) struct Editor {
     pub(super) key: Bytes,
-    /// What was there when it was opened.
-    was: Option<Bytes>,
+    /// Value of the key when the editor was opened.
+    original: Option<Bytes>,
     /// Value, expiry, token.
     pub(super) fields: [String; 3],
-    pub(super) at: usize,
+    /// Index of the current field.
+    pub(super) field: usize,
     pub(super) condition: usize,
 }
 
 pub(super) const FIELDS: [&str; 3] = ["value", "expires after", "fencing token"];
-pub(super) const CONDITIONS: [&str; 3] =
-    ["always", "if absent", "if nobody has changed it meanwhile"];
+pub(super) const CONDITIONS: [&str; 3] = ["always", "if absent", "if unchanged"];
 
 #[derive(Debug, Default)]
 pub(super) struct Screen {
@@ -175,25 +175,25 @@ pub(super) struct Screen {
     pub(super) pattern: String,
     pub(super) keys: BTreeSet<Bytes>,
     key_bytes: usize,
-    /// Whether there are more than are kept.
-    pub(super) is_cut: bool,
-    /// Whether all keys are there; why not, if there is a reason.
+    /// Whether keys are missing because of the limits.
+    pub(super) is_truncated: bool,
+    /// Result of the listing; `None` while it runs.
     pub(super) listed: Option<Result<(), String>>,
-    pub(super) shown: Option<Shown>,
-    pub(super) form: Form,
+    pub(super) selected: Option<SelectedKey>,
+    pub(super) format: Format,
     pub(super) scroll: usize,
-    pub(super) typing: Option<Typing>,
-    /// What was sent to be set, until that is done: who typed it shall not lose it.
-    sent: Option<Editor>,
-    /// Whether the keys are to be listed, since the store may have others.
+    pub(super) prompt: Option<Prompt>,
+    /// The editor of a running SET. If the SET fails, it opens again with its input.
+    submitted: Option<Editor>,
+    /// Whether the listing is outdated, for example after a reconnect.
     is_stale: bool,
-    /// What was said last.
-    pub(super) said: String,
+    /// Message in the last line.
+    pub(super) message: String,
     pub(super) offline: Option<String>,
-    pub(super) numbers: Option<Result<Numbers, String>>,
+    pub(super) metrics: Option<Result<Metrics, String>>,
     pub(super) traffic: Option<Result<Traffic, String>>,
     order: Order,
-    /// Lines of keys on the screen.
+    /// Number of visible keys.
     pub(super) page: usize,
 }
 
@@ -207,11 +207,11 @@ impl Screen {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Action::Quit);
         }
-        if self.typing.is_some() {
-            return self.type_key(key);
+        if self.prompt.is_some() {
+            return self.prompt_key(key);
         }
-        // It was read by now.
-        self.said.clear();
+        // A key press dismisses the message.
+        self.message.clear();
         match key.code {
             KeyCode::Char('q') => return Some(Action::Quit),
             KeyCode::Esc => self.view = View::Keys,
@@ -239,62 +239,64 @@ impl Screen {
     fn keys_key(&mut self, code: KeyCode) -> Option<Action> {
         let page = self.page.max(1);
         match code {
-            KeyCode::Down | KeyCode::Char('j') => return self.choose(1, true),
-            KeyCode::Up | KeyCode::Char('k') => return self.choose(1, false),
-            KeyCode::PageDown => return self.choose(page, true),
-            KeyCode::PageUp => return self.choose(page, false),
-            KeyCode::Home => return self.choose(usize::MAX, false),
-            KeyCode::End => return self.choose(usize::MAX, true),
+            KeyCode::Down | KeyCode::Char('j') => return self.select_by(1, true),
+            KeyCode::Up | KeyCode::Char('k') => return self.select_by(1, false),
+            KeyCode::PageDown => return self.select_by(page, true),
+            KeyCode::PageUp => return self.select_by(page, false),
+            KeyCode::Home => return self.select_by(usize::MAX, false),
+            KeyCode::End => return self.select_by(usize::MAX, true),
             KeyCode::Char('r') => return Some(self.list()),
-            KeyCode::Char('/') => self.typing = Some(Typing::Pattern(self.pattern.clone())),
-            KeyCode::Char('g') => self.typing = Some(Typing::Key(String::new())),
-            KeyCode::Char('v') => (self.form, self.scroll) = (self.form.next(), 0),
+            KeyCode::Char('/') => self.prompt = Some(Prompt::Pattern(self.pattern.clone())),
+            KeyCode::Char('g') => self.prompt = Some(Prompt::Key(String::new())),
+            KeyCode::Char('v') => (self.format, self.scroll) = (self.format.next(), 0),
             KeyCode::Char('+') => self.scroll = self.scroll.saturating_add(1),
             KeyCode::Char('-') => self.scroll = self.scroll.saturating_sub(1),
             KeyCode::Char('e') => self.edit(),
-            KeyCode::Char('d') => match &self.shown {
-                Some(Shown { value: Some(_), .. }) => self.typing = Some(Typing::Deletes),
-                _ => "there is nothing to delete".clone_into(&mut self.said),
+            KeyCode::Char('d') => match &self.selected {
+                Some(SelectedKey { value: Some(_), .. }) => self.prompt = Some(Prompt::Delete),
+                _ => "no value to delete".clone_into(&mut self.message),
             },
             _ => {}
         }
         None
     }
 
-    /// Begins a listing.
+    /// Starts a listing.
     pub(super) fn list(&mut self) -> Action {
         self.keys.clear();
-        (self.key_bytes, self.is_cut, self.listed) = (0, false, None);
+        (self.key_bytes, self.is_truncated, self.listed) = (0, false, None);
         self.is_stale = false;
         Action::List
     }
 
-    /// The key so many places on.
-    fn choose(&mut self, by: usize, is_on: bool) -> Option<Action> {
-        let now = self.shown.as_ref().map(|shown| shown.key.clone());
-        let mut others: Box<dyn Iterator<Item = &Bytes>> = match (&now, is_on) {
-            (Some(now), true) => Box::new(self.keys.iter().filter(move |key| *key > now)),
-            (Some(now), false) => Box::new(self.keys.iter().rev().filter(move |key| *key < now)),
+    /// Selects the key that is `by` rows away, or the last one in that direction.
+    fn select_by(&mut self, by: usize, is_forward: bool) -> Option<Action> {
+        let current = self.selected.as_ref().map(|selected| selected.key.clone());
+        let mut others: Box<dyn Iterator<Item = &Bytes>> = match (&current, is_forward) {
+            (Some(current), true) => Box::new(self.keys.iter().filter(move |key| *key > current)),
+            (Some(current), false) => {
+                Box::new(self.keys.iter().rev().filter(move |key| *key < current))
+            }
             (None, true) => Box::new(self.keys.iter()),
             (None, false) => Box::new(self.keys.iter().rev()),
         };
-        let mut chosen = None;
+        let mut selected = None;
         for _ in 0..by {
             let Some(key) = others.next() else { break };
-            chosen = Some(key.clone());
+            selected = Some(key.clone());
         }
         drop(others);
-        chosen.map(|key| self.show(key))
+        selected.map(|key| self.select(key))
     }
 
-    /// Shows a key.
-    fn show(&mut self, key: Bytes) -> Action {
+    /// Selects a key.
+    fn select(&mut self, key: Bytes) -> Action {
         self.scroll = 0;
-        self.shown = Some(Shown {
+        self.selected = Some(SelectedKey {
             key: key.clone(),
             value: None,
             version: None,
-            standing: Standing::Asked,
+            watch: WatchState::Registering,
             changes: 0,
             changed: None,
             set: None,
@@ -303,89 +305,89 @@ impl Screen {
     }
 
     fn edit(&mut self) {
-        let Some(shown) = &self.shown else {
-            "choose a key first, or name one with g".clone_into(&mut self.said);
+        let Some(selected) = &self.selected else {
+            "select a key first, or press g to enter a name".clone_into(&mut self.message);
             return;
         };
-        let value = shown.value.clone().unwrap_or_default();
+        let value = selected.value.clone().unwrap_or_default();
         let text = to_edit(&value);
-        if text.len() > EDITED_MAX {
-            "a value of more than 4 KiB is not edited here: statestore set --file sets it"
-                .clone_into(&mut self.said);
+        if text.len() > INPUT_MAX {
+            "values of more than 4 KiB cannot be edited here: use `statestore set --file`"
+                .clone_into(&mut self.message);
             return;
         }
-        // What others have written meanwhile stays, unless it is asked for.
-        let condition = if shown.value.is_some() { 2 } else { 1 };
-        let token = shown.set_here().and_then(|set| set.token.clone()).unwrap_or_default();
+        // By default, a concurrent change of another client is not overwritten.
+        let condition = if selected.value.is_some() { 2 } else { 1 };
+        let token = selected.own_write().and_then(|set| set.token.clone()).unwrap_or_default();
         let fields = [text, String::new(), token];
-        let (key, was) = (shown.key.clone(), shown.value.clone());
-        self.typing = Some(Typing::Value(Editor { key, was, fields, at: 0, condition }));
+        let (key, original) = (selected.key.clone(), selected.value.clone());
+        self.prompt = Some(Prompt::Value(Editor { key, original, fields, field: 0, condition }));
     }
 
-    fn type_key(&mut self, key: KeyEvent) -> Option<Action> {
+    fn prompt_key(&mut self, key: KeyEvent) -> Option<Action> {
         if key.code == KeyCode::Esc {
-            self.typing = None;
+            self.prompt = None;
             return None;
         }
         if key.code == KeyCode::Enter {
-            return self.typed();
+            return self.submit();
         }
-        let line = match self.typing.as_mut()? {
-            Typing::Pattern(line) | Typing::Key(line) => line,
-            Typing::Deletes => {
-                let is_meant = key.code == KeyCode::Char('y');
-                self.typing = None;
-                if !is_meant {
-                    "not deleted".clone_into(&mut self.said);
+        let line = match self.prompt.as_mut()? {
+            Prompt::Pattern(line) | Prompt::Key(line) => line,
+            Prompt::Delete => {
+                let is_confirmed = key.code == KeyCode::Char('y');
+                self.prompt = None;
+                if !is_confirmed {
+                    "not deleted".clone_into(&mut self.message);
                 }
-                return is_meant.then(|| self.remove()).flatten();
+                return is_confirmed.then(|| self.remove()).flatten();
             }
-            Typing::Value(form) => {
+            Prompt::Value(editor) => {
                 match key.code {
-                    KeyCode::Down => form.at = (form.at + 1) % FIELDS.len(),
-                    KeyCode::Up => form.at = (form.at + FIELDS.len() - 1) % FIELDS.len(),
-                    KeyCode::Tab => form.condition = (form.condition + 1) % CONDITIONS.len(),
+                    KeyCode::Down => editor.field = (editor.field + 1) % FIELDS.len(),
+                    KeyCode::Up => editor.field = (editor.field + FIELDS.len() - 1) % FIELDS.len(),
+                    KeyCode::Tab => editor.condition = (editor.condition + 1) % CONDITIONS.len(),
                     _ => {}
                 }
-                form.fields.get_mut(form.at)?
+                editor.fields.get_mut(editor.field)?
             }
         };
         match key.code {
             KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => line.clear(),
-            KeyCode::Char(char) if line.len() < EDITED_MAX => line.push(char),
+            KeyCode::Char(char) if line.len() < INPUT_MAX => line.push(char),
             KeyCode::Backspace => _ = line.pop(),
             _ => {}
         }
         None
     }
 
-    /// What was typed is to be done.
-    fn typed(&mut self) -> Option<Action> {
-        match self.typing.take()? {
-            Typing::Pattern(pattern) => {
+    /// Accepts the input of the prompt.
+    fn submit(&mut self) -> Option<Action> {
+        match self.prompt.take()? {
+            Prompt::Pattern(pattern) => {
                 self.pattern = pattern;
                 Some(self.list())
             }
-            Typing::Key(key) if key.is_empty() => None,
-            Typing::Key(key) => match edited(&key) {
-                Ok(key) => Some(self.show(key.into())),
+            Prompt::Key(key) if key.is_empty() => None,
+            Prompt::Key(key) => match parse_edited(&key) {
+                Ok(key) => Some(self.select(key.into())),
                 Err(error) => {
-                    self.said = error;
+                    self.message = error;
                     None
                 }
             },
-            Typing::Deletes => {
-                "not deleted".clone_into(&mut self.said);
+            Prompt::Delete => {
+                "not deleted".clone_into(&mut self.message);
                 None
             }
-            Typing::Value(form) => match write_of(&form) {
+            Prompt::Value(editor) => match parse_editor(&editor) {
                 Ok(write) => {
-                    self.sent = Some(form);
+                    self.submitted = Some(editor);
                     Some(Action::Set(write))
                 }
                 Err(error) => {
-                    self.said = error;
-                    self.typing = Some(Typing::Value(form));
+                    self.message = error;
+                    self.prompt = Some(Prompt::Value(editor));
                     None
                 }
             },
@@ -393,73 +395,74 @@ impl Screen {
     }
 
     fn remove(&self) -> Option<Action> {
-        let shown = self.shown.as_ref()?;
-        let token = shown.set_here().and_then(|set| set.token.clone());
-        Some(Action::Remove(shown.key.clone(), shown.value.clone()?, token))
+        let selected = self.selected.as_ref()?;
+        let token = selected.own_write().and_then(|set| set.token.clone());
+        Some(Action::Remove(selected.key.clone(), selected.value.clone()?, token))
     }
 
-    /// What is to be done since there is a connection again.
-    pub(super) fn due(&mut self) -> Option<Action> {
+    /// Returns the action that is due after a reconnect.
+    pub(super) fn due_action(&mut self) -> Option<Action> {
         let is_due = self.offline.is_none() && self.listed.is_some() && self.is_stale;
         is_due.then(|| self.list())
     }
 
-    pub(super) fn told(&mut self, news: News, now: Instant) {
-        match news {
-            News::Online => self.offline = None,
-            News::Offline(reason) => {
+    pub(super) fn update(&mut self, update: Update, now: Instant) {
+        match update {
+            Update::Online => self.offline = None,
+            Update::Offline(reason) => {
                 self.is_stale |= self.offline.is_none();
                 self.offline = Some(on_one_line(&reason));
             }
-            News::Key(key) => self.listed_key(key),
-            News::Listed(failure) => self.listed = Some(failure.map_or(Ok(()), Err)),
-            News::Changed(key, value, version) => {
-                let Some(shown) = self.shown_as(&key) else { return };
-                if shown.standing != Standing::Asked {
-                    (shown.changes, shown.changed) = (shown.changes + 1, Some(now));
+            Update::Key(key) => self.insert_key(key),
+            Update::Listed(failure) => self.listed = Some(failure.map_or(Ok(()), Err)),
+            Update::Changed(key, value, version) => {
+                let Some(selected) = self.selected_mut(&key) else { return };
+                if selected.watch != WatchState::Registering {
+                    (selected.changes, selected.changed) = (selected.changes + 1, Some(now));
                 }
-                let is_there = value.is_some();
-                (shown.value, shown.version) = (value, version);
-                match is_there {
-                    true => self.listed_key(key),
-                    false => _ = self.keys.remove(&key),
+                let exists = value.is_some();
+                (selected.value, selected.version) = (value, version);
+                if exists {
+                    self.insert_key(key);
+                } else if self.keys.remove(&key) {
+                    self.key_bytes -= key.len();
                 }
             }
-            News::Live(key) => self.stands(&key, Standing::Live),
-            News::Gap(key) => self.stands(&key, Standing::Gap),
-            News::Unwatched(key, reason) => self.stands(&key, Standing::Over(reason)),
-            News::Set(write, outcome) => self.was_set(write, outcome, now),
-            News::Removed(key, outcome) => {
+            Update::Live(key) => self.set_watch_state(&key, WatchState::Live),
+            Update::Gap(key) => self.set_watch_state(&key, WatchState::Gap),
+            Update::Unwatched(key, reason) => self.set_watch_state(&key, WatchState::Ended(reason)),
+            Update::Set(write, outcome) => self.finish_set(write, outcome, now),
+            Update::Removed(key, outcome) => {
                 let outcome = outcome.unwrap_or_else(|error| error);
-                self.said = format!("{}: {outcome}", one_line(&key));
+                self.message = format!("{}: {outcome}", one_line(&key));
             }
-            News::Numbers(numbers) => match *numbers {
+            Update::Metrics(metrics) => match *metrics {
                 Ok(mut next) => {
-                    if let Some(Ok(before)) = self.numbers.take() {
-                        next.since(before);
+                    if let Some(Ok(before)) = self.metrics.take() {
+                        next.set_previous(before);
                     }
-                    self.numbers = Some(Ok(next));
+                    self.metrics = Some(Ok(next));
                 }
-                Err(error) => self.numbers = Some(Err(error)),
+                Err(error) => self.metrics = Some(Err(error)),
             },
-            News::Traffic(traffic) => {
+            Update::Traffic(traffic) => {
                 self.traffic = Some(traffic);
                 self.sort_traffic();
             }
         }
     }
 
-    /// What is in one row with others comes as it was.
+    /// Sorts clients and keys. Equal rows keep their order.
     fn sort_traffic(&mut self) {
         let order = self.order;
-        let Some(Ok(Traffic { clients, keys })) = &mut self.traffic else { return };
+        let Some(Ok(Traffic { clients, keys, .. })) = &mut self.traffic else { return };
         clients.sort_by(|one, other| match order {
             Order::Rate => other.per_second.total_cmp(&one.per_second),
             Order::Requests => other.requests.cmp(&one.requests),
             Order::Refused => other.refused.cmp(&one.refused),
             Order::Clock => {
-                let off = |client: &Client| client.ahead_ms.map(i64::unsigned_abs);
-                off(other).cmp(&off(one))
+                let skew = |client: &Client| client.ahead_ms.map(i64::unsigned_abs);
+                skew(other).cmp(&skew(one))
             }
         });
         keys.sort_by(|one, other| match order {
@@ -470,19 +473,19 @@ impl Screen {
         });
     }
 
-    /// By what clients are ordered, and keys.
-    pub(super) const fn ordered_by(&self) -> (&'static str, &'static str) {
+    /// Returns the names of the orders of clients and keys.
+    pub(super) const fn order_names(&self) -> (&'static str, &'static str) {
         match self.order {
-            Order::Rate => ("requests a second", "requests a second"),
+            Order::Rate => ("requests per second", "requests per second"),
             Order::Requests => ("requests", "requests"),
             Order::Refused => ("refusals", "refusals"),
             Order::Clock => ("clock", "writes"),
         }
     }
 
-    fn listed_key(&mut self, key: Bytes) {
+    fn insert_key(&mut self, key: Bytes) {
         if self.keys.len() >= KEYS_MAX || self.key_bytes + key.len() > KEY_BYTES_MAX {
-            self.is_cut = true;
+            self.is_truncated = true;
             return;
         }
         let len = key.len();
@@ -491,45 +494,45 @@ impl Screen {
         }
     }
 
-    fn shown_as(&mut self, key: &Bytes) -> Option<&mut Shown> {
-        self.shown.as_mut().filter(|shown| shown.key == *key)
+    fn selected_mut(&mut self, key: &Bytes) -> Option<&mut SelectedKey> {
+        self.selected.as_mut().filter(|selected| selected.key == *key)
     }
 
-    fn stands(&mut self, key: &Bytes, standing: Standing) {
-        if let Some(shown) = self.shown_as(key) {
-            shown.standing = standing;
+    fn set_watch_state(&mut self, key: &Bytes, state: WatchState) {
+        if let Some(selected) = self.selected_mut(key) {
+            selected.watch = state;
         }
     }
 
-    fn was_set(&mut self, write: Write, outcome: Result<Option<Version>, String>, now: Instant) {
+    fn finish_set(&mut self, write: Write, outcome: Result<Option<Version>, String>, now: Instant) {
         let key = one_line(&write.key).into_owned();
-        let sent = self.sent.take();
-        if !matches!(outcome, Ok(Some(_))) && self.typing.is_none() {
-            self.typing = sent.map(Typing::Value);
+        let editor = self.submitted.take();
+        if !matches!(outcome, Ok(Some(_))) && self.prompt.is_none() {
+            self.prompt = editor.map(Prompt::Value);
         }
         match outcome {
             Ok(Some(version)) => {
-                self.said = format!("{key}: set");
-                if let Some(shown) = self.shown_as(&write.key) {
+                self.message = format!("{key}: set");
+                if let Some(selected) = self.selected_mut(&write.key) {
                     let expires = write.expires.and_then(|after| now.checked_add(after));
-                    shown.set = Some(SetHere { version, expires, token: write.token });
+                    selected.set = Some(OwnWrite { version, expires, token: write.token });
                 }
             }
             Ok(None) => {
                 let why = match write.condition {
-                    Condition::IfAbsent => "there is a value",
-                    _ => "it has another value by now",
+                    Condition::IfAbsent => "the key exists",
+                    _ => "the value has changed",
                 };
-                self.said = format!("{key}: not set, {why}");
+                self.message = format!("{key}: not set: {why}");
             }
-            Err(error) => self.said = format!("{key}: {error}"),
+            Err(error) => self.message = format!("{key}: {error}"),
         }
     }
 }
 
-/// What an editor says.
-fn write_of(form: &Editor) -> Result<Write, String> {
-    let [value, expires, token] = &form.fields;
+/// Parses the fields of an editor.
+fn parse_editor(editor: &Editor) -> Result<Write, String> {
+    let [value, expires, token] = &editor.fields;
     let expires = match expires.trim() {
         "" => None,
         text => {
@@ -538,11 +541,11 @@ fn write_of(form: &Editor) -> Result<Write, String> {
         }
     };
     Ok(Write {
-        key: form.key.clone(),
-        value: edited(value)?.into(),
-        condition: match (form.condition, &form.was) {
+        key: editor.key.clone(),
+        value: parse_edited(value)?.into(),
+        condition: match (editor.condition, &editor.original) {
             (0, _) => Condition::Always,
-            (2, Some(was)) => Condition::IfStill(was.clone()),
+            (2, Some(original)) => Condition::IfUnchanged(original.clone()),
             _ => Condition::IfAbsent,
         },
         expires,

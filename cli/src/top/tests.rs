@@ -1,4 +1,4 @@
-//! The screen as it is drawn, from keys and news.
+//! The drawn screen after key presses and updates.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use ratatui::backend::TestBackend;
 use statestore_tokio::Version;
 
 use super::draw::draw;
-use super::numbers::Numbers;
-use super::state::{Action, Condition, KEY_BYTES_MAX, KEYS_MAX, News, Screen};
-use crate::traffic::Traffic;
+use super::metrics::Metrics;
+use super::state::{Action, Condition, KEY_BYTES_MAX, KEYS_MAX, Screen, Update};
+use statestore_server::http::TrafficTable as Traffic;
 
 fn version(text: &str) -> Version {
     Version::new(text.parse().expect("a version"))
@@ -23,16 +23,16 @@ fn drawn(screen: &mut Screen, columns: u16, rows: u16, now: Instant) -> String {
     terminal.backend().to_string()
 }
 
-/// A listing of these keys.
+/// Returns a screen with these keys.
 fn listed(keys: &[&'static str]) -> Screen {
     let mut screen = Screen::new("*".to_owned());
     let now = tokio::time::Instant::now().into_std();
     assert_eq!(screen.list(), Action::List);
-    screen.told(News::Online, now);
+    screen.update(Update::Online, now);
     for key in keys {
-        screen.told(News::Key(Bytes::from_static(key.as_bytes())), now);
+        screen.update(Update::Key(Bytes::from_static(key.as_bytes())), now);
     }
-    screen.told(News::Listed(None), now);
+    screen.update(Update::Listed(None), now);
     screen
 }
 
@@ -47,7 +47,7 @@ fn type_in(screen: &mut Screen, text: &str) {
 }
 
 #[test]
-fn a_key_is_chosen_and_its_changes_are_shown() {
+fn selected_key_shows_its_changes() {
     let mut screen = listed(&["b", "a", "\u{1b}[2J"]);
     let now = tokio::time::Instant::now().into_std();
     let shown = drawn(&mut screen, 80, 20, now);
@@ -57,10 +57,14 @@ fn a_key_is_chosen_and_its_changes_are_shown() {
     assert_eq!(watched, Some(Action::Watch(Bytes::from_static(b"a"))));
     let a = Bytes::from_static(b"a");
     let changed = |value: &'static [u8], at: &str| {
-        News::Changed(Bytes::from_static(b"a"), Some(Bytes::from_static(value)), Some(version(at)))
+        Update::Changed(
+            Bytes::from_static(b"a"),
+            Some(Bytes::from_static(value)),
+            Some(version(at)),
+        )
     };
-    screen.told(changed(b"{\"t\":21}", "1000:0:s"), now);
-    screen.told(News::Live(a.clone()), now);
+    screen.update(changed(b"{\"t\":21}", "1000:0:s"), now);
+    screen.update(Update::Live(a.clone()), now);
     let shown = drawn(&mut screen, 80, 20, now);
     for part in ["live", "version 1000:0:s", "expires unknown, fence unknown", "8 bytes, as text:"]
     {
@@ -69,27 +73,27 @@ fn a_key_is_chosen_and_its_changes_are_shown() {
     press(&mut screen, KeyCode::Char('v'));
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("as JSON:") && shown.contains("\"t\": 21"), "{shown}");
-    screen.told(changed(b"22", "2000:0:s"), now);
+    screen.update(changed(b"22", "2000:0:s"), now);
     assert!(drawn(&mut screen, 80, 20, now).contains("live, 1 change"));
-    // What is told of another key is of no matter.
-    screen.told(News::Gap(Bytes::from_static(b"b")), now);
-    screen.told(News::Changed(a, None, None), now);
+    // Updates of other keys are ignored.
+    screen.update(Update::Gap(Bytes::from_static(b"b")), now);
+    screen.update(Update::Changed(a, None, None), now);
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("live, 2 changes") && shown.contains("no value"), "{shown}");
-    assert!(shown.contains("* (all: 2)"), "it is not listed any more: {shown}");
+    assert!(shown.contains("* (all: 2)"), "the deleted key is not listed: {shown}");
 }
 
 #[test]
-fn what_was_edited_is_set_if_nobody_else_has() {
+fn edited_value_is_set_only_if_unchanged() {
     let mut screen = listed(&["k"]);
     let now = tokio::time::Instant::now().into_std();
     press(&mut screen, KeyCode::Char('e'));
-    assert!(drawn(&mut screen, 80, 20, now).contains("choose a key first"));
+    assert!(drawn(&mut screen, 80, 20, now).contains("select a key first"));
     press(&mut screen, KeyCode::Down);
     let k = Bytes::from_static(b"k");
     let (old, at) = (Bytes::from_static(b"old"), version("1000:0:s"));
-    screen.told(News::Changed(k.clone(), Some(old.clone()), Some(at)), now);
-    screen.told(News::Live(k.clone()), now);
+    screen.update(Update::Changed(k.clone(), Some(old.clone()), Some(at)), now);
+    screen.update(Update::Live(k.clone()), now);
     press(&mut screen, KeyCode::Char('e'));
     type_in(&mut screen, "er");
     press(&mut screen, KeyCode::Down);
@@ -100,19 +104,19 @@ fn what_was_edited_is_set_if_nobody_else_has() {
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("value: older") && shown.contains("expires after: 10s_"), "{shown}");
     let Some(Action::Set(write)) = press(&mut screen, KeyCode::Enter) else { panic!("no write") };
-    assert_eq!((&write.value[..], &write.condition), (&b"older"[..], &Condition::IfStill(old)));
+    assert_eq!((&write.value[..], &write.condition), (&b"older"[..], &Condition::IfUnchanged(old)));
     let mut other = write.clone();
     other.condition = Condition::Always;
-    // Its notification may come before its answer, or after.
+    // The notification can arrive before the response.
     let at = version("2000:0:s");
-    screen.told(News::Changed(k.clone(), Some(write.value.clone()), Some(at.clone())), now);
-    screen.told(News::Set(write, Ok(Some(at))), now);
+    screen.update(Update::Changed(k.clone(), Some(write.value.clone()), Some(at.clone())), now);
+    screen.update(Update::Set(write, Ok(Some(at))), now);
     let later = now + Duration::from_millis(3_500);
     assert!(drawn(&mut screen, 80, 20, later).contains("expires in 7 s, fence none"));
-    screen.told(News::Set(other, Ok(None)), now);
-    assert!(drawn(&mut screen, 80, 20, now).contains("k: not set, it has another value"));
-    // Another's value has another time.
-    screen.told(News::Changed(k.clone(), Some(k.clone()), Some(version("3000:0:s"))), now);
+    screen.update(Update::Set(other, Ok(None)), now);
+    assert!(drawn(&mut screen, 80, 20, now).contains("k: not set: the value has changed"));
+    // The expiry of another client's value is unknown.
+    screen.update(Update::Changed(k.clone(), Some(k.clone()), Some(version("3000:0:s"))), now);
     assert!(drawn(&mut screen, 80, 20, now).contains("expires unknown"));
     press(&mut screen, KeyCode::Char('d'));
     assert_eq!(press(&mut screen, KeyCode::Char('n')), None);
@@ -121,19 +125,31 @@ fn what_was_edited_is_set_if_nobody_else_has() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn keys_and_input_are_limited() {
     let mut screen = listed(&[]);
     let now = tokio::time::Instant::now().into_std();
     for number in 0..KEYS_MAX + 5 {
-        screen.told(News::Key(number.to_string().into()), now);
+        screen.update(Update::Key(number.to_string().into()), now);
     }
     assert_eq!(screen.keys.len(), KEYS_MAX);
     assert!(drawn(&mut screen, 80, 20, now).contains("(the first: 10000)"));
     screen.list();
     for number in 0..100 {
-        screen.told(News::Key(format!("{number:030000}").into()), now);
+        screen.update(Update::Key(format!("{number:030000}").into()), now);
     }
     assert!(screen.keys.iter().map(Bytes::len).sum::<usize>() <= KEY_BYTES_MAX);
+    // A key that is deleted and set repeatedly does not use up the limit.
+    screen.list();
+    press(&mut screen, KeyCode::Char('g'));
+    type_in(&mut screen, "flapping");
+    press(&mut screen, KeyCode::Enter);
+    let key = Bytes::from_static(b"flapping");
+    for _ in 0..=KEY_BYTES_MAX / key.len() {
+        let value = Some(Bytes::from_static(b"v"));
+        screen.update(Update::Changed(key.clone(), value, Some(version("1000:0:s"))), now);
+        screen.update(Update::Changed(key.clone(), None, None), now);
+    }
+    assert!(!screen.is_truncated);
     press(&mut screen, KeyCode::Char('/'));
     type_in(&mut screen, &"x".repeat(5_000));
     press(&mut screen, KeyCode::Enter);
@@ -141,13 +157,16 @@ fn what_is_kept_is_bounded() {
 }
 
 #[test]
-fn a_store_that_lists_nothing_still_shows_a_key() {
+fn key_is_selected_by_name_without_a_listing() {
     let mut screen = listed(&[]);
     let now = tokio::time::Instant::now().into_std();
-    screen.told(News::Listed(Some("it knows no listing of keys".to_owned())), now);
-    screen.told(News::Offline("no route\u{1b}[2J".to_owned()), now);
+    screen.update(Update::Listed(Some("SCAN is not supported".to_owned())), now);
+    screen.update(Update::Offline("no route\u{1b}[2J".to_owned()), now);
     let shown = drawn(&mut screen, 80, 20, now);
-    assert!(shown.contains("it knows no listing") && shown.contains("g goes to a key"), "{shown}");
+    assert!(
+        shown.contains("SCAN is not supported") && shown.contains("press g to go to a key"),
+        "{shown}"
+    );
     assert!(shown.contains("not connected: no route\\u001b"), "{shown}");
     press(&mut screen, KeyCode::Char('g'));
     type_in(&mut screen, "a\\n");
@@ -155,12 +174,12 @@ fn a_store_that_lists_nothing_still_shows_a_key() {
 }
 
 #[test]
-fn numbers_are_shown_as_they_come() {
+fn metrics_are_shown() {
     let mut screen = listed(&[]);
     let begun = tokio::time::Instant::now().into_std();
     press(&mut screen, KeyCode::Char('2'));
-    assert!(drawn(&mut screen, 80, 24, begun).contains("serve --metrics"));
-    let numbers = |count: u64, at| {
+    assert!(drawn(&mut screen, 80, 24, begun).contains("serve --metrics-listen"));
+    let metrics = |count: u64, at| {
         let text = format!(
             "statestore_keys 7\nstatestore_requests_total{{verb=\"get\",verdict=\"applied\"}} {count}\n\
              statestore_refusals_total{{reason=\"syntax\"}} 3\n\
@@ -168,20 +187,20 @@ fn numbers_are_shown_as_they_come() {
              statestore_request_duration_seconds_bucket{{le=\"+Inf\"}} {count}\n\
              statestore_request_duration_seconds_count {count}\n"
         );
-        News::Numbers(Box::new(Numbers::parse(&text, at)))
+        Update::Metrics(Box::new(Metrics::parse(&text, at)))
     };
-    screen.told(numbers(100, begun), begun);
-    screen.told(numbers(150, begun + Duration::from_secs(2)), begun);
+    screen.update(metrics(100, begun), begun);
+    screen.update(metrics(150, begun + Duration::from_secs(2)), begun);
     let shown = drawn(&mut screen, 80, 24, begun);
     for part in ["keys 7", "p50 0.5 ms", "150", "25.0", "syntax"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    screen.told(News::Numbers(Box::new(Err("it answers 503".to_owned()))), begun);
-    assert!(drawn(&mut screen, 80, 24, begun).contains("it answers 503"));
+    screen.update(Update::Metrics(Box::new(Err("HTTP status 503".to_owned()))), begun);
+    assert!(drawn(&mut screen, 80, 24, begun).contains("HTTP status 503"));
 }
 
 #[test]
-fn every_size_of_terminal_will_do() {
+fn every_terminal_size_is_drawn() {
     let mut screen = listed(&["a", "b"]);
     press(&mut screen, KeyCode::Down);
     press(&mut screen, KeyCode::Char('e'));
@@ -198,49 +217,49 @@ fn every_size_of_terminal_will_do() {
 fn keys_are_listed_again_after_a_lost_connection() {
     let mut screen = listed(&["gone"]);
     let now = tokio::time::Instant::now().into_std();
-    assert_eq!(screen.due(), None);
-    screen.told(News::Offline("refused".to_owned()), now);
-    assert_eq!(screen.due(), None, "nobody answers");
-    screen.told(News::Online, now);
-    assert_eq!(screen.due(), Some(Action::List));
+    assert_eq!(screen.due_action(), None);
+    screen.update(Update::Offline("refused".to_owned()), now);
+    assert_eq!(screen.due_action(), None, "not connected");
+    screen.update(Update::Online, now);
+    assert_eq!(screen.due_action(), Some(Action::List));
     assert!(!drawn(&mut screen, 80, 20, now).contains("gone"));
-    assert_eq!(screen.due(), None, "once");
+    assert_eq!(screen.due_action(), None, "once");
 }
 
 #[test]
-fn what_was_typed_is_there_again_if_it_was_not_set() {
+fn editor_opens_again_if_set_fails() {
     let mut screen = listed(&["k"]);
     let now = tokio::time::Instant::now().into_std();
     press(&mut screen, KeyCode::Down);
     let k = Bytes::from_static(b"k");
-    screen.told(News::Changed(k.clone(), Some(k.clone()), Some(version("1000:0:s"))), now);
-    screen.told(News::Live(k.clone()), now);
+    screen.update(Update::Changed(k.clone(), Some(k.clone()), Some(version("1000:0:s"))), now);
+    screen.update(Update::Live(k.clone()), now);
     press(&mut screen, KeyCode::Char('e'));
     type_in(&mut screen, " and more");
     let Some(Action::Set(write)) = press(&mut screen, KeyCode::Enter) else { panic!("no write") };
     assert!(!drawn(&mut screen, 80, 20, now).contains("k and more"));
-    screen.told(News::Set(write, Ok(None)), now);
+    screen.update(Update::Set(write, Ok(None)), now);
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("value: k and more_") && shown.contains("k: not set"), "{shown}");
     press(&mut screen, KeyCode::Esc);
-    // What was said goes with the next key, and Esc is not the end.
+    // The next key press dismisses the message. Esc does not quit.
     assert_eq!(press(&mut screen, KeyCode::Esc), None);
     let shown = drawn(&mut screen, 80, 20, now);
-    assert!(shown.contains("q ends, ? helps") && !shown.contains("not set"), "{shown}");
-    screen.told(News::Changed(k, None, Some(version("2000:0:s"))), now);
+    assert!(shown.contains("q quit, ? help") && !shown.contains("not set"), "{shown}");
+    screen.update(Update::Changed(k, None, Some(version("2000:0:s"))), now);
     let shown = drawn(&mut screen, 80, 20, now);
     assert!(shown.contains("no value") && !shown.contains("version"), "{shown}");
 }
 
 #[test]
-fn who_asks_for_what_is_shown_in_any_order() {
+fn traffic_is_shown_in_each_order() {
     let mut screen = listed(&[]);
     let now = tokio::time::Instant::now().into_std();
     press(&mut screen, KeyCode::Char('3'));
     assert!(drawn(&mut screen, 100, 20, now).contains("--traffic"));
-    screen.told(News::Traffic(Err("this store does not count".to_owned())), now);
+    screen.update(Update::Traffic(Err("this store does not count".to_owned())), now);
     assert!(drawn(&mut screen, 100, 20, now).contains("this store does not count"));
-    let told = r#"{
+    let json = r#"{
         "clients": [
             {"client":"fast","verified":true,"requests":900,"refused":0,"per_second":12.5,"ahead_ms":-3},
             {"client":"skewed\u001b[2J","verified":false,"requests":20,"refused":19,"per_second":0.5,"ahead_ms":300000},
@@ -251,7 +270,7 @@ fn who_asks_for_what_is_shown_in_any_order() {
             {"key_base64":"/wA=","requests":60,"writes":50,"refused":2,"per_second":1.0}
         ]
     }"#;
-    screen.told(News::Traffic(Traffic::decode(told)), now);
+    screen.update(Update::Traffic(Traffic::decode(json)), now);
     let shown = drawn(&mut screen, 100, 20, now);
     for row in [
         "    12.5       900         0     -3 ms  fast ",
@@ -280,11 +299,11 @@ fn who_asks_for_what_is_shown_in_any_order() {
         (["skewed", "fast", "reader"], r"\xff"),
     ];
     assert_eq!(orders, expected);
-    // A terminal of the smallest size shows of both what there is room for.
+    // The smallest terminal shows a part of both tables.
     let shown = drawn(&mut screen, 50, 10, now);
     assert!(shown.contains("fast") && shown.contains("read"), "{shown}");
     for key in [KeyCode::Tab, KeyCode::Tab] {
         press(&mut screen, key);
     }
-    assert!(drawn(&mut screen, 100, 20, now).contains("no numbers"));
+    assert!(drawn(&mut screen, 100, 20, now).contains("no metrics"));
 }

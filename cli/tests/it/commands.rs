@@ -92,8 +92,8 @@ fn keys_are_listed(form: Form) {
     let lines = |tail: &str| many.iter().map(|key| format!("{key}{tail}\n")).collect::<String>();
     here.run(&["keys", "many/*"]).is(0, &lines(""));
     here.run(&["keys", "many/*", "--values"]).is(0, &lines("\tv"));
-    here.run(&["keys", &"?".repeat(40_000)]).fails(2, &["longer than any key"]);
-    here.run(&["keys", "rooms/["]).fails(2, &["no pattern", "[*]"]);
+    here.run(&["keys", &"?".repeat(40_000)]).fails(2, &["longer than the longest key"]);
+    here.run(&["keys", "rooms/["]).fails(2, &["invalid pattern", "[*]"]);
     here.run(&["keys", ""]).fails(2, &["the pattern is empty"]);
 }
 
@@ -148,7 +148,9 @@ fn conditions_hold(form: Form) {
 }
 
 fn bench_measures_and_cleans_up(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "101", "--client-share", "100"]) else { return };
+    let Some(here) = form.start(&["--max-keys", "101", "--client-quota-percent", "100"]) else {
+        return;
+    };
     here.run(&["set", "mine", "v"]).version();
     let options = ["--requests", "500", "--in-flight", "16", "--value-size", "1000"];
     for _ in 0..2 {

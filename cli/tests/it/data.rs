@@ -14,7 +14,7 @@ use statestore_proto::message::{Dialect, Expiry};
 use statestore_proto::store::{Durability, Record, RecordedExpiry, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_sqlite::{Reader, SqliteJournal};
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::place::{Form, everywhere};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
@@ -100,7 +100,7 @@ fn records() -> Vec<Record> {
         of(b"lease", 7, true, expires(LATER, 30_000, true), false),
         of(b"expires", 8, false, expires(LATER, LATER, false), true),
         Record::Removed { key: Box::from(*b"gone"), version: Version::new(hlc(STARTED, 1)) },
-        Record::Watched {
+        Record::Registered {
             client_id: "lamp".into(),
             key: Box::from(*b"fenced"),
             verified: true,
@@ -169,7 +169,7 @@ fn a_dump_restores_the_same() {
     }
     // Registrations are not dumped.
     let mut expected = restored(&one);
-    expected.retain(|record| !matches!(record, Record::Watched { .. }));
+    expected.retain(|record| !matches!(record, Record::Registered { .. }));
     assert_eq!(expected.len(), 7, "with the greatest version");
     assert_eq!(restored(&two), expected);
     assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and nothing beside");
@@ -258,7 +258,7 @@ fn compacting_keeps_everything() {
     let before = restored(&dir);
     let watched = |dir: &Path| {
         let records = Reader::open(dir).unwrap().flat_map(Result::unwrap);
-        records.filter(|record| matches!(record, Record::Watched { .. })).collect::<Vec<_>>()
+        records.filter(|record| matches!(record, Record::Registered { .. })).collect::<Vec<_>>()
     };
     let registrations = watched(&dir);
     let ended = run(&mut data("compact", &dir));
@@ -450,7 +450,7 @@ fn another_store_goes_on_with_a_dump() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.path("one"), scratch.path("two"));
     let start = |dir: &Path| {
-        let options = ["--data", dir.to_str().unwrap()];
+        let options = ["--data-dir", dir.to_str().unwrap()];
         Form::Embedded.start(&options).expect("it needs nothing else")
     };
     let here = start(&one);

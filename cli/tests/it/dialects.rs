@@ -1,8 +1,7 @@
 //! Both dialects, byte for byte: payload, topic, properties of every reply and notification.
 
 use bytes::Bytes;
-use statestore_tests::mqttbytes::QoS;
-use statestore_tests::mqttbytes::v5::Publish;
+use statestore_tests::packets::{Publish, Qos};
 use statestore_tests::raw::{Ask, Raw, array, notification_topic, property};
 
 use crate::place::{Form, Place, everywhere};
@@ -54,7 +53,7 @@ fn is_exactly(
 ) {
     assert_eq!(told.payload.escape_ascii().to_string(), payload.escape_ascii().to_string());
     assert_eq!(told.topic, topic.as_bytes());
-    assert_eq!((told.qos, told.retain, told.dup), (QoS::AtLeastOnce, false, false));
+    assert_eq!((told.qos, told.retain, told.dup), (Qos::AtLeastOnce, false, false));
     let properties = told.properties.clone().expect("properties");
     let mut expected: Vec<(String, String)> = Vec::new();
     expected.extend(stamp.map(|stamp| ("__ts".into(), stamp.into())));
@@ -153,7 +152,7 @@ fn each_requester_is_answered_in_its_own_dialect(form: Form) {
 }
 
 fn the_dialect_can_be_pinned(form: Form) {
-    for (option, forms) in [("page", PAGE), ("deployed", DEPLOYED)] {
+    for (option, forms) in [("spec", PAGE), ("deployed", DEPLOYED)] {
         let Some(here) = form.start(&["--dialect", option]) else { return };
         rounds(&here, [forms; 2]);
         let mut raw = here.raw("watcher");

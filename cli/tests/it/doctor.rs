@@ -110,34 +110,56 @@ fn whatever_is_wrong_with_tls() {
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
-    let own = Own::start(&["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca]);
+    let own = Own::start(&[
+        "--listen-tls-cert",
+        &cert,
+        "--listen-tls-key",
+        &key,
+        "--listen-tls-client-ca",
+        &ca,
+    ]);
     let url = format!("mqtts://localhost:{}", own.port);
     let (client, client_key) = (path("client.pem"), path("client.key"));
-    let identity = ["--ca", &ca, "--cert", &client, "--key-file", &client_key];
+    let identity = ["--tls-ca", &ca, "--tls-cert", &client, "--tls-key", &client_key];
     let said = doctor(&url, &identity);
     // Made for two days.
     assert_eq!(said.about("tls").0, "warning", "{:#}", said.all);
     assert!(said.about("tls").1.contains(", for 1 days"), "{:#}", said.all);
     assert_eq!(said.code, Some(1), "{:#}", said.all);
-    doctor(&url, &["--ca", &path("other.pem")]).is_wrong(2, "tls", "not trusted here", "--ca");
-    doctor(&url, &["--ca", &ca]).is_wrong(2, "tls", "wants a certificate", "--cert and --key-file");
+    doctor(&url, &["--tls-ca", &path("other.pem")]).is_wrong(
+        2,
+        "tls",
+        "not trusted here",
+        "--tls-ca",
+    );
+    doctor(&url, &["--tls-ca", &ca]).is_wrong(
+        2,
+        "tls",
+        "requires a client certificate",
+        "--tls-cert and --tls-key",
+    );
     let elsewhere = url.replace("localhost", "127.0.0.1");
     doctor(&elsewhere, &identity).is_wrong(
         2,
         "tls",
         "is for localhost",
-        "the name in its certificate",
+        "a name in the certificate",
     );
     let plain = url.replace("mqtts", "mqtt");
     doctor(&plain, &[]).is_wrong(2, "tls", "speaks TLS on this port", "mqtts://");
     let own = Own::start(&[]);
     let url = format!("mqtts://localhost:{}", own.port);
-    doctor(&url, &["--ca", &ca]).is_wrong(2, "tls", "no TLS on this port", "mqtt://");
+    doctor(&url, &["--tls-ca", &ca]).is_wrong(2, "tls", "no TLS on this port", "mqtt://");
     // Which `serve` refuses to show.
     let lines = made.broker_lines().replace("broker.pem", "old.pem").replace("true", "false");
     let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
     let url = format!("mqtts://localhost:{}", broker.port());
-    doctor(&url, &["--ca", &ca]).is_wrong(2, "tls", "expired on 2021-01-01", "it needs a new one");
+    doctor(&url, &["--tls-ca", &ca]).is_wrong(
+        2,
+        "tls",
+        "expired on 2021-01-01",
+        "renew the broker's",
+    );
 }
 
 #[test]
@@ -191,7 +213,7 @@ fn answers_that_the_store_may_not_write() {
     let Some((_broker, store, _file, url)) = ruled(&rules) else { return };
     doctor(&url, &[]).is_wrong(3, "responses", "nothing comes", "in its log");
     let line = store.complaint();
-    assert!(line.contains("the broker refuses an answer"), "{line}");
+    assert!(line.contains("response rejected by the broker"), "{line}");
     assert!(line.contains("not authorized"), "{line}");
 }
 
@@ -403,6 +425,6 @@ fn one_broker_after_the_other() {
     let second = format!("mqtt://127.0.0.1:{nobody}: port: nothing listens on port {nobody}");
     assert_eq!(heads[1..], [&*second]);
     run(statestore().args(["doctor", "--broker", "mqtt://a,http://b"])).fails(2, &["http://b"]);
-    run(statestore().args(["doctor", "--broker", "mqtts://a", "--ca", "/no/such"]))
-        .fails(2, &["--ca /no/such: No such file"]);
+    run(statestore().args(["doctor", "--broker", "mqtts://a", "--tls-ca", "/no/such"]))
+        .fails(2, &["--tls-ca /no/such: No such file"]);
 }

@@ -60,6 +60,20 @@ fn without_a_broker_it_says_so() {
 }
 
 #[test]
+fn timeout_limits_the_connection_of_a_lock() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let silent_url =
+        format!("mqtt://127.0.0.1:{}", silent.local_addr().expect("an address").port());
+    for url in ["mqtt://127.0.0.1:1", &silent_url] {
+        for wait in [&[][..], &["--wait", "1h"]] {
+            let mut command = statestore();
+            command.args(["lock", "l", "--broker", url, "--timeout", "300ms"]).args(wait);
+            run(command.args(["--", "true"])).fails(3, &["no connection", "--broker"]);
+        }
+    }
+}
+
+#[test]
 fn whoever_waits_for_a_broker_can_be_told_to_stop() {
     for (line, code) in [("watch k", 0), ("elect e", 0), ("lock l -- true", 1)] {
         let mut command = statestore();
@@ -96,7 +110,7 @@ fn serve_waits_for_its_broker() {
     let mut command = statestore();
     command.args(["serve", "--broker", &url]).env("STATESTORE_LOG", "warn");
     let waiting = Running::start(&mut command);
-    assert!(waiting.complaint().contains("trying again"));
+    assert!(waiting.complaint().contains("will retry"));
     assert!(broker.restart(), "mosquitto starts again");
     assert!(waiting.line().starts_with(&format!("statestore: ready on {url}")));
     waiting.signal("-TERM");
@@ -104,7 +118,7 @@ fn serve_waits_for_its_broker() {
     // One that never finds it can be told to stop as well.
     broker.kill();
     let waiting = Running::start(&mut command);
-    assert!(waiting.complaint().contains("trying again"));
+    assert!(waiting.complaint().contains("will retry"));
     waiting.signal("-INT");
     waiting.end().is(0, "");
 }

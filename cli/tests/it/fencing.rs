@@ -27,16 +27,19 @@ fn a_lock_protects_a_key(form: Form) {
 }
 
 fn a_store_that_explains_says_which_rule_refused(form: Form) {
-    let Some(here) = form.start(&["--explain", "--max-keys", "2"]) else { return };
+    let Some(here) = form.start(&["--explain-refusals", "--max-keys", "2"]) else { return };
     let first = here.run(&["set", "lock", "me"]).version();
     let second = here.run(&["set", "lock", "you"]).version();
     here.run(&["set", "valve", "secret", "--fencing-token", &second]).version();
-    let fenced = format!("the key is fenced by {second}, and __ft is {first}");
+    let fenced = format!("the key is fenced by {second} and __ft is {first}");
     let lower = "lower version than the fencing token protecting the resource";
     let stale = here.run(&["set", "valve", "shut", "--fencing-token", &first]);
     stale.fails(2, &[lower, &format!("({fenced})")]);
     let said = here.store().complaint();
-    assert!(said.contains("the fence of its key keeps out") && said.contains(&fenced), "{said}");
+    assert!(
+        said.contains("write refused by the fence of its key") && said.contains(&fenced),
+        "{said}"
+    );
     assert!(said.contains("verb=Set") && said.contains("client=\"statestore-cli-"), "{said}");
     here.run(&["set", "full", "x"])
         .fails(2, &["the quota", "(keys of all clients: 3 needed, 2 allowed)"]);

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
-use statestore_proto::message::{
-    Command, CommandKind, PeerErrorKind, Refusal, Reply, Scan, ScanReply, WordCase,
-};
+use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
 use statestore_tests::raw::{Ask, Raw, array, blob};
 
 use crate::place::{Form, everywhere};
@@ -34,18 +32,16 @@ fn inputs() -> Vec<Vec<u8>> {
 fn attack(raw: &mut Raw, input: &[u8]) {
     let told = raw.answer(&Ask::page("attacker", input));
     let about = || format!("{} got {}", input.escape_ascii(), told.escape_ascii());
-    match (Command::decode(input), Scan::decode(input, WordCase::Any)) {
-        (Err(_), Ok(_)) => match ScanReply::decode(&told) {
-            Ok(ScanReply::Page(_)) => {}
+    match Request::decode(input) {
+        Ok(Request::Scan(_)) => match Response::decode(&told, RequestKind::Scan) {
+            Ok(Response::Page(_)) => {}
             _ => assert_eq!(told, b"-ERR syntax error\r\n", "{}", about()),
         },
-        (Err(command), Err(scan)) => {
-            let is_other = command.kind == PeerErrorKind::UnknownCommand;
-            let error = if is_other { scan } else { command };
+        Err(error) => {
             let expected = format!("-ERR {}\r\n", error.kind.refusal().text());
             assert_eq!(told, expected.as_bytes(), "{}", about());
         }
-        (Ok(command), _) => {
+        Ok(Request::Command(command)) => {
             let reply = Reply::decode(&told, command.kind());
             let fits = match &reply {
                 Ok(Reply::Error(error)) => {
@@ -57,10 +53,11 @@ fn attack(raw: &mut Raw, input: &[u8]) {
                 Err(_) => false,
             };
             assert!(fits, "{}", about());
-            if command.kind() == CommandKind::Watch {
+            if command.kind() == RequestKind::Watch {
                 raw.answer(&Ask::page("attacker", array(&[b"KEYNOTIFY", command.key(), b"STOP"])));
             }
         }
+        Ok(request) => panic!("not a request that this test knows: {request:?}"),
     }
 }
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use statestore_client::{ClientLink, Options};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::{Refusal, ServiceError};
-use statestore_rumqttc::{Options, RumqttcLink};
 use statestore_tokio::{Backoff, Error, StateStore, VersionedValue};
 use tokio::runtime::{Builder, Runtime};
 
@@ -73,7 +73,7 @@ fn known<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(outcome) => Some(outcome),
         Err(error) => {
-            assert!(!matches!(error, Error::Refused(_) | Error::Invalid(_)), "{error}");
+            assert!(!matches!(error, Error::Refused { .. } | Error::Invalid(_)), "{error}");
             None
         }
     }
@@ -127,7 +127,7 @@ fn connect(here: &Place, name: &str) -> StateStore {
     // Connected again as soon as there is a broker.
     let backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
     let builder = StateStore::builder().timeout(Duration::from_secs(5)).backoff(backoff);
-    builder.spawn(RumqttcLink::for_client(options)).expect("a client id")
+    builder.spawn(ClientLink::for_client(options)).expect("a client id")
 }
 
 struct Directory(std::path::PathBuf);
@@ -141,7 +141,7 @@ impl Directory {
     }
 
     fn start(&self, form: Form) -> Option<Place> {
-        form.start(&["--data", self.0.to_str().expect("text"), "--durable", "all"])
+        form.start(&["--data-dir", self.0.to_str().expect("text"), "--durable", "all"])
     }
 }
 
@@ -219,7 +219,7 @@ async fn read(store: &StateStore, key: &str) -> Option<VersionedValue> {
     loop {
         match store.get(key).await {
             Ok(found) => return found,
-            Err(error) => assert!(!matches!(error, Error::Refused(_)), "{error}"),
+            Err(error) => assert!(!matches!(error, Error::Refused { .. }), "{error}"),
         }
     }
 }
@@ -239,11 +239,12 @@ fn refuse_older(runtime: &Runtime, store: &StateStore, older: &FencingToken, rou
     let outcome = runtime.block_on(async {
         loop {
             match write().await {
-                Err(Error::Unknown | Error::NotSent | Error::TimedOut) => {}
+                Err(Error::ConnectionLost | Error::NotSent { .. } | Error::TimedOut) => {}
                 outcome => return outcome,
             }
         }
     });
     let lower = ServiceError::Known(Refusal::FencingTokenLower);
-    assert_eq!(outcome, Err(Error::Refused(lower)), "after kill {round}");
+    let refused = Error::Refused { error: lower, reason: None };
+    assert_eq!(outcome, Err(refused), "after kill {round}");
 }

@@ -37,7 +37,7 @@ fn leader_for(etcd: &str, lease: &str) -> Store {
     let line = process.line();
     let url = line.split_once("ready on ").and_then(|(_, rest)| rest.split_once(';'));
     let url = url.expect("where it is").0.to_owned();
-    assert!(line.contains("everything survives in etcd at "), "{line}");
+    assert!(line.contains("all keys survive in etcd at "), "{line}");
     Store { process, url }
 }
 
@@ -72,7 +72,7 @@ fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
     let second = standby(&etcd.url(), port);
     let other = format!("mqtt://127.0.0.1:{port}");
     let refused = run(statestore().args(["get", "--broker", &other, "--timeout", "1s", "k"]));
-    refused.fails(3, &["UseAnotherServer"]);
+    refused.fails(3, &["use another server"]);
     let both = format!("{other},{}", first.url);
     let get = |timeout: &str| {
         run(statestore().args(["get", "--broker", &both, "--timeout", timeout, "k"]))
@@ -80,24 +80,24 @@ fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
     get("5s").is(0, "v");
     // A hand-over waits for no lease: one that long would be waited for in vain.
     first.process.signal("-TERM");
-    assert!(second.line().contains("it begins with 1 key"));
+    assert!(second.line().contains("1 key loaded"));
     first.process.end().is(0, "");
     get("5s").is(0, "v");
     // And a leader that is killed is followed by the next.
     let third = standby(&etcd.url(), free_port());
     second.kill();
-    assert!(third.line().contains("it begins with 1 key"));
+    assert!(third.line().contains("1 key loaded"));
     third.signal("-TERM");
     third.end().is(0, "");
 }
 
 #[test]
-fn whoever_looks_sees_who_leads_and_who_stands_by() {
+fn status_shows_leader_and_standbys() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let url = etcd.url();
     let status =
         |options: &[&str]| run(statestore().args(["status", "--etcd", &url]).args(options));
-    status(&[]).fails(2, &["no store has written below the prefix /ss/statestore/"]);
+    status(&[]).fails(2, &["no store has written below the prefix /statestore/"]);
     let first = leader(&url);
     let second = standby(&url, free_port());
     // It says so within a second of its first look.
@@ -119,19 +119,19 @@ fn whoever_looks_sees_who_leads_and_who_stands_by() {
     assert!(
         lines[0].starts_with("leads      ")
             && lines[0].contains(&format!(" at {address}, since 20"))
-            && lines[0].contains(" s left of its lease; "),
+            && lines[0].contains(", lease expires in "),
         "{lines:?}"
     );
     assert!(lines[1].contains(" at 127.0.0.1:") && lines.len() == 2, "{lines:?}");
-    assert!(lines[1].contains(", 0 transactions behind, heard "), "{lines:?}");
+    assert!(lines[1].contains(", 0 transactions behind, last report "), "{lines:?}");
     first.process.signal("-TERM");
     first.process.end().is(0, "");
-    assert!(second.line().contains("it begins with 0 keys"));
+    assert!(second.line().contains("0 keys loaded"));
     second.signal("-TERM");
     second.end().is(0, "");
-    let nobody = status(&[]);
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
-    assert!(nobody.text().starts_with("nobody leads; "), "{nobody:?}");
+    let cluster = status(&[]);
+    assert_eq!(cluster.code, Some(1), "{cluster:?}");
+    assert!(cluster.text().starts_with("no store leads; "), "{cluster:?}");
 }
 
 #[test]
@@ -152,14 +152,14 @@ fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
     let ask = Ask::deployed("raw", array(&[b"GET", b"k"]));
     raw.send(&ask);
     first.process.signal("-CONT");
-    until(&first.process, "standing by again");
+    until(&first.process, "standby again");
     until(&first.process, "leads, at 127.0.0.1:");
     let _ = raw.ended();
     let heard = raw.heard();
     assert!(heard.is_empty(), "what it had was out of date: {heard:?}");
     run(statestore().args(["get", "--broker", url, "k"])).is(0, "new");
     second.kill();
-    assert!(first.process.line().contains("it begins with 1 key"));
+    assert!(first.process.line().contains("1 key loaded"));
     run(statestore().args(["get", "--broker", &first.url, "k"])).is(0, "new");
 }
 
@@ -179,36 +179,36 @@ fn beside_a_broker_the_next_one_answers_what_the_first_had_not() {
     first.signal("-STOP");
     let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"2"]));
     assert!(raw.deliver(&ask), "the broker has it");
-    assert!(second.line().contains("it begins with 1 key"));
+    assert!(second.line().contains("1 key loaded"));
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
     first.signal("-CONT");
-    until(&first, "standing by again");
+    until(&first, "standby again");
     assert_eq!(raw.command(&["GET", "k"]), b"$1\r\n2\r\n");
     assert!(raw.hears_nothing_more(), "one answer to each");
     second.signal("-TERM");
     second.end().is(0, "");
-    assert!(first.line().contains("it begins with 1 key"));
+    assert!(first.line().contains("1 key loaded"));
 }
 
 #[test]
 fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let waits = serve(&nobody, &["--listen", "127.0.0.1:0"]);
-    let line = until(&waits, "standing by again");
+    let line = until(&waits, "standby again");
     assert!(line.contains(&format!("no etcd answers at {nobody}")), "{line}");
     waits.signal("-TERM");
     waits.end().is(0, "");
     for (options, part) in [
         (&["--etcd-prefix", "no"][..], "is no prefix"),
-        (&["--etcd-lease", "1s"], "a lease of 1 s"),
-        (&["--etcd-user", "root"], "STATESTORE_ETCD_PASSWORD"),
+        (&["--etcd-lease", "1s"], "--etcd-lease: it must be from 2s to 600s"),
+        (&["--etcd-user", "root"], "--etcd-user: it requires etcd-password"),
         (&["--etcd", "mqtt://h"], "is no endpoint of etcd"),
         (&["--etcd", "http://root:secret@h:1"], "an endpoint of etcd with a user in it"),
-        (&["--etcd", "https://h:1"], "--etcd-ca"),
-        (&["--etcd-ca", "ca.pem"], "--etcd-ca is for members of etcd at https"),
-        (&["--etcd-cert", "cert.pem"], "--etcd-key"),
+        (&["--etcd", "https://h:1"], "https URLs require etcd-tls-ca"),
+        (&["--etcd-tls-ca", "ca.pem"], "--etcd-tls-ca: it requires https URLs"),
+        (&["--etcd-tls-cert", "cert.pem"], "--etcd-tls-cert: it requires etcd-tls-key"),
         (&["--etcd-name", "a\nb"], "cannot be told to others"),
-        (&["--data", "d"], "cannot be used with"),
+        (&["--data-dir", "d"], "--data-dir: use either data-dir or etcd"),
     ] {
         let mut command = statestore();
         let etcd = ["serve", "--etcd", &nobody, "--listen", "127.0.0.1:0"];
@@ -219,7 +219,7 @@ fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
     // Without etcd they would mean nothing, and a store in memory is not what was meant.
     for option in ["--etcd-prefix=/p/", "--etcd-lease=9s", "--etcd-name=a", "--etcd-reads=lease"] {
         let ended = run(statestore().args(["serve", "--listen", "127.0.0.1:0", option]));
-        ended.fails(2, &["--etcd <URLS>"]);
+        ended.fails(2, &["it is for a cluster: give etcd too"]);
     }
     run(statestore().args(["status", "--etcd", &nobody])).fails(3, &["no etcd answers at"]);
     run(statestore().args(["status", "--etcd", "mqtt://h"])).fails(2, &["is no endpoint"]);
@@ -230,7 +230,7 @@ fn a_value_that_etcd_does_not_take_is_refused_and_nothing_else() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let durable = ["--durable", "requested", "--durable-keys", "k", "--listen", "127.0.0.1:0"];
     let store = serve(&etcd.url(), &durable);
-    assert!(store.line().contains("what clients ask to be kept survives in etcd"));
+    assert!(store.line().contains("keys that clients persist survive in etcd"));
     store.signal("-TERM");
     store.end().is(0, "");
     let store = leader(&etcd.url());

@@ -82,7 +82,7 @@ fn a_store_that_starts_again_is_told_of_as_such(form: Form) {
     here.kill_store();
     here.start_store();
     let ended = command.end();
-    ended.fails(124, &["the lock is lost: the store has started again, or another has taken"]);
+    ended.fails(124, &["the lock is lost: the store restarted, or another store replaced it"]);
 }
 
 fn what_a_command_has_started_ends_with_it(form: Form) {

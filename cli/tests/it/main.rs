@@ -3,10 +3,11 @@
 //! Each test runs in every form of serving there is; [`place`] has the list.
 
 mod bad_days;
+mod captures;
+mod certificates;
 mod commands;
 mod crowds;
 mod data;
-mod decoding;
 mod dialects;
 mod doctor;
 mod dotnet;
@@ -32,8 +33,7 @@ mod pipes;
 mod place;
 mod policies;
 mod process;
-mod proxying;
-mod recordings;
+#[cfg(feature = "top")]
 mod screen;
 mod serving;
 mod several;
@@ -41,8 +41,8 @@ mod sizes;
 mod slow;
 mod standby;
 mod stray;
+mod terminal;
 mod tls;
 mod vectors;
 mod verifying;
 mod watching;
-mod wireshark;

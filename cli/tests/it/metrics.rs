@@ -1,4 +1,4 @@
-//! `serve --metrics`: numbers that are exact, text that Prometheus reads, and a server that nobody can hold up.
+//! `serve --metrics-listen`: numbers that are exact, text that Prometheus reads, and a server that nobody can hold up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::raw::{Ask, Raw, array, unix_ms, words};
 use statestore_tests::timely::HANGS;
@@ -15,7 +16,7 @@ use tokio::net::TcpSocket;
 use crate::place::test_name;
 use crate::process::{Running, run, statestore};
 
-const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
 
 /// Samples by name and labels, as they are written.
 type Samples = BTreeMap<String, f64>;
@@ -199,8 +200,9 @@ fn who_asks_for_what_is_told_where_that_is_wanted() {
     let (_store, _, metrics) = start(&[]);
     let (code, _, body) = get(metrics, "/traffic");
     assert_eq!(code, 404);
-    assert!(body.contains("--traffic"), "{body}");
-    run(statestore().args(["serve", "--traffic"])).fails(2, &["--metrics"]);
+    assert!(body.contains("/traffic if it is enabled"), "{body}");
+    run(statestore().args(["serve", "--traffic"]))
+        .fails(2, &["--traffic: it requires metrics-listen"]);
 
     let (_store, port, metrics) = start(&["--traffic"]);
     assert_eq!(traffic(metrics), json!({ "clients": [], "keys": [] }));
@@ -251,7 +253,7 @@ fn who_asks_for_what_is_told_where_that_is_wanted() {
 fn commits_are_counted() {
     let directory = std::env::temp_dir().join(format!("statestore-metrics-{}", std::process::id()));
     let store = Running::start(
-        statestore().args(SERVE).args(["--durable", "all", "--data"]).arg(&directory),
+        statestore().args(SERVE).args(["--durable", "all", "--data-dir"]).arg(&directory),
     );
     let metrics = metrics_port(&store);
     let port = store.line().split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
@@ -277,7 +279,7 @@ fn a_store_is_ready_while_its_broker_is_there() {
     let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     broker.kill();
-    let serve = ["serve", "--broker", &url, "--metrics", "127.0.0.1:0"];
+    let serve = ["serve", "--broker", &url, "--metrics-listen", "127.0.0.1:0"];
     let store = Running::start(statestore().args(serve));
     let metrics = metrics_port(&store);
     let until = |code: u16| {
@@ -293,20 +295,36 @@ fn a_store_is_ready_while_its_broker_is_there() {
     assert!(until(503).starts_with("offline"));
     assert_eq!(get(metrics, "/healthz").0, 200, "it lives all the same");
     let at = format!("http://127.0.0.1:{metrics}");
-    let ready = |options: &[&str]| {
-        run(statestore().args(["ready"]).args(options).env("STATESTORE_METRICS_URL", &at))
+    let status = |options: &[&str]| {
+        run(statestore().args(["status"]).args(options).env("STATESTORE_METRICS_URL", &at))
     };
-    let not_ready = ready(&[]);
+    let not_ready = status(&["--ready"]);
     assert_eq!(not_ready.code, Some(1), "{not_ready:?}");
     assert!(not_ready.text().starts_with("offline"), "{not_ready:?}");
-    ready(&["--alive"]).is(0, "ok\n");
+    let text = status(&[]);
+    assert_eq!(text.code, Some(1), "{text:?}");
+    assert!(text.text().starts_with("store      not ready: offline"), "{text:?}");
+    let json = status(&["--output", "json"]);
+    assert_eq!((json.code, &json.json()["ready"]), (Some(1), &false.into()));
+    assert!(json.json()["reason"].as_str().is_some_and(|text| text.starts_with("offline")));
+    status(&["--alive"]).is(0, "ok\n");
     assert_eq!(scrape(metrics)["statestore_ready"], 0.0);
     assert!(broker.restart(), "mosquitto starts again");
     assert_eq!(until(200), "ready\n");
-    ready(&[]).is(0, "ready\n");
-    ready(&["--metrics", "localhost"]).fails(2, &["http://HOST:PORT"]);
-    ready(&["--metrics", &format!("{at}/no/such/page")]).fails(2, &["it answers 404"]);
-    ready(&["--metrics", "http://127.0.0.1:1"]).fails(3, &["http://127.0.0.1:1: "]);
+    status(&["--ready"]).is(0, "ready\n");
+    status(&[]).is(0, "store      ready\n");
+    status(&["--output", "json"]).is(0, "{\"ready\":true}\n");
+    status(&["--ready", "--metrics-url", "localhost"]).fails(2, &["http://HOST:PORT"]);
+    let missing = format!("{at}/no/such/page");
+    status(&["--ready", "--metrics-url", &missing]).fails(2, &["HTTP status 404"]);
+    for check in [&["--ready"][..], &["--alive"], &[]] {
+        let nowhere = [check, &["--metrics-url", "http://127.0.0.1:1"]].concat();
+        status(&nowhere).fails(3, &["http://127.0.0.1:1: "]);
+    }
+    status(&["--ready", "--alive"]).fails(2, &["--alive"]);
+    if cfg!(not(feature = "etcd")) {
+        status(&["--etcd", "http://127.0.0.1:1"]).fails(2, &["--etcd", "--features etcd"]);
+    }
     let samples = scrape(metrics);
     assert_eq!(samples["statestore_ready"], 1.0);
     assert!(!samples.contains_key("statestore_broker_connections"), "it is not its own");
@@ -373,8 +391,9 @@ fn what_is_no_scrape_is_answered_too() {
     assert_eq!((code, &*body), (200, ""));
     assert!(!head.contains("Content-Length: 0"), "{head}");
     let taken = format!("127.0.0.1:{metrics}");
-    let second =
-        statestore().args(["serve", "--listen", "127.0.0.1:0", "--metrics", &taken]).output();
+    let second = statestore()
+        .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken])
+        .output();
     assert_eq!(second.expect("it runs").status.code(), Some(2), "somebody listens there");
 }
 
@@ -393,7 +412,11 @@ fn family(name: &str) -> String {
 
 #[test]
 fn the_page_and_the_dashboard_name_what_there_is() {
-    let (_store, _, metrics) = start(&[]);
+    let Some(made) = Certificates::make("metrics_page") else { return };
+    let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
+    let (cert, key) = (path("broker.pem"), path("broker.key"));
+    let tls = ["--listen-tls", "127.0.0.1:0", "--listen-tls-cert", &cert, "--listen-tls-key", &key];
+    let (_store, _, metrics) = start(&tls);
     let found = scrape(metrics);
     let found: BTreeSet<_> =
         found.keys().map(|series| family(series.split('{').next().expect("a name"))).collect();

@@ -11,26 +11,98 @@ use crate::own_broker::Scratch;
 use crate::process::{Running, run, run_with_input, statestore};
 
 #[test]
-fn a_file_says_what_options_say() {
+fn environment_takes_precedence_over_the_file() {
     let file = Scratch::new("serve.toml");
-    fs::write(file.path(), "listen = \"127.0.0.1:0\"\nnode-id = \"from-a-file\"\n")
-        .expect("a file");
+    let text = "[listen]\nlisten = [\"127.0.0.1:0\"]\n[store]\nnode-id = \"from-a-file\"\n";
+    fs::write(file.path(), text).expect("a file");
     let serve = Running::start(statestore().args(["serve", "--config", file.path()]));
     let line = serve.line();
     let url = line.split(';').next().and_then(|line| line.rsplit(' ').next()).expect("an address");
     let version = run(statestore().args(["set", "k", "v", "--broker", url])).version();
     assert!(version.ends_with(":from-a-file"), "{version}");
-    // The environment counts for more.
     let mut print = statestore();
-    print.env("STATESTORE_CONFIG", file.path()).env("STATESTORE_NODE_ID", "from-around");
-    let printed = run(print.args(["serve", "--print-config"]));
+    print.env("STATESTORE_SERVE_CONFIG", file.path());
+    print.env("STATESTORE_SERVE_NODE_ID", "from-around");
+    let printed = run(print.args(["serve", "--max-keys", "7", "--print-config"]));
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let has = |line: &str| printed.text().lines().any(|other| other == line);
-    assert!(has("node-id = \"from-around\" # the environment"), "{printed:?}");
-    assert!(has("listen = \"127.0.0.1:0\" # the file"), "{printed:?}");
-    fs::write(file.path(), "listen = \"127.0.0.1:0\"\nno-such = 1\n").expect("a file");
-    let told = format!("{}:2: no-such is no option of serve", file.path());
-    run(statestore().args(["serve", "--config", file.path()])).fails(2, &[&told]);
+    assert!(has("node-id = \"from-around\" # environment"), "{printed:?}");
+    assert!(has(&format!("listen = [\"127.0.0.1:0\"] # {}:2", file.path())), "{printed:?}");
+    assert!(has("max-keys = 7 # command line"), "{printed:?}");
+    assert!(has("# max-bytes = 1073741824 # default"), "{printed:?}");
+    // What is printed is a file with the same settings.
+    fs::write(file.path(), printed.text()).expect("a file");
+    let again = run(statestore().args(["serve", "--config", file.path(), "--print-config"]));
+    let settings = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.split(" # ").next().map(ToOwned::to_owned)).collect()
+    };
+    assert_eq!(settings(again.text()), settings(printed.text()));
+}
+
+#[test]
+fn setting_of_a_command_line_can_turn_off_that_of_a_file() {
+    let file = Scratch::new("turned-off.toml");
+    fs::write(file.path(), "[store]\nexplain-refusals = true\n").expect("a file");
+    let printed = |options: &[&str]| {
+        let mut serve = statestore();
+        serve.args(["serve", "--print-config", "--config", file.path()]).args(options);
+        run(&mut serve).text().lines().find(|line| line.contains("explain")).map(ToOwned::to_owned)
+    };
+    let from_file = format!("explain-refusals = true # {}:2", file.path());
+    assert_eq!(printed(&[]), Some(from_file));
+    let off = Some("explain-refusals = false # command line".to_owned());
+    assert_eq!(printed(&["--explain-refusals=false"]), off);
+}
+
+#[test]
+fn error_of_a_setting_names_its_place() {
+    let file = Scratch::new("wrong.toml");
+    let serve = |text: &str, options: &[&str]| {
+        fs::write(file.path(), text).expect("a file");
+        run(statestore().args(["serve", "--config", file.path()]).args(options))
+    };
+    let place = |line: u32, rest: &str| format!("{}:{line}: {rest}", file.path());
+    let unknown = serve("[limits]\nmax-keys = 1\nno-such = 1\n", &[]);
+    unknown.fails(2, &[&place(3, "unknown field `no-such`")]);
+    let unmet = serve("[http]\n\ntraffic = true\n", &[]);
+    unmet.fails(2, &[&place(3, "traffic: it requires metrics-listen")]);
+    let option = serve("[limits]\nmax-keys = 1\n", &["--traffic"]);
+    option.fails(2, &["--traffic: it requires metrics-listen"]);
+    let mut variable = statestore();
+    variable.arg("serve").env("STATESTORE_SERVE_TRAFFIC", "true");
+    run(&mut variable).fails(2, &["STATESTORE_SERVE_TRAFFIC: it requires metrics-listen"]);
+    let mut misspelt = statestore();
+    misspelt.arg("serve").env("STATESTORE_SERVE_MAX_KEYZ", "4");
+    run(&mut misspelt).fails(2, &["STATESTORE_SERVE_MAX_KEYZ: there is no such setting"]);
+    run(statestore().args(["serve", "--config", "/no/such/file"])).fails(2, &["/no/such/file: "]);
+}
+
+/// A container, a unit and a person use the same name for the same setting.
+#[test]
+fn every_setting_is_an_option_and_a_variable() {
+    let printed = run(statestore().args(["serve", "--print-config"]));
+    let help = run(statestore().args(["serve", "--help"]));
+    let keys = printed.text().lines().filter_map(|line| line.strip_prefix("# ")?.split(' ').next());
+    let keys: Vec<&str> = keys.collect();
+    assert!(keys.len() > 25, "{keys:?}");
+    for key in keys {
+        assert!(help.text().contains(&format!("--{key}")), "{key}");
+        let variable = format!("STATESTORE_SERVE_{}", key.replace('-', "_").to_uppercase());
+        let mut serve = statestore();
+        serve.args(["serve", "--print-config"]).env(&variable, "\u{7f}");
+        // A wrong value is reported, and a text is shown.
+        let ended = run(&mut serve);
+        let is_read = ended.code == Some(2) || ended.text().contains("# environment");
+        assert!(is_read, "{variable}: {ended:?}");
+    }
+}
+
+#[test]
+fn help_of_serve_is_short_and_complete() {
+    let lines = |options: &[&str]| run(statestore().args(options)).text().lines().count();
+    assert!(lines(&["serve", "-h"]) <= 60, "one screen");
+    assert!(lines(&["serve", "--help"]) <= 130, "two screens");
 }
 
 /// The end of a supervisor.
@@ -66,7 +138,7 @@ fn a_supervisor_is_told_how_it_is() {
     let serve =
         Running::start(serve.env("NOTIFY_SOCKET", heard.1.path()).env("WATCHDOG_USEC", "100000"));
     let ready = heard.until("READY=1");
-    assert!(ready.contains("STATUS=statestore: ready on mqtt://127.0.0.1:"), "{ready}");
+    assert!(ready.contains("STATUS=ready on mqtt://127.0.0.1:"), "{ready}");
     heard.until("WATCHDOG=1");
     heard.until("WATCHDOG=1");
     serve.signal("-HUP");
@@ -109,13 +181,13 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn the_file_beside_the_unit_is_one() {
+fn packaged_configuration_is_valid_with_and_without_its_comments() {
     let file = folder().join("systemd/statestore.toml");
+    let origin = format!("listen = [\"127.0.0.1:1883\"] # {}:5", file.display());
     let mut print = statestore();
     print.args(["serve", "--print-config", "--config"]).arg(&file);
     let printed = run(&mut print);
-    assert!(printed.text().contains("listen = \"127.0.0.1:1883\" # the file"), "{printed:?}");
-    // And with what it has off.
+    assert!(printed.text().lines().any(|line| line == origin), "{printed:?}");
     let on = fs::read_to_string(&file).expect("it is there");
     let on: Vec<&str> = on
         .lines()
@@ -123,9 +195,10 @@ fn the_file_beside_the_unit_is_one() {
         .filter(|line| !line.contains("127.0.0.1"))
         .collect();
     let all = Scratch::new("unit.toml");
-    fs::write(all.path(), on.join("\n") + "\ndata = \"/d\"\n").expect("a file");
+    let on = on.join("\n").replace("[storage]", "[storage]\ndata-dir = \"/d\"");
+    fs::write(all.path(), on).expect("a file");
     let printed = run(statestore().args(["serve", "--print-config", "--config", all.path()]));
-    assert!(printed.text().contains("durable = \"all\" # the file"), "{printed:?}");
+    assert!(printed.text().contains(&format!("durable = \"all\" # {}", all.path())), "{printed:?}");
 }
 
 #[test]
@@ -139,7 +212,7 @@ fn the_unit_is_one_that_systemd_takes() {
     let starts = starts.replace("/etc/statestore/statestore.toml", file.to_str().expect("text"));
     let mut print = statestore();
     print.args(starts.split(' ')).arg("--print-config");
-    assert!(run(&mut print).text().contains("data = \"/var/lib/x\" # the command line"));
+    assert!(run(&mut print).text().contains("data-dir = \"/var/lib/x\" # command line"));
     let here = Scratch::new("statestore.service");
     let own = env!("CARGO_BIN_EXE_statestore");
     fs::write(here.path(), unit.replace("/usr/bin/statestore", own)).expect("a file");
@@ -174,27 +247,14 @@ fn what_is_packed_is_there() {
     let mut print = statestore();
     print.args(&words[1..]).arg("--print-config");
     let printed = run(print.envs(set.split(' ').filter_map(|variable| variable.split_once('='))));
-    assert!(printed.text().contains("listen = \"0.0.0.0:1883\" # the environment"), "{printed:?}");
+    assert!(printed.text().contains("listen = [\"0.0.0.0:1883\"] # environment"), "{printed:?}");
     let health = image.lines().find_map(|line| line.split_once(" CMD ")).expect("a check").1;
     let words: Vec<String> = serde_json::from_str(health).expect("a list");
-    let [program, verb, option, url] = &words[..] else { panic!("{words:?}") };
-    assert_eq!([&**program, verb, option], ["/usr/bin/statestore", "ready", "--metrics"]);
+    let [program, verb, check, option, url] = &words[..] else { panic!("{words:?}") };
+    let expected = ["/usr/bin/statestore", "status", "--ready", "--metrics-url"];
+    assert_eq!([&**program, verb, check, option], expected);
     // It asks where the store of the image answers.
     let address = url.strip_prefix("http://").expect(url);
-    let line = format!("metrics = \"{address}\" # the environment");
+    let line = format!("metrics-listen = \"{address}\" # environment");
     assert!(printed.text().contains(&line), "{printed:?}");
-}
-
-#[test]
-fn a_run_is_drawn_into_a_file() {
-    let own = crate::own_broker::Own::start(&[]);
-    let file = Scratch::new("plot.svg");
-    let drawn =
-        run(&mut own.command("mqtt", &["bench", "--requests", "200", "--plot", file.path()]));
-    assert_eq!(drawn.code, Some(0), "{drawn:?}");
-    let svg = fs::read_to_string(file.path()).expect("a drawing");
-    assert!(svg.contains("200 requests, half SET and half GET, 64 in flight"), "{svg}");
-    assert!(svg.ends_with("</svg>\n"));
-    let nowhere = run(&mut own.command("mqtt", &["bench", "--plot", "/no/such/folder/a.svg"]));
-    nowhere.fails(2, &["--plot: No such file"]);
 }

@@ -18,7 +18,9 @@ fn variables_stand_for_options(form: Form) {
     here.run(&["set", "k", "v"]).version();
     let json = |command: &mut std::process::Command| run(command).text().starts_with('{');
     assert!(json(here.command(&["get", "k"]).env("STATESTORE_OUTPUT", "json")));
-    assert!(!json(here.command(&["get", "k", "--output", "raw"]).env("STATESTORE_OUTPUT", "json")));
+    assert!(!json(
+        here.command(&["get", "k", "--output", "text"]).env("STATESTORE_OUTPUT", "json")
+    ));
     // The option wins over the variable, wherever it stands.
     let url = here.url();
     let nowhere = ("STATESTORE_BROKER", "mqtt://127.0.0.1:1");
@@ -26,15 +28,15 @@ fn variables_stand_for_options(form: Form) {
     let mut wrong = here.command(&["get", "k"]);
     run(wrong.env(nowhere.0, nowhere.1).env("STATESTORE_TIMEOUT", "200ms")).fails(3, &["--broker"]);
     for (name, value, hint) in [
-        ("STATESTORE_TIMEOUT", "5", "3s"),
-        ("STATESTORE_TIMEOUT", "0s", "more than nothing"),
+        ("STATESTORE_TIMEOUT", "5", "5s"),
+        ("STATESTORE_TIMEOUT", "0s", "1ms or more"),
         ("STATESTORE_OUTPUT", "xml", "json"),
         ("STATESTORE_BROKER", "tcp://x", "mqtt://HOST:PORT"),
         ("STATESTORE_PASSWORD", "p", "--user"),
-        ("STATESTORE_CA", "/nowhere", "mqtts://"),
-        ("STATESTORE_CERT", "/nowhere", "--key-file"),
-        ("STATESTORE_KEY_FILE", "/nowhere", "--cert"),
-        ("STATESTORE_CLIENT_ID", "", "client id"),
+        ("STATESTORE_TLS_CA", "/nowhere", "mqtts://"),
+        ("STATESTORE_TLS_CERT", "/nowhere", "--tls-key"),
+        ("STATESTORE_TLS_KEY", "/nowhere", "--tls-cert"),
+        ("STATESTORE_CLIENT_ID", "", "--client-id"),
     ] {
         let ended = run(here.command(&["get", "k"]).env(name, value));
         assert!(ended.code == Some(2) && ended.out.is_empty(), "{name}={value}: {ended:?}");
@@ -47,7 +49,7 @@ fn variables_stand_for_options(form: Form) {
 }
 
 fn a_store_has_limits_and_strictness(form: Form) {
-    let Some(here) = form.start(&["--max-keys", "1", "--strict-verbs"]) else { return };
+    let Some(here) = form.start(&["--max-keys", "1", "--case-sensitive-verbs"]) else { return };
     here.run(&["set", "a", "v"]).version();
     here.run(&["set", "b", "v"]).fails(2, &["the quota has been exceeded", "--max-keys"]);
     here.run(&["set", "a", "w"]).version();
@@ -64,7 +66,9 @@ fn a_store_has_limits_and_strictness(form: Form) {
 }
 
 fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
-    let Some(here) = form.start(&["--max-bytes", "20", "--client-share", "60"]) else { return };
+    let Some(here) = form.start(&["--max-bytes", "20", "--client-quota-percent", "60"]) else {
+        return;
+    };
     let set = |client: &str, key: &str, value: &str| {
         here.run(&["set", key, value, "--client-id", client])
     };
@@ -124,26 +128,28 @@ fn what_cannot_be_meant_is_refused_with_a_hint() {
         ("set k v --file f", &["--file"]),
         ("vdel k", &["<VALUE>"]),
         ("get k l", &["'l'"]),
-        ("get k --output xml", &["raw", "json"]),
+        ("get k --output xml", &["text", "json"]),
         ("get k --timeout soon", &["500ms"]),
+        ("get k --timeout 10", &["10ms or 10s"]),
         ("watch k --count many", &["--count"]),
-        ("serve --node-id a:b", &["--node-id a:b"]),
+        ("serve --node-id a:b", &["--node-id: "]),
         ("serve --node-id=", &["--node-id"]),
-        ("serve --dialect both", &["auto", "page", "deployed"]),
+        ("serve --dialect both", &["auto", "spec", "deployed"]),
         ("serve --max-keys=-1", &["--max-keys"]),
         ("serve --max-bytes 1G", &["--max-bytes"]),
-        ("serve --client-share 0", &["--client-share", "1..=100"]),
-        ("serve --client-share 101", &["--client-share", "1..=100"]),
+        ("serve --client-quota-percent 0", &["--client-quota-percent", "at least 1"]),
+        ("serve --client-quota-percent 101", &["--client-quota-percent", "at most 100"]),
         ("serve --max-clock-drift 61s", &["--max-clock-drift", "60s"]),
-        ("serve --max-clock-drift 0.5s", &["--max-clock-drift"]),
-        ("serve --password p", &["--broker URL"]),
+        ("serve --max-clock-drift 500ms", &["--max-clock-drift", "1s"]),
+        ("serve --password p", &["--password", "give broker"]),
+        ("serve --listen 127.0.0.1:0 --data-dir /proc/nope", &["/proc/nope", "check the path"]),
         ("get k --password p", &["--user"]),
         ("completions tcsh", &["bash"]),
-        ("set k v --fencing-token 1:2", &["--fencing-token 1:2", "SET printed"]),
-        ("get k --ca /nowhere", &["mqtts://"]),
-        ("get k --broker mqtts://x --ca /nowhere", &["/nowhere"]),
-        ("get k --broker mqtt://x --cert c --key-file k", &["mqtts://"]),
-        ("get k --broker mqtts://x --cert c", &["--key-file"]),
+        ("set k v --fencing-token 1:2", &["--fencing-token 1:2", "`statestore set` printed"]),
+        ("get k --tls-ca /nowhere", &["mqtts://"]),
+        ("get k --broker mqtts://x --tls-ca /nowhere", &["/nowhere"]),
+        ("get k --broker mqtt://x --tls-cert c --tls-key k", &["mqtts://"]),
+        ("get k --broker mqtts://x --tls-cert c", &["--tls-key"]),
     ] {
         let ended = run(statestore().args(line.split_whitespace()));
         assert_eq!((ended.code, ended.text()), (Some(2), ""), "{line}: {}", ended.err);

@@ -169,8 +169,8 @@ fn who_gives_back_to_nobody_can_be_told_to_end(form: Form) {
         holder.signal("-TERM");
     }
     let ended = holder.end();
-    assert!(ended.err.contains("did not say that l is free"), "{ended:?}");
+    assert!(ended.err.contains("did not confirm the release of l"), "{ended:?}");
     let ended = leader.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.err.contains("did not say that e is free"), "{ended:?}");
+    assert!(ended.err.contains("did not confirm the release of e"), "{ended:?}");
 }

@@ -1,6 +1,6 @@
 //! What the command sends, as somebody hears it who reads the request topic.
 
-use statestore_tests::mqttbytes::v5::Publish;
+use statestore_tests::packets::Publish;
 use statestore_tests::raw::{Hello, REQUEST, Raw, property, response_topic};
 
 use crate::place::{Form, Place, everywhere};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use statestore_tests::certificates::Certificates;
-use statestore_tests::mqttbytes::v5::DisconnectReasonCode;
+use statestore_tests::packets::Reason;
 use statestore_tests::raw::Raw;
 
 use crate::process::{Running, run, run_with_input, statestore};
@@ -21,8 +21,10 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn start(options: &[&str]) -> Self {
+        let listen =
+            if options.contains(&"--listen-tls-cert") { "--listen-tls" } else { "--listen" };
         let store =
-            Running::start(statestore().args(["serve", "--listen", "127.0.0.1:0"]).args(options));
+            Running::start(statestore().args(["serve", listen, "127.0.0.1:0"]).args(options));
         let line = store.line();
         let port = line.split(';').next().and_then(|url| url.rsplit(':').next());
         let port = port.and_then(|port| port.parse().ok());
@@ -55,6 +57,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -88,7 +91,7 @@ fn users_come_in_with_their_passwords() {
 
 #[test]
 fn web_pages_have_a_port_of_their_own() {
-    let free = ["serve", "--listen", "127.0.0.1:0", "--websocket", "127.0.0.1:0"];
+    let free = ["serve", "--listen", "127.0.0.1:0", "--listen-websocket", "127.0.0.1:0"];
     let store = Running::start(statestore().args(free));
     let line = store.line();
     let address = line.split(" and ws://").nth(1).and_then(|rest| rest.split(';').next());
@@ -99,9 +102,11 @@ fn web_pages_have_a_port_of_their_own() {
     stream.read_to_string(&mut answer).expect("text");
     assert!(answer.starts_with("HTTP/1.1 426 ") && answer.contains("MQTT 5"), "{answer}");
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
-    serve(&["--listen", "127.0.0.1:0", "--websocket", address]).fails(2, &[address, "in use"]);
-    serve(&["--websocket-origin", "https://panel.example"]).fails(2, &["--websocket"]);
-    let page = ["--websocket", "127.0.0.1:0", "--websocket-origin", "panel.example/"];
+    serve(&["--listen", "127.0.0.1:0", "--listen-websocket", address])
+        .fails(2, &[address, "in use"]);
+    serve(&["--websocket-origin", "https://panel.example"])
+        .fails(2, &["--websocket-origin: it requires listen-websocket"]);
+    let page = ["--listen-websocket", "127.0.0.1:0", "--websocket-origin", "panel.example/"];
     serve(&page).fails(2, &["--websocket-origin", "https://panel.example"]);
 }
 
@@ -184,10 +189,11 @@ fn a_password_file_stays_whose_it_was() {
 }
 
 #[test]
-fn what_the_environment_has_for_clients_is_not_for_serve() {
+fn serve_ignores_variables_of_client_commands() {
     let mut serve = statestore();
     serve.args(["serve", "--listen", "127.0.0.1:0"]);
-    serve.env("STATESTORE_PASSWORD", "secret").env("STATESTORE_CERT", "/no/such/file");
+    serve.env("STATESTORE_PASSWORD", "secret").env("STATESTORE_TLS_CERT", "/no/such/file");
+    serve.env("STATESTORE_BROKER", "mqtt://127.0.0.1:1");
     let store = Running::start(serve.stdin(Stdio::null()));
     assert!(store.line().starts_with("statestore: ready"));
     store.signal("-TERM");
@@ -204,18 +210,28 @@ fn files_of_no_use_are_named_with_what_to_do() {
     let locked = Scratch::new("locked");
     let pem = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     fs::write(&locked.0, pem).expect("a file");
-    for (cert, key, word) in [
-        (&*cert, locked.path(), "openssl pkey"),
-        (&*cert, &*cert, "no usable key"),
-        (&*key, &*key, "no usable certificate chain"),
+    for (cert, key, wrong, word) in [
+        (&*cert, locked.path(), locked.path(), "openssl pkey"),
+        (&*cert, &*cert, &*cert, "not a private key"),
+        (&*key, &*key, &*key, "not a certificate"),
     ] {
-        let options = ["--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key];
+        let options =
+            ["--listen-tls", "127.0.0.1:0", "--listen-tls-cert", cert, "--listen-tls-key", key];
         let ended = run(statestore().arg("serve").args(options));
-        ended.fails(2, &[cert, key, word]);
+        ended.fails(2, &[wrong, word]);
     }
     let mut client = statestore();
-    client.args(["get", "k", "--broker", "mqtts://localhost:1", "--ca", &cert, "--cert", &cert]);
-    run(client.args(["--key-file", locked.path()])).fails(2, &[locked.path(), "openssl pkey"]);
+    client.args([
+        "get",
+        "k",
+        "--broker",
+        "mqtts://localhost:1",
+        "--tls-ca",
+        &cert,
+        "--tls-cert",
+        &cert,
+    ]);
+    run(client.args(["--tls-key", locked.path()])).fails(2, &[locked.path(), "openssl pkey"]);
 }
 
 #[test]
@@ -223,21 +239,36 @@ fn tls_asks_both_sides() {
     let Some(made) = Certificates::make("tls_asks_both_sides") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
-    let options = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let options =
+        ["--listen-tls-cert", &cert, "--listen-tls-key", &key, "--listen-tls-client-ca", &ca];
     let own = Own::start(&options);
     let (cert, key) = (path("client.pem"), path("client.key"));
-    let known = ["set", "k", "v", "--ca", &ca, "--cert", &cert, "--key-file", &key];
+    let known = ["set", "k", "v", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
     run(&mut own.command("mqtts", &known)).version();
+    made.encrypt_key("client", "-v2 aes-256-cbc");
+    let (encrypted, password) = (path("client.encrypted.key"), path("client.password"));
+    let mut encrypted =
+        ["get", "k", "--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &encrypted].to_vec();
+    encrypted.extend(["--tls-key-password-file", &password]);
+    run(&mut own.command("mqtts", &encrypted)).is(0, "v");
+    *encrypted.last_mut().expect("an argument") = &ca;
+    run(&mut own.command("mqtts", &encrypted)).fails(2, &["--tls-key", &ca, "cannot be decrypted"]);
     let short = ["get", "k", "--timeout", "400ms"];
     let mut anonymous = statestore();
-    anonymous.args(short).args(["--ca", &ca, "--broker"]);
+    anonymous.args(short).args(["--tls-ca", &ca, "--broker"]);
     anonymous.arg(format!("mqtts://localhost:{}", own.port));
     assert_eq!(run(&mut anonymous).code, Some(3), "without a certificate");
     let mut plain = statestore();
     plain.args(short).args(["--broker", &format!("mqtt://localhost:{}", own.port)]);
     assert_eq!(run(&mut plain).code, Some(3), "without TLS");
-    let own = run(statestore().args(["serve", "--tls-cert", &cert]));
-    own.fails(2, &["--tls-key"]);
+    let own = run(statestore().args([
+        "serve",
+        "--listen-tls",
+        "127.0.0.1:0",
+        "--listen-tls-cert",
+        &cert,
+    ]));
+    own.fails(2, &["--listen-tls-cert: it requires listen-tls-key"]);
 }
 
 #[test]
@@ -249,7 +280,7 @@ fn a_taken_port_and_contradictions_are_told() {
     serve(&["--listen", &address]).fails(2, &[&address, "in use"]);
     serve(&["--listen", "nowhere"]).fails(2, &["127.0.0.1:1883"]);
     let both = ["--listen", "127.0.0.1:0", "--broker", "mqtt://127.0.0.1:1"];
-    serve(&both).fails(2, &["--broker", "--listen"]);
+    serve(&both).fails(2, &["--listen", "leave out broker"]);
 }
 
 #[test]
@@ -268,7 +299,7 @@ fn connections_are_counted() {
 /// Whoever needs more memory than one client may have is disconnected, and the store goes on.
 #[test]
 fn the_memory_of_a_client_is_bounded() {
-    let own = Own::start(&["--client-memory", "65536", "--memory", "1048576"]);
+    let own = Own::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
     let mut deaf = Raw::connect(own.port, "deaf");
     assert_eq!(deaf.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
     let value = "v".repeat(60_000);
@@ -276,5 +307,5 @@ fn the_memory_of_a_client_is_bounded() {
     for _ in 0..300 {
         assert_eq!(writer.command(&["SET", "k", &value]), b"+OK\r\n");
     }
-    assert_eq!(deaf.ended(), Some(DisconnectReasonCode::QuotaExceeded));
+    assert_eq!(deaf.ended(), Some(Reason::QUOTA_EXCEEDED));
 }

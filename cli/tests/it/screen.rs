@@ -1,4 +1,4 @@
-//! `top` on a terminal, over real stores.
+//! `top` on a terminal, with real stores.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -19,8 +19,8 @@ use crate::process::{Running, run, statestore};
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
 
-/// A command on a terminal of its own.
-struct Terminal {
+/// A command on its own terminal.
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     screen: vt100::Parser,
@@ -28,7 +28,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(command: &Command) -> Self {
+    pub(crate) fn start(command: &Command) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&terminal).expect("a terminal");
         unlockpt(&terminal).expect("a terminal");
@@ -37,7 +37,7 @@ impl Terminal {
         tcsetwinsize(&terminal, size).expect("a size");
         let theirs = File::options().read(true).write(true).open(&name).expect("a terminal");
         let keys = File::from(terminal);
-        // With a terminal to control it, as from a shell.
+        // The terminal is its controlling terminal, as from a shell.
         let mut wrapped = Command::new("setsid");
         wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
         wrapped.stdin(theirs.try_clone().expect("a copy"));
@@ -60,7 +60,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).expect("it takes keys");
     }
 
-    /// Waits until all of this is on the screen.
+    /// Waits until the screen contains all parts.
     fn shows(&mut self, parts: &[&str]) {
         let begun = Instant::now();
         loop {
@@ -68,7 +68,7 @@ impl Terminal {
             if parts.iter().all(|part| shown.contains(part)) {
                 return;
             }
-            // It is drawn four times a second, but what has not changed is not written.
+            // Redrawing writes only changes.
             match self.written.recv_timeout(HANGS.saturating_sub(begun.elapsed())) {
                 Ok(bytes) => self.screen.process(&bytes),
                 Err(_) => panic!("{parts:?} is not shown:\n{shown}"),
@@ -76,13 +76,23 @@ impl Terminal {
         }
     }
 
-    /// The exit code, once the terminal was given back.
+    /// Waits for the end of a command without a screen: its exit code, and all bytes it wrote.
+    pub(crate) fn output(mut self) -> (Option<i32>, String) {
+        let mut bytes = Vec::new();
+        while let Ok(more) = self.written.recv_timeout(HANGS) {
+            bytes.extend(more);
+        }
+        let code = self.child.wait().expect("it ends").code();
+        (code, String::from_utf8(bytes).expect("text"))
+    }
+
+    /// Waits for the exit, checks that the terminal is restored, and returns the exit code.
     fn end(mut self) -> Option<i32> {
         let status = self.child.wait().expect("it ends");
         while let Ok(bytes) = self.written.recv_timeout(std::time::Duration::from_millis(100)) {
             self.screen.process(&bytes);
         }
-        assert!(!self.screen.screen().alternate_screen(), "the terminal is as it was");
+        assert!(!self.screen.screen().alternate_screen(), "the terminal is restored");
         assert!(!self.screen.screen().hide_cursor());
         status.code()
     }
@@ -101,36 +111,36 @@ fn top(port: u16, options: &[&str]) -> Terminal {
     Terminal::start(&command)
 }
 
-/// Keys are listed, one is chosen, what others do is seen, and it is changed.
+/// Lists keys, selects a key, observes changes of other clients, and edits the key.
 fn browse(port: u16, terminal: &mut Terminal) {
     let statestore = |arguments: &[&str]| {
         let mut command = statestore();
         command.args(arguments).args(["--broker", &format!("mqtt://localhost:{port}")]);
         run(&mut command)
     };
-    terminal.shows(&["* (all: 2)", "alpha", "beta", "choose a key"]);
+    terminal.shows(&["* (all: 2)", "alpha", "beta", "select a key"]);
     terminal.press("j");
     terminal.shows(&["live", "21 degrees", "10 bytes, as text"]);
     statestore(&["set", "alpha", "{\"degrees\": 22}"]).version();
     terminal.shows(&["live, 1 change", "15 bytes"]);
     terminal.press("v");
     terminal.shows(&["as JSON", "\"degrees\": 22"]);
-    // What is edited is set for a minute, since nobody else has set it meanwhile.
+    // The edited value is set for a minute, because no other client has changed the key.
     terminal.press("e\x15cold\x1b[B60s\r");
     terminal.shows(&["alpha: set", "cold", "expires in "]);
     statestore(&["get", "alpha"]).is(0, "cold");
     terminal.press("e\x15mine");
     terminal.shows(&["value: mine_"]);
     statestore(&["set", "alpha", "theirs"]).version();
-    // By now the form would set it over the value of another, which it has not shown.
+    // The editor does not show the new value, so it must not overwrite it.
     terminal.shows(&["live, 3 changes"]);
     terminal.press("\r");
-    terminal.shows(&["not set, it has another value by now"]);
+    terminal.shows(&["not set: the value has changed"]);
     statestore(&["get", "alpha"]).is(0, "theirs");
-    // What was typed is there again until it is given up.
+    // The editor opens again with its input.
     terminal.shows(&["value: mine_"]);
     terminal.press("\x1b");
-    terminal.shows(&["as text, since it is no JSON", "theirs"]);
+    terminal.shows(&["as text, because it is not JSON", "theirs"]);
     terminal.press("dy");
     terminal.shows(&["alpha: deleted", "no value", "* (all: 1)"]);
     statestore(&["get", "alpha"]).is(1, "");
@@ -147,7 +157,7 @@ fn fill(port: u16) {
 }
 
 #[test]
-fn a_store_alone_is_browsed_and_edited() {
+fn keys_of_embedded_broker_are_browsed_and_edited() {
     let own = Own::start(&[]);
     fill(own.port);
     let mut terminal = top(own.port, &[]);
@@ -157,7 +167,7 @@ fn a_store_alone_is_browsed_and_edited() {
 }
 
 #[test]
-fn a_store_beside_a_broker_is_browsed_too() {
+fn keys_of_store_with_external_broker_are_browsed_and_edited() {
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://localhost:{}", broker.port());
     let store = Running::start(statestore().args(["serve", "--broker", &url]));
@@ -165,23 +175,23 @@ fn a_store_beside_a_broker_is_browsed_too() {
     fill(broker.port());
     let mut terminal = top(broker.port(), &[]);
     browse(broker.port(), &mut terminal);
-    // A signal ends it as well as a key.
+    // A signal ends the command like the key q.
     let pid = terminal.child.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill");
     assert!(killed.success());
     assert_eq!(terminal.end(), Some(0));
 }
 
-/// Where a store says that its numbers are.
-fn numbers_of(own: &Own) -> String {
-    let said = own.store.complaint();
-    let url = said.split_whitespace().find(|word| word.starts_with("http://"));
-    url.unwrap_or_else(|| panic!("{said:?}")).trim_end_matches("/metrics").to_owned()
+/// Returns the metrics URL that a store prints.
+fn metrics_url(own: &Own) -> String {
+    let line = own.store.complaint();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+    url.unwrap_or_else(|| panic!("{line:?}")).trim_end_matches("/metrics").to_owned()
 }
 
 #[test]
-fn who_asks_for_what_is_shown() {
-    let own = Own::start(&["--metrics", "127.0.0.1:0", "--traffic"]);
+fn traffic_is_shown() {
+    let own = Own::start(&["--metrics-listen", "127.0.0.1:0", "--traffic"]);
     fill(own.port);
     let mut raw = Raw::connect(own.port, "far-off");
     for _ in 0..20 {
@@ -190,9 +200,16 @@ fn who_asks_for_what_is_shown() {
     let ahead = format!("{}:0:far-off", unix_ms() + 300_000);
     let ahead = Ask::deployed("far-off", words(&["SET", "hot", "v"])).replacing("__ts", ahead);
     assert!(raw.answer(&ahead).starts_with(b"-ERR"));
-    let mut terminal = top(own.port, &["--metrics", &numbers_of(&own)]);
+    let mut terminal = top(own.port, &["--metrics-url", &metrics_url(&own)]);
     terminal.press("3");
-    terminal.shows(&["clients by requests a second", "far-off", "keys by", "hot", "alpha", "beta"]);
+    terminal.shows(&[
+        "clients by requests per second",
+        "far-off",
+        "keys by",
+        "hot",
+        "alpha",
+        "beta",
+    ]);
     terminal.press("s");
     terminal.shows(&[
         "clients by requests ",
@@ -204,24 +221,24 @@ fn who_asks_for_what_is_shown() {
 }
 
 #[test]
-fn the_numbers_of_a_store_are_shown() {
-    let own = Own::start(&["--metrics", "127.0.0.1:0"]);
+fn metrics_are_shown() {
+    let own = Own::start(&["--metrics-listen", "127.0.0.1:0"]);
     fill(own.port);
-    let mut terminal = top(own.port, &["--metrics", &numbers_of(&own)]);
+    let mut terminal = top(own.port, &["--metrics-url", &metrics_url(&own)]);
     terminal.press("3");
-    terminal.shows(&["start it with `serve --metrics HOST:PORT --traffic`"]);
+    terminal.shows(&["start it with `serve --metrics-listen HOST:PORT --traffic`"]);
     terminal.press("2");
-    terminal.shows(&["keys 2", "answered within p50", "applied", "set "]);
+    terminal.shows(&["keys 2", "latency p50", "applied", "set "]);
     terminal.press("?");
-    terminal.shows(&["another key", "the end"]);
+    terminal.shows(&["select a key", "quit"]);
     terminal.press("\x03");
     assert_eq!(terminal.end(), Some(0));
 }
 
 #[test]
-fn without_a_terminal_it_says_what_else_there_is() {
+fn error_without_a_terminal_names_alternatives() {
     run(statestore().args(["top"])).fails(2, &["needs a terminal", "`statestore keys`"]);
     let own = Own::start(&[]);
-    let mut terminal = top(own.port, &["--metrics", "localhost:1"]);
+    let mut terminal = top(own.port, &["--metrics-url", "localhost:1"]);
     terminal.shows(&["http://HOST:PORT"]);
 }

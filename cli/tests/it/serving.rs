@@ -19,7 +19,7 @@ fn it_says_one_line_and_whom_it_trusts(form: Form) {
     assert!(line.starts_with(&format!("statestore: ready on {}", here.url())), "{line}");
     if form.has_broker_apart() {
         assert!(line.contains("as client statestore;"), "{line}");
-        assert!(line.contains("requesters are who they claim to be"), "{line}");
+        assert!(line.contains("client ids of requests are not verified"), "{line}");
         assert!(line.contains("access rules"), "{line}");
     }
     here.run(&["set", "k", "v"]).version();
@@ -67,6 +67,6 @@ fn a_hangup_ends_nothing(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     here.store().signal("-HUP");
-    assert!(here.store().complaint().contains("no --password-file"));
+    assert!(here.store().complaint().contains("there is no file to reload"));
     here.run(&["get", "k"]).is(0, "v");
 }

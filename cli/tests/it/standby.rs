@@ -1,6 +1,6 @@
 //! A second store with the same client id.
 
-use statestore_tests::mqttbytes::v5::Packet;
+use statestore_tests::packets::Packet;
 use statestore_tests::raw::{Ask, array};
 use statestore_tests::scripted::{Scripted, Welcome};
 use statestore_tests::timely::timely;
@@ -26,7 +26,7 @@ fn a_standby_serves_and_the_first_ends(form: Form) {
     let mut serves = here.take_store();
     for _ in 0..2 {
         let second = standby(&here);
-        let cause = "another store has taken over client id the store; for this one to serve";
+        let cause = "another store has taken over client id the store; to serve here";
         serves.end().fails(3, &[cause]);
         // It starts with nothing, and answers.
         here.run(&["get", "k"]).is(1, "");
@@ -72,7 +72,7 @@ async fn a_store_that_is_told_of_a_takeover_ends() {
         peer.disconnect(0x8e).await;
         let ended = serves.await.expect("it ends");
         assert_eq!(ended.code, Some(3), "{ended:?}");
-        let cause = "disconnected by the broker: SessionTakenOver (0x8e)";
+        let cause = "disconnected by the broker: session taken over (0x8e)";
         assert!(ended.err.contains(cause), "{ended:?}");
     })
     .await;

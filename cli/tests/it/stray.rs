@@ -1,6 +1,6 @@
 //! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
 
-use statestore_tests::mqttbytes::QoS;
+use statestore_tests::packets::Qos;
 use statestore_tests::raw::{Ask, Hello, Raw, array, property};
 use statestore_tests::vectors::Vectors;
 
@@ -26,7 +26,7 @@ fn exists(witness: &mut Raw, key: &str) -> bool {
 fn what_cannot_be_answered_is_dropped(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
-    for qos in [QoS::AtLeastOnce, QoS::AtMostOnce] {
+    for qos in [Qos::AtLeastOnce, Qos::AtMostOnce] {
         for correlation in [None, Some(vec![1; 16])] {
             let mut ask = set("raw", "k");
             (ask.response_topic, ask.correlation, ask.qos) = (None, correlation, qos);
@@ -48,7 +48,7 @@ fn what_lacks_something_is_refused(form: Form) {
     };
     for (ask, text) in [
         (changed(|ask| ask.correlation = None), "missing correlation data"),
-        (changed(|ask| ask.qos = QoS::AtMostOnce), "the request must be published with QoS 1"),
+        (changed(|ask| ask.qos = Qos::AtMostOnce), "the request must be published with QoS 1"),
         (set("raw", "k").without("__ts"), "missing timestamp"),
         (set("raw", "k").replacing("__ts", ""), "malformed timestamp"),
         (set("raw", "k").replacing("__ts", "now"), "malformed timestamp"),

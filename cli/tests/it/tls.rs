@@ -1,4 +1,4 @@
-//! TLS that cannot be: told at once, with what mends it.
+//! TLS errors end a command at once, with advice.
 
 use std::process::Command;
 
@@ -17,61 +17,77 @@ fn client(port: u16, scheme: &str, options: &[&str]) -> Command {
 }
 
 fn serve(options: &[&str]) -> (Running, u16) {
-    let serve =
-        Running::start(statestore().args(["serve", "--listen", "127.0.0.1:0"]).args(options));
+    let listen = if options.contains(&"--listen-tls-cert") { "--listen-tls" } else { "--listen" };
+    let serve = Running::start(statestore().args(["serve", listen, "127.0.0.1:0"]).args(options));
     let line = serve.line();
     let port = line.split(';').next().and_then(|url| url.rsplit(':').next()?.parse().ok());
     (serve, port.unwrap_or_else(|| panic!("{line:?}")))
 }
 
-/// What either broker does not accept.
-fn is_told(port: u16, made: &Certificates) {
+/// Mistakes that both brokers detect.
+fn mistakes_are_explained(port: u16, made: &Certificates) {
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, other) = (path("ca.pem"), path("other.pem"));
     run(&mut client(port, "mqtt", &[])).fails(3, &["speaks TLS on this port", "mqtts://"]);
-    let wrong = run(&mut client(port, "mqtts", &["--ca", &other]));
-    wrong.fails(3, &["an authority that is not trusted here", "--ca"]);
-    let anonymous = run(&mut client(port, "mqtts", &["--ca", &ca]));
-    anonymous.fails(3, &["wants a certificate of this client", "--cert and --key-file"]);
+    let wrong = run(&mut client(port, "mqtts", &["--tls-ca", &other]));
+    wrong.fails(3, &["from a CA that is not trusted here", "--tls-ca"]);
+    let anonymous = run(&mut client(port, "mqtts", &["--tls-ca", &ca]));
+    anonymous.fails(3, &["requires a client certificate", "--tls-cert and --tls-key"]);
     let (cert, key) = (path("other.pem"), path("other.key"));
-    let stranger = ["--ca", &ca, "--cert", &cert, "--key-file", &key];
+    let stranger = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
     let refused = run(&mut client(port, "mqtts", &stranger));
-    refused.fails(3, &["does not take this client's certificate", "--cert and --key-file"]);
+    refused.fails(3, &["rejected the certificate of this client", "--tls-cert and --tls-key"]);
     let mut elsewhere = statestore();
-    elsewhere.args(["get", "k", "--timeout", "1h", "--ca", &ca, "--broker"]);
+    elsewhere.args(["get", "k", "--timeout", "1h", "--tls-ca", &ca, "--broker"]);
     let ended = run(elsewhere.arg(format!("mqtts://127.0.0.1:{port}")));
     ended.fails(3, &["is for localhost, and not for 127.0.0.1", "--broker"]);
-    // A store beside that broker does not wait either.
+    // `serve` with that broker ends at once too.
     let mut store = statestore();
     let ended = run(store.args(["serve", "--broker", &format!("mqtt://localhost:{port}")]));
     ended.fails(3, &["mqtts://"]);
 }
 
 #[test]
-fn a_store_says_what_its_clients_lack() {
+fn tls_mistakes_with_the_embedded_broker_are_explained() {
     let Some(made) = Certificates::make(&test_name()) else { return };
     made.make_authority("other");
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
-    let (_serve, port) = serve(&["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca]);
-    is_told(port, &made);
+    let (_serve, port) = serve(&[
+        "--listen-tls-cert",
+        &cert,
+        "--listen-tls-key",
+        &key,
+        "--listen-tls-client-ca",
+        &ca,
+    ]);
+    mistakes_are_explained(port, &made);
     let (_serve, port) = serve(&[]);
-    let ended = run(&mut client(port, "mqtts", &["--ca", &ca]));
-    ended.fails(3, &["speaks without TLS on this port", "mqtt://"]);
+    let ended = run(&mut client(port, "mqtts", &["--tls-ca", &ca]));
+    ended.fails(3, &["speaks MQTT without TLS on this port", "mqtt://"]);
 }
 
 #[test]
-fn another_broker_says_what_its_clients_lack() {
+fn tls_mistakes_with_an_external_broker_are_explained() {
     let Some(made) = Certificates::make(&test_name()) else { return };
     made.make_authority("other");
     let Some(broker) = Mosquitto::start_with(&test_name(), &made.broker_lines()) else { return };
-    is_told(broker.port(), &made);
+    mistakes_are_explained(broker.port(), &made);
     made.make_dated("old", "20200101000000Z", "20210101000000Z");
     let lines = made.broker_lines().replace("broker.pem", "old.pem").replace("true", "false");
     let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
     let ca = made.path("ca.pem").to_str().expect("text").to_owned();
-    let ended = run(&mut client(broker.port(), "mqtts", &["--ca", &ca]));
-    ended.fails(3, &["certificate expired on 2021-01-01T00:00:00Z", "it needs a new one"]);
+    let ended = run(&mut client(broker.port(), "mqtts", &["--tls-ca", &ca]));
+    ended.fails(
+        3,
+        &["certificate expired on 2021-01-01T00:00:00Z", "renew the broker's certificate"],
+    );
+    // `openssl req -x509` makes the certificate of a CA.
+    let lines = made.broker_lines().replace("broker.", "other.").replace("true", "false");
+    let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
+    let other = made.path("other.pem").to_str().expect("text").to_owned();
+    let ended = run(&mut client(broker.port(), "mqtts", &["--tls-ca", &other]));
+    ended.fails(3, &["CA:TRUE", "openssl req -x509", "basicConstraints=CA:FALSE"]);
 }
 
 #[test]
@@ -82,11 +98,19 @@ fn serve_refuses_a_certificate_that_no_client_takes() {
     let key = made.path("broker.key").to_str().expect("text").to_owned();
     for (name, told) in [
         ("old.pem", "expired on 2021-01-01T00:00:00Z; get a new one"),
-        ("early.pem", "valid from 2090-01-01T00:00:00Z on only; is the clock"),
+        ("early.pem", "not valid before 2090-01-01T00:00:00Z; is the clock"),
     ] {
         let cert = made.path(name).to_str().expect("text").to_owned();
         let mut serve = statestore();
-        serve.args(["serve", "--listen", "127.0.0.1:0", "--tls-cert", &cert, "--tls-key", &key]);
+        serve.args([
+            "serve",
+            "--listen-tls",
+            "127.0.0.1:0",
+            "--listen-tls-cert",
+            &cert,
+            "--listen-tls-key",
+            &key,
+        ]);
         run(&mut serve).fails(2, &[&cert, told]);
     }
 }

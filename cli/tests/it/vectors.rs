@@ -74,7 +74,7 @@ fn requests_do_what_their_line_says(form: Form) {
 }
 
 fn refused_requests_get_the_text_of_their_line(form: Form) {
-    for (option, strict) in [(&[][..], false), (&["--strict-verbs"], true)] {
+    for (option, strict) in [(&[][..], false), (&["--case-sensitive-verbs"], true)] {
         let Some(here) = form.start(option) else { return };
         let raw = std::cell::RefCell::new(here.raw("raw"));
         vectors("requests-refused.txt").run(110, |case| {

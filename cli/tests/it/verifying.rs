@@ -52,27 +52,27 @@ fn our_store_passes(form: Form) {
 
 fn a_section_and_a_case_can_be_chosen(form: Form) {
     let Some(here) = form.start(&[]) else { return };
-    let ended = here.run(&["verify", "--case", "order", "--case", "value/vdel"]);
+    let ended = here.run(&["verify", "--rule", "order", "--rule", "value/vdel"]);
     let lines: Vec<&str> = ended.text().lines().collect();
     assert_eq!(ended.code, Some(0));
     assert!(lines[0].starts_with("pass     value/vdel"), "{lines:?}");
     assert!(lines.iter().filter(|line| line.contains("order/")).count() == 4, "{lines:?}");
     assert!(ended.text().contains("5 rules: 5 pass, 0 fail, 0 differ, 0 skipped"), "{lines:?}");
     let junit =
-        here.run(&["verify", "--case", "order", "--case", "request/qos-2", "--output", "junit"]);
+        here.run(&["verify", "--rule", "order", "--rule", "request/qos-2", "--output", "junit"]);
     assert_eq!(junit.code, Some(0));
     let head = "<testsuites name=\"statestore verify\" tests=\"5\" skipped=\"0\" failures=\"0\" errors=\"0\"";
     assert!(junit.text().contains(head), "{}", junit.text());
     assert!(junit.text().contains("<testcase name=\"fence-condition\" classname=\"order\""));
     let differs = differing(form).contains(&"request/qos-2");
     assert_eq!(junit.err.contains("request/qos-2"), differs, "{}", junit.err);
-    let rest = here.run(&["verify", "--case", "order", "--skip", "order/fence-condition"]);
+    let rest = here.run(&["verify", "--rule", "order", "--skip", "order/fence-condition"]);
     assert!(rest.text().contains("3 rules: 3 pass"), "{}", rest.text());
 }
 
 fn a_store_that_breaks_rules_fails_and_keeps_no_keys(form: Form) {
     let Some(here) = form.start(&["--max-keys", "1"]) else { return };
-    let ended = here.run(&["verify", "--case", "value", "--case", "order"]);
+    let ended = here.run(&["verify", "--rule", "value", "--rule", "order"]);
     assert_eq!(ended.code, Some(1), "{}", ended.text());
     let lines: Vec<&str> = ended.text().lines().collect();
     let at = lines.iter().position(|line| line.starts_with("fail     value/keys-differ"));
@@ -85,7 +85,7 @@ fn a_store_that_breaks_rules_fails_and_keeps_no_keys(form: Form) {
     assert!(about[2].trim().starts_with(r"asked    *3\r\n$3\r\nSET\r\n$"), "{about:?}");
     assert_eq!(about[3].trim(), r"answered -ERR the quota has been exceeded\r\n");
     here.run(&["keys", "*"]).is(1, "");
-    let junit = here.run(&["verify", "--case", "value/keys-differ", "--output", "junit"]);
+    let junit = here.run(&["verify", "--rule", "value/keys-differ", "--output", "junit"]);
     assert_eq!(junit.code, Some(1));
     assert!(junit.text().contains("<failure message=\"expected +OK"), "{}", junit.text());
 }
@@ -125,8 +125,8 @@ fn the_rules_are_listed_without_a_store() {
     assert_eq!((text.code, json.code), (Some(0), Some(0)));
     assert_eq!(text.text().lines().count(), objects(json.text()).len());
     assert!(text.text().contains("fence/lower                page    A token that is lower"));
-    assert_eq!(list(&["--case", "order"]).text().lines().count(), 4);
-    list(&["--case", "orders"]).fails(2, &["orders", "--list"]);
+    assert_eq!(list(&["--rule", "order"]).text().lines().count(), 4);
+    list(&["--rule", "orders"]).fails(2, &["orders", "--list"]);
 }
 
 #[test]

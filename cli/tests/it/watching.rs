@@ -73,5 +73,5 @@ fn presence_ends_the_watches_of_who_has_gone(form: Form) {
     }
     let Some(told) = is_told_after_it_has_gone(form, &[]) else { return };
     assert!(told, "a store that is an ordinary client does not know who has gone");
-    assert_eq!(is_told_after_it_has_gone(form, &["--presence"]), Some(false));
+    assert_eq!(is_told_after_it_has_gone(form, &["--presence-from-mosquitto-log"]), Some(false));
 }

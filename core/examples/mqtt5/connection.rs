@@ -1,37 +1,37 @@
-//! A [`Session`] over a blocking TCP socket.
+//! An [`Adapter`] over a blocking TCP socket.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use statestore_mqtt::Reason;
-use statestore_mqtt::packet::{Notice, Packet};
-use statestore_proto::mqtt::Transmit;
+use statestore_mqtt::session::Options;
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::Transmit;
 
-use super::session::{Error, News, Options, Session};
+use super::adapter::{Adapter, Error, MachineEvent, Role, TIMEOUT};
 
-/// Reads the clocks. One of these serves all connections of a machine, or its deadlines mean nothing.
+/// Slices of one vectored write.
+const SLICES_MAX: usize = 16;
+
+/// The clocks. All connections of a machine must use the same one, since deadlines refer to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(std::time::Instant);
 
 impl Clock {
-    /// A monotonic clock that begins now.
-    #[expect(clippy::disallowed_methods, reason = "whoever drives a machine reads the clocks")]
+    /// Creates a monotonic clock that starts at zero.
+    #[expect(clippy::disallowed_methods, reason = "the driver of a machine reads the clocks")]
     #[must_use]
     pub fn start() -> Self {
         Self(std::time::Instant::now())
     }
 
-    /// Both readings.
-    #[expect(clippy::disallowed_methods, reason = "whoever drives a machine reads the clocks")]
+    /// Reads both clocks.
+    #[expect(clippy::disallowed_methods, reason = "the driver of a machine reads the clocks")]
     #[must_use]
     pub fn now(&self) -> Now {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (instant, unix) = (millis(self.0.elapsed()), millis(unix));
-        Now::new(Instant::from_millis(instant), UnixTime::from_millis(unix))
+        Now::new(Instant::from_origin(self.0.elapsed()), UnixTime::from_epoch(unix))
     }
 }
 
@@ -39,68 +39,75 @@ impl Clock {
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    session: Session,
+    adapter: Adapter,
     clock: Clock,
 }
 
 impl Connection {
-    /// Connects to `host:port` and sends a CONNECT. [`receive_before`](Self::receive_before) tells when it is accepted.
+    /// Connects to `host:port` and sends a CONNECT. [`receive_before`](Self::receive_before)
+    /// reports the CONNACK.
     ///
     /// # Errors
-    /// [`Error::Io`] when nobody is there.
-    pub fn open(address: &str, clock: Clock, options: Options) -> Result<Self, Error> {
+    /// [`Error::Io`] if the connection fails.
+    pub fn open(address: &str, clock: Clock, role: Role, options: Options) -> Result<Self, Error> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let patience = options.patience.max(Duration::from_millis(1));
-        let stream = connect(address, patience)?;
-        // A request is many small packets, and each is waited for.
+        let stream = connect(address)?;
+        // A request takes several small packets, which must not be delayed.
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let session = Session::new(clock.now().instant, number, options)?;
-        Ok(Self { stream, session, clock })
+        let adapter = Adapter::new(clock.now().instant, number, role, options)?;
+        Ok(Self { stream, adapter, clock })
     }
 
-    /// Whether another packet may be sent now.
+    /// Returns whether another packet can be sent.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.session.has_room()
+    pub fn has_capacity(&self) -> bool {
+        self.adapter.has_capacity()
     }
 
-    /// Takes a packet to be sent. It is written at the next call of another method.
+    /// Queues a packet. The next call of another method writes it.
     pub fn send(&mut self, transmit: &Transmit) {
-        self.session.send(transmit);
+        self.adapter.send(self.clock.now().instant, transmit);
     }
 
-    /// Writes what was sent. A broker that takes nothing for as long as it may be [silent](Options::patience) is lost.
+    /// Writes the queued packets together. The connection is lost if the broker reads nothing for
+    /// the [timeout](TIMEOUT).
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        while !self.session.output().is_empty() {
-            match self.stream.write(self.session.output()) {
-                Ok(0) => return Err(Error::Closed),
-                Ok(len) => self.session.written(self.clock.now().instant, len),
+        loop {
+            let chunks = self.adapter.chunks().take(SLICES_MAX);
+            let slices: Vec<_> = chunks.map(IoSlice::new).collect();
+            if slices.is_empty() {
+                return Ok(());
+            }
+            match self.stream.write_vectored(&slices) {
+                Ok(0) => return Err(Error::Io(ErrorKind::WriteZero.into())),
+                Ok(len) => self.adapter.written(self.clock.now().instant, len),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
     }
 
-    /// Waits for news, but no longer than until `until`; `None` then. A message is news only if one is wanted.
+    /// Waits for the next event until `until`, then returns `None`. Returns messages only if
+    /// `can_receive`.
     ///
-    /// A time that has come is told before news that wait, so that a busy connection holds up no deadline.
+    /// A deadline takes precedence over events, so that a busy connection does not delay it.
     ///
     /// # Errors
-    /// [`Error`], after which the connection is of no more use.
+    /// [`Error`]; the connection is then unusable.
     pub fn receive_before(
         &mut self,
         until: Option<Instant>,
-        wants_messages: bool,
-    ) -> Result<Option<News>, Error> {
-        let received = self.wait(until, wants_messages);
-        if let Some(reason) = received.as_ref().err().and_then(Error::reason) {
-            self.say_goodbye(reason);
+        can_receive: bool,
+    ) -> Result<Option<MachineEvent>, Error> {
+        let received = self.wait(until, can_receive);
+        if let Err(Error::Session(_) | Error::QosUnsupported) = received {
+            // The session may have a DISCONNECT with the reason in its output.
+            let _ = self.flush();
         }
         received
     }
@@ -108,37 +115,36 @@ impl Connection {
     fn wait(
         &mut self,
         until: Option<Instant>,
-        wants_messages: bool,
-    ) -> Result<Option<News>, Error> {
+        can_receive: bool,
+    ) -> Result<Option<MachineEvent>, Error> {
         loop {
             let now = self.clock.now().instant;
             if until.is_some_and(|until| until <= now) {
                 self.flush()?;
                 return Ok(None);
             }
-            self.session.handle_timeout(now)?;
-            // Before anything else, since what is written makes room.
+            self.adapter.handle_timeout(now)?;
+            // First, since writing frees capacity.
             self.flush()?;
-            if let Some(news) = self.session.poll(wants_messages) {
-                return Ok(Some(news));
+            if let Some(event) = self.adapter.poll(can_receive) {
+                return Ok(Some(event));
             }
-            let wake = [until, self.session.poll_timeout()].into_iter().flatten().min();
+            let wake = [until, self.adapter.poll_timeout()].into_iter().flatten().min();
             let left = wake.map(|wake| wake.duration_since(now).max(Duration::from_millis(1)));
             self.read(left)?;
         }
     }
 
-    /// Reads once, and waits for so long at most.
+    /// Reads once, waiting at most for `timeout`.
     fn read(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         let mut chunk = [0; 16 * 1024];
         self.stream.set_read_timeout(timeout)?;
-        match self.stream.read(&mut chunk) {
-            Ok(0) => Err(Error::Closed),
-            Ok(len) => {
-                let now = self.clock.now().instant;
-                self.session.handle_bytes(now, chunk.get(..len).unwrap_or_default())
-            }
-            // Systems differ in what they call a time that is over.
+        let read = self.stream.read(&mut chunk);
+        let now = self.clock.now().instant;
+        match read {
+            Ok(0) => self.adapter.handle_end(now),
+            Ok(len) => self.adapter.handle_bytes(now, chunk.get(..len).unwrap_or_default()),
+            // The error kind of a timeout depends on the platform.
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
                 _ => Err(error.into()),
@@ -146,30 +152,21 @@ impl Connection {
         }
     }
 
-    /// Ends the connection in good order.
+    /// Sends a DISCONNECT and closes the connection.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn close(mut self) -> Result<(), Error> {
-        self.flush()?;
-        self.say_goodbye(Reason::SUCCESS);
-        Ok(())
-    }
-
-    /// Tells the broker why the connection ends, if it still listens.
-    fn say_goodbye(&mut self, reason: Reason) {
-        let mut bytes = [0; 8];
-        let packet = Packet::Disconnect(Notice { reason, properties: () });
-        let len = packet.encode_into(&mut bytes).unwrap_or_default();
-        let _ = self.stream.write_all(bytes.get(..len).unwrap_or_default());
+        self.adapter.disconnect(self.clock.now().instant);
+        self.flush()
     }
 }
 
-/// Tries the addresses of a name in turn.
-fn connect(address: &str, patience: Duration) -> Result<TcpStream, Error> {
+/// Tries the addresses of a host name in order.
+fn connect(address: &str) -> Result<TcpStream, Error> {
     let mut last = Error::Io(ErrorKind::NotFound.into());
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error.into(),
         }

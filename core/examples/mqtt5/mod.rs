@@ -1,21 +1,18 @@
-//! MQTT 5 as far as the state store protocol needs it, over plain TCP and without a runtime: what the examples stand on.
-//! The packets are those of the package `statestore-mqtt`.
+//! A driver over plain TCP, without a runtime. The MQTT 5 session is that of `statestore-mqtt`.
 //!
-//! | Module | What it knows | Needs |
-//! |---|---|---|
-//! | [`session`] | packet ids, flow control, keep alive, acknowledgements | memory |
-//! | [`connection`] | a socket and the clocks | `std` |
-//! | [`drive`](mod@drive) | the loop between a machine of `statestore_proto` and a connection | the rest |
+//! * [`adapter`]: a machine's outputs to the session, its events to the machine. No I/O.
+//! * [`connection`]: the socket and the clocks.
+//! * [`drive`](mod@drive): the loop between a machine of `statestore_proto` and a connection.
 //!
-//! An application that has an MQTT 5 library takes only the last of these as a pattern.
+//! If you have an MQTT 5 library, you need only the last module, as a template.
 
+pub mod adapter;
 pub mod connection;
 pub mod drive;
-pub mod session;
 
+pub use adapter::{Error, Role};
 pub use connection::{Clock, Connection};
 pub use drive::drive;
-pub use session::{Error, Options};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What a client is told at the start.
+//! Configuration of a client.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -6,26 +6,62 @@ use core::time::Duration;
 
 use crate::hlc::{NodeId, NodeIdError};
 use crate::limits::ClientLimits;
+use crate::time::round_up;
 use crate::topic::{self, NotificationFilter, ResponseTopic, TopicError};
 
-/// How long a request may take when nothing else is said.
+/// The default time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a client cannot be configured so.
+/// A value of a [`ClientConfig`] that is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The client id cannot stand in its topics, or the response topic is one that stores refuse.
-    #[error("the client id cannot stand in a topic, or the response topic is refused: {0}")]
-    Topic(TopicError),
-    /// The client id cannot be the node id of a clock: give another with [`ClientConfig::with_node_id`].
+    /// The client id cannot be part of a topic.
+    #[error("invalid client id: {0}")]
+    ClientId(TopicError),
+    /// The client id cannot be the node id of a clock; set another
+    /// [`node_id`](ClientConfig::node_id).
     #[error("the client id cannot be the node id of a clock: {0}")]
     NodeId(NodeIdError),
+    /// Stores refuse the response topic.
+    #[error("invalid response topic: {0}")]
+    ResponseTopic(TopicError),
+    /// The time limit of requests is zero.
+    #[error("the time limit of requests is zero")]
+    ZeroTimeout,
+    /// The interval of renewals is zero.
+    #[error("the interval at which watches are renewed is zero")]
+    ZeroRenewal,
 }
 
 /// Configuration of a [`Client`](super::Client).
+///
+/// Setters store what they are given; [`Client::new`](super::Client::new) reports invalid values.
+///
+/// ```
+/// use core::time::Duration;
+/// use statestore_proto::client::{Client, ClientConfig};
+///
+/// let config = ClientConfig::new("thermostat-7", *b"8 random").timeout(Duration::from_secs(3));
+/// let client = Client::new(config)?;
+/// # let _ = client;
+/// # Ok::<(), statestore_proto::client::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
+    client_id: Arc<str>,
+    nonce: [u8; 8],
+    node_id: Option<NodeId>,
+    response_topic: Option<Arc<str>>,
+    timeout: Duration,
+    keeps_session: bool,
+    renewal: Option<Duration>,
+    limits: ClientLimits,
+}
+
+/// A valid configuration, with its defaults filled in.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
     pub(super) client_id: Arc<str>,
     pub(super) node_id: NodeId,
     pub(super) nonce: [u8; 8],
@@ -38,49 +74,23 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// The default configuration of the client with this MQTT client id: the recommended response topic, the client id as
-    /// node id, ten seconds for each request, a session that ends with its connection.
+    /// The defaults for the client with this MQTT client id: the recommended response topic, the
+    /// client id as node id, ten seconds per request, a session that ends with its connection.
     ///
-    /// `nonce` is eight random bytes, drawn anew for each run: replies to an earlier run of the same client must not be
-    /// taken for replies to this one.
-    ///
-    /// # Errors
-    /// [`ConfigError`] when the client id cannot stand in a topic or in a version.
-    ///
-    /// ```
-    /// use statestore_proto::client::ClientConfig;
-    ///
-    /// let config = ClientConfig::new("thermostat-7", *b"8 random")?;
-    /// # let _ = config;
-    /// # Ok::<(), statestore_proto::client::ConfigError>(())
-    /// ```
-    pub fn new(client_id: &str, nonce: [u8; 8]) -> Result<Self, ConfigError> {
-        let node_id = NodeId::new(client_id).map_err(ConfigError::NodeId)?;
-        Self::with_node_id(client_id, node_id, nonce)
-    }
-
-    /// As [`new`](Self::new), with a node id of its own for a client id that cannot be one.
-    ///
-    /// # Errors
-    /// [`ConfigError::Topic`] when the client id cannot stand in a topic.
-    pub fn with_node_id(
-        client_id: &str,
-        node_id: NodeId,
-        nonce: [u8; 8],
-    ) -> Result<Self, ConfigError> {
-        let response_topic = ResponseTopic::new(client_id).map_err(ConfigError::Topic)?;
-        let filter = NotificationFilter::new(client_id).map_err(ConfigError::Topic)?;
-        Ok(Self {
+    /// `nonce` is eight random bytes, drawn for each run, so that replies to an earlier run of the
+    /// same client do not match requests of this one.
+    #[must_use]
+    pub fn new(client_id: &str, nonce: [u8; 8]) -> Self {
+        Self {
             client_id: client_id.into(),
-            node_id,
             nonce,
-            response_topic: response_topic.to_string().into(),
-            notification_filter: filter.to_string().into(),
+            node_id: None,
+            response_topic: None,
             timeout: TIMEOUT,
             keeps_session: false,
             renewal: None,
             limits: ClientLimits::default(),
-        })
+        }
     }
 
     /// The MQTT client id.
@@ -89,58 +99,102 @@ impl ClientConfig {
         &self.client_id
     }
 
-    /// Has replies sent to another topic, which must be this client's alone.
-    ///
-    /// # Errors
-    /// [`ConfigError::Topic`] for a topic that stores refuse.
-    pub fn response_topic(mut self, topic: &str) -> Result<Self, ConfigError> {
-        topic::check_response(topic).map_err(ConfigError::Topic)?;
-        self.response_topic = topic.into();
-        Ok(self)
-    }
-
-    /// How long a request may take unless it says otherwise; at least a millisecond. Watches wait as long for theirs.
+    /// Sets the node id of the client's clock, for a client id that cannot be one.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.max(Duration::from_millis(1));
+    pub fn node_id(mut self, node_id: NodeId) -> Self {
+        self.node_id = Some(node_id);
         self
     }
 
-    /// Says that the transport keeps the MQTT session over a lost connection and sends again what was not acknowledged.
-    /// Requests in flight then stay pending until the next connection shows whether the session was there.
+    /// Sets the response topic, which no other client may use.
+    #[must_use]
+    pub fn response_topic(mut self, topic: &str) -> Self {
+        self.response_topic = Some(topic.into());
+        self
+    }
+
+    /// Sets the default time limit of requests, and that of the requests of watches.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Declares whether the transport keeps the MQTT session when the connection is lost, and sends
+    /// unacknowledged packets again. Requests in flight then stay pending until the next connection
+    /// shows whether the session was present.
     #[must_use]
     pub const fn keeps_session(mut self, keeps_session: bool) -> Self {
         self.keeps_session = keeps_session;
         self
     }
 
-    /// Registers each watch again after this time and compares what the store has with what was told; at least a
-    /// millisecond, and up to a quarter earlier so that watches do not all renew at once. `None`, the default, never does.
+    /// Renews the registration of each watch in this interval and reads its key; zero is
+    /// invalid. Each renewal is up to a quarter earlier, so that watches do not all renew at
+    /// once. `None`, the default, disables renewals.
     ///
-    /// Nobody tells a client that a store behind another party's broker was started anew and has forgotten it: without
-    /// this its watches may hear nothing more. What a renewal finds depends on the store.
+    /// With an external broker, a client is not notified when the store restarts and loses its
+    /// registrations; without renewals its watches could then miss all changes. The result of a
+    /// renewal depends on the store:
     ///
-    /// * One that says its [incarnation](crate::message::Incarnation), as the stores of this crate do when they are given
-    ///   one, is known to be another at its first message, to whatever request. Every watch then tells a gap at once and
-    ///   reads again. While it stays the same, registrations have held, and the comparison only finds what was missed when
-    ///   a store was told in error that this client is gone: a gap is told where the key is not as it was told last. Such a
-    ///   store may have had two changes meanwhile; if the second is heard first, the first is missed without a gap.
-    /// * One that does not, as the deployed ones, may have forgotten this client between any two renewals. A gap is told at
-    ///   each renewal unless nothing can have been missed: the key has a value, still in the version told last, and no
-    ///   change was heard while it was asked. So a watch of an absent key tells a gap, and that it is live again, at each
-    ///   interval, as does one whose key changes during a renewal. Between renewals nothing tells that changes are
-    ///   missing. And when the store that was started anew has a clock behind that of the one before, what it says of a key
-    ///   that was deleted is taken for a late duplicate until the next renewal.
+    /// - A store with an [incarnation](crate::message::Incarnation) is recognized as a new one by
+    ///   its first message. Every watch then reports a gap and reads again. While the incarnation
+    ///   stays the same, registrations have held, and a renewal only detects that a store ended
+    ///   them by mistake: the watch reports a gap if the key differs from the last report. If such
+    ///   a store applied two changes and the second notification arrives first, the first change is
+    ///   missed without a gap.
+    /// - A store without an incarnation, such as the deployed one, may have lost the registration
+    ///   between any two renewals. A watch reports a gap at each renewal unless no change can have
+    ///   been missed: the key still has the version that was reported last, and no notification
+    ///   arrived during the renewal. So a watch of an absent key reports a gap, and that it is live
+    ///   again, at each interval. Between renewals, missed changes go unnoticed. If the clock of a
+    ///   restarted store is behind, its deletion of a key looks like a late duplicate until the
+    ///   next renewal.
     #[must_use]
-    pub fn renew_watches(mut self, interval: Option<Duration>) -> Self {
-        self.renewal = interval.map(|interval| interval.max(Duration::from_millis(1)));
+    pub const fn renew_watches(mut self, interval: Option<Duration>) -> Self {
+        self.renewal = interval;
         self
     }
 
-    /// Other limits.
+    /// Sets the limits.
     #[must_use]
     pub const fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
+    }
+
+    pub(super) fn into_settings(self) -> Result<Settings, ConfigError> {
+        let node_id = match self.node_id {
+            Some(node_id) => node_id,
+            None => NodeId::new(&self.client_id).map_err(ConfigError::NodeId)?,
+        };
+        let filter = NotificationFilter::new(&self.client_id).map_err(ConfigError::ClientId)?;
+        let response_topic = match self.response_topic {
+            Some(topic) => {
+                topic::check_response(&topic).map_err(ConfigError::ResponseTopic)?;
+                topic
+            }
+            None => {
+                let topic = ResponseTopic::new(&self.client_id).map_err(ConfigError::ClientId)?;
+                topic.to_string().into()
+            }
+        };
+        if self.timeout.is_zero() {
+            return Err(ConfigError::ZeroTimeout);
+        }
+        if self.renewal.is_some_and(|interval| interval.is_zero()) {
+            return Err(ConfigError::ZeroRenewal);
+        }
+        Ok(Settings {
+            node_id,
+            notification_filter: filter.to_string().into(),
+            response_topic,
+            client_id: self.client_id,
+            nonce: self.nonce,
+            timeout: round_up(self.timeout),
+            keeps_session: self.keeps_session,
+            renewal: self.renewal.map(round_up),
+            limits: self.limits,
+        })
     }
 }

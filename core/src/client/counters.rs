@@ -1,49 +1,49 @@
-//! What a client counts.
+//! The counters of a client.
 
 use core::fmt;
 
 use super::{Event, Outcome, WatchEvent};
-use crate::message::{CommandKind, Refusal, Reply};
+use crate::message::{Refusal, Reply, RequestKind, Response};
 use crate::statistics::{self, Statistic};
 
-/// What became of the requests with one verb, those of watches included.
+/// The outcomes of the requests of one kind, including those of watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outcomes {
-    /// Done.
+pub struct OutcomeCounts {
+    /// Executed.
     pub applied: u64,
     /// The condition did not hold.
     pub not_applied: u64,
-    /// No such key or registration.
+    /// The key or the registration does not exist.
     pub absent: u64,
-    /// The broker did not pass it on.
+    /// The broker did not deliver the request.
     pub undelivered: u64,
-    /// No answer came in time.
+    /// No response arrived in time.
     pub timed_out: u64,
-    /// The connection was lost before the answer.
-    pub unknown: u64,
-    /// Given up by the caller.
+    /// The connection was lost before the response.
+    pub connection_lost: u64,
+    /// Cancelled by the caller.
     pub cancelled: u64,
-    /// The answer could not be read.
+    /// The response was malformed.
     pub malformed: u64,
     /// Refused, by [`Refusal`] in its order; the last place is for texts that are not in the table.
     refused: [u64; Refusal::ALL.len() + 1],
 }
 
-impl Outcomes {
-    /// Requests refused by the store, for whatever reason.
+impl OutcomeCounts {
+    /// Requests that the store refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.iter().sum()
     }
 
-    /// Requests refused for this reason.
+    /// Requests that the store refused with this error.
     #[must_use]
     pub fn refused_for(&self, reason: Refusal) -> u64 {
         self.refused.get(reason as usize).copied().unwrap_or_default()
     }
 
-    fn iter(&self, verb: Option<CommandKind>) -> impl Iterator<Item = Statistic> {
+    fn iter(&self, verb: Option<RequestKind>) -> impl Iterator<Item = Statistic> {
         let reasons = Refusal::ALL.iter().copied().map(Some).chain([None]);
         let refused = reasons.zip(self.refused).map(move |(reason, value)| Statistic {
             reason,
@@ -55,7 +55,7 @@ impl Outcomes {
             ("absent", self.absent),
             ("undelivered", self.undelivered),
             ("timed_out", self.timed_out),
-            ("unknown", self.unknown),
+            ("connection_lost", self.connection_lost),
             ("cancelled", self.cancelled),
             ("malformed", self.malformed),
         ]
@@ -66,7 +66,7 @@ impl Outcomes {
 
     fn counter(&mut self, outcome: &Outcome) -> Option<&mut u64> {
         Some(match outcome {
-            Outcome::Replied { reply, .. } => match reply {
+            Outcome::Responded { response: Response::Reply(reply), .. } => match reply {
                 Reply::Done | Reply::Value(_) | Reply::Removed => &mut self.applied,
                 Reply::NotApplied => &mut self.not_applied,
                 Reply::Absent | Reply::NothingRemoved | Reply::NotWatched => &mut self.absent,
@@ -75,69 +75,69 @@ impl Outcomes {
                     return self.refused.get_mut(place);
                 }
             },
-            Outcome::Listed { .. } => &mut self.applied,
-            Outcome::Rejected(_) => &mut self.undelivered,
+            Outcome::Responded { response: Response::Page(_), .. } => &mut self.applied,
+            Outcome::Undelivered(_) => &mut self.undelivered,
             Outcome::TimedOut { .. } => &mut self.timed_out,
-            Outcome::Unknown => &mut self.unknown,
+            Outcome::ConnectionLost => &mut self.connection_lost,
             Outcome::Cancelled { .. } => &mut self.cancelled,
             Outcome::Malformed(_) => &mut self.malformed,
         })
     }
 }
 
-/// What a client has seen and done since it was made. Plain numbers; a copy is a snapshot.
+/// The counters of a client since it was created. A copy is a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Requests that came to their end, by [`CommandKind`] in its order.
-    by_verb: [Outcomes; CommandKind::ALL.len()],
+    /// Completed requests, by [`RequestKind`] in its order.
+    by_verb: [OutcomeCounts; RequestKind::ALL.len()],
     /// Connections.
     pub connections: u64,
-    /// Gaps told to watches.
+    /// Gaps reported to watches.
     pub gaps: u64,
-    /// Other stores that answered than the one before.
+    /// Changes of the store's incarnation.
     pub stores_replaced: u64,
-    /// Messages that belonged to nothing outstanding.
-    pub stale: u64,
-    /// Timestamps of a store too far ahead of the wall clock here.
+    /// Messages that matched no request and no watch.
+    pub unmatched: u64,
+    /// Timestamps of a store that were too far ahead of the local wall clock.
     pub clock_drifts: u64,
 }
 
 impl Counters {
-    /// Requests with this verb.
+    /// The outcomes of requests of this kind.
     #[must_use]
-    pub fn of(&self, verb: CommandKind) -> &Outcomes {
-        // One place for each verb.
+    pub fn of(&self, verb: RequestKind) -> &OutcomeCounts {
+        // Each kind has a place.
         let [first, ..] = &self.by_verb;
         self.by_verb.get(verb as usize).unwrap_or(first)
     }
 
-    /// All of them, in a fixed order, zeroes included.
+    /// All counters in a fixed order, including those that are zero.
     pub fn iter(&self) -> impl Iterator<Item = Statistic> {
-        let verbs = CommandKind::ALL.iter().copied();
+        let verbs = RequestKind::ALL.iter().copied();
         let plain = [
             ("connections", self.connections),
             ("gaps", self.gaps),
             ("stores_replaced", self.stores_replaced),
-            ("stale", self.stale),
+            ("unmatched", self.unmatched),
             ("clock_drifts", self.clock_drifts),
         ];
         let plain = plain.map(|(name, value)| Statistic::plain(name, value));
         verbs.flat_map(|verb| self.of(verb).iter(Some(verb))).chain(plain)
     }
 
-    pub(super) fn ended(&mut self, verb: CommandKind, outcome: &Outcome) {
+    pub(super) fn record_outcome(&mut self, verb: RequestKind, outcome: &Outcome) {
         let row = self.by_verb.get_mut(verb as usize);
         if let Some(counter) = row.and_then(|row| row.counter(outcome)) {
             *counter += 1;
         }
     }
 
-    pub(super) const fn told(&mut self, event: &Event) {
+    pub(super) const fn record_event(&mut self, event: &Event) {
         let counter = match event {
             Event::Watch { event: WatchEvent::Gap, .. } => &mut self.gaps,
             Event::StoreReplaced { .. } => &mut self.stores_replaced,
-            Event::Stale(_) => &mut self.stale,
+            Event::Unmatched(_) => &mut self.unmatched,
             Event::ClockDrift(_) => &mut self.clock_drifts,
             _ => return,
         };
@@ -145,7 +145,7 @@ impl Counters {
     }
 }
 
-/// Those that are not zero.
+/// Prints the counters that are not zero.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         statistics::print(f, self.iter())

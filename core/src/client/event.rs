@@ -1,4 +1,4 @@
-//! What a client tells.
+//! Events of a client.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -8,132 +8,135 @@ use bytes::Bytes;
 use super::RequestError;
 use crate::debug;
 use crate::hlc::{ClockDriftError, Version};
-use crate::message::{Incarnation, Page, PeerError, Reply, ServiceError};
-use crate::mqtt::ReasonCode;
+use crate::message::{Incarnation, Page, PeerError, Reply, Response, ServiceError};
+use crate::transport::ReasonCode;
 
-/// Names an accepted request until its completion is polled.
+/// Identifies an accepted request until its completion is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(super) u64);
 
-/// Names a watch until its end is polled.
+/// Identifies a watch until its end is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub(super) u64);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The store answered.
-    Replied {
-        /// The answer.
-        reply: Reply<Bytes>,
-        /// The version that came with it.
+    /// The store responded.
+    Responded {
+        /// The reply, or the page of keys.
+        response: Response<Bytes>,
+        /// The version in the response.
         version: Option<Version>,
-        /// Which incarnation of the store answered, if it says so.
+        /// The incarnation of the store, if the store reports one.
         incarnation: Option<Incarnation>,
     },
-    /// The store answered a request for a page of keys with one. A refusal is [`Replied`](Self::Replied), as always.
-    Listed {
-        /// The page.
-        page: Page<Bytes>,
-        /// Which incarnation of the store answered, if it says so.
-        incarnation: Option<Incarnation>,
-    },
-    /// The broker did not pass the request on: it refused it, or no store is subscribed.
-    Rejected(ReasonCode),
-    /// No answer came in time.
+    /// The broker did not deliver the request: it rejected the request, or no store is subscribed.
+    Undelivered(ReasonCode),
+    /// No response arrived in time.
     TimedOut {
-        /// Whether the request had been sent, so that it may have been applied or may still be.
+        /// True if the request was sent, so that it may have been applied or may still be.
         sent: bool,
     },
-    /// The connection was lost with the request sent and unanswered: it may have been applied or may still be.
-    Unknown,
-    /// The caller gave it up.
+    /// The connection was lost after the request was sent: it may have been applied or may still
+    /// be.
+    ConnectionLost,
+    /// The caller cancelled the request.
     Cancelled {
-        /// Whether the request had been sent, so that it may have been applied or may still be.
+        /// True if the request was sent, so that it may have been applied or may still be.
         sent: bool,
     },
-    /// An answer came whose payload cannot be read, or is none that this command has. The store has done something, or
-    /// nothing; a GET tells.
+    /// The response is undecodable or does not fit the command. Whether the request was applied is
+    /// unknown; a GET shows it.
     Malformed(PeerError),
 }
 
 impl Outcome {
-    /// Whether a write with this outcome may have been applied, now or later.
+    /// Returns whether a write with this outcome may have been applied, now or later.
     #[must_use]
     pub const fn may_be_applied(&self) -> bool {
         match self {
-            Self::Replied { reply, .. } => matches!(reply, Reply::Done | Reply::Removed),
-            Self::Listed { .. } | Self::Rejected(_) => false,
+            Self::Responded { response, .. } => {
+                matches!(response, Response::Reply(Reply::Done | Reply::Removed))
+            }
+            Self::Undelivered(_) => false,
             Self::TimedOut { sent } | Self::Cancelled { sent } => *sent,
-            Self::Unknown | Self::Malformed(_) => true,
+            Self::ConnectionLost | Self::Malformed(_) => true,
         }
     }
 
-    /// Reads the answer to a GET: the value, or `None` when there is none.
+    /// Reads the response to a GET: the value, or `None` if the key is absent.
     ///
     /// # Errors
     /// [`RequestError`].
     pub fn into_value(self) -> Result<Option<VersionedValue>, RequestError> {
         match self {
-            Self::Replied { reply: Reply::Value(value), version, .. } => {
+            Self::Responded { response: Response::Reply(Reply::Value(value)), version, .. } => {
                 Ok(Some(VersionedValue { value, version }))
             }
-            Self::Replied { reply: Reply::Absent, .. } => Ok(None),
+            Self::Responded { response: Response::Reply(Reply::Absent), .. } => Ok(None),
             other => Err(other.into_error()),
         }
     }
 
-    /// Reads the answer to a SET: the version of the value, or `None` when the condition did not hold.
+    /// Reads the response to a SET: the version of the value, or `None` if the condition did not
+    /// hold.
     ///
     /// # Errors
     /// [`RequestError`].
     pub fn into_version(self) -> Result<Option<Version>, RequestError> {
         match self {
-            Self::Replied { reply: Reply::Done, version, .. } => {
+            Self::Responded { response: Response::Reply(Reply::Done), version, .. } => {
                 version.map(Some).ok_or(RequestError::NoVersion)
             }
-            Self::Replied { reply: Reply::NotApplied, .. } => Ok(None),
+            Self::Responded { response: Response::Reply(Reply::NotApplied), .. } => Ok(None),
             other => Err(other.into_error()),
         }
     }
 
-    /// Reads the answer to a DEL or VDEL.
+    /// Reads the response to a DEL or VDEL.
     ///
     /// # Errors
     /// [`RequestError`].
     pub fn into_removal(self) -> Result<Removal, RequestError> {
         match self {
-            Self::Replied { reply: Reply::Removed, .. } => Ok(Removal::Removed),
-            Self::Replied { reply: Reply::NothingRemoved, .. } => Ok(Removal::Absent),
-            Self::Replied { reply: Reply::NotApplied, .. } => Ok(Removal::Different),
+            Self::Responded { response: Response::Reply(Reply::Removed), .. } => {
+                Ok(Removal::Removed)
+            }
+            Self::Responded { response: Response::Reply(Reply::NothingRemoved), .. } => {
+                Ok(Removal::NothingRemoved)
+            }
+            Self::Responded { response: Response::Reply(Reply::NotApplied), .. } => {
+                Ok(Removal::NotApplied)
+            }
             other => Err(other.into_error()),
         }
     }
 
-    /// Reads the answer to a request for a page of keys.
+    /// Reads the response to a SCAN.
     ///
     /// # Errors
     /// [`RequestError`].
     pub fn into_page(self) -> Result<Page<Bytes>, RequestError> {
         match self {
-            Self::Listed { page, .. } => Ok(page),
+            Self::Responded { response: Response::Page(page), .. } => Ok(page),
             other => Err(other.into_error()),
         }
     }
 
-    /// Why there is no answer that could be used.
+    /// The error of an outcome without a usable response.
     fn into_error(self) -> RequestError {
         match self {
-            Self::Replied { reply: Reply::Error(error), .. } => RequestError::Refused(error),
-            Self::Replied { .. } | Self::Listed { .. } => RequestError::OtherCommand,
-            Self::Rejected(reason) => RequestError::Undelivered(reason),
-            Self::TimedOut { sent: false } | Self::Cancelled { sent: false } => {
-                RequestError::NotSent
+            Self::Responded { response: Response::Reply(Reply::Error(error)), .. } => {
+                RequestError::Refused(error)
             }
+            Self::Responded { .. } => RequestError::OtherCommand,
+            Self::Undelivered(reason) => RequestError::Undelivered(reason),
+            Self::TimedOut { sent: false } => RequestError::NotSent,
             Self::TimedOut { sent: true } => RequestError::TimedOut,
-            Self::Cancelled { sent: true } => RequestError::Cancelled,
-            Self::Unknown => RequestError::Unknown,
+            Self::Cancelled { sent } => RequestError::Cancelled { sent },
+            Self::ConnectionLost => RequestError::ConnectionLost,
             Self::Malformed(error) => RequestError::Malformed(error),
         }
     }
@@ -144,7 +147,7 @@ impl Outcome {
 pub struct VersionedValue {
     /// The value.
     pub value: Bytes,
-    /// Its version, where the store says it.
+    /// The version, if the response has one.
     pub version: Option<Version>,
 }
 
@@ -157,131 +160,137 @@ impl fmt::Debug for VersionedValue {
     }
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Removal {
-    /// The key is gone.
+    /// The key was removed.
     Removed,
-    /// There was no such key.
-    Absent,
-    /// The key has another value than a VDEL named, and stays.
-    Different,
+    /// The key did not exist.
+    NothingRemoved,
+    /// The value differs from the one of the VDEL, and the key stays.
+    NotApplied,
 }
 
-/// What a client tells its application.
+/// An event of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The response topic is subscribed; requests go out.
+    /// The response topic is subscribed; requests are sent from now on.
     Ready,
-    /// The broker refused a subscription. Requests or watches wait for the next connection, or for their time-out.
+    /// The broker rejected a subscription. Requests or watches wait for the next connection, or for
+    /// their time limit.
     SubscribeFailed {
         /// The filter.
         filter: Arc<str>,
-        /// The broker's reason.
+        /// The reason code of the broker.
         reason: ReasonCode,
     },
-    /// Another store answers than before: it was started anew, or another took its place. What was registered with the one
-    /// before is gone, and so is whatever it did not keep elsewhere. Watches tell a gap and register again by themselves;
-    /// tell locks, with [`Lock::handle_incarnation`](crate::lock::Lock::handle_incarnation).
+    /// The store has a new incarnation: it was restarted or replaced. Registrations with the
+    /// previous store are lost, and so is its state that was not durable. Watches report a gap and
+    /// register again. Pass the incarnation to locks with
+    /// [`Lock::handle_incarnation`](crate::lock::Lock::handle_incarnation).
     ///
-    /// Of several for which there was no room only the last is told.
+    /// If several such events do not fit into the queue, only the last is reported.
     StoreReplaced {
-        /// Its incarnation; `None` when it does not say.
+        /// The incarnation; `None` if the store does not send one.
         incarnation: Option<Incarnation>,
     },
-    /// An accepted request has come to its end. There is exactly one of these for each.
+    /// An accepted request is complete. There is exactly one such event for each request.
     Completed {
         /// The request.
         id: RequestId,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// A store that [explains](crate::store::StoreConfig::explain) says why it has refused a request. Its
-    /// [`Completed`](Self::Completed) comes next. Dropped where there is no room.
+    /// The reason of a refusal, from a store that [explains](crate::store::StoreConfig::explain).
+    /// The [`Completed`](Self::Completed) event of the request follows. Dropped if the queue is
+    /// full.
     Explained {
         /// The request.
         id: RequestId,
-        /// Why, in the words of the store, for people: of 256 bytes at most.
+        /// A text of the store for people, at most 256 bytes long.
         reason: Arc<str>,
     },
-    /// Something about a watch.
+    /// An event of a watch.
     Watch {
         /// The watch.
         id: WatchId,
-        /// What.
+        /// The event.
         event: WatchEvent,
     },
-    /// A message that belongs to nothing outstanding: the duplicate of an answer, a late one, or a stranger's.
-    Stale(Stale),
-    /// A timestamp of the store is too far ahead of the wall clock here. The message it came with was delivered; the
-    /// clock did not follow.
+    /// A message that matches no request and no watch: a duplicate, a late response, or one for
+    /// another client.
+    Unmatched(Unmatched),
+    /// A timestamp of the store is too far ahead of the local wall clock. Its message was
+    /// delivered, but the clock did not follow.
     ClockDrift(ClockDriftError),
 }
 
-/// What about a watch.
+/// An event of a watch.
 ///
-/// A watch begins with the value of its key, if it has one, and then [`Live`](Self::Live). From there on every change is
-/// reported, until a [`Gap`](Self::Gap), after which the value is reported again if it moved, and `Live` closes the gap. When
-/// another store has taken the place of the one before, whose versions say nothing about its own, a value is reported again
-/// in any case.
+/// A watch reports the value of its key, if it has one, and then [`Live`](Self::Live). From then on
+/// it reports every change until a [`Gap`](Self::Gap). After a gap it reports the value again if it
+/// has changed, and `Live` ends the gap. If the store was replaced, it reports the value again in
+/// any case, since the versions of two stores cannot be compared.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WatchEvent {
-    /// The key has this value, or none any more.
+    /// The key has this value, or was deleted.
     Changed {
         /// The value; `None` when the key was deleted or has expired.
         value: Option<Bytes>,
-        /// The version of the value, or of the one deleted where that is known.
+        /// The version of the value, or of the deleted one if that is known.
         version: Option<Version>,
     },
-    /// What was reported is current, and changes from here on will be reported.
+    /// The reported value is current, and later changes will be reported.
     Live,
-    /// Changes may be missed from here on: what was reported may be out of date.
+    /// Changes may be missed from now on: the reported value may be outdated.
     Gap,
-    /// The watch is over; nothing follows.
+    /// The watch has ended; no event follows.
     Ended(WatchEnd),
 }
 
-/// Where a watch stands: what it waits for next. An application needs its [events](WatchEvent) only; this is for a screen or
-/// a log. One that has ended has no phase.
+/// The phase of a watch: the response or time that it waits for. Applications need only its
+/// [events](WatchEvent); the phase is for a user interface or a log. A watch that has ended has no
+/// phase.
 ///
 /// | from | what happens | to |
 /// |---|---|---|
 /// | waiting | a connection; the time of a retry | registering |
-/// | registering | KEYNOTIFY is answered | reading |
-/// | reading | GET is answered | live |
-/// | reading | GET does not find a value that was heard since | reading |
-/// | registering, reading | no answer in time | registering |
-/// | registering, reading | nobody listens; the answer makes no sense | waiting |
+/// | registering | KEYNOTIFY gets a response | reading |
+/// | reading | GET gets a response | live |
+/// | reading | GET does not find a value of a later notification | reading |
+/// | registering, reading | no response in time | registering |
+/// | registering, reading | no store is subscribed; the response is unusable | waiting |
 /// | live | a renewal finds that changes may be missing; events are lost | reading |
-/// | live | a silent store tells a change before it answers a renewal's KEYNOTIFY | registering |
-/// | live | a silent store tells a change before it answers a renewal's GET | reading |
-/// | registering, reading, live | another store answers | registering |
-/// | registering, reading, live | another store answers just after another | waiting |
+/// | live | a store without incarnation notifies before it responds to a renewal's KEYNOTIFY | registering |
+/// | live | a store without incarnation notifies before it responds to a renewal's GET | reading |
+/// | registering, reading, live | a new incarnation responds | registering |
+/// | registering, reading, live | a new incarnation responds just after another | waiting |
 /// | registering, reading, live | the connection is lost | waiting |
 /// | registering, reading, live | the store refuses | ended |
 /// | waiting, registering | it is ended before SUBACK | ended |
 /// | waiting, registering, reading, live | it is ended | stopping |
-/// | stopping | STOP is answered; nobody listens; no answer in time; the connection is lost | ended |
+/// | stopping | STOP gets a response; no store is subscribed; no response in time; the connection is lost | ended |
 ///
-/// A silent store is one that does not say its [incarnation](crate::message::Incarnation). A renewal that is not answered
-/// leaves a watch live, and is tried again.
+/// See [`Incarnation`](crate::message::Incarnation). A renewal without a response leaves a watch
+/// live and is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WatchPhase {
-    /// It waits for a connection, or for the time of a retry.
+    /// The watch waits for a connection, or for the time of a retry.
     Waiting,
     /// KEYNOTIFY is outstanding.
     Registering,
     /// GET is outstanding.
     Reading,
-    /// Changes are reported as they are heard.
+    /// Changes are reported as their notifications arrive.
     Live,
     /// STOP is outstanding.
     Stopping,
 }
 
-/// Why a watch is over.
+/// The reason why a watch has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchEnd {
@@ -305,17 +314,17 @@ impl fmt::Debug for WatchEvent {
     }
 }
 
-/// A message that belongs to nothing outstanding.
+/// A message that matches no request and no watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Stale {
-    /// An answer to a request of this client that is complete: a duplicate, or too late.
+pub enum Unmatched {
+    /// A response to a request that is complete: a duplicate, or too late.
     Reply(RequestId),
-    /// An answer to a request of somebody else, or of an earlier run.
-    StrangersReply,
-    /// A notification of a key that is not watched, or one that is older than what was reported.
+    /// A response to a request of another client, or of an earlier run.
+    ForeignReply,
+    /// A notification of a key that is not watched, or one older than the last report.
     Notification,
-    /// A notification that cannot be read.
+    /// A malformed notification.
     MalformedNotification(PeerError),
     /// A message on another topic.
     Topic,

@@ -1,92 +1,111 @@
 //! The client as a state machine: requests and watches in, packets and events out.
 //!
-//! A [`Client`] owns what every client of the protocol needs and no MQTT library has: correlation of replies,
-//! time-outs, the hybrid logical clock, fencing tokens, and watches that survive reconnects. Tell it what the transport
-//! sees ([`handle_connected`](Client::handle_connected), [`handle_subscribed`](Client::handle_subscribed),
-//! [`handle_publish`](Client::handle_publish), [`handle_published`](Client::handle_published),
-//! [`handle_disconnected`](Client::handle_disconnected)), send what [`poll_transmit`](Client::poll_transmit) gives, and
-//! take what [`poll_event`](Client::poll_event) tells.
+//! A [`Client`] implements what every client of the protocol needs and an MQTT library lacks:
+//! correlation of replies, time limits, the hybrid logical clock, fencing tokens, and watches that
+//! survive reconnects. The application passes on what the transport reports
+//! ([`handle_connected`](Client::handle_connected),
+//! [`handle_subscribed`](Client::handle_subscribed), [`handle_publish`](Client::handle_publish),
+//! [`handle_published`](Client::handle_published),
+//! [`handle_disconnected`](Client::handle_disconnected)), sends the packets that
+//! [`poll_transmit`](Client::poll_transmit) returns, handles the events that
+//! [`poll_event`](Client::poll_event) returns, and calls
+//! [`handle_timeout`](Client::handle_timeout) at the time that
+//! [`poll_timeout`](Client::poll_timeout) returns.
 //!
 //! ```
 //! use bytes::Bytes;
 //! use statestore_proto::client::{Client, ClientConfig, Event, Request};
-//! use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
 //! use statestore_proto::time::Now;
+//! use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
 //!
-//! let mut client = Client::new(ClientConfig::new("c1", *b"8 random")?);
+//! let mut client = Client::new(ClientConfig::new("c1", *b"8 random"))?;
 //! let now = Now::default();
 //! let id = client.submit(now, Request::get("k"))?;
 //!
 //! client.handle_connected(now, false);
-//! let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else { panic!("replies are subscribed first") };
+//! let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else {
+//!     panic!("the response topic is subscribed first")
+//! };
 //! client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1);
 //! assert_eq!(client.poll_event(), Some(Event::Ready));
 //!
-//! let Some(Transmit::Publish(request)) = client.poll_transmit() else { panic!("then requests are sent") };
+//! let Some(Transmit::Publish(request)) = client.poll_transmit() else {
+//!     panic!("then requests are sent")
+//! };
 //! let (topic, payload) = (request.response_topic.unwrap(), Bytes::from_static(b"$5\r\nvalue\r\n"));
 //! let mut reply = Incoming::new(&topic, &payload);
 //! reply.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
 //! client.handle_publish(now, &reply);
-//! let Some(Event::Completed { id: of, outcome }) = client.poll_event() else { panic!("and answered") };
-//! assert_eq!((of, outcome.into_value()?.unwrap().value), (id, Bytes::from_static(b"value")));
+//! let Some(Event::Completed { id: completed, outcome }) = client.poll_event() else {
+//!     panic!("then they complete")
+//! };
+//! assert_eq!(completed, id);
+//! assert_eq!(outcome.into_value()?.unwrap().value, Bytes::from_static(b"value"));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
 //! # Lifecycle
 //!
-//! Offline, subscribing, ready. No request is published before its response topic is subscribed, no KEYNOTIFY before
-//! notifications are. Requests may be submitted at any time; they wait, and time out, while there is no connection. A
-//! request that was sent when its connection was lost completes as [`Outcome::Unknown`], unless the transport
-//! [keeps the session](ClientConfig::keeps_session).
+//! A client is offline, subscribing or ready. It publishes no request before its response topic is
+//! subscribed, and no KEYNOTIFY before notifications are. Requests can be submitted at any time;
+//! without a connection they wait until their time limit. A request that was sent when its
+//! connection was lost completes as [`Outcome::ConnectionLost`], unless the transport [keeps the
+//! session](ClientConfig::keeps_session).
 //!
-//! Each request asks the store for its [incarnation](crate::message::Incarnation). When another one answers than before,
-//! on a reply or a notification, the registrations of this client are gone: before the message is used every watch tells
-//! a gap, registers and reads again, and [`Event::StoreReplaced`] is told. A store that does not say which it is can be
-//! replaced unnoticed; [`renew_watches`](ClientConfig::renew_watches) says what its watches do about it.
+//! Each request asks the store for its [incarnation](crate::message::Incarnation), a random id of
+//! one run of a store. If a reply or notification carries another one than before, the
+//! registrations of this client are lost. Before the message is used, every watch reports a gap,
+//! registers and reads its key again, and the client reports [`Event::StoreReplaced`]. A store
+//! without an incarnation can be replaced unnoticed; see
+//! [`renew_watches`](ClientConfig::renew_watches).
 //!
-//! Each SUBSCRIBE is to be answered with [`handle_subscribed`](Client::handle_subscribed). Received messages may be
-//! acknowledged by the transport at once.
+//! Report the SUBACK of each SUBSCRIBE with [`handle_subscribed`](Client::handle_subscribed). The
+//! transport may acknowledge received messages at once.
 
+mod active_watch;
 mod config;
 mod counters;
 mod error;
 mod event;
-mod inbound;
+mod event_queue;
+mod pending;
+mod receive;
 mod request;
 mod watch;
 mod watches;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use bytes::Bytes;
-
 pub use config::{ClientConfig, ConfigError};
-pub use counters::{Counters, Outcomes};
+pub use counters::{Counters, OutcomeCounts};
 pub use error::{RequestError, SubmitError};
 pub use event::{
-    Event, Outcome, Removal, RequestId, Stale, VersionedValue, WatchEnd, WatchEvent, WatchId,
+    Event, Outcome, Removal, RequestId, Unmatched, VersionedValue, WatchEnd, WatchEvent, WatchId,
     WatchPhase,
 };
-pub use request::{IntoBytes, Request};
-
-use crate::deadlines::Deadlines;
-use crate::debug::Hidden;
-use crate::hlc::{FencingToken, Hlc, HybridClock};
-use crate::machine::{Input, Machine};
-use crate::message::{Command, CommandKind, Incarnation, property};
-use crate::mqtt::{
-    Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
+pub use request::{
+    DelRequest, GetRequest, IntoBytes, Request, ScanRequest, SetRequest, VDelRequest, WriteRequest,
 };
+
+use crate::debug::Hidden;
+use crate::hlc::HybridClock;
+use crate::machine::{Input, Machine};
+use crate::message::{Incarnation, RequestKind, property};
 use crate::time::{Instant, Now, whole_millis};
 use crate::topic::{self, NotificationTopic};
-use watch::Phase;
+use crate::transport::{
+    Correlation, Publish, PublishToken, Purpose, ReasonCode, SubscribeToken, Transmit,
+};
+use config::Settings;
+use event_queue::EventQueue;
+use pending::{Owner, Pending, PendingRequests, Timer};
 use watches::Watches;
 
 /// A client of a state store. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Client {
-    config: ClientConfig,
+    config: Settings,
     clock: HybridClock,
     request_topic: Arc<str>,
     connected: bool,
@@ -94,71 +113,40 @@ pub struct Client {
     notifications: Subscription,
     subscriptions: VecDeque<Transmit>,
     last_subscribe: u64,
-    pending: BTreeMap<u64, Pending>,
-    last_request: u64,
-    deadlines: Deadlines<Timer>,
-    /// Requests of the application and reads of watches, not sent yet.
-    unsent: VecDeque<u64>,
-    /// KEYNOTIFY requests, not sent yet: they wait for a subscription of their own.
-    unsent_watching: VecDeque<u64>,
+    requests: PendingRequests,
     watches: Watches,
-    /// The store that answered last, by its incarnation if it says so; `None` before the first answer.
-    met: Option<Option<Incarnation>>,
-    /// The store that took its place, when there was no room to tell it.
-    replaced: Option<Option<Incarnation>>,
-    /// When all watches were last begun anew for that.
-    restarted: Option<Instant>,
-    events: VecDeque<Event>,
+    /// The incarnation of the store that replied last, which is `None` for a store without one;
+    /// `None` before the first reply.
+    last_incarnation: Option<Option<Incarnation>>,
+    /// The incarnation of an [`Event::StoreReplaced`] that did not fit into the queue.
+    unreported_incarnation: Option<Option<Incarnation>>,
+    /// When all watches last registered with another store.
+    watches_restarted_at: Option<Instant>,
+    events: EventQueue,
     counters: Counters,
-    /// Requests of the application that are pending or whose completion waits in `events`.
+    /// Number of requests of the application whose completion was not polled yet.
     accepted: usize,
-    /// The latest time that was told.
+    /// The time of the latest call.
     now: Now,
 }
 
-/// How far the subscription to one filter is, on this connection.
+/// The state of the subscription to one filter, on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subscription {
     None,
-    Asked(SubscribeToken),
+    Requested(SubscribeToken),
     Granted,
     Refused,
 }
 
-/// A request that has no outcome yet.
-#[derive(Debug)]
-struct Pending {
-    owner: Owner,
-    kind: CommandKind,
-    payload: Hidden,
-    timestamp: Option<Hlc>,
-    fencing_token: Option<FencingToken>,
-    persist: bool,
-    deadline: Instant,
-    sent: bool,
-    /// Whether it was sent on an earlier connection of the session too, so that the broker may have passed it on.
-    sent_before: bool,
-}
-
-/// Who asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    Application,
-    Watch(WatchId),
-}
-
-/// What a deadline is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Request(u64),
-    Register(WatchId),
-}
-
 impl Client {
-    /// A client that is offline.
-    #[must_use]
-    pub fn new(config: ClientConfig) -> Self {
-        Self {
+    /// Makes a client that is offline.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a value of the configuration is invalid.
+    pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
+        let config = config.into_settings()?;
+        Ok(Self {
             clock: HybridClock::new(config.node_id.clone()),
             request_topic: topic::REQUEST.into(),
             connected: false,
@@ -166,24 +154,20 @@ impl Client {
             notifications: Subscription::None,
             subscriptions: VecDeque::new(),
             last_subscribe: 0,
-            pending: BTreeMap::new(),
-            last_request: 0,
-            deadlines: Deadlines::new(),
-            unsent: VecDeque::new(),
-            unsent_watching: VecDeque::new(),
+            requests: PendingRequests::new(),
             watches: Watches::default(),
-            met: None,
-            replaced: None,
-            restarted: None,
-            events: VecDeque::new(),
+            last_incarnation: None,
+            unreported_incarnation: None,
+            watches_restarted_at: None,
+            events: EventQueue::new(&config.limits),
             counters: Counters::default(),
             accepted: 0,
             now: Now::default(),
             config,
-        }
+        })
     }
 
-    /// Accepts a request. It is stamped now and sent as soon as the client is ready.
+    /// Accepts a request, gives it a timestamp, and sends it when the client is ready.
     ///
     /// # Errors
     /// [`SubmitError`]; then nothing was accepted.
@@ -194,37 +178,25 @@ impl Client {
     ) -> Result<RequestId, SubmitError> {
         let request = request.into();
         self.now = now;
+        self.check_request(&request)?;
         let kind = request.kind();
-        if matches!(kind, CommandKind::Watch | CommandKind::Unwatch) {
-            return Err(SubmitError::NotARequest);
-        }
-        match kind {
-            CommandKind::Scan if request.subject().is_empty() => {
-                return Err(SubmitError::EmptyPattern);
-            }
-            CommandKind::Scan => {}
-            _ => self.check_key(request.subject())?,
-        }
-        if request.zero_expiry {
-            return Err(SubmitError::ZeroExpiry);
-        }
-        if !self.has_room() {
+        if !self.can_submit() {
             return Err(SubmitError::Full);
         }
         let timestamp = match self.clock.tick(now.unix) {
             Ok(timestamp) => Some(timestamp),
-            Err(error) if kind == CommandKind::Set => return Err(SubmitError::Clock(error)),
+            Err(error) if kind == RequestKind::Set => return Err(SubmitError::Clock(error)),
             Err(_) => None,
         };
         self.accepted += 1;
         let deadline = now.instant + request.timeout.unwrap_or(self.config.timeout);
-        let id = self.enqueue(Pending {
+        let id = self.requests.insert(Pending {
             owner: Owner::Application,
             kind,
             payload: Hidden(request.payload()),
             timestamp,
             fencing_token: request.fencing_token,
-            persist: request.persist && kind == CommandKind::Set,
+            persist: request.persist,
             deadline,
             sent: false,
             sent_before: false,
@@ -232,15 +204,15 @@ impl Client {
         Ok(RequestId(id))
     }
 
-    /// Gives a request up. It completes as [`Outcome::Cancelled`]; `false` when it is complete already.
+    /// Cancels a request, which completes as [`Outcome::Cancelled`]. Returns `false` if it was
+    /// already complete.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        let Some(pending) =
-            self.pending.get(&id.0).filter(|pending| pending.owner == Owner::Application)
-        else {
+        let pending = self.requests.get(id.0);
+        let Some(pending) = pending.filter(|pending| pending.owner == Owner::Application) else {
             return false;
         };
         let sent = pending.sent;
-        self.finish(id.0, Outcome::Cancelled { sent });
+        self.complete(id.0, Outcome::Cancelled { sent });
         true
     }
 
@@ -254,26 +226,27 @@ impl Client {
         self.resume_watches(session_present);
     }
 
-    /// Handles a SUBACK. One that belongs to an earlier connection is ignored.
+    /// Handles a SUBACK. Ignores one for an earlier connection.
     pub fn handle_subscribed(&mut self, now: Now, token: SubscribeToken, reason: ReasonCode) {
         self.now = now;
-        let outcome = if reason.is_error() { Subscription::Refused } else { Subscription::Granted };
-        let asked = Subscription::Asked(token);
-        let filter = if self.responses == asked {
-            self.responses = outcome;
-            if outcome == Subscription::Granted {
-                self.tell_if_room(Event::Ready);
-            }
-            &self.config.response_topic
-        } else if self.notifications == asked {
-            self.notifications = outcome;
-            &self.config.notification_filter
+        let requested = Subscription::Requested(token);
+        let is_responses = self.responses == requested;
+        let (subscription, filter) = if is_responses {
+            (&mut self.responses, &self.config.response_topic)
+        } else if self.notifications == requested {
+            (&mut self.notifications, &self.config.notification_filter)
         } else {
             return;
         };
-        if outcome == Subscription::Refused {
+        if reason.is_error() {
+            *subscription = Subscription::Refused;
             let filter = Arc::clone(filter);
-            self.tell_if_room(Event::SubscribeFailed { filter, reason });
+            self.events.try_push(Event::SubscribeFailed { filter, reason });
+            return;
+        }
+        *subscription = Subscription::Granted;
+        if is_responses {
+            self.events.try_push(Event::Ready);
         }
     }
 
@@ -283,37 +256,43 @@ impl Client {
         self.lose_connection(!self.config.keeps_session);
     }
 
-    /// Handles the PUBACK of a PUBLISH, or the transport's own reason code when it could not send the packet.
+    /// Handles the PUBACK of a PUBLISH, or the reason code of the transport if it could not send
+    /// the packet.
     ///
-    /// A request that was refused, or that reached no store, completes as [`Outcome::Rejected`]; one that was sent on an
-    /// earlier connection too as [`Outcome::Unknown`], since nothing tells what became of it there.
+    /// A request that the broker rejected, or that reached no store, completes as
+    /// [`Outcome::Undelivered`]. If it was also sent on an earlier connection it completes as
+    /// [`Outcome::ConnectionLost`], since the store may have received it there.
     pub fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
         self.now = now;
-        let failed = reason.is_error() || reason == ReasonCode::NO_MATCHING_SUBSCRIBERS;
-        let Some(pending) = self.pending.get(&token.0).filter(|pending| failed && pending.sent)
-        else {
+        if !reason.is_error() && reason != ReasonCode::NO_MATCHING_SUBSCRIBERS {
             return;
+        }
+        let Some(pending) = self.requests.get_sent(token.0) else { return };
+        let outcome = if pending.sent_before {
+            Outcome::ConnectionLost
+        } else {
+            Outcome::Undelivered(reason)
         };
-        let unknown = pending.sent_before;
-        let outcome = if unknown { Outcome::Unknown } else { Outcome::Rejected(reason) };
-        self.finish(token.0, outcome);
+        self.complete(token.0, outcome);
     }
 
-    /// Completes what has timed out. Early or repeated calls change nothing.
+    /// Completes requests whose time limit has passed. Early or repeated calls change nothing.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
-        while let Some(timer) = self.deadlines.pop_due(now.instant) {
+        while let Some(timer) = self.requests.deadlines.pop_due(now.instant) {
             match timer {
                 Timer::Request(id) => {
-                    let sent = self.pending.get(&id).is_some_and(|pending| pending.sent);
-                    self.finish(id, Outcome::TimedOut { sent });
+                    let sent = self.requests.get_sent(id).is_some();
+                    self.complete(id, Outcome::TimedOut { sent });
                 }
-                Timer::Register(id) => self.register_due(id),
+                Timer::Register(id) => {
+                    self.with_watch(id, |watch| watch.handle_register_timer());
+                }
             }
         }
     }
 
-    /// The next packet to send, in order.
+    /// Returns the next packet to send.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         if let Some(subscribe) = self.subscriptions.pop_front() {
@@ -322,80 +301,106 @@ impl Client {
         if self.responses != Subscription::Granted {
             return None;
         }
-        if self.notifications == Subscription::Granted {
-            while let Some(id) = self.unsent_watching.pop_front() {
-                if let Some(publish) = self.send(id) {
-                    return Some(publish);
-                }
-            }
-        }
-        while let Some(id) = self.unsent.pop_front() {
-            if let Some(publish) = self.send(id) {
-                return Some(publish);
-            }
-        }
-        None
+        let can_send_keynotify = self.notifications == Subscription::Granted;
+        let (id, pending) = self.requests.pop_unsent(can_send_keynotify)?;
+        Some(publish(&self.config, &self.request_topic, self.now, id, pending))
     }
 
-    /// The next event, in order.
+    /// Returns the next event.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
+        let event = self.events.pop();
         let event =
-            event.or_else(|| self.next_replacement()).or_else(|| self.next_lagging_event())?;
+            event.or_else(|| self.pop_store_replaced()).or_else(|| self.pop_lagging_event())?;
         if matches!(event, Event::Completed { .. }) {
             self.accepted -= 1;
         }
-        self.counters.told(&event);
+        self.counters.record_event(&event);
         Some(event)
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); `None` when nothing is due.
+    /// When to call [`handle_timeout`](Self::handle_timeout); `None` while no deadline is set.
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.requests.deadlines.next()
     }
 
-    /// Where answers are to be published: what this client must be able to read.
+    /// The MQTT client id to connect with.
+    #[must_use]
+    pub const fn client_id(&self) -> &Arc<str> {
+        &self.config.client_id
+    }
+
+    /// The filter of notifications, which this client must be allowed to read if it watches keys.
+    #[must_use]
+    pub const fn notification_filter(&self) -> &Arc<str> {
+        &self.config.notification_filter
+    }
+
+    /// The topic of replies, which this client must be allowed to read.
     #[must_use]
     pub const fn response_topic(&self) -> &Arc<str> {
         &self.config.response_topic
     }
 
-    /// Whether requests go out now.
+    /// Returns whether requests can be sent now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.connected && self.responses == Subscription::Granted
     }
 
-    /// What the client has seen and done. Events are counted when they are polled.
+    /// The counters. Events are counted when they are polled.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Keys watched, those included whose end was not polled yet.
+    /// Number of watches, including those whose end was not polled yet.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
     }
 
-    /// Requests that have no outcome yet, those of watches included.
+    /// Number of requests without an outcome yet, including those of watches.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.requests.len()
     }
 
-    /// Whether another request would be accepted now, as far as their number goes.
+    /// Returns whether the number of outstanding requests allows another one.
     #[must_use]
-    pub const fn has_room(&self) -> bool {
+    pub const fn can_submit(&self) -> bool {
         self.accepted < self.config.limits.pending_max
     }
 
-    /// Requests accepted whose completion was not polled yet.
+    /// Number of accepted requests whose completion was not polled yet.
     #[must_use]
     pub const fn outstanding(&self) -> usize {
         self.accepted
+    }
+
+    fn check_request(&self, request: &Request) -> Result<(), SubmitError> {
+        match request.kind() {
+            RequestKind::Watch | RequestKind::Unwatch => return Err(SubmitError::WatchCommand),
+            RequestKind::Scan if request.subject().is_empty() => {
+                return Err(SubmitError::EmptyPattern);
+            }
+            RequestKind::Scan => {}
+            _ => self.check_key(request.subject())?,
+        }
+        if request.zero_expiry {
+            return Err(SubmitError::ZeroExpiry);
+        }
+        if request.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(SubmitError::ZeroTimeout);
+        }
+        if request.fencing_token.is_some() && !request.kind().is_write() {
+            return Err(SubmitError::FencingTokenOnRead);
+        }
+        if request.persist && request.kind() != RequestKind::Set {
+            return Err(SubmitError::PersistWithoutSet);
+        }
+        Ok(())
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), SubmitError> {
@@ -412,7 +417,7 @@ impl Client {
         self.last_subscribe += 1;
         let token = SubscribeToken(self.last_subscribe);
         self.subscriptions.push_back(Transmit::Subscribe { filter, token });
-        Subscription::Asked(token)
+        Subscription::Requested(token)
     }
 
     fn subscribe_notifications(&mut self) {
@@ -421,105 +426,45 @@ impl Client {
         }
     }
 
-    /// Everything that dies with a connection.
     fn lose_connection(&mut self, session_lost: bool) {
         self.connected = false;
         self.responses = Subscription::None;
         self.notifications = Subscription::None;
         self.subscriptions.clear();
-        let lost = |(id, pending): (&u64, &Pending)| {
-            let unknown = session_lost && pending.sent && pending.owner == Owner::Application;
-            unknown.then_some(*id)
-        };
-        let unknown: alloc::vec::Vec<u64> = self.pending.iter().filter_map(lost).collect();
-        for id in unknown {
-            self.finish(id, Outcome::Unknown);
-        }
-        for pending in self.pending.values_mut() {
-            pending.sent_before = pending.sent;
+        let sent = self.requests.lose_connection();
+        if session_lost {
+            for id in sent {
+                self.complete(id, Outcome::ConnectionLost);
+            }
         }
         self.interrupt_watches();
     }
 
-    fn enqueue(&mut self, pending: Pending) -> u64 {
-        self.last_request += 1;
-        let id = self.last_request;
-        let watching = matches!(pending.kind, CommandKind::Watch | CommandKind::Unwatch);
-        if watching { &mut self.unsent_watching } else { &mut self.unsent }.push_back(id);
-        self.deadlines.insert(pending.deadline, Timer::Request(id));
-        self.pending.insert(id, pending);
-        id
-    }
-
-    /// The PUBLISH of a request that still waits to be sent.
-    fn send(&mut self, id: u64) -> Option<Transmit> {
-        let pending = self.pending.get_mut(&id)?;
-        pending.sent = true;
-        let remaining = whole_millis(pending.deadline.duration_since(self.now.instant));
-        Some(Transmit::Publish(Publish {
-            topic: Arc::clone(&self.request_topic),
-            payload: pending.payload.0.clone(),
-            response_topic: Some(Arc::clone(&self.config.response_topic)),
-            correlation_data: Some(correlation(self.config.nonce, id)),
-            content_type: Some(property::CONTENT_TYPE),
-            // At least a second: zero would mean that the message is never to be delivered.
-            message_expiry: Some(
-                u32::try_from(remaining.div_ceil(1_000).max(1)).unwrap_or(u32::MAX),
-            ),
-            token: Some(PublishToken(id)),
-            purpose: Purpose::Request {
-                source: Arc::clone(&self.config.client_id),
-                fencing_token: pending.fencing_token.clone(),
-                persist: pending.persist,
-            },
-            timestamp: pending.timestamp.clone(),
-        }))
-    }
-
-    /// Ends a request, whoever asked.
-    fn finish(&mut self, id: u64, outcome: Outcome) {
-        let Some(pending) = self.take_pending(id) else { return };
-        self.counters.ended(pending.kind, &outcome);
+    /// Completes a request of the application or of a watch.
+    fn complete(&mut self, id: u64, outcome: Outcome) {
+        let Some(pending) = self.requests.remove(id) else { return };
+        self.counters.record_outcome(pending.kind, &outcome);
         match pending.owner {
             Owner::Application => {
-                self.events.push_back(Event::Completed { id: RequestId(id), outcome });
+                self.events.push(Event::Completed { id: RequestId(id), outcome });
             }
-            Owner::Watch(watch) => self.finish_for_watch(watch, pending.kind, outcome),
+            Owner::Watch(watch) => {
+                self.with_watch(watch, |watch| watch.handle_outcome(pending.kind, outcome));
+            }
         }
     }
 
-    /// Removes a request from every table.
-    fn take_pending(&mut self, id: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&id)?;
-        self.deadlines.remove(pending.deadline, Timer::Request(id));
-        if !pending.sent {
-            // Otherwise cancelled requests could fill the queue of a client that is offline.
-            self.unsent.retain(|other| *other != id);
-            self.unsent_watching.retain(|other| *other != id);
-        }
-        Some(pending)
-    }
-
-    /// Reports a replaced store. Without room for the event, the last of several is reported as soon as there is room.
-    fn tell_replacement(&mut self, incarnation: Option<Incarnation>) {
+    /// Reports a replaced store. If the event does not fit, only the last of several is reported.
+    fn report_store_replaced(&mut self, incarnation: Option<Incarnation>) {
         let event = Event::StoreReplaced { incarnation };
-        if self.replaced.is_some() || !self.tell_if_room(event) {
-            self.replaced = Some(incarnation);
+        if self.unreported_incarnation.is_some() || !self.events.try_push(event) {
+            self.unreported_incarnation = Some(incarnation);
         }
     }
 
-    fn next_replacement(&mut self) -> Option<Event> {
-        self.replaced.take().map(|incarnation| Event::StoreReplaced { incarnation })
-    }
-
-    /// Queues an event that may be dropped when there is no room.
-    fn tell_if_room(&mut self, event: Event) -> bool {
-        let limits = &self.config.limits;
-        let room = self.events.len() < limits.events_max.saturating_add(limits.pending_max);
-        if room {
-            self.events.push_back(event);
-        }
-        room
+    fn pop_store_replaced(&mut self) -> Option<Event> {
+        let incarnation = self.unreported_incarnation.take()?;
+        Some(Event::StoreReplaced { incarnation })
     }
 }
 
@@ -548,14 +493,37 @@ impl Machine for Client {
         Self::is_ready(self)
     }
 
-    /// Always: what it keeps of a message replaces what waited for it.
-    fn wants_messages(&self) -> bool {
+    /// Always true: a client stores at most one notification per watch.
+    fn can_receive(&self) -> bool {
         true
     }
 }
 
-/// Nonce, then counter: unique per run of a client and per request.
-fn correlation(nonce: [u8; 8], id: u64) -> Correlation {
+/// The PUBLISH of a request.
+fn publish(config: &Settings, topic: &Arc<str>, now: Now, id: u64, pending: &Pending) -> Transmit {
+    let remaining = whole_millis(pending.deadline.duration_since(now.instant));
+    // At least a second: with zero the broker would not deliver the message.
+    let expiry = remaining.div_ceil(1_000).max(1);
+    Transmit::Publish(Publish {
+        topic: Arc::clone(topic),
+        payload: pending.payload.0.clone(),
+        response_topic: Some(Arc::clone(&config.response_topic)),
+        correlation_data: Some(encode_correlation(config.nonce, id)),
+        content_type: Some(property::CONTENT_TYPE),
+        message_expiry: Some(u32::try_from(expiry).unwrap_or(u32::MAX)),
+        token: Some(PublishToken(id)),
+        answers: None,
+        purpose: Purpose::Request {
+            source: Arc::clone(&config.client_id),
+            fencing_token: pending.fencing_token.clone(),
+            persist: pending.persist,
+        },
+        timestamp: pending.timestamp.clone(),
+    })
+}
+
+/// Encodes nonce and request id: unique per run of a client and per request.
+fn encode_correlation(nonce: [u8; 8], id: u64) -> Correlation {
     let mut data = [0; 16];
     let (head, tail) = data.split_at_mut(8);
     head.copy_from_slice(&nonce);
@@ -563,19 +531,8 @@ fn correlation(nonce: [u8; 8], id: u64) -> Correlation {
     Correlation::new(&data)
 }
 
-/// The request that correlation data names; `None` when it is a stranger's.
-fn correlated(nonce: [u8; 8], data: &[u8]) -> Option<u64> {
+/// The request id in correlation data; `None` if another client or run has issued it.
+fn parse_correlation(nonce: [u8; 8], data: &[u8]) -> Option<u64> {
     let (head, tail) = data.split_first_chunk::<8>()?;
     (*head == nonce).then_some(u64::from_be_bytes(tail.try_into().ok()?))
-}
-
-/// What a watch's command is about.
-fn watch_command(phase: &Phase, key: &Bytes) -> Option<Command<Bytes>> {
-    let key = key.clone();
-    match phase {
-        Phase::Registering => Some(Command::Watch { key }),
-        Phase::Reading => Some(Command::Get { key }),
-        Phase::Stopping => Some(Command::Unwatch { key }),
-        Phase::Waiting | Phase::Live | Phase::Ended(_) => None,
-    }
 }

@@ -1,16 +1,23 @@
-//! A request as an application makes it.
+//! Requests of an application: one builder per verb, and the [`Request`] that each converts into.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use bytes::Bytes;
 
 use crate::hlc::FencingToken;
-use crate::message::{Command, CommandKind, Condition, Expiry, Scan};
+use crate::message::{self, Command, Condition, Expiry, RequestKind, Scan};
 
-/// A command, or a page of a listing, and how it is to be asked for.
+/// A request with its options. [`Client::submit`](super::Client::submit) takes one, or a builder.
+/// Its payload is a [`message::Request`](crate::message::Request).
+///
+/// [`get`](Self::get), [`set`](Self::set), [`del`](Self::del), [`vdel`](Self::vdel) and
+/// [`scan`](Self::scan) return a builder with the options that the verb has:
 ///
 /// ```
 /// use core::time::Duration;
@@ -18,170 +25,179 @@ use crate::message::{Command, CommandKind, Condition, Expiry, Scan};
 /// use statestore_proto::message::Condition;
 ///
 /// let get = Request::get("thermostat").timeout(Duration::from_secs(3));
-/// let set = Request::set("thermostat", [21]).condition(Condition::IfAbsent).expires_after(Duration::from_secs(60));
-/// # let _ = (get, set);
+/// let set = Request::set("thermostat", [21])
+///     .condition(Condition::IfAbsent)
+///     .expires_after(Duration::from_secs(60));
+/// # let _: [Request; 2] = [get.into(), set.into()];
+/// ```
+///
+/// A GET cannot have a fencing token:
+///
+/// ```compile_fail,E0599
+/// # use statestore_proto::{client::Request, hlc::FencingToken};
+/// fn fenced(token: FencingToken) {
+///     Request::get("thermostat").fencing_token(token);
+/// }
+/// ```
+///
+/// A caller that does not know the verb converts a [`Command`] or a
+/// [`message::Request`](crate::message::Request), the payload without options, and uses
+/// [`with_timeout`](Self::with_timeout), [`with_fencing_token`](Self::with_fencing_token) and
+/// [`with_persist`](Self::with_persist). An option that the verb does not have is reported by
+/// `submit`:
+///
+/// ```
+/// use statestore_proto::client::{Client, ClientConfig, Request, SubmitError};
+/// use statestore_proto::message::Command;
+/// use statestore_proto::time::Now;
+///
+/// let mut client = Client::new(ClientConfig::new("c1", *b"8 random"))?;
+/// let del = Request::new(Command::del("thermostat".into())).with_persist(true);
+/// assert_eq!(client.submit(Now::default(), del), Err(SubmitError::PersistWithoutSet));
+/// # Ok::<(), statestore_proto::client::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub(super) what: What,
+    pub(super) request: message::Request<Bytes>,
     pub(super) fencing_token: Option<FencingToken>,
     pub(super) persist: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) zero_expiry: bool,
 }
 
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub(super) enum What {
-    Command(Command<Bytes>),
-    Page(Scan<Bytes>),
-}
-
 impl Request {
-    /// A GET, SET, DEL or VDEL. To watch a key use [`Client::watch`](super::Client::watch).
+    /// Makes a request from a GET, SET, DEL or VDEL. To watch a key use
+    /// [`Client::watch`](super::Client::watch).
     #[must_use]
     pub const fn new(command: Command<Bytes>) -> Self {
-        Self::of(What::Command(command))
+        Self::with_defaults(message::Request::Command(command))
     }
 
-    const fn of(what: What) -> Self {
-        Self { what, fencing_token: None, persist: false, timeout: None, zero_expiry: false }
+    const fn with_defaults(request: message::Request<Bytes>) -> Self {
+        Self { request, fencing_token: None, persist: false, timeout: None, zero_expiry: false }
     }
 
-    /// Asks for a page of the keys that match a [pattern](crate::glob): the first one, or the one that a
-    /// [token](crate::message::Page::token) is of. [`Outcome::into_page`](super::Outcome::into_page) reads the answer.
+    /// Reads a value. [`Outcome::into_value`](super::Outcome::into_value) reads the response.
+    pub fn get(key: impl IntoBytes) -> GetRequest {
+        GetRequest(Self::new(Command::get(key.into_bytes())))
+    }
+
+    /// Stores a value. [`Outcome::into_version`](super::Outcome::into_version) reads the response.
+    pub fn set(key: impl IntoBytes, value: impl IntoBytes) -> SetRequest {
+        SetRequest {
+            key: key.into_bytes(),
+            value: value.into_bytes(),
+            condition: Condition::Always,
+            expires_after: None,
+            persist: false,
+            fencing_token: None,
+            timeout: None,
+        }
+    }
+
+    /// Removes a key. [`Outcome::into_removal`](super::Outcome::into_removal) reads the response.
+    pub fn del(key: impl IntoBytes) -> DelRequest {
+        DelRequest(Self::new(Command::del(key.into_bytes())))
+    }
+
+    /// Removes a key if it has this value. [`Outcome::into_removal`](super::Outcome::into_removal)
+    /// reads the response.
+    pub fn vdel(key: impl IntoBytes, value: impl IntoBytes) -> VDelRequest {
+        VDelRequest(Self::new(Command::vdel(key.into_bytes(), value.into_bytes())))
+    }
+
+    /// Lists a page of the keys that match a [pattern](crate::glob): the first page, or the one
+    /// after the page that returned the [token](crate::message::Page::token).
+    /// [`Outcome::into_page`](super::Outcome::into_page) reads the response.
     ///
-    /// A page may have no keys and still not be the last. A token stays of use when its request has failed. Source: the
-    /// deployed SDK's `list_keys`.
+    /// A page without keys may not be the last. A token stays valid when its request has failed.
+    /// Source: `list_keys` of the deployed SDK.
     ///
     /// ```
-    /// use statestore_proto::client::{Outcome, Request, RequestError};
+    /// use statestore_proto::client::{Outcome, Request, RequestError, ScanRequest};
     ///
-    /// /// What to ask for next, once all keys of a page were taken.
-    /// fn after(outcome: Outcome) -> Result<Option<Request>, RequestError> {
+    /// /// Prints a page and returns the request for the next one.
+    /// fn next(outcome: Outcome) -> Result<Option<ScanRequest>, RequestError> {
     ///     let page = outcome.into_page()?;
     ///     for key in page.shared_keys() {
     ///         println!("{}", key.escape_ascii());
     ///     }
     ///     Ok(page.shared_token().map(|token| Request::scan("rooms/*", Some(token))))
     /// }
-    /// # assert!(after(Outcome::Unknown).is_err() && Request::scan("rooms/*", None).command().is_none());
+    /// # assert!(next(Outcome::ConnectionLost).is_err());
+    /// # assert!(Request::from(Request::scan("rooms/*", None)).command().is_none());
     /// ```
-    #[must_use]
-    pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> Self {
-        Self::of(What::Page(Scan { pattern: pattern.into_bytes(), token }))
+    pub fn scan(pattern: impl IntoBytes, token: Option<Bytes>) -> ScanRequest {
+        ScanRequest(Scan { pattern: pattern.into_bytes(), token }.into())
     }
 
-    /// Reads a value. [`Outcome::into_value`](super::Outcome::into_value) reads the answer.
+    /// Sets the fencing token. Only SET, DEL and VDEL have one; of any other request
+    /// [`Client::submit`](super::Client::submit) reports it.
     #[must_use]
-    pub fn get(key: impl IntoBytes) -> Self {
-        Self::new(Command::get(key.into_bytes()))
-    }
-
-    /// Stores a value. [`Outcome::into_version`](super::Outcome::into_version) reads the answer.
-    #[must_use]
-    pub fn set(key: impl IntoBytes, value: impl IntoBytes) -> Self {
-        Self::new(Command::set(key.into_bytes(), value.into_bytes()))
-    }
-
-    /// Removes a key. [`Outcome::into_removal`](super::Outcome::into_removal) reads the answer.
-    #[must_use]
-    pub fn del(key: impl IntoBytes) -> Self {
-        Self::new(Command::del(key.into_bytes()))
-    }
-
-    /// Removes a key if it has this value. [`Outcome::into_removal`](super::Outcome::into_removal) reads the answer.
-    #[must_use]
-    pub fn vdel(key: impl IntoBytes, value: impl IntoBytes) -> Self {
-        Self::new(Command::vdel(key.into_bytes(), value.into_bytes()))
-    }
-
-    /// When a SET applies. Other commands have no condition and stay as they are.
-    #[must_use]
-    pub fn condition(mut self, to: Condition<Bytes>) -> Self {
-        if let What::Command(Command::Set { condition, .. }) = &mut self.what {
-            *condition = to;
-        }
+    pub fn with_fencing_token(mut self, token: FencingToken) -> Self {
+        self.fencing_token = Some(token);
         self
     }
 
-    /// Sets the expiry of a SET's value, rounded up to whole milliseconds, counted by the store from the
-    /// moment it applies the write. With zero the request is [not accepted](super::SubmitError::ZeroExpiry). Other
-    /// commands stay as they are.
+    /// Sets whether to ask the store to persist the key; no response confirms it. Only a SET can ask;
+    /// of any other request [`Client::submit`](super::Client::submit) reports it.
     #[must_use]
-    pub fn expires_after(mut self, duration: Duration) -> Self {
-        if let What::Command(Command::Set { expiry, .. }) = &mut self.what {
-            *expiry = Expiry::after(duration);
-            self.zero_expiry = duration.is_zero();
-        }
-        self
-    }
-
-    /// Carries a fencing token. Reads are never fenced and go without.
-    #[must_use]
-    pub fn fencing_token(mut self, token: FencingToken) -> Self {
-        self.fencing_token = self.kind().is_write().then_some(token);
-        self
-    }
-
-    /// Asks the store to keep the key of a SET on disk. No reply tells whether it does.
-    #[must_use]
-    pub const fn persist(mut self, persist: bool) -> Self {
+    pub const fn with_persist(mut self, persist: bool) -> Self {
         self.persist = persist;
         self
     }
 
-    /// How long the request may take, counted from its submission; rounded up to whole milliseconds.
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
     #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The command; `None` for a page.
+    /// The command; `None` for a page of keys.
     #[must_use]
     pub const fn command(&self) -> Option<&Command<Bytes>> {
-        match &self.what {
-            What::Command(command) => Some(command),
-            What::Page(_) => None,
-        }
+        self.request.command()
     }
 
-    /// Which command it is.
+    /// The verb.
     #[must_use]
-    pub const fn kind(&self) -> CommandKind {
-        match &self.what {
-            What::Command(command) => command.kind(),
-            What::Page(_) => CommandKind::Scan,
-        }
+    pub const fn kind(&self) -> RequestKind {
+        self.request.kind()
     }
 
-    /// What it is about: the key, or the pattern of keys.
+    /// The key, or the pattern of keys.
     #[must_use]
     pub const fn subject(&self) -> &Bytes {
-        match &self.what {
-            What::Command(command) => command.key(),
-            What::Page(scan) => &scan.pattern,
-        }
+        self.request.subject()
     }
 
-    /// The fencing token that it carries.
+    /// The fencing token.
     #[must_use]
-    pub const fn token(&self) -> Option<&FencingToken> {
+    pub const fn fencing_token(&self) -> Option<&FencingToken> {
         self.fencing_token.as_ref()
     }
 
-    /// How long it may take; `None` when that is left to the client.
+    /// Returns whether the request asks the store to persist the key.
     #[must_use]
-    pub const fn time_limit(&self) -> Option<Duration> {
+    pub const fn persist(&self) -> bool {
+        self.persist
+    }
+
+    /// The time limit; `None` for the [default](super::ClientConfig::timeout) of the client.
+    #[must_use]
+    pub const fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
     pub(super) fn payload(&self) -> Bytes {
-        match &self.what {
-            What::Command(command) => command.encode().into(),
-            What::Page(scan) => scan.encode().into(),
-        }
+        self.request.encode().into()
+    }
+}
+
+impl From<message::Request<Bytes>> for Request {
+    fn from(request: message::Request<Bytes>) -> Self {
+        Self::with_defaults(request)
     }
 }
 
@@ -191,9 +207,214 @@ impl From<Command<Bytes>> for Request {
     }
 }
 
-/// What a key or a value may be given as. Borrowed bytes are copied; [`Bytes`], vectors and strings are not.
+impl From<Scan<Bytes>> for Request {
+    fn from(scan: Scan<Bytes>) -> Self {
+        Self::with_defaults(message::Request::Scan(scan))
+    }
+}
+
+/// A GET with its options.
+#[derive(Clone, Debug)]
+#[must_use = "a request is sent after `Client::submit`"]
+pub struct GetRequest(Request);
+
+impl GetRequest {
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<GetRequest> for Request {
+    fn from(get: GetRequest) -> Self {
+        get.0
+    }
+}
+
+/// A SET with its options.
+#[derive(Clone)]
+#[must_use = "a request is sent after `Client::submit`"]
+pub struct SetRequest {
+    key: Bytes,
+    value: Bytes,
+    condition: Condition<Bytes>,
+    expires_after: Option<Duration>,
+    persist: bool,
+    fencing_token: Option<FencingToken>,
+    timeout: Option<Duration>,
+}
+
+impl SetRequest {
+    /// Sets the condition under which the SET is applied.
+    pub fn condition(mut self, condition: Condition<Bytes>) -> Self {
+        self.condition = condition;
+        self
+    }
+
+    /// Sets the expiry of the value, rounded up to whole milliseconds. The store counts it from the
+    /// moment it applies the write. Zero is [rejected](super::SubmitError::ZeroExpiry).
+    pub const fn expires_after(mut self, duration: Duration) -> Self {
+        self.expires_after = Some(duration);
+        self
+    }
+
+    /// Asks the store to persist the key. No response confirms it.
+    pub const fn persist(mut self, persist: bool) -> Self {
+        self.persist = persist;
+        self
+    }
+
+    /// Sets the fencing token.
+    pub fn fencing_token(mut self, token: FencingToken) -> Self {
+        self.fencing_token = Some(token);
+        self
+    }
+
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<SetRequest> for Request {
+    fn from(set: SetRequest) -> Self {
+        let SetRequest { key, value, condition, expires_after, persist, fencing_token, timeout } =
+            set;
+        let expiry = expires_after.and_then(Expiry::after);
+        let command = Command::Set { key, value, condition, expiry };
+        Self {
+            request: message::Request::Command(command),
+            fencing_token,
+            persist,
+            timeout,
+            zero_expiry: expires_after.is_some() && expiry.is_none(),
+        }
+    }
+}
+
+/// Without the value.
+impl fmt::Debug for SetRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SetRequest").field(&Request::from(self.clone())).finish()
+    }
+}
+
+/// A DEL with its options.
+#[derive(Clone, Debug)]
+#[must_use = "a request is sent after `Client::submit`"]
+pub struct DelRequest(Request);
+
+impl DelRequest {
+    /// Sets the fencing token.
+    pub fn fencing_token(self, token: FencingToken) -> Self {
+        Self(self.0.with_fencing_token(token))
+    }
+
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<DelRequest> for Request {
+    fn from(del: DelRequest) -> Self {
+        del.0
+    }
+}
+
+/// A VDEL with its options.
+#[derive(Clone, Debug)]
+#[must_use = "a request is sent after `Client::submit`"]
+pub struct VDelRequest(Request);
+
+impl VDelRequest {
+    /// Sets the fencing token.
+    pub fn fencing_token(self, token: FencingToken) -> Self {
+        Self(self.0.with_fencing_token(token))
+    }
+
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<VDelRequest> for Request {
+    fn from(vdel: VDelRequest) -> Self {
+        vdel.0
+    }
+}
+
+/// A request for a page of keys, with its options.
+#[derive(Clone, Debug)]
+#[must_use = "a request is sent after `Client::submit`"]
+pub struct ScanRequest(Request);
+
+impl ScanRequest {
+    /// Sets the time limit, counted from submission and rounded up to whole milliseconds.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = Some(timeout);
+        self
+    }
+}
+
+impl From<ScanRequest> for Request {
+    fn from(scan: ScanRequest) -> Self {
+        scan.0
+    }
+}
+
+/// A request that a fencing token protects: SET, DEL or VDEL.
+pub trait WriteRequest: Into<Request> + private::Sealed {
+    /// Sets the fencing token.
+    #[must_use]
+    fn with_fencing_token(self, token: FencingToken) -> Self;
+}
+
+impl WriteRequest for SetRequest {
+    fn with_fencing_token(self, token: FencingToken) -> Self {
+        self.fencing_token(token)
+    }
+}
+
+impl WriteRequest for DelRequest {
+    fn with_fencing_token(self, token: FencingToken) -> Self {
+        self.fencing_token(token)
+    }
+}
+
+impl WriteRequest for VDelRequest {
+    fn with_fencing_token(self, token: FencingToken) -> Self {
+        self.fencing_token(token)
+    }
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::SetRequest {}
+    impl Sealed for super::DelRequest {}
+    impl Sealed for super::VDelRequest {}
+}
+
+/// A conversion into the bytes of a key or value. Borrowed and shared bytes are copied; [`Bytes`],
+/// vectors and strings are not.
+///
+/// ```
+/// use std::borrow::Cow;
+/// use std::sync::Arc;
+/// use statestore_proto::client::Request;
+///
+/// let name: Arc<str> = "thermostat".into();
+/// let key: Cow<'_, str> = format!("rooms/{name}").into();
+/// let requests: [Request; 2] = [Request::get(key).into(), Request::get(&name).into()];
+/// assert_eq!(requests.map(|get| get.subject().to_vec()), [&b"rooms/thermostat"[..], b"thermostat"]);
+/// ```
 pub trait IntoBytes {
-    /// The bytes.
+    /// Converts into bytes.
     fn into_bytes(self) -> Bytes;
 }
 
@@ -218,7 +439,21 @@ into_bytes! {
     String => |it| it.into();
     &String => |it| Bytes::copy_from_slice(it.as_bytes());
     Box<str> => |it| String::from(it).into();
+    Arc<str> => |it| Bytes::copy_from_slice(it.as_bytes());
+    &Arc<str> => |it| Bytes::copy_from_slice(it.as_bytes());
     &str => |it| Bytes::copy_from_slice(it.as_bytes());
+}
+
+impl IntoBytes for Cow<'_, str> {
+    fn into_bytes(self) -> Bytes {
+        self.into_owned().into()
+    }
+}
+
+impl IntoBytes for Cow<'_, [u8]> {
+    fn into_bytes(self) -> Bytes {
+        self.into_owned().into()
+    }
 }
 
 impl<const N: usize> IntoBytes for [u8; N] {

@@ -1,4 +1,4 @@
-//! The clock: one receive rule, one tick rule, one bound.
+//! The clock that issues values.
 
 use core::time::Duration;
 
@@ -6,23 +6,29 @@ use super::{Hlc, HlcRef, Node, NodeId};
 use crate::limits::{CLOCK_DRIFT_MAX, COUNTER_MAX};
 use crate::time::{UnixTime, whole_millis};
 
-/// The value to be issued would be further ahead of the wall clock than allowed. The clock is unchanged and stays
-/// usable: it issues again once the wall clock has caught up, or when the other's timestamp is nearer.
+/// The next value would be further ahead of the wall clock than allowed.
+///
+/// The clock is unchanged and usable. It issues values again when the wall clock has caught up, or
+/// for a received value that is less far ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the clock would be {} ms ahead of the wall clock, {} ms allowed", .ahead.as_millis(), .allowed.as_millis())]
+#[error(
+    "the clock would be {} ms ahead of the wall clock, {} ms allowed",
+    .ahead.as_millis(), .allowed.as_millis()
+)]
 pub struct ClockDriftError {
-    /// How far ahead the refused value would have been.
+    /// Distance of the next value from the wall clock.
     pub ahead: Duration,
-    /// How far ahead a value may be.
+    /// Maximum distance.
     pub allowed: Duration,
 }
 
-/// Issues clock values that only grow.
+/// A clock whose values increase strictly.
 ///
-/// When the wall clock steps **forward**, by any amount, the next value follows it at once. When it steps **back** by
-/// up to the allowed drift, values go on from the greatest one issued, by their counter; when it steps back further,
-/// [`tick`](Self::tick) and [`receive`](Self::receive) fail until it has caught up to within the drift. Nothing is ever
-/// issued twice or out of order.
+/// * If the wall clock steps forward by any amount, the next value follows it at once.
+/// * If it steps back by at most the allowed drift, the clock increments the counter of the last
+///   value.
+/// * If it steps back further, [`tick`](Self::tick) and [`receive`](Self::receive) fail until the
+///   wall clock has caught up to within the drift.
 ///
 /// ```
 /// use statestore_proto::hlc::{HlcRef, HybridClock, NodeId};
@@ -43,13 +49,13 @@ pub struct HybridClock<N = NodeId> {
 }
 
 impl<N: Node + Clone> HybridClock<N> {
-    /// A clock that has issued nothing, with the protocol's drift bound of one minute.
+    /// Creates a clock with the protocol's drift limit of one minute.
     #[must_use]
     pub const fn new(node: N) -> Self {
         Self { last: (0, 0), node, drift_max: CLOCK_DRIFT_MAX }
     }
 
-    /// The same clock with another drift bound. Fractions of a millisecond count as a whole one.
+    /// Sets the drift limit, rounded up to whole milliseconds.
     #[must_use]
     pub fn with_drift_max(mut self, drift_max: Duration) -> Self {
         self.drift_max = drift_max;
@@ -59,7 +65,7 @@ impl<N: Node + Clone> HybridClock<N> {
     /// Issues a value for a local event.
     ///
     /// # Errors
-    /// [`ClockDriftError`] when the wall clock is further behind the last value issued than the drift bound.
+    /// [`ClockDriftError`] if the wall clock is further behind the last value than the drift limit.
     pub fn tick(&mut self, now: UnixTime) -> Result<Hlc<N>, ClockDriftError> {
         let next = match now.as_millis() {
             now if now > self.last.0 => Some((now, 0)),
@@ -68,11 +74,11 @@ impl<N: Node + Clone> HybridClock<N> {
         self.issue(now, next)
     }
 
-    /// Issues a value greater than `other`, and than everything issued before.
+    /// Issues a value greater than `other` and than every value issued before.
     ///
     /// # Errors
-    /// [`ClockDriftError`] when that value would be further ahead of `now` than the drift bound: `other` comes from a
-    /// clock that is wrong, or the wall clock here stepped back.
+    /// [`ClockDriftError`] if that value would be further ahead of `now` than the drift limit: the
+    /// clock of `other` is ahead, or the local wall clock has stepped back.
     pub fn receive(&mut self, now: UnixTime, other: HlcRef<'_>) -> Result<Hlc<N>, ClockDriftError> {
         let other = other.position();
         let next = match now.as_millis() {
@@ -82,20 +88,22 @@ impl<N: Node + Clone> HybridClock<N> {
         self.issue(now, next)
     }
 
-    /// Moves the clock past `other` whatever the wall clock says: for versions that were issued before a restart.
+    /// Moves the clock past `other` regardless of the wall clock: for versions issued before a
+    /// restart.
     ///
-    /// When they are further ahead of the wall clock than the drift bound, the clock fails until that has caught up.
+    /// If `other` is further ahead of the wall clock than the drift limit, the clock fails until
+    /// the wall clock has caught up.
     pub fn advance_past(&mut self, other: HlcRef<'_>) {
         self.last = self.last.max(other.position());
     }
 
-    /// Who issues.
+    /// Node id in the values of this clock.
     #[must_use]
     pub const fn node(&self) -> &N {
         &self.node
     }
 
-    /// The last value issued, or zero.
+    /// The greatest value issued or passed to [`advance_past`](Self::advance_past), or zero.
     #[must_use]
     pub fn last(&self) -> HlcRef<'_> {
         Hlc { wall: self.last.0, counter: self.last.1, node: self.node.as_node_ref() }
@@ -106,7 +114,7 @@ impl<N: Node + Clone> HybridClock<N> {
         now: UnixTime,
         next: Option<(u64, u64)>,
     ) -> Result<Hlc<N>, ClockDriftError> {
-        // Past the last millisecond of 64 bits there is no next value, which is as far ahead as anything can be.
+        // No value follows the last millisecond of 64 bits; report the greatest distance.
         let (wall, counter) = next.unwrap_or((u64::MAX, 0));
         let ahead = if next.is_some() { wall.saturating_sub(now.as_millis()) } else { u64::MAX };
         if ahead > whole_millis(self.drift_max) || next.is_none() {
@@ -120,7 +128,7 @@ impl<N: Node + Clone> HybridClock<N> {
     }
 }
 
-/// The next position: one more in the counter, or the next millisecond when the counter is used up.
+/// The next position: the counter plus one, or the next millisecond if the counter is exhausted.
 const fn after((wall, counter): (u64, u64)) -> Option<(u64, u64)> {
     if counter < COUNTER_MAX {
         return Some((wall, counter + 1));

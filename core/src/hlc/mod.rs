@@ -1,15 +1,19 @@
 //! Hybrid logical clocks: the versions, timestamps and fencing tokens of the protocol.
 //!
-//! An [`Hlc`] is a wall clock reading in milliseconds, a counter that orders what happened within it, and the id of the
-//! node that issued it. Order is wall, then counter, then node id bytewise; text is never compared. A [`HybridClock`]
-//! issues values that only grow, whatever the wall clock does, and follows what it receives.
+//! An [`Hlc`] consists of a wall clock reading in milliseconds, a counter that orders events within
+//! that millisecond, and the id of the node that issued it. Values are ordered by wall clock, then
+//! by counter, then by the bytes of the node id; their text is never compared. A [`HybridClock`]
+//! issues strictly increasing values, even if the wall clock steps back, and follows the values it
+//! receives.
 //!
-//! # What a clock does and does not promise
+//! # Guarantees
 //!
-//! * Values of one clock are strictly increasing, so they are unique; values of clocks with different node ids differ.
-//! * A value issued by [`receive`](HybridClock::receive) is greater than the value received.
-//! * No value is further ahead of the wall clock reading it was issued at than the allowed drift.
-//! * A greater value need not have been issued later, unless one saw the other.
+//! * Values of one clock increase strictly, so they are unique. Values of clocks with different
+//!   node ids differ.
+//! * A value issued by [`receive`](HybridClock::receive) is greater than the received value.
+//! * A value is ahead of the wall clock at its issue by at most the allowed drift.
+//!
+//! A greater value was not necessarily issued later, unless its clock had received the other value.
 
 mod clock;
 mod node;
@@ -18,6 +22,7 @@ mod text;
 use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::str::FromStr;
 
 pub use clock::{ClockDriftError, HybridClock};
 pub use node::{Node, NodeId, NodeIdError, NodeIdRef};
@@ -27,8 +32,8 @@ use crate::time::UnixTime;
 
 /// A hybrid logical clock value: `{wall ms}:{counter}:{node id}`.
 ///
-/// The node id is owned ([`NodeId`]) or borrowed from the text it was read from ([`NodeIdRef`], see [`HlcRef`]); values
-/// of both kinds compare with each other.
+/// The node id is owned ([`NodeId`]) or borrowed from the parsed text ([`NodeIdRef`], see
+/// [`HlcRef`]). Owned and borrowed values can be compared with each other.
 ///
 /// ```
 /// use statestore_proto::hlc::{Hlc, HlcRef};
@@ -36,7 +41,8 @@ use crate::time::UnixTime;
 /// let padded = HlcRef::parse("001696374425000:00001:StateStore")?;
 /// let bare: Hlc = "1696374425000:1:StateStore".parse()?;
 /// assert_eq!(bare, padded);
-/// assert_eq!((bare.wall().as_millis(), bare.counter(), bare.node().as_str()), (1696374425000, 1, "StateStore"));
+/// assert_eq!((bare.wall().as_millis(), bare.counter()), (1696374425000, 1));
+/// assert_eq!(bare.node().as_str(), "StateStore");
 /// assert!(bare < "1696374425000:10:StateStore".parse()?); // by number, not by text
 /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
 /// ```
@@ -51,50 +57,55 @@ pub struct Hlc<N = NodeId> {
 pub type HlcRef<'a> = Hlc<NodeIdRef<'a>>;
 
 impl<N: Node> Hlc<N> {
-    /// The value with these three parts.
+    /// Creates a value from its three parts.
     #[must_use]
     pub const fn new(wall: UnixTime, counter: u64, node: N) -> Self {
         Self { wall: wall.as_millis(), counter, node }
     }
 
-    /// The wall clock part.
+    /// Wall clock part.
     #[must_use]
     pub const fn wall(&self) -> UnixTime {
         UnixTime::from_millis(self.wall)
     }
 
-    /// The counter within that wall clock part.
+    /// Counter within the millisecond.
     #[must_use]
     pub const fn counter(&self) -> u64 {
         self.counter
     }
 
-    /// Who issued the value.
+    /// Id of the node that issued the value.
     #[must_use]
     pub const fn node(&self) -> &N {
         &self.node
     }
 
-    /// The same value with its node id borrowed; costs nothing.
+    /// Borrows the node id.
     #[must_use]
-    pub fn as_deref(&self) -> HlcRef<'_> {
+    pub fn borrowed(&self) -> HlcRef<'_> {
         Hlc { wall: self.wall, counter: self.counter, node: self.node.as_node_ref() }
     }
 
-    /// Wall and counter: what is left when the node is known.
+    /// Wall clock and counter.
     const fn position(&self) -> (u64, u64) {
         (self.wall, self.counter)
+    }
+
+    #[inline]
+    fn compare<M: Node>(&self, other: &Hlc<M>) -> Ordering {
+        let by_node = || self.node.as_bytes().cmp(other.node.as_bytes());
+        self.position().cmp(&other.position()).then_with(by_node)
     }
 }
 
 impl HlcRef<'_> {
-    /// The same value with a node id of its own.
-    ///
-    /// A node id of up to [`NodeId::INLINE_MAX`] bytes is stored in place; a longer one takes one allocation.
+    /// Copies the node id. One of more than [`NodeId::INLINE_MAX`] bytes takes one allocation.
     ///
     /// # Errors
-    /// Without the feature `alloc`, [`NodeIdError::TooLong`] for a node id that does not fit in place. With it, never.
-    pub fn to_owned(&self) -> Result<Hlc, NodeIdError> {
+    /// Without the feature `alloc`, [`NodeIdError::TooLong`] for a node id of more than
+    /// [`NodeId::INLINE_MAX`] bytes. With that feature, never.
+    pub fn try_into_owned(self) -> Result<Hlc, NodeIdError> {
         Ok(Hlc { wall: self.wall, counter: self.counter, node: NodeId::new(self.node.as_str())? })
     }
 }
@@ -109,7 +120,7 @@ impl From<HlcRef<'_>> for Hlc {
 impl<N: Node, M: Node> PartialEq<Hlc<M>> for Hlc<N> {
     #[inline]
     fn eq(&self, other: &Hlc<M>) -> bool {
-        self.position() == other.position() && self.node.as_str() == other.node.as_str()
+        self.position() == other.position() && self.node.as_bytes() == other.node.as_bytes()
     }
 }
 
@@ -118,23 +129,21 @@ impl<N: Node> Eq for Hlc<N> {}
 impl<N: Node, M: Node> PartialOrd<Hlc<M>> for Hlc<N> {
     #[inline]
     fn partial_cmp(&self, other: &Hlc<M>) -> Option<Ordering> {
-        let nodes = || self.node.as_str().as_bytes().cmp(other.node.as_str().as_bytes());
-        Some(self.position().cmp(&other.position()).then_with(nodes))
+        Some(self.compare(other))
     }
 }
 
 impl<N: Node> Ord for Hlc<N> {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        let nodes = || self.node.as_str().as_bytes().cmp(other.node.as_str().as_bytes());
-        self.position().cmp(&other.position()).then_with(nodes)
+        self.compare(other)
     }
 }
 
 impl<N: Node> Hash for Hlc<N> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.position().hash(state);
-        self.node.as_str().hash(state);
+        self.node.as_bytes().hash(state);
     }
 }
 
@@ -144,7 +153,7 @@ impl<N: Node> fmt::Debug for Hlc<N> {
     }
 }
 
-/// Gives one role of an [`Hlc`] a type of its own.
+/// Declares a separate type for one role of an [`Hlc`].
 macro_rules! role {
     ($(#[$doc:meta])* $name:ident, $refname:ident) => {
         $(#[$doc])*
@@ -155,7 +164,7 @@ macro_rules! role {
         pub type $refname<'a> = $name<NodeIdRef<'a>>;
 
         impl<N: Node> $name<N> {
-            /// This value in its role.
+            /// Wraps a clock value.
             #[must_use]
             pub const fn new(hlc: Hlc<N>) -> Self {
                 Self(hlc)
@@ -167,20 +176,51 @@ macro_rules! role {
                 &self.0
             }
 
-            /// The same value with its node id borrowed; costs nothing.
+            /// Borrows the node id.
             #[must_use]
-            pub fn as_deref(&self) -> $refname<'_> {
-                $name(self.0.as_deref())
+            pub fn borrowed(&self) -> $refname<'_> {
+                $name(self.0.borrowed())
             }
         }
 
-        impl $refname<'_> {
-            /// The same value with a node id of its own; see [`Hlc::to_owned`].
+        impl<'a> $refname<'a> {
+            /// Parses a clock value; see [`HlcRef::parse`]. Borrows the node id.
             ///
             /// # Errors
-            /// As [`Hlc::to_owned`].
-            pub fn to_owned(&self) -> Result<$name, NodeIdError> {
-                self.0.to_owned().map($name)
+            /// The same as [`HlcRef::parse`].
+            pub fn parse(text: &'a str) -> Result<Self, ParseHlcError> {
+                HlcRef::parse(text).map(Self)
+            }
+
+            /// Copies the node id; see [`Hlc::try_into_owned`].
+            ///
+            /// # Errors
+            /// The same as [`Hlc::try_into_owned`].
+            pub fn try_into_owned(self) -> Result<$name, NodeIdError> {
+                self.0.try_into_owned().map($name)
+            }
+        }
+
+        #[cfg(feature = "alloc")]
+        impl From<$refname<'_>> for $name {
+            fn from(borrowed: $refname<'_>) -> Self {
+                Self(borrowed.0.into())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseHlcError;
+
+            fn from_str(text: &str) -> Result<Self, ParseHlcError> {
+                text.parse().map(Self)
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = ParseHlcError;
+
+            fn try_from(text: &str) -> Result<Self, ParseHlcError> {
+                text.parse()
             }
         }
 
@@ -225,30 +265,42 @@ macro_rules! role {
 }
 
 role! {
-    /// The version of a stored value, issued by the store for the write that made it.
+    /// The version of a stored value: the store issues one per write.
+    ///
+    /// ```
+    /// use statestore_proto::hlc::{Version, VersionRef};
+    ///
+    /// let borrowed = VersionRef::parse("1696374425000:1:StateStore")?;
+    /// # #[cfg(feature = "alloc")] {
+    /// let owned: Version = borrowed.into();
+    /// assert_eq!(owned, borrowed);
+    /// # }
+    /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
+    /// ```
     Version, VersionRef
 }
 
 role! {
-    /// What a write carries (`__ft`) to prove that its author still holds a lock.
+    /// The fencing token (`__ft`) of a write: proof that its author still holds a lock.
     ///
-    /// A key that was written with a token accepts no write without one, and none with a lower one.
+    /// After a write with a token, the key rejects writes without a token or with a lower one.
     FencingToken, FencingTokenRef
 }
 
 role! {
-    /// The time of a request by its sender's clock (`__ts`).
+    /// The timestamp (`__ts`) of a request, from the clock of its sender.
     Timestamp, TimestampRef
 }
 
 impl<N: Node> Version<N> {
-    /// The lock recipe: the version of the write that took a lock is the token that fences with it, unmodified.
+    /// Converts the version of the write that acquired a lock to the lock's fencing token, which is
+    /// the same clock value.
     ///
     /// ```
-    /// use statestore_proto::hlc::{Hlc, Version};
+    /// use statestore_proto::hlc::Version;
     ///
-    /// let taken = Version::new("1696374425000:1:StateStore".parse::<Hlc>()?);
-    /// assert_eq!(taken.to_fencing_token().to_string(), "1696374425000:1:StateStore");
+    /// let acquired: Version = "1696374425000:1:StateStore".parse()?;
+    /// assert_eq!(acquired.to_fencing_token().to_string(), "1696374425000:1:StateStore");
     /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
     /// ```
     #[must_use]

@@ -1,27 +1,29 @@
-//! Node ids: stored in place when short, shared when long, so that cloning a version never allocates.
+//! Node ids.
 
-use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::str::FromStr;
 
+use crate::inline::InlineBytes;
 use crate::limits::NODE_ID_BYTES_MAX;
 
-/// Why a text is not a node id.
+/// The text is not a node id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeIdError {
-    /// A node id has at least one byte.
+    /// The text is empty.
     #[error("the node id is empty")]
     Empty,
-    /// A colon ends the part before it in the text form, so a node id holds none.
+    /// The text contains a colon, which separates the parts of a clock value.
     #[error("the node id contains a colon")]
     Colon,
-    /// Longer than [`NODE_ID_BYTES_MAX`], or than [`NodeId::INLINE_MAX`] in a build without the feature `alloc`.
+    /// The text exceeds [`NODE_ID_BYTES_MAX`], or [`NodeId::INLINE_MAX`] without the feature
+    /// `alloc`.
     #[error("the node id is too long")]
     TooLong,
 }
 
-/// A node id that someone else holds.
+/// A borrowed node id.
 ///
 /// ```
 /// use statestore_proto::hlc::{NodeIdError, NodeIdRef};
@@ -34,16 +36,15 @@ pub enum NodeIdError {
 pub struct NodeIdRef<'a>(&'a str);
 
 impl NodeIdRef<'static> {
-    /// `StateStore`: what a store calls itself unless told otherwise.
+    /// `StateStore`, the default node id of a store.
     pub const STATE_STORE: Self = Self("StateStore");
 }
 
 impl<'a> NodeIdRef<'a> {
-    /// Checks `id`.
+    /// Checks a node id.
     ///
     /// # Errors
-    /// [`NodeIdError::Empty`], [`NodeIdError::TooLong`] for more than [`NODE_ID_BYTES_MAX`] bytes, and
-    /// [`NodeIdError::Colon`].
+    /// [`NodeIdError`] if `id` is empty, exceeds [`NODE_ID_BYTES_MAX`] or contains a colon.
     pub fn new(id: &'a str) -> Result<Self, NodeIdError> {
         match id {
             "" => Err(NodeIdError::Empty),
@@ -60,85 +61,61 @@ impl<'a> NodeIdRef<'a> {
     }
 }
 
-/// A node id of its own, of at most [`NODE_ID_BYTES_MAX`] bytes: up to [`INLINE_MAX`](Self::INLINE_MAX) bytes in place, longer ones shared between clones.
+/// An owned node id of at most [`NODE_ID_BYTES_MAX`] bytes.
 ///
-/// A million versions issued by `StateStore` hold no copy of that name on the heap.
+/// Ids of up to [`INLINE_MAX`](Self::INLINE_MAX) bytes, such as `StateStore`, are stored in place;
+/// longer ones are shared between clones. Cloning a version therefore never allocates.
 ///
 /// ```
 /// use statestore_proto::hlc::NodeId;
 ///
 /// let node = NodeId::new("StateStore")?;
 /// assert_eq!(node.clone().as_str(), "StateStore");
+/// assert_eq!("StateStore".parse(), Ok(node));
 /// # Ok::<(), statestore_proto::hlc::NodeIdError>(())
 /// ```
-#[derive(Clone)]
-pub struct NodeId(Repr);
-
-#[derive(Clone)]
-enum Repr {
-    Inline {
-        len: u8,
-        bytes: [u8; NodeId::INLINE_MAX],
-    },
-    #[cfg(feature = "alloc")]
-    Shared(alloc::sync::Arc<str>),
-}
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(InlineBytes<{ Self::INLINE_MAX }>);
 
 impl NodeId {
-    /// Bytes of a node id that is stored in place.
+    /// Maximum number of bytes stored in place.
     pub const INLINE_MAX: usize = 22;
 
-    /// Copies `id`.
+    /// Checks and copies a node id.
     ///
     /// # Errors
-    /// As [`NodeIdRef::new`]; without the feature `alloc` [`NodeIdError::TooLong`] for more than
-    /// [`INLINE_MAX`](Self::INLINE_MAX) bytes.
+    /// The same as [`NodeIdRef::new`]. Without the feature `alloc`, [`NodeIdError::TooLong`] for
+    /// more than [`INLINE_MAX`](Self::INLINE_MAX) bytes.
     pub fn new(id: &str) -> Result<Self, NodeIdError> {
         let id = NodeIdRef::new(id)?;
-        if let Some(inline) = Self::inline(id) {
-            return Ok(inline);
-        }
         #[cfg(feature = "alloc")]
-        return Ok(Self(Repr::Shared(id.0.into())));
+        return Ok(id.into());
         #[cfg(not(feature = "alloc"))]
-        Err(NodeIdError::TooLong)
+        InlineBytes::in_place(id.0.as_bytes()).map(Self).ok_or(NodeIdError::TooLong)
     }
 
     /// The text.
     #[must_use]
     #[inline]
     pub fn as_str(&self) -> &str {
-        match &self.0 {
-            // The bytes were copied from a whole `str`, so the conversion cannot fail.
-            Repr::Inline { len, bytes } => bytes
-                .get(..usize::from(*len))
-                .and_then(|id| core::str::from_utf8(id).ok())
-                .unwrap_or_default(),
-            #[cfg(feature = "alloc")]
-            Repr::Shared(id) => id,
-        }
-    }
-
-    fn inline(id: NodeIdRef<'_>) -> Option<Self> {
-        let mut bytes = [0; Self::INLINE_MAX];
-        bytes.get_mut(..id.0.len())?.copy_from_slice(id.0.as_bytes());
-        Some(Self(Repr::Inline { len: u8::try_from(id.0.len()).ok()?, bytes }))
+        // The bytes were copied from a `str`, so the conversion cannot fail.
+        core::str::from_utf8(self.0.as_bytes()).unwrap_or_default()
     }
 }
 
 #[cfg(feature = "alloc")]
 impl From<NodeIdRef<'_>> for NodeId {
     fn from(id: NodeIdRef<'_>) -> Self {
-        Self::inline(id).unwrap_or_else(|| Self(Repr::Shared(id.0.into())))
+        Self(InlineBytes::new(id.0.as_bytes()))
     }
 }
 
-/// A node id, owned or borrowed. Implemented by [`NodeId`] and [`NodeIdRef`] only.
+/// A node id, owned or borrowed. Only [`NodeId`] and [`NodeIdRef`] implement it.
 pub trait Node: sealed::Sealed {
-    /// The text: not empty, no colon.
+    /// The text, which is not empty and contains no colon.
     fn as_str(&self) -> &str;
 
-    /// The same id, borrowed.
+    /// Borrows the id.
     fn as_node_ref(&self) -> NodeIdRef<'_> {
         NodeIdRef(self.as_str())
     }
@@ -158,29 +135,25 @@ impl Node for NodeIdRef<'_> {
     }
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::NodeId {}
-    impl Sealed for super::NodeIdRef<'_> {}
-}
-
-impl PartialEq for NodeId {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+/// The part of [`Node`] that is not public.
+pub(super) mod sealed {
+    pub trait Sealed {
+        /// The bytes of the text, without the check that they are UTF-8.
+        fn as_bytes(&self) -> &[u8];
     }
-}
 
-impl Eq for NodeId {}
-
-impl PartialOrd for NodeId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+    impl Sealed for super::NodeId {
+        #[inline]
+        fn as_bytes(&self) -> &[u8] {
+            self.0.as_bytes()
+        }
     }
-}
 
-impl Ord for NodeId {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.as_str().cmp(other.as_str())
+    impl Sealed for super::NodeIdRef<'_> {
+        #[inline]
+        fn as_bytes(&self) -> &[u8] {
+            self.0.as_bytes()
+        }
     }
 }
 
@@ -199,5 +172,41 @@ impl fmt::Debug for NodeId {
 impl fmt::Debug for NodeIdRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.0, f)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for NodeIdRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = NodeIdError;
+
+    fn from_str(id: &str) -> Result<Self, NodeIdError> {
+        Self::new(id)
+    }
+}
+
+impl TryFrom<&str> for NodeId {
+    type Error = NodeIdError;
+
+    fn try_from(id: &str) -> Result<Self, NodeIdError> {
+        Self::new(id)
+    }
+}
+
+impl<'a> TryFrom<&'a str> for NodeIdRef<'a> {
+    type Error = NodeIdError;
+
+    fn try_from(id: &'a str) -> Result<Self, NodeIdError> {
+        Self::new(id)
     }
 }

@@ -1,32 +1,32 @@
-//! The text form: `{wall}:{counter}:{node}`. Padded and bare in, bare out.
+//! The text form `{wall}:{counter}:{node}`: padded or bare when parsing, bare when writing.
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::{Hlc, HlcRef, Node, NodeIdError, NodeIdRef};
-use crate::resp::{BufferTooSmall, Decimal, Sink, Slice};
+use crate::buffer::{BufferTooSmall, Decimal, Sink, Slice};
 
-/// Why a text is not a clock value, and where.
+/// The text is not a clock value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct ParseHlcError {
-    /// What is wrong.
+    /// The error.
     pub kind: ParseHlcErrorKind,
-    /// Offset of the part that is wrong.
+    /// Offset of the invalid part in bytes.
     pub at: usize,
 }
 
-/// What is wrong with the text of a clock value.
+/// The kind of a [`ParseHlcError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseHlcErrorKind {
     /// Fewer than three parts.
     #[error("missing part")]
     MissingPart,
-    /// Wall or counter is empty or holds something else than decimal digits: a sign, a blank, a fraction.
+    /// The wall clock or counter is empty or contains a byte other than a decimal digit.
     #[error("not a decimal number")]
     NotDecimal,
-    /// Wall or counter has more than 64 bits.
+    /// The wall clock or counter exceeds 64 bits.
     #[error("number out of range")]
     Overflow,
     /// The third part is not a node id.
@@ -35,25 +35,28 @@ pub enum ParseHlcErrorKind {
 }
 
 impl<'a> HlcRef<'a> {
-    /// Reads a clock value and borrows its node id. Allocates nothing.
+    /// Parses a clock value and borrows its node id, without an allocation.
     ///
-    /// Deployed clients pad wall and counter with zeros to 15 and 5 digits; any number of leading zeros is read.
+    /// Deployed clients pad the wall clock to 15 digits and the counter to 5. Any number of leading
+    /// zeros is accepted.
     ///
     /// # Errors
-    /// [`ParseHlcError`] names the first part that is wrong.
+    /// [`ParseHlcError`] for the first invalid part.
     ///
     /// ```
     /// use statestore_proto::hlc::{HlcRef, ParseHlcErrorKind};
     ///
-    /// assert_eq!(HlcRef::parse("001696374425000:00000:CLIENT")?.to_string(), "1696374425000:0:CLIENT");
-    /// assert_eq!(HlcRef::parse("+1:0:CLIENT").unwrap_err().kind, ParseHlcErrorKind::NotDecimal);
+    /// let padded = HlcRef::parse("001696374425000:00000:CLIENT")?;
+    /// assert_eq!(padded.to_string(), "1696374425000:0:CLIENT");
+    /// let error = HlcRef::parse("+1:0:CLIENT").unwrap_err();
+    /// assert_eq!(error.kind, ParseHlcErrorKind::NotDecimal);
     /// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
     /// ```
     pub fn parse(text: &'a str) -> Result<Self, ParseHlcError> {
         Self::parse_parts(text).map(|(hlc, _)| hlc)
     }
 
-    /// The clock value, and where its node id begins.
+    /// Parses a clock value; returns the offset of its node id too.
     fn parse_parts(text: &'a str) -> Result<(Self, usize), ParseHlcError> {
         let (wall, rest) = number(text, 0)?;
         let counter_at = text.len() - rest.len();
@@ -66,7 +69,7 @@ impl<'a> HlcRef<'a> {
     }
 }
 
-/// Digits up to a colon, and what follows it.
+/// Parses digits up to a colon; returns the number and the text after the colon.
 fn number(text: &str, at: usize) -> Result<(u64, &str), ParseHlcError> {
     let fail = |kind| Err(ParseHlcError { kind, at });
     let mut number = Some(0_u64);
@@ -91,7 +94,7 @@ fn number(text: &str, at: usize) -> Result<(u64, &str), ParseHlcError> {
 }
 
 impl<N: Node> Hlc<N> {
-    /// Length in bytes of the bare text form.
+    /// Length of the bare text form in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         Decimal::len(self.wall) + 1 + Decimal::len(self.counter) + 1 + self.node.as_str().len()
@@ -100,14 +103,15 @@ impl<N: Node> Hlc<N> {
     /// Writes the bare text form to the start of `out` and returns its length.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
     pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
         let len = self.encoded_len();
         self.put(&mut Slice::new(out, len)?);
         Ok(len)
     }
 
-    /// The bare text form in a string of exactly its length.
+    /// The bare text form, in one allocation of its exact length.
     #[cfg(feature = "alloc")]
     #[must_use]
     pub fn encode(&self) -> alloc::string::String {
@@ -144,6 +148,15 @@ impl FromStr for Hlc {
 
     fn from_str(text: &str) -> Result<Self, ParseHlcError> {
         let (hlc, at) = HlcRef::parse_parts(text)?;
-        hlc.to_owned().map_err(|error| ParseHlcError { kind: ParseHlcErrorKind::Node(error), at })
+        hlc.try_into_owned()
+            .map_err(|error| ParseHlcError { kind: ParseHlcErrorKind::Node(error), at })
+    }
+}
+
+impl TryFrom<&str> for Hlc {
+    type Error = ParseHlcError;
+
+    fn try_from(text: &str) -> Result<Self, ParseHlcError> {
+        text.parse()
     }
 }

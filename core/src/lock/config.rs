@@ -1,4 +1,4 @@
-//! What a lock is told at the start.
+//! Configuration of a lock.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,110 +9,146 @@ use bytes::Bytes;
 
 use crate::client::IntoBytes;
 use crate::debug;
-use crate::time::whole_millis;
+use crate::time::{round_up, whole_millis};
 
-/// The longest that a request may take when nothing else is said: as long as any request of a client.
+/// The greatest default of the time limit of a request: the default of a client.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// Configuration of a [`Lock`](super::Lock). Times are whole milliseconds, a fraction is rounded up.
+/// A value of a [`LockConfig`] that is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockConfigError {
+    /// The lease is zero.
+    #[error("the lease is zero")]
+    ZeroLease,
+    /// The margin is not shorter than the lease, so the lock would never be held.
+    #[error("the margin is not shorter than the lease")]
+    MarginTooLong,
+    /// The interval after which the lock is renewed is zero.
+    #[error("the time after which the lock is renewed is zero")]
+    ZeroRenewal,
+    /// The time limit of requests is zero.
+    #[error("the time limit of requests is zero")]
+    ZeroTimeout,
+    /// The longest lease of other holders is zero.
+    #[error("the longest lease of other holders is zero")]
+    ZeroMaxLease,
+    /// The first pause after a failure is zero.
+    #[error("the first pause after a failure is zero")]
+    ZeroRetry,
+    /// The first pause after a failure is longer than the longest one.
+    #[error("the first pause after a failure is longer than the longest one")]
+    RetryOrder,
+}
+
+/// Configuration of a [`Lock`](super::Lock). Durations are rounded up to whole milliseconds.
+///
+/// Setters store what they are given; [`Lock::new`](super::Lock::new) reports invalid values.
 ///
 /// ```
 /// use core::time::Duration;
-/// use statestore_proto::lock::LockConfig;
+/// use statestore_proto::lock::{Lock, LockConfig};
 ///
-/// let config = LockConfig::new("locks/boiler", "thermostat-7", *b"8 random", Duration::from_secs(10))
+/// let lease = Duration::from_secs(10);
+/// let config = LockConfig::new("locks/boiler", "thermostat-7", *b"8 random", lease)
 ///     .margin(Duration::from_millis(500))
 ///     .renew_after(Duration::from_secs(4));
 /// assert_eq!(config.key(), "locks/boiler");
+/// let lock = Lock::new(config)?;
+/// # let _ = lock;
+/// # Ok::<(), statestore_proto::lock::LockConfigError>(())
 /// ```
 #[derive(Clone)]
 pub struct LockConfig {
     pub(super) key: Bytes,
-    /// Name and nonce: what all values of this lock begin with.
+    /// Name and nonce: the prefix of all values of this lock.
     pub(super) session: String,
     pub(super) seed: u64,
     pub(super) lease: Duration,
     pub(super) margin: Duration,
     pub(super) renew_after: Duration,
     pub(super) timeout: Duration,
-    pub(super) patience: Duration,
+    pub(super) max_lease: Duration,
     pub(super) retry_min: Duration,
     pub(super) retry_max: Duration,
     pub(super) watch_holder: bool,
 }
 
 impl LockConfig {
-    /// A lock on `key` that is held for `lease`, at least a millisecond, from each renewal.
+    /// The defaults for a lock on `key` that is held for `lease` from each renewal.
     ///
-    /// `name` says to others who holds the lock: the MQTT client id, or what a candidate is to be known by. `nonce` is
-    /// eight random bytes, drawn anew for each lock and each run: two locks with the same name and nonce are one holder
-    /// to the store, and both would hold the lock.
+    /// `name` shows others who holds the lock; usually the MQTT client id. `nonce` is eight random
+    /// bytes, drawn for each lock and each run. To the store two locks with the same name and nonce
+    /// are one holder, so both would hold the lock.
     #[must_use]
     pub fn new(key: impl IntoBytes, name: &str, nonce: [u8; 8], lease: Duration) -> Self {
-        let lease = whole(lease).max(Duration::from_millis(1));
+        const MIN: Duration = Duration::from_millis(1);
+        let lease = round_up(lease);
         let seed = u64::from_be_bytes(nonce);
         Self {
             key: key.into_bytes(),
             session: format!("{name}/{seed:016x}"),
             seed,
             lease,
-            margin: part(lease, 10),
-            renew_after: part(lease, 3).max(Duration::from_millis(1)),
-            timeout: part(lease, 4).clamp(Duration::from_millis(1), TIMEOUT_MAX),
-            patience: lease,
-            retry_min: part(lease, 50).max(Duration::from_millis(1)),
-            retry_max: part(lease, 4).max(Duration::from_millis(1)),
+            margin: fraction(lease, 10),
+            renew_after: fraction(lease, 3).max(MIN),
+            timeout: fraction(lease, 4).clamp(MIN, TIMEOUT_MAX),
+            max_lease: lease,
+            retry_min: fraction(lease, 50).max(MIN),
+            retry_max: fraction(lease, 4).max(MIN),
             watch_holder: false,
         }
     }
 
-    /// How much earlier than the store this lock considers its lease over; a tenth of the lease by default, and always
-    /// less than the lease. It pays for clocks that run at different rates, and for the time between
+    /// Sets the time by which the holder considers its lease over before the store does [default: a
+    /// tenth of the lease]. It must be shorter than the lease.
+    ///
+    /// The margin covers clocks that run at different rates, and the time between
     /// [`is_held`](super::Lock::is_held) and what the application does next.
     #[must_use]
     pub fn margin(mut self, margin: Duration) -> Self {
-        let most = self.lease.saturating_sub(Duration::from_millis(1));
-        self.margin = whole(margin).min(most);
+        self.margin = round_up(margin);
         self
     }
 
-    /// When to renew, counted from the sending of the last request that succeeded; a third of the lease by default. Not
-    /// before the end of the time held means never.
+    /// Sets the time from sending the last successful request to the next renewal [default: a third
+    /// of the lease]. If it is not less than lease minus margin, the lock is never renewed.
     #[must_use]
     pub fn renew_after(mut self, renew_after: Duration) -> Self {
-        self.renew_after = whole(renew_after).max(Duration::from_millis(1));
+        self.renew_after = round_up(renew_after);
         self
     }
 
-    /// How long one request may take, at least a millisecond; a quarter of the lease by default, ten seconds at most. A
-    /// renewal gets less when less is left of the lease.
+    /// Sets the time limit of one request [default: a quarter of the lease, at most ten seconds]. A
+    /// renewal gets less if less is left of the lease.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = whole(timeout).max(Duration::from_millis(1));
+        self.timeout = round_up(timeout);
         self
     }
 
-    /// The longest lease that other holders of this lock take; that of this lock by default.
+    /// Sets the longest lease that other holders of this lock take [default: the lease].
     ///
-    /// A waiter tries again at the latest when it has heard nothing for so long: the holder's lease must have run out,
-    /// and the notification of that may be lost.
+    /// After this time without a notification a waiter tries again: the holder's lease must have
+    /// run out, and the notification of its end may be lost.
     #[must_use]
-    pub fn longest_lease(mut self, lease: Duration) -> Self {
-        self.patience = whole(lease).max(Duration::from_millis(1));
+    pub fn max_lease(mut self, lease: Duration) -> Self {
+        self.max_lease = round_up(lease);
         self
     }
 
-    /// The pause after a request that failed: up to `first`, doubled each time, up to `longest`; a fiftieth and a quarter
-    /// of the lease by default. The nonce decides how much of it, so that contenders do not stay in step.
+    /// Sets the pauses after failed requests: the first, which doubles with each failure, and the
+    /// longest [default: a fiftieth and a quarter of the lease]. Each pause is shortened by up to a
+    /// half, depending on the nonce, so that contenders do not stay in step.
     #[must_use]
     pub fn retry(mut self, first: Duration, longest: Duration) -> Self {
-        self.retry_min = whole(first).max(Duration::from_millis(1));
-        self.retry_max = whole(longest).max(self.retry_min);
+        self.retry_min = round_up(first);
+        self.retry_max = round_up(longest);
         self
     }
 
-    /// Whether to watch the key all the time and tell who holds the lock, as an election wants it; off by default. A
-    /// lock that waits watches in any case.
+    /// Sets whether to watch the key all the time and report the holder, as an election needs
+    /// [default: off]. A lock that waits for another holder watches in any case.
     #[must_use]
     pub const fn watch_holder(mut self, watch: bool) -> Self {
         self.watch_holder = watch;
@@ -131,12 +167,28 @@ impl LockConfig {
         self.lease
     }
 
-    /// How long a success counts from its sending.
+    pub(super) fn check(&self) -> Result<(), LockConfigError> {
+        let problems = [
+            (self.lease.is_zero(), LockConfigError::ZeroLease),
+            (self.margin >= self.lease, LockConfigError::MarginTooLong),
+            (self.renew_after.is_zero(), LockConfigError::ZeroRenewal),
+            (self.timeout.is_zero(), LockConfigError::ZeroTimeout),
+            (self.max_lease.is_zero(), LockConfigError::ZeroMaxLease),
+            (self.retry_min.is_zero(), LockConfigError::ZeroRetry),
+            (self.retry_min > self.retry_max, LockConfigError::RetryOrder),
+        ];
+        match problems.into_iter().find(|(is_invalid, _)| *is_invalid) {
+            Some((_, problem)) => Err(problem),
+            None => Ok(()),
+        }
+    }
+
+    /// The lease of the lock, counted from sending the SET.
     pub(super) const fn held_for(&self) -> Duration {
         self.lease.saturating_sub(self.margin)
     }
 
-    /// The value of the holding with this number.
+    /// Value of the holding with this number.
     pub(super) fn value(&self, number: u64) -> Bytes {
         format!("{}/{number}", self.session).into()
     }
@@ -152,11 +204,7 @@ impl fmt::Debug for LockConfig {
     }
 }
 
-fn whole(duration: Duration) -> Duration {
-    Duration::from_millis(whole_millis(duration))
-}
-
-/// A fraction in whole milliseconds, rounded down.
-fn part(duration: Duration, divisor: u64) -> Duration {
+/// A fraction of `duration` in whole milliseconds, rounded down.
+fn fraction(duration: Duration, divisor: u64) -> Duration {
     Duration::from_millis(whole_millis(duration) / divisor)
 }

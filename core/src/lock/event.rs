@@ -1,48 +1,54 @@
-//! What a lock asks for, and what it tells.
+//! Actions, states and events of a lock.
 
 use bytes::Bytes;
 
 use super::HolderStatus;
-use crate::client::{Request, SubmitError};
+use crate::client::{Request, RequestError, SubmitError};
 use crate::hlc::FencingToken;
 use crate::message::ServiceError;
 
-/// Names a request of a lock until its outcome is told.
+/// Identifies a request of a lock until its outcome is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(super) u64);
+pub struct LockRequestId(pub(super) u64);
 
-/// What a lock wants done.
+/// A step that the driver must carry out.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Action {
-    /// Submit this to the client, and tell [`handle_outcome`](super::Lock::handle_outcome) what became of it, once.
+pub enum LockAction {
+    /// Submit this request to the client, and pass its outcome to
+    /// [`handle_outcome`](super::Lock::handle_outcome) once.
     Submit {
-        /// Names the request.
-        ticket: Ticket,
+        /// Identifies the request.
+        ticket: LockRequestId,
         /// The request.
         request: Request,
     },
-    /// Watch this key with the client, and tell [`handle_watch`](super::Lock::handle_watch) what the watch tells.
+    /// Watch this key with the client, and pass the events of the watch to
+    /// [`handle_watch`](super::Lock::handle_watch).
     Watch(Bytes),
-    /// End that watch; nothing that it still tells need be passed on.
+    /// End that watch; its remaining events need not be passed on.
     Unwatch,
 }
 
-/// Where a lock stands, as far as its application is concerned.
+/// State of a lock as its application sees it.
 ///
 /// | from | what happens | to |
 /// |---|---|---|
 /// | free, lost, released | `acquire`; `try_acquire` | waiting |
 /// | waiting | SET is applied | held |
-/// | waiting | the only try meets another holder; the only try is not answered; the only try is answered by one store after another | free |
 /// | waiting | the deadline; `release`; the store refuses; SET is applied with an older version | free |
-/// | held | the lease runs out; another holder has it; its key is deleted; a guarded write is fenced out | lost |
-/// | held | another store answers; the store refuses; SET is applied with an older version | lost |
+/// | waiting | the only attempt finds another holder; the only attempt gets no response | free |
+/// | waiting | the only attempt gets responses from different stores | free |
 /// | held | `release` | released |
+/// | held | the lease runs out; another holder has it; its key is deleted | lost |
+/// | held | a fenced write is refused for its token; a different store responds | lost |
+/// | held | the store refuses; SET is applied with an older version | lost |
 ///
-/// A SET renews a lock that is held. One that is refused for now, for a quota or a clock, is sent again while the lease lasts;
-/// a waiting lock gives up then as after any refusal.
+/// `try_acquire` makes the only attempt. A SET renews a held lock. If the store refuses a renewal
+/// for now, for a quota or clock skew, the SET is sent again while the lease lasts; a waiting lock
+/// gives up after any refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LockState {
     /// Neither held nor wanted: at the start, and after giving up.
     Free,
@@ -50,42 +56,43 @@ pub enum LockState {
     Waiting,
     /// Held, until [`held_until`](super::Lock::held_until) unless it is renewed.
     Held,
-    /// It was held and is not any more, not by the application's will.
+    /// No longer held, for a reason other than a release by the application.
     Lost,
-    /// The application has given it back.
+    /// Released by the application.
     Released,
 }
 
-/// What a lock tells its application. An accepted try ends in one `Acquired` or `GaveUp`, and what was acquired in one
-/// `Lost` or `Released`.
+/// An event for the application. Each accepted acquisition ends in one `Acquired` or
+/// `AcquireFailed`, and each `Acquired` is followed by one `Lost` or `Released`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
     /// The lock is held.
     Acquired {
-        /// Greater than that of every earlier holder.
+        /// Greater than the token of every earlier holder.
         token: FencingToken,
     },
-    /// The lease was renewed. Of several that were not polled only the last is told.
+    /// The lease was renewed. Of several unpolled events only the last is reported.
     Renewed {
-        /// Greater than the one before; guarded writes carry it from now on.
+        /// Greater than the previous token; fenced writes carry it from now on.
         token: FencingToken,
     },
     /// The lock is no longer held.
     Lost(LossReason),
-    /// What was given back is free.
+    /// The release has ended.
     Released {
-        /// Whether the store confirmed it. If not, the lease has run out or will.
+        /// `true` if the store confirmed the release. Otherwise the lease has run out or will.
         confirmed: bool,
     },
-    /// The lock was not acquired. What an unanswered request may have taken all the same is given back.
-    GaveUp(NotAcquired),
-    /// Who holds the lock; only with [`watch_holder`](super::LockConfig::watch_holder). Of several that were not polled
-    /// only the last is told.
+    /// The lock was not acquired. If an unanswered request acquired it nevertheless, it is
+    /// released.
+    AcquireFailed(NotAcquired),
+    /// The holder changed; only with [`watch_holder`](super::LockConfig::watch_holder). Of several
+    /// unpolled events only the last is reported.
     HolderChanged(HolderStatus),
 }
 
-/// Why a lock is no longer held.
+/// Reason for the loss of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -98,59 +105,63 @@ pub enum LossReason {
     /// Its key was deleted.
     #[error("its key was deleted")]
     Deleted,
-    /// Another store answers than the one that it was acquired at, or the same one started anew. Somebody else may hold
-    /// it there, or have held it; what this lock has there is removed.
+    /// The store was replaced or restarted. Another lock may hold the key there, or have held it;
+    /// this lock removes its own value there.
     ///
-    /// That is so for a store that was restored from its records too, as long as it takes another incarnation: it has its
-    /// keys back and not its registrations.
-    #[error("another store has taken the place of the one it was acquired at")]
+    /// A store restored from its records counts as replaced if it takes another incarnation: it
+    /// restores its keys but not its registrations.
+    #[error("the store was replaced after the acquisition")]
     StoreReplaced,
-    /// A guarded write was refused because a newer holder has written.
-    #[error("a newer holder has written what it guards")]
+    /// A fenced write was refused because a newer holder has written.
+    #[error("a newer holder has written a fenced key")]
     FencedOut,
     /// The store refuses to renew.
     #[error("the store refuses to renew it: {0}")]
     Refused(ServiceError<Bytes>),
-    /// The store answered without a version, or with one that is not greater than the one before.
-    #[error("the store gave it a version that is not greater than the one before")]
+    /// The reply contains no version, or one that is not greater than the previous one.
+    #[error("the store returned a version that is not greater than the previous one")]
     BadVersion,
 }
 
-/// Why a lock was not acquired.
+/// Reason why a lock was not acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAcquired {
-    /// Another holder has it, and only one try was asked for.
+    /// Another holder has it, and only one request was allowed.
     #[error("another holder has it")]
     Taken,
     /// The deadline passed.
-    #[error("it did not become free in time")]
+    #[error("the lock did not become free in time")]
     Deadline,
-    /// The application gave it up.
-    #[error("the try was given up")]
+    /// The application stopped waiting.
+    #[error("the application stopped waiting")]
     Cancelled,
-    /// The only try was not answered in time.
+    /// No request was answered in time.
     #[error("the store did not answer in time")]
     NoAnswer,
+    /// The only request did not reach a store: there was no connection, or the broker did not
+    /// deliver it. In `statestore-tokio` also a deadline that passes without a connection or store.
+    #[error("no store was reached: {0}")]
+    Unreachable(RequestError),
     /// The client did not accept the request.
     #[error("{0}")]
     NotAccepted(SubmitError),
     /// The store refuses.
     #[error("the store refuses: {0}")]
     Refused(ServiceError<Bytes>),
-    /// The store answered without a version, or with one that is not greater than the one before.
-    #[error("the store gave it a version that is not greater than the one before")]
+    /// The reply contains no version, or one that is not greater than the previous one.
+    #[error("the store returned a version that is not greater than the previous one")]
     BadVersion,
 }
 
-/// Why a lock cannot be asked for. Nothing has changed.
+/// Reason why an acquisition cannot begin. The lock is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// It is held or waited for already.
-    #[error("the lock is held or waited for already")]
+    /// The lock is held or waiting already.
+    #[error("the lock is held or waiting already")]
     Active,
-    /// Too many events were not polled. Poll events and try again.
-    #[error("too many events of the lock were not polled")]
+    /// The event queue is full. Poll events and try again.
+    #[error("the event queue of the lock is full: poll its events")]
     Full,
 }

@@ -1,28 +1,31 @@
-//! Who holds a lock.
+//! The holder of a lock.
 
 use core::fmt;
 
 use bytes::Bytes;
 
-use crate::client::{IntoBytes, Outcome, Request};
+use crate::client::{Outcome, WatchEvent};
 use crate::debug;
 use crate::hlc::Version;
-use crate::message::Reply;
+use crate::message::{Reply, Response};
 
-/// Who holds a lock: the value of its key.
+/// The holder of a lock, read from the value of its key.
 ///
-/// Asking who holds a lock takes no [`Lock`](super::Lock), only a GET.
+/// A GET is enough to find the holder; no [`Lock`](super::Lock) is needed.
 ///
 /// ```
 /// use bytes::Bytes;
-/// use statestore_proto::client::Outcome;
+/// use statestore_proto::client::{Outcome, Request};
 /// use statestore_proto::lock::{Holder, HolderStatus};
-/// use statestore_proto::message::Reply;
+/// use statestore_proto::message::{Reply, Response};
 ///
-/// let request = Holder::query("locks/boiler"); // to be submitted to a client, which tells the outcome:
+/// let request = Request::get("locks/boiler"); // submit it to a client, which returns the outcome:
 /// let value = Bytes::from_static(b"thermostat-7/3820000000000000/1");
-/// let outcome = Outcome::Replied { reply: Reply::Value(value), version: None, incarnation: None };
-/// let HolderStatus::Held(holder) = Holder::of_outcome(&outcome) else { panic!("somebody holds it") };
+/// let response = Response::Reply(Reply::Value(value));
+/// let outcome = Outcome::Responded { response, version: None, incarnation: None };
+/// let HolderStatus::Held(holder) = HolderStatus::from_outcome(&outcome) else {
+///     panic!("it is held")
+/// };
 /// assert_eq!(holder.name(), b"thermostat-7");
 /// # let _ = request;
 /// ```
@@ -33,50 +36,32 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The holder that a value of the key of a lock names.
+    /// The holder with this value and version of the lock's key.
     #[must_use]
     pub const fn new(value: Bytes, version: Option<Version>) -> Self {
         Self { value, version }
     }
 
-    /// The request that asks who holds a lock.
-    #[must_use]
-    pub fn query(key: impl IntoBytes) -> Request {
-        Request::get(key)
-    }
-
-    /// What the outcome of that request tells; [`HolderStatus::Unknown`] when it was not answered.
-    #[must_use]
-    pub fn of_outcome(outcome: &Outcome) -> HolderStatus {
-        match outcome {
-            Outcome::Replied { reply: Reply::Value(value), version, .. } => {
-                HolderStatus::Held(Self::new(value.clone(), version.clone()))
-            }
-            Outcome::Replied { reply: Reply::Absent, .. } => HolderStatus::Free,
-            _ => HolderStatus::Unknown,
-        }
-    }
-
-    /// The name that the holder was [configured](super::LockConfig::new) with; the whole value when it is not of the form
-    /// that this crate writes, name, nonce and number with slashes between them.
+    /// The [configured](super::LockConfig::new) name of the holder. If the value does not have the
+    /// form that this crate writes, `name/nonce/number`, this is the whole value.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.parts().map_or(&self.value, |(name, _)| name)
     }
 
-    /// The nonce of the lock that holds; `None` when the value is of another form.
+    /// The nonce of the holding lock; `None` if the value has another form.
     #[must_use]
     pub fn nonce(&self) -> Option<[u8; 8]> {
         self.parts().map(|(_, nonce)| nonce.to_be_bytes())
     }
 
-    /// The value as it is stored.
+    /// The stored value.
     #[must_use]
     pub const fn value(&self) -> &Bytes {
         &self.value
     }
 
-    /// The version of the latest renewal that is known, which is the holder's fencing token.
+    /// The version of the latest known renewal, which is the holder's fencing token.
     #[must_use]
     pub const fn version(&self) -> Option<&Version> {
         self.version.as_ref()
@@ -94,15 +79,99 @@ impl Holder {
     }
 }
 
-/// What is known of the holder of a lock.
+/// Current knowledge about the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HolderStatus {
-    /// Nothing that is known to be current.
+    /// Not known to be current.
     Unknown,
-    /// Nobody holds it.
+    /// Not held.
     Free,
-    /// It is held.
+    /// Held.
     Held(Holder),
+}
+
+impl HolderStatus {
+    /// Reads the outcome of a GET of the lock's key; [`Unknown`](Self::Unknown) if it failed.
+    #[must_use]
+    pub fn from_outcome(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Responded {
+                response: Response::Reply(Reply::Value(value)), version, ..
+            } => Self::Held(Holder::new(value.clone(), version.clone())),
+            Outcome::Responded { response: Response::Reply(Reply::Absent), .. } => Self::Free,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl HolderStatus {
+    /// Returns whether both are the same holding. A renewal has another version and is the same
+    /// holding.
+    #[must_use]
+    pub fn is_same_holding(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Held(own), Self::Held(other)) => own.value() == other.value(),
+            _ => self == other,
+        }
+    }
+}
+
+/// Follows the holder of a lock through the events of a [watch](crate::client::Client::watch) of
+/// its key.
+#[derive(Clone, Debug)]
+pub struct HolderTracker {
+    /// The holder reported last.
+    holder: Option<Holder>,
+    /// True if `holder` is current.
+    is_live: bool,
+    status: HolderStatus,
+}
+
+impl HolderTracker {
+    /// Starts with [`HolderStatus::Unknown`].
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { holder: None, is_live: false, status: HolderStatus::Unknown }
+    }
+
+    /// The holder as of the last event.
+    #[must_use]
+    pub const fn status(&self) -> &HolderStatus {
+        &self.status
+    }
+
+    /// Handles an event of the watch. Returns the new status if it has changed; a renewal changes
+    /// the version of the holder.
+    pub fn handle_event(&mut self, event: &WatchEvent) -> Option<&HolderStatus> {
+        match event {
+            WatchEvent::Changed { value, version } => {
+                let holder = value.as_ref().map(|value| (value.clone(), version.clone()));
+                self.holder = holder.map(|(value, version)| Holder::new(value, version));
+            }
+            WatchEvent::Live => self.is_live = true,
+            WatchEvent::Gap => self.is_live = false,
+            WatchEvent::Ended(_) => (self.is_live, self.holder) = (false, None),
+        }
+        let status = match &self.holder {
+            _ if !self.is_live => HolderStatus::Unknown,
+            Some(holder) => HolderStatus::Held(holder.clone()),
+            None => HolderStatus::Free,
+        };
+        let has_changed = self.status != status;
+        self.status = status;
+        has_changed.then_some(&self.status)
+    }
+
+    /// Starts again, for another watch of the key.
+    pub fn reset(&mut self) {
+        *self = Self::new();
+    }
+}
+
+impl Default for HolderTracker {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl fmt::Debug for Holder {

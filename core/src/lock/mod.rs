@@ -1,145 +1,172 @@
 //! Locks and leader election as a state machine, on top of a client's requests and events.
 //!
-//! A [`Lock`] takes, renews, waits for and gives back one key of the store. It owns no client: it says what to submit and
-//! what to watch ([`poll_action`](Lock::poll_action)), and is told what became of it
-//! ([`handle_outcome`](Lock::handle_outcome), [`handle_watch`](Lock::handle_watch),
-//! [`handle_incarnation`](Lock::handle_incarnation)). Whoever drives it, a plain loop or
-//! an async handle, passes on and nothing else; [`BoundLock`] does so for those who have lock and client in one place.
+//! A [`Lock`] acquires, renews, waits for and releases one key of the store. It owns no client:
+//! [`poll_action`](Lock::poll_action) returns the requests to submit and the key to watch, and the
+//! driver passes the results to [`handle_outcome`](Lock::handle_outcome),
+//! [`handle_watch`](Lock::handle_watch) and [`handle_incarnation`](Lock::handle_incarnation). The
+//! driver, a plain loop or an async handle, decides nothing. [`LockDriver`] is such a driver for
+//! programs that have lock and client in one place.
 //!
-//! The recipe: `SET key holder NEX PX lease` takes and renews, `VDEL key holder` gives back, and the version that the
-//! SET got is the [fencing token](crate::hlc::FencingToken) of guarded writes.
+//! The recipe: `SET key holder NEX PX lease` acquires and renews, and `VDEL key holder` releases.
+//! The version that the SET received is the [fencing token](crate::hlc::FencingToken) of the
+//! writes that the lock protects.
 //!
 //! ```
 //! use core::time::Duration;
 //! use statestore_proto::client::{Client, ClientConfig, Request};
-//! use statestore_proto::lock::{BoundLock, Lock, LockConfig, LockEvent};
-//! # use statestore_proto::mqtt::{Incoming, ReasonCode, Transmit};
-//! # use statestore_proto::store::{Principal, Store, StoreConfig};
+//! use statestore_proto::lock::{LockDriver, Lock, LockConfig, LockEvent};
+//! # use statestore_proto::client::Event;
+//! # use statestore_proto::message::Refusal;
+//! # use statestore_proto::transport::{ReasonCode, Transmit};
+//! # use statestore_proto::store::{Store, StoreConfig};
 //! use statestore_proto::time::{Instant, Now, UnixTime};
 //!
-//! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random")?);
+//! let mut client = Client::new(ClientConfig::new("thermostat-7", *b"8 random"))?;
 //! # let mut store = Store::new(StoreConfig::new(0));
 //! # client.handle_connected(Now::default(), false);
-//! # let mut network = |client: &mut Client, now| while let Some(transmit) = client.poll_transmit() {
-//! #     match transmit {
-//! #         Transmit::Subscribe { token, .. } => client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1),
-//! #         Transmit::Publish(request) => {
-//! #             let mut incoming = Incoming::new(&request.topic, &request.payload);
-//! #             incoming.response_topic = request.response_topic.as_deref();
-//! #             incoming.correlation_data = request.correlation_data.as_ref().map(|data| data.as_bytes());
-//! #             let texts: Vec<_> = request.user_properties().map(|(name, value)| (name, value.to_string())).collect();
-//! #             texts.iter().for_each(|(name, value)| incoming.user_property(name, value));
-//! #             store.handle_publish(now, Principal::verified("thermostat-7"), &incoming);
-//! #             while let Some(transmit) = store.poll_transmit() {
-//! #                 let Transmit::Publish(reply) = transmit else { continue };
-//! #                 let mut incoming = Incoming::new(&reply.topic, &reply.payload);
-//! #                 incoming.correlation_data = reply.correlation_data.as_ref().map(|data| data.as_bytes());
-//! #                 let texts: Vec<_> = reply.user_properties().map(|(name, value)| (name, value.to_string())).collect();
-//! #                 texts.iter().for_each(|(name, value)| incoming.user_property(name, value));
-//! #                 client.handle_publish(now, &incoming);
+//! # let mut network = |client: &mut Client, now| {
+//! #     while let Some(transmit) = client.poll_transmit() {
+//! #         match transmit {
+//! #             Transmit::Subscribe { token, .. } => {
+//! #                 client.handle_subscribed(now, token, ReasonCode::GRANTED_QOS_1)
 //! #             }
+//! #             Transmit::Publish(request) => {
+//! #                 request.with_incoming(|incoming| {
+//! #                     store.handle_publish(now, incoming);
+//! #                 });
+//! #                 while let Some(transmit) = store.poll_transmit() {
+//! #                     let Transmit::Publish(reply) = transmit else { continue };
+//! #                     reply.with_incoming(|incoming| client.handle_publish(now, incoming));
+//! #                 }
+//! #             }
+//! #             _ => {}
 //! #         }
-//! #         _ => {}
 //! #     }
 //! # };
-//! let config = LockConfig::new("locks/boiler", "thermostat-7", *b"another8", Duration::from_secs(10));
-//! let mut bound = BoundLock::new(Lock::new(config));
+//! let lease = Duration::from_secs(10);
+//! let config = LockConfig::new("locks/boiler", "thermostat-7", *b"another8", lease);
+//! let mut driver = LockDriver::new(Lock::new(config)?);
 //! let now = Now::new(Instant::from_millis(5_000), UnixTime::from_millis(1_696_374_425_000));
-//! bound.lock_mut().acquire(now.instant, None)?;
+//! driver.lock_mut().acquire(now.instant, None)?;
 //!
 //! // The loop of a driver.
-//! bound.drive(now, &mut client);
+//! driver.drive(now, &mut client);
 //! network(&mut client, now); // packets go out, packets come in
 //! while let Some(event) = client.poll_event() {
-//!     if let Some(event) = bound.handle_event(now, event) {
+//!     if let Some(event) = driver.handle_event(now, event) {
 //!         // the application's
 //! #       let _ = event;
 //!     }
 //! }
-//! bound.drive(now, &mut client);
-//! assert!(matches!(bound.lock_mut().poll_event(), Some(LockEvent::Acquired { .. })));
-//! assert_eq!(bound.lock().held_until(), Some(Instant::from_millis(14_000))); // ten seconds from sending, a tenth less
+//! driver.drive(now, &mut client);
+//! assert!(matches!(driver.lock_mut().poll_event(), Some(LockEvent::Acquired { .. })));
+//! // Ten seconds from sending, minus a tenth.
+//! assert_eq!(driver.lock().held_until(), Some(Instant::from_millis(14_000)));
 //!
 //! // Update under the lock: read, change, write with the token, release.
-//! let write = Request::set("boiler", "21");
-//! client.submit(now, bound.lock().guard(now.instant, write).ok_or("lost meanwhile")?)?;
-//! bound.lock_mut().release(now.instant);
-//! assert!(!bound.lock().is_held(now.instant));
+//! let token = driver.lock().token(now.instant).ok_or("the lock is lost")?.clone();
+//! client.submit(now, Request::set("boiler", "21").fencing_token(token.clone()))?;
+//! # network(&mut client, now);
+//! # let mut outcomes = std::iter::from_fn(|| client.poll_event());
+//! # let outcome = outcomes.find_map(|event| match event {
+//! #     Event::Completed { outcome, .. } => Some(outcome),
+//! #     _ => None,
+//! # });
+//! # let outcome = outcome.ok_or("no outcome")?;
+//! // ... and with its outcome:
+//! match outcome.into_version() {
+//!     Err(error) if error.refusal() == Some(Refusal::FencingTokenLower) => {
+//!         driver.lock_mut().handle_fenced_out(now.instant, &token);
+//!     }
+//!     result => assert!(result?.is_some()),
+//! }
+//! driver.lock_mut().release(now.instant);
+//! assert!(!driver.lock().is_held(now.instant));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 //!
 //! # How long a lock is held
 //!
-//! The store counts a lease from the moment when it applies the SET. That is after the SET was sent, and it cannot have
-//! been sent before `poll_action` gave it out. So counted from there, lease for lease, the holder's lease is over before
-//! the store's is, provided that both clocks run at the same rate; wall clocks do not matter. The
-//! [margin](LockConfig::margin) pays for rates that differ: with a lease of 10 s and clocks that differ by 500 ppm it must
-//! be 5 ms at least. [`is_held`](Lock::is_held) is never true later than that, however late an answer comes and however
-//! seldom the lock is driven, as long as it is asked with the present time.
+//! The store counts a lease from the moment when it applies the SET. The lock counts from the call
+//! of `poll_action` that returned the SET, which is earlier. So the lock considers its lease over
+//! before the store does, if both clocks run at the same rate; wall clocks do not matter. The
+//! [margin](LockConfig::margin) covers rates that differ: with a lease of 10 s and clocks that
+//! differ by 500 ppm it must be at least 5 ms. [`is_held`](Lock::is_held) is never true after that
+//! time, however late a reply arrives and however seldom the lock is driven, if the caller passes
+//! the current time.
 //!
-//! # What a lease promises, and what not
+//! # Guarantees and limits of a lease
 //!
-//! * *Guarded writes are safe.* A key that was written with a token refuses writes with an older one, so a holder that
-//!   was asleep cannot overwrite what its successor has written. That depends on no clock. Writes go through
-//!   [`guard`](Lock::guard), which takes the newest token; older tokens of the same holding stay good for a key until a
-//!   newer one was used on it, so send guarded writes of one key one after the other. A guarded write that is refused for
-//!   its token is reported to [`handle_fenced_out`](Lock::handle_fenced_out). The token of a key goes when the key is
-//!   deleted or expires.
-//! * *Nobody else holds the lock while `is_held` is true*, under equal clock rates and the margin, and as long as nobody
-//!   deletes or overwrites its key by other means and the store does not forget it, as one in memory does that starts
-//!   again.
-//! * *A holding belongs to one store.* Where the store says its [incarnation](crate::message::Incarnation), a lock whose
-//!   store was replaced is lost as soon as the client hears of it ([`handle_incarnation`](Lock::handle_incarnation)), and
-//!   by the answer to its next renewal at the latest. Until then another may hold it at the new store, and no fence
-//!   keeps the two apart: those of a store in memory are gone with it, and the tokens of two stores do not compare. A
-//!   store that does not say which one it is, as the deployed ones, renews the lock without a word though another may
-//!   have held it in between; there only a store that keeps its locks over a restart is safe.
-//! * *Side effects elsewhere are not protected.* Between asking `is_held` and switching the boiler on, the process may
-//!   sleep for longer than the lease. Only something that checks tokens can refuse then.
+//! * *Fenced writes are safe.* A key that was written with a fencing token refuses writes with an
+//!   older one, so a holder that was suspended cannot overwrite a value of its successor. This
+//!   depends on no clock. [`fence`](Lock::fence) adds the newest token to a write. An older token
+//!   of the same holding stays valid for a key until a newer one is used on it, so send the fenced
+//!   writes of one key one after the other. Report a refused token to
+//!   [`handle_fenced_out`](Lock::handle_fenced_out). A key loses its fence when it is deleted or
+//!   expires.
+//! * *While `is_held` is true, no other lock holds the key.* This requires equal clock rates or a
+//!   sufficient margin, that no client deletes or overwrites the key in other ways, and that the
+//!   store does not forget it, as a store in memory does when it restarts.
+//! * *A holding belongs to one store.* If the store sends its
+//!   [incarnation](crate::message::Incarnation), a random id of one run of a store, a lock whose
+//!   store was replaced is lost as soon as the client notices
+//!   ([`handle_incarnation`](Lock::handle_incarnation)), at the latest with the reply to its next
+//!   renewal. Until then another lock may hold the key at the new store, and no fence keeps the
+//!   two apart: a store in memory loses its fences, and the tokens of two stores do not compare.
+//!   A store that sends no incarnation, such as the deployed ones, renews the lock although
+//!   another lock may have held the key in between. There only a store whose keys survive a
+//!   restart is safe.
+//! * *Side effects elsewhere are not protected.* Between a call of `is_held` and the switching of
+//!   a boiler, the process may be suspended for longer than the lease. Only a device that checks
+//!   fencing tokens can refuse then.
 //!
 //! # Waiting
 //!
-//! A lock that meets another holder watches the key, and tries again when it is told that the key is gone, and in any
-//! case when it has heard nothing for the [longest lease](LockConfig::longest_lease): the holder's must have run out by
-//! then. A lost notification costs time and nothing else. A try whose answer is lost may have taken the lock; the next
-//! try has the same value and renews it.
+//! A lock whose SET finds another holder watches the key. It tries again when the watch reports
+//! that the key is gone, or when it has received no notification for the
+//! [longest lease](LockConfig::max_lease): the holder's lease must have run out by then. So a lost
+//! notification only costs time. A SET whose reply is lost may have acquired the lock; the next
+//! SET has the same value and renews it.
 //!
 //! # Giving up
 //!
-//! What may have been taken by a lock that is lost, given up or released is removed with VDEL, tried until the store
-//! answers or the lease is over. A value that was given up is never used again, so that a VDEL that arrives late removes
-//! nothing that was acquired later. A SET that the network delivers after all this holds the lock for one lease at most.
+//! A lock that is lost, given up or released may have left its value in the store. It removes the
+//! value with VDEL, until the store replies or the lease is over. It never uses an abandoned value
+//! again, so a late VDEL removes nothing that was acquired later. If the network delivers a SET
+//! after all this, that SET holds the lock for at most one lease.
 //!
 //! # Leader election
 //!
-//! An election is this machine: candidates contend for one key, [`acquire`](Lock::acquire) campaigns,
-//! [`release`](Lock::release) resigns, the holder's [name](Holder::name) says who leads, and its version is the term. With
-//! [`watch_holder`](LockConfig::watch_holder) a lock tells of every change, campaigning or not.
+//! An election is the same machine. Candidates contend for one key: [`acquire`](Lock::acquire)
+//! campaigns and [`release`](Lock::release) resigns. The holder's [name](Holder::name) identifies
+//! the leader, and its version is the term. With [`watch_holder`](LockConfig::watch_holder) a lock
+//! reports every change, campaigning or not.
 
-mod backoff;
-mod bound;
 mod config;
+mod driver;
 mod event;
 mod holder;
-mod machine;
-mod watching;
+mod key_watch;
+mod transitions;
 
 use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 
-pub use bound::BoundLock;
-pub use config::LockConfig;
-pub use event::{AcquireError, Action, LockEvent, LockState, LossReason, NotAcquired, Ticket};
-pub use holder::{Holder, HolderStatus};
+pub use config::{LockConfig, LockConfigError};
+pub use driver::LockDriver;
+pub use event::{
+    AcquireError, LockAction, LockEvent, LockRequestId, LockState, LossReason, NotAcquired,
+};
+pub use holder::{Holder, HolderStatus, HolderTracker};
 
-use crate::client::{Outcome, Request, SubmitError, WatchEvent};
+use crate::backoff::Backoff;
+use crate::client::{Outcome, SubmitError, WatchEvent, WriteRequest};
 use crate::debug;
 use crate::hlc::{FencingToken, Version};
 use crate::message::Incarnation;
 use crate::time::Instant;
-use backoff::Backoff;
-use watching::Watching;
+use key_watch::WatchState;
 
 /// One contender for one lock. See the [module documentation](self).
 #[derive(Clone)]
@@ -147,83 +174,80 @@ pub struct Lock {
     config: LockConfig,
     phase: Phase,
     claim: Claim,
-    /// The greatest version that a SET of this lock got: all others of the same store must be greater.
+    /// The greatest version that a SET of this lock received. Later versions of the same store must
+    /// be greater.
     floor: Option<Version>,
-    /// The store heard of last, by its incarnation if it says so; while the lock is held, the one that it was acquired at.
+    /// The incarnation of the last known store, if it sends one. While the lock is held, that of
+    /// the store where it was acquired.
     store: Option<Option<Incarnation>>,
     pending: Option<Pending>,
     last_ticket: u64,
-    /// When to send the next request, while none is outstanding.
+    /// The time of the next request, if no request is outstanding.
     next: Next,
     backoff: Backoff,
-    watching: Watching,
-    /// The last holder that the watch told of.
-    holder: Option<Holder>,
-    /// Whether that is current.
-    live: bool,
-    /// What the application knows of it.
-    holder_told: HolderStatus,
+    watch_state: WatchState,
+    holder: HolderTracker,
     events: VecDeque<LockEvent>,
 }
 
-/// Where a lock stands, with what belongs to that; [`LockState`] has the table. Whatever leaves waiting or held may leave a
-/// [`Claim`] behind, which is removed meanwhile.
+/// State of a lock with its data; [`LockState`] lists the transitions. A transition out of waiting
+/// or held may leave a [`Claim`] in the store, which is then removed.
 #[derive(Clone, Debug)]
 enum Phase {
     Free,
-    Waiting(Try),
+    Waiting(Attempt),
     Held { until: Instant, token: FencingToken },
     Lost,
     Released,
 }
 
-/// A try to acquire the lock, of one request or many.
+/// An attempt to acquire the lock, with one request or many.
 #[derive(Clone, Debug)]
-struct Try {
-    /// When to give up.
+struct Attempt {
+    /// The time to give up.
     deadline: Option<Instant>,
-    /// Whether only one request was asked for.
+    /// Only one request is allowed.
     once: bool,
-    /// Whether another holder was met, so that waiting is for it.
+    /// Another holder was found, and the lock waits for it.
     contended: bool,
-    /// Whether the key was heard to be free since the last request was sent.
-    nudged: bool,
-    /// Whether a request was answered by another store than the one heard of before.
-    doubted: bool,
+    /// The key was reported free after the last request was sent.
+    woken: bool,
+    /// A request was answered by another store than the last known one.
+    store_changed: bool,
 }
 
-/// What the store may have of this lock.
+/// The value of this lock that the store may contain.
 #[derive(Clone)]
 struct Claim {
-    /// Numbers the values.
+    /// Makes each value unique.
     number: u64,
     value: Bytes,
-    /// Until when the value may be stored; `None` when it is not.
+    /// The time until which the value may be stored; `None` when it is not.
     until: Option<Instant>,
-    /// Whether the value was given up: it may be removed, and never set again.
-    spent: bool,
-    /// Whether a `Released` is to be told when it is removed.
+    /// The value was abandoned: it may be removed, but never set again.
+    abandoned: bool,
+    /// Its removal must be reported as `Released`.
     release_owed: bool,
 }
 
-/// The request outstanding.
+/// The outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    ticket: Ticket,
+    ticket: LockRequestId,
     kind: Kind,
     sent: Instant,
 }
 
-/// What a request does.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// SET: takes or renews.
-    Take,
-    /// VDEL: removes a value that was given up.
-    Free,
+    /// SET: acquires or renews.
+    Set,
+    /// VDEL: removes an abandoned value.
+    VDel,
 }
 
-/// When something is to be done.
+/// Time of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Never,
@@ -232,17 +256,20 @@ enum Next {
 }
 
 impl Lock {
-    /// A lock that is neither held nor wanted.
-    #[must_use]
-    pub fn new(config: LockConfig) -> Self {
+    /// Creates a lock that is neither held nor wanted.
+    ///
+    /// # Errors
+    /// [`LockConfigError`] if a value of the configuration is invalid.
+    pub fn new(config: LockConfig) -> Result<Self, LockConfigError> {
+        config.check()?;
         let claim = Claim {
             number: 1,
             value: config.value(1),
             until: None,
-            spent: false,
+            abandoned: false,
             release_owed: false,
         };
-        Self {
+        Ok(Self {
             phase: Phase::Free,
             claim,
             floor: None,
@@ -251,34 +278,35 @@ impl Lock {
             last_ticket: 0,
             next: Next::Never,
             backoff: Backoff::new(config.retry_min, config.retry_max, config.seed),
-            watching: Watching::Off,
-            holder: None,
-            live: false,
-            holder_told: HolderStatus::Unknown,
+            watch_state: WatchState::Off,
+            holder: HolderTracker::new(),
             events: VecDeque::new(),
             config,
-        }
+        })
     }
 
-    /// Tries once to take the lock. Ends in [`LockEvent::Acquired`] or [`LockEvent::GaveUp`].
+    /// Tries once to acquire the lock. Ends in [`LockEvent::Acquired`] or
+    /// [`LockEvent::AcquireFailed`].
     ///
     /// # Errors
-    /// [`AcquireError`]; then nothing has changed.
+    /// [`AcquireError`]; the lock is unchanged.
     pub fn try_acquire(&mut self, now: Instant) -> Result<(), AcquireError> {
         self.begin(now, None, true)
     }
 
-    /// Takes the lock as soon as it is free, or gives up at the deadline. Ends in [`LockEvent::Acquired`] or
-    /// [`LockEvent::GaveUp`]. A store that refuses ends it at once.
+    /// Acquires the lock as soon as it is free, or gives up at the deadline. Ends in
+    /// [`LockEvent::Acquired`] or [`LockEvent::AcquireFailed`]. A refusal by the store ends it at
+    /// once.
     ///
     /// # Errors
-    /// [`AcquireError`]; then nothing has changed.
+    /// [`AcquireError`]; the lock is unchanged.
     pub fn acquire(&mut self, now: Instant, deadline: Option<Instant>) -> Result<(), AcquireError> {
         self.begin(now, deadline, false)
     }
 
-    /// Gives back what is held, or gives up waiting; `false` when there is neither. From here on the lock is not held.
-    /// What was held ends in [`LockEvent::Released`], after one lease at the latest; until then drive the lock on.
+    /// Releases a held lock or stops waiting; `false` if the lock is neither held nor waiting.
+    /// Afterwards the lock is not held. A held lock ends in [`LockEvent::Released`], at the latest
+    /// after one lease; drive the lock until then.
     pub fn release(&mut self, now: Instant) -> bool {
         self.advance(now);
         match self.phase {
@@ -292,9 +320,10 @@ impl Lock {
         true
     }
 
-    /// The next thing to be done, in order. A lease counts from `now`: read the clock before this call, and submit after.
+    /// Returns the next action, in order. A lease counts from `now`: read the clock before this
+    /// call, and submit the request after it.
     #[must_use]
-    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+    pub fn poll_action(&mut self, now: Instant) -> Option<LockAction> {
         self.advance(now);
         if let Some(action) = self.watch_action() {
             return Some(action);
@@ -303,59 +332,62 @@ impl Lock {
             return None;
         }
         self.next = Next::Never;
-        let until = self.claim.until.filter(|_| self.claim.spent);
+        let until = self.claim.until.filter(|_| self.claim.abandoned);
         let (kind, request) = match until {
-            Some(until) => (Kind::Free, self.free_request(now, until)),
-            None if self.is_active() => (Kind::Take, self.take_request(now)),
+            Some(until) => (Kind::VDel, self.vdel_request(now, until)),
+            None if self.is_active() => (Kind::Set, self.set_request(now)),
             None => return None,
         };
         self.last_ticket += 1;
-        let ticket = Ticket(self.last_ticket);
+        let ticket = LockRequestId(self.last_ticket);
         self.pending = Some(Pending { ticket, kind, sent: now });
-        Some(Action::Submit { ticket, request })
+        Some(LockAction::Submit { ticket, request })
     }
 
-    /// Handles the outcome of a submitted request, or why it was not accepted. A ticket that is not outstanding is ignored.
+    /// Handles the outcome of a submitted request, or the error with which the client rejected it.
+    /// A ticket that is not outstanding is ignored.
     pub fn handle_outcome(
         &mut self,
         now: Instant,
-        ticket: Ticket,
+        ticket: LockRequestId,
         outcome: Result<Outcome, SubmitError>,
     ) {
         self.advance(now);
         let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else { return };
         self.pending = None;
         match pending.kind {
-            Kind::Take => self.took(now, pending.sent, outcome),
-            Kind::Free => self.freed(now, &outcome),
+            Kind::Set => self.on_set_reply(now, pending.sent, outcome),
+            Kind::VDel => self.on_vdel_reply(now, &outcome),
         }
     }
 
-    /// Handles an event of the watch that was last asked for. A driver that cannot watch passes none; the lock then
-    /// relies on time alone.
+    /// Handles an event of the last requested watch. Without such events, as from a driver that
+    /// cannot watch, the lock relies on time alone.
     pub fn handle_watch(&mut self, now: Instant, event: &WatchEvent) {
         self.advance(now);
-        if self.watching == Watching::On {
-            self.take_watch_event(now, event);
+        if self.watch_state == WatchState::On {
+            self.apply_watch_event(now, event);
         }
     }
 
-    /// Handles a replaced store: another one answers than before, as
-    /// [`Event::StoreReplaced`](crate::client::Event::StoreReplaced) brings it. A lock that was acquired at another
-    /// incarnation is lost. A waiting lock that is answered by another store than it last heard of tries again, so that an
-    /// answer of the store before is not taken for an acquisition at the new one.
+    /// Handles a replaced store, as reported by
+    /// [`Event::StoreReplaced`](crate::client::Event::StoreReplaced). A lock that was acquired at
+    /// another incarnation is lost. A waiting lock that receives a reply from a different store
+    /// than the last known one tries again, since the reply may be from a store that is gone.
     ///
-    /// Outcomes say which store answered, so a driver that does not pass this on only makes the lock notice later: at its
-    /// next renewal. It may come before or after the outcomes that it belongs to.
+    /// An outcome contains the incarnation too, so a driver may omit this call; the lock then
+    /// notices with the reply to its next renewal. The call may come before or after the related
+    /// outcomes.
     pub fn handle_incarnation(&mut self, now: Instant, incarnation: Option<Incarnation>) {
         self.advance(now);
-        self.meet(incarnation);
+        self.observe_incarnation(incarnation);
     }
 
-    /// Handles the refusal of a write guarded with `token` as
-    /// [`FencingTokenLower`](crate::message::Refusal::FencingTokenLower). With the newest token that means that a newer
-    /// holder has written: the lock is lost. With an older one a newer write of this holder may have been first; guard the
-    /// write again.
+    /// Handles the refusal of a write that carried `token` as
+    /// [`FencingTokenLower`](crate::message::Refusal::FencingTokenLower).
+    ///
+    /// With the newest token, a newer holder has written: the lock is lost. With an older token, a
+    /// newer write of this holder may have arrived first; fence the write again.
     pub fn handle_fenced_out(&mut self, now: Instant, token: &FencingToken) {
         self.advance(now);
         if matches!(&self.phase, Phase::Held { token: newest, .. } if newest == token) {
@@ -363,12 +395,13 @@ impl Lock {
         }
     }
 
-    /// Does what is due. Early or repeated calls change nothing.
+    /// Runs all timers that are due. Early or repeated calls change nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) and poll again; `None` when nothing is due.
+    /// The time to call [`handle_timeout`](Self::handle_timeout) and poll again; `None` if no timer
+    /// is set.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = match self.next {
@@ -380,21 +413,24 @@ impl Lock {
             Phase::Waiting(attempt) => attempt.deadline,
             Phase::Free | Phase::Lost | Phase::Released => None,
         };
-        let due = [next, ends, self.cleaning_ends()].into_iter().flatten().min();
-        // The end of time never comes.
+        let due = [next, ends, self.removal_ends()].into_iter().flatten().min();
+        // The last instant means never.
         due.filter(|at| *at < Instant::from_millis(u64::MAX))
     }
 
-    /// The next event, in order.
+    /// Returns the next event, in order.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<LockEvent> {
         self.events.pop_front()
     }
 
-    /// Puts the newest token on a write; `None` when the lock is not held.
+    /// Adds the newest fencing token to a write; `None` if the lock is not held.
+    ///
+    /// For a general [`Request`](crate::client::Request) use [`token`](Self::token) and
+    /// [`with_fencing_token`](crate::client::Request::with_fencing_token).
     #[must_use]
-    pub fn guard(&self, now: Instant, request: Request) -> Option<Request> {
-        self.token(now).map(|token| request.fencing_token(token.clone()))
+    pub fn fence<W: WriteRequest>(&self, now: Instant, write: W) -> Option<W> {
+        self.token(now).map(|token| write.with_fencing_token(token.clone()))
     }
 
     /// The newest fencing token, while the lock is held.
@@ -406,13 +442,13 @@ impl Lock {
         }
     }
 
-    /// Whether the lock is held, whether or not it was told that time has passed.
+    /// Returns whether the lock is held at `now`, even if the lock was not driven until `now`.
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
         self.held_until().is_some_and(|until| now < until)
     }
 
-    /// The first moment at which the lock is no longer held unless it is renewed.
+    /// The time from which the lock is no longer held unless it is renewed.
     #[must_use]
     pub const fn held_until(&self) -> Option<Instant> {
         match &self.phase {
@@ -421,7 +457,7 @@ impl Lock {
         }
     }
 
-    /// Where the lock stands, as of the last call that told the time.
+    /// State of the lock as of the last `now` that was passed to it.
     #[must_use]
     pub const fn state(&self) -> LockState {
         match &self.phase {
@@ -433,40 +469,40 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock, as far as it is watched: while waiting for another holder, or always with
+    /// The holder of the lock. It is known while the lock waits for another holder, or always with
     /// [`watch_holder`](LockConfig::watch_holder).
     #[must_use]
     pub const fn holder(&self) -> &HolderStatus {
-        &self.holder_told
+        self.holder.status()
     }
 
-    /// Whether nothing is outstanding and nothing is left to be done: the lock can be dropped and leaves nothing behind,
-    /// but the watch of [`watch_holder`](LockConfig::watch_holder), which has no end of its own.
+    /// Returns whether no request is outstanding and no action is left: the lock can be dropped and
+    /// leaves nothing in the store. The watch of [`watch_holder`](LockConfig::watch_holder) does
+    /// not count, since it never ends.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let watches = self.watching == Watching::On && !self.config.watch_holder;
-        !self.is_active() && !watches && self.pending.is_none() && self.cleaning_ends().is_none()
+        let watches = self.watch_state == WatchState::On && !self.config.watch_holder;
+        !self.is_active() && !watches && self.pending.is_none() && self.removal_ends().is_none()
     }
 }
 
 impl core::fmt::Debug for Lock {
-    /// All that decides what happens next, without the values.
+    /// Shows all data that decides the next action, without the values.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Lock")
             .field("key", &debug::Key(&self.config.key))
             .field("phase", &self.phase)
             .field("number", &self.claim.number)
             .field("claim_until", &self.claim.until)
-            .field("spent", &self.claim.spent)
+            .field("abandoned", &self.claim.abandoned)
             .field("release_owed", &self.claim.release_owed)
             .field("floor", &self.floor)
             .field("store", &self.store)
             .field("pending", &self.pending)
             .field("next", &self.next)
             .field("backoff", &self.backoff)
-            .field("watching", &self.watching)
+            .field("watch_state", &self.watch_state)
             .field("holder", &self.holder)
-            .field("live", &self.live)
             .field("events", &self.events)
             .finish_non_exhaustive()
     }

@@ -1,52 +1,52 @@
-//! Errors of a message, and the table of errors that a store answers with.
+//! Errors of messages, and the table of errors that a store replies with.
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 
-use crate::debug;
+use crate::debug::{self, OneLine};
 use crate::resp::{RespError, RespErrorKind};
 
-/// A message of the peer that cannot be read, and where. It concerns that message only; everything else goes on.
+/// A message of the peer is invalid. The error affects that message only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct PeerError {
-    /// What is wrong.
+    /// The error.
     pub kind: PeerErrorKind,
-    /// Offset of the element that is wrong, counted from the start of the payload.
+    /// Offset of the invalid element in the payload.
     pub at: usize,
 }
 
-/// What is wrong with a message of the peer.
+/// The kind of a [`PeerError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerErrorKind {
-    /// Not of the RESP3 subset.
+    /// The payload is not of the RESP3 subset.
     #[error(transparent)]
     Resp(RespErrorKind),
-    /// The first element is no verb.
+    /// The first element is not a verb.
     #[error("unknown command")]
     UnknownCommand,
     /// Too few or too many elements for the verb.
     #[error("wrong number of arguments")]
     Arity,
-    /// An unknown option, one given twice, NX with NEX, or one without its argument.
+    /// An option is unknown, repeated or lacks its argument, or NX is combined with NEX.
     #[error("invalid option")]
     Option,
-    /// The expiry is no whole number of milliseconds from 1 to 2^64 - 1.
+    /// The expiry is not a whole number of milliseconds from 1 to 2^64 - 1.
     #[error("invalid expiry")]
     Expiry,
-    /// The key has no bytes.
+    /// The key is empty.
     #[error("empty key")]
     EmptyKey,
-    /// A well-formed reply that does not answer the command it belongs to.
-    #[error("the reply does not answer the command")]
+    /// The reply is well-formed, but does not fit its command.
+    #[error("the reply does not fit the command")]
     UnexpectedReply,
-    /// A well-formed array that is no notification.
+    /// The array is well-formed, but not a notification.
     #[error("not a notification")]
     UnexpectedNotification,
 }
 
 impl PeerErrorKind {
-    /// What a store answers to a command that it cannot read.
+    /// The error that a store replies with to such a request.
     #[must_use]
     pub const fn refusal(self) -> Refusal {
         match self {
@@ -64,16 +64,16 @@ impl From<RespError> for PeerError {
     }
 }
 
-/// Both directions of the error table from one list.
+/// Declares both directions of the error table.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $text:literal $(| $misprint:literal)?,)+) => {
-        /// Why a store refuses a request. Each has one exact text on the wire.
+        /// The reason for which a store refuses a request. Each has one exact text on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Refusal { $($(#[$doc])* $name,)+ }
 
         impl Refusal {
-            /// All of them.
+            /// All refusals.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// The text after `-ERR `.
@@ -82,7 +82,8 @@ macro_rules! refusals {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// The refusal with this text; the misprint of the protocol page is read too.
+            /// The refusal with this text. The misprint of the public specification is accepted
+            /// too.
             #[must_use]
             pub fn from_text(text: &[u8]) -> Option<Self> {
                 $(if text == $text.as_bytes() $(|| text == $misprint.as_bytes())? {
@@ -97,37 +98,39 @@ macro_rules! refusals {
 refusals! {
     /// `__ts` is further ahead of the store's clock than allowed.
     TimestampSkew = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
-    /// The key is fenced and the request has no `__ft`.
+    /// The key is fenced and the request lacks `__ft`.
     FencingTokenRequired = "a fencing token is required for this request",
     /// `__ft` is further ahead of the store's clock than allowed.
     FencingTokenSkew = "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized",
     /// `__ft` is lower than the token of the key: a newer holder of the lock has written.
     FencingTokenLower = "the request fencing token is a lower version than the fencing token protecting the resource"
         | "the request fencing token is a lower version that the fencing token protecting the resource",
-    /// No room for what the request would add; or for the answer, in the largest packet that its requester takes.
+    /// The request would exceed a limit of the store, or its response the requester's Maximum
+    /// Packet Size.
     QuotaExceeded = "the quota has been exceeded",
-    /// The payload is not of the protocol's grammar.
+    /// The payload does not conform to the protocol's grammar.
     Syntax = "syntax error",
-    /// Refused by policy.
+    /// The authorization policy forbids the request.
     NotAuthorized = "not authorized",
-    /// The verb is not known.
+    /// The verb is unknown.
     UnknownCommand = "unknown command",
     /// Too few or too many elements for the verb.
     WrongArity = "wrong number of arguments",
     /// SET without `__ts`.
     MissingTimestamp = "missing timestamp",
-    /// `__ts` or `__ft` is no clock value.
+    /// `__ts` or `__ft` is not a clock value.
     MalformedTimestamp = "malformed timestamp",
-    /// The key has no bytes.
+    /// The key is empty.
     EmptyKey = "the key length is zero",
-    /// The request has a response topic but no correlation data. Our choice of text: the protocol names none.
+    /// The request has a response topic but no correlation data. The text is our choice: the
+    /// protocol defines none.
     MissingCorrelationData = "missing correlation data",
-    /// The request was not published with QoS 1. Our choice of text: the protocol names none.
+    /// The request was not published with QoS 1. The text is our choice: the protocol defines none.
     NotQos1 = "the request must be published with QoS 1",
 }
 
 impl Refusal {
-    /// Its name in lower case, as a label of a metric.
+    /// The name in lower case, as a metric label.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -157,7 +160,8 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// An error reply. A store newer than this crate may know errors that this crate does not: their text is kept.
+/// An error reply. The text of an error that this crate does not know, for example of a newer
+/// store, is preserved.
 ///
 /// ```
 /// use statestore_proto::message::{Refusal, ServiceError};
@@ -169,25 +173,25 @@ impl core::error::Error for Refusal {}
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ServiceError<B> {
-    /// An error of the table.
+    /// A known error.
     Known(Refusal),
     /// Any other text.
     Unknown(UnknownText<B>),
 }
 
-/// The text of an error that is not in the table: one line, any bytes but CR and LF.
+/// The text of an unknown error: one line of any bytes except CR and LF.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UnknownText<B>(B);
 
 impl<B: AsRef<[u8]>> ServiceError<B> {
-    /// The error with this text; `None` when the text holds CR or LF and so cannot be an error line.
+    /// The error with this text; `None` if the text contains CR or LF.
     #[must_use]
     pub fn from_text(text: B) -> Option<Self> {
         let one_line = !text.as_ref().iter().any(|byte| matches!(byte, b'\r' | b'\n'));
         one_line.then(|| Self::of_line(text))
     }
 
-    /// The error with a text that is known to hold neither CR nor LF.
+    /// The error with a text that contains neither CR nor LF.
     pub(super) fn of_line(text: B) -> Self {
         Refusal::from_text(text.as_ref()).map_or(Self::Unknown(UnknownText(text)), Self::Known)
     }
@@ -203,7 +207,7 @@ impl<B: AsRef<[u8]>> ServiceError<B> {
 }
 
 impl<B> ServiceError<B> {
-    /// The same error over another container; `f` must keep the bytes.
+    /// Converts the container of the text; `f` must preserve the bytes.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> ServiceError<C> {
         match self {
             Self::Known(refusal) => ServiceError::Known(refusal),
@@ -211,7 +215,7 @@ impl<B> ServiceError<B> {
         }
     }
 
-    /// The error of the table, if it is one.
+    /// The error if it is known.
     #[must_use]
     pub const fn known(&self) -> Option<Refusal> {
         match self {
@@ -227,15 +231,22 @@ impl<B> From<Refusal> for ServiceError<B> {
     }
 }
 
+/// Most bytes of a text that are shown.
+const SHOWN_MAX: usize = 256;
+
+/// At most 256 bytes of the text, without control characters: the text comes from a store that may
+/// be hostile, and goes to logs and terminals. [`text`](Self::text) is all of it.
 impl<B: AsRef<[u8]>> fmt::Display for ServiceError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.text().utf8_chunks() {
-            f.write_str(chunk.valid())?;
+        let text = self.text();
+        let shown = text.get(..SHOWN_MAX).unwrap_or(text);
+        for chunk in shown.utf8_chunks() {
+            write!(OneLine(f), "{}", chunk.valid())?;
             if !chunk.invalid().is_empty() {
-                f.write_str("\u{fffd}")?;
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
             }
         }
-        Ok(())
+        if shown.len() < text.len() { f.write_str("...") } else { Ok(()) }
     }
 }
 

@@ -1,13 +1,13 @@
-//! Which run of a store a message comes from.
+//! Incarnations of a store.
 
 use core::fmt;
 
-/// Names one run of a store: drawn at random when the store starts, kept for as long as its registrations are.
+/// An incarnation: a random id of one run of a store, valid as long as its registrations.
 ///
-/// A store that is started anew has forgotten who watches what, and, unless it is durable, every value, fence and lock.
-/// Nothing in the protocol says so. A store that says which incarnation it is lets its clients notice at the next
-/// message; [`property::INCARNATION`](super::property::INCARNATION) says how. Two incarnations are the same or not;
-/// neither is the later one.
+/// A restarted store has lost its registrations and, unless it is durable, every value, fence and
+/// lock. The protocol does not report that. A client that receives the incarnation notices the
+/// loss at the next message, see [`property::INCARNATION`](super::property::INCARNATION).
+/// Incarnations can be compared for equality only; neither of two is the later one.
 ///
 /// ```
 /// use statestore_proto::message::Incarnation;
@@ -21,19 +21,19 @@ use core::fmt;
 pub struct Incarnation(u64);
 
 impl Incarnation {
-    /// Digits of its text.
+    /// Number of digits of the text form.
     const DIGITS: usize = 16;
 
-    /// The incarnation with this number.
+    /// Creates an incarnation from a random number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Reads the text form: exactly 16 lower-case hexadecimal digits. Anything else is `None`.
+    /// Parses the text form: exactly 16 lower-case hexadecimal digits, else `None`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        // The conversion alone would take a sign, capitals and fewer digits too.
+        // The conversion alone would accept a sign, upper case and fewer digits too.
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_well_formed = text.len() == Self::DIGITS && text.bytes().all(is_digit);
         let digits = Some(text).filter(|_| is_well_formed)?;

@@ -1,7 +1,7 @@
-//! What the bytes mean: commands, replies and notifications, the same for both ends.
+//! Messages of the protocol: requests, responses and notifications, for client and store alike.
 //!
-//! The types are generic over what holds the bytes: `&[u8]` and `&str` when borrowing, `Bytes` or `Vec<u8>` when
-//! owning, arrays on bare metal. Decoding always borrows; `map` lifts the result into another container:
+//! The types are generic over the container of their bytes: `&[u8]` or `&str` to borrow, `Bytes` or
+//! `Vec<u8>` to own, arrays on bare metal. Decoding borrows; `map` converts to another container:
 //!
 //! ```
 //! # #[cfg(feature = "alloc")] {
@@ -9,78 +9,100 @@
 //! use statestore_proto::message::Command;
 //!
 //! let payload = Bytes::from_static(b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
-//! let owned: Command<Bytes> = Command::decode(&payload)?.map(|slice| payload.slice_ref(slice)); // no copy
+//! let borrowed = Command::decode(&payload)?;
+//! let owned: Command<Bytes> = borrowed.map(|slice| payload.slice_ref(slice)); // no copy
 //! # let _ = owned;
 //! # }
 //! # Ok::<(), statestore_proto::message::PeerError>(())
 //! ```
 //!
-//! # What a request must carry
+//! # Properties of a request
 //!
-//! A payload is half of a request; the other half are properties of the PUBLISH that brings it, at QoS 1 to
-//! [`topic::REQUEST`](crate::topic::REQUEST), not retained.
+//! A request consists of its payload and of properties of the PUBLISH, which is sent at QoS 1, not
+//! retained, to [`topic::REQUEST`](crate::topic::REQUEST).
 //!
-//! | Property | GET | SET | DEL, VDEL | KEYNOTIFY |
+//! | Property | GET, SCAN | SET | DEL, VDEL | KEYNOTIFY |
 //! |---|---|---|---|---|
 //! | Response Topic | must | must | must | must |
-//! | Correlation Data: any bytes, 16 for deployed stores and clients | must | must | must | must |
-//! | Message Expiry Interval: the time limit in seconds, rounded up | should | should | should | should |
-//! | Content Type: [`property::CONTENT_TYPE`] | should | should | should | should |
-//! | `__ts`: the clock of the sender, at most a minute ahead of the store's | may | must | may | may |
-//! | `__ft`: a fencing token | | for a fenced key | for a fenced key | |
-//! | `__srcId`: the MQTT client id of the sender | should | should | should | should[^id] |
-//! | `__protVer`: `1.0` asks for the deployed [`Dialect`] | should | should | should | should |
-//! | `aio-persistence`: `true` keeps the key on disk | | may | | |
-//! | `statestore-incarnation`: empty, asks [which store](Incarnation) answers | may | may | may | may |
+//! | Correlation Data | must | must | must | must |
+//! | Message Expiry Interval | should | should | should | should |
+//! | Content Type | should | should | should | should |
+//! | `__ts` | may | must | may | may |
+//! | `__ft` | | for a fenced key | for a fenced key | |
+//! | `__srcId` | should | should | should | should |
+//! | `__protVer` | should | should | should | should |
+//! | `aio-persistence` | | may | | |
+//! | `statestore-incarnation` | may | may | may | may |
 //!
-//! Where nothing stands, a store does not look. The names with underscores and the two below them are user properties:
-//! [`property::RequestProperties`] writes them, for the client machine too. For the topics see [`topic`](crate::topic).
+//! A store ignores a property where the table is empty.
 //!
-//! [^id]: A store that is not part of the broker knows from it, or from a
-//!     [response topic](crate::topic::ResponseTopic) of the recommended form, whom to notify: one of the two must be there.
+//! * Correlation Data: any bytes; deployed stores and clients use 16.
+//! * Message Expiry Interval: the timeout in seconds, rounded up.
+//! * Content Type: [`property::CONTENT_TYPE`].
+//! * `__ts`: the sender's clock, at most a minute ahead of the store's clock.
+//! * `__ft`: a fencing token.
+//! * `__srcId`: the MQTT client id of the sender. A store that is not part of the broker needs it
+//!   to send notifications, unless the [response topic](crate::topic::ResponseTopic) has the
+//!   recommended form.
+//! * `__protVer`: `1.0` selects the deployed [`Dialect`].
+//! * `aio-persistence`: `true` persists the key.
+//! * `statestore-incarnation`: empty, requests the [`Incarnation`] of the store.
+//!
+//! The properties from `__ts` on are user properties. [`property::RequestProperties`] writes them,
+//! and the client machine uses it too.
 
 mod command;
+mod decode;
 mod error;
 mod incarnation;
+mod kind;
 mod notification;
+mod page;
 pub mod property;
 mod reply;
+mod request;
+mod response;
 mod scan;
 
-pub use command::{Command, CommandKind, Condition, Expiry, Operand, WordCase};
+pub use command::{Command, Condition, Expiry, Operand};
+pub use decode::WordCase;
 pub use error::{PeerError, PeerErrorKind, Refusal, ServiceError, UnknownText};
 pub use incarnation::Incarnation;
+pub use kind::RequestKind;
 pub use notification::Notification;
-pub use reply::Reply;
 #[cfg(feature = "alloc")]
-pub(crate) use scan::listed_len;
-pub use scan::{Page, PageParts, Scan, ScanReply};
+pub(crate) use page::listed_len;
+pub use page::{Page, PageEncoder, PageKeys};
+pub use reply::Reply;
+pub use request::Request;
+pub use response::Response;
+pub use scan::Scan;
 
+use crate::buffer::{BufferTooSmall, Length, Sink, Slice};
 pub use crate::debug::Key as KeyPreview;
-use crate::resp::{Length, Sink};
 
-/// Which of two wire forms a message is written in. Every decoder reads both.
+/// The wire form that an encoder writes. Decoders accept both.
 ///
-/// The public protocol page and the deployed clients disagree on how *not applied* is written (`-1` or `:-1`) and on
-/// the verb of a delete notification (`DEL` or `DELETE`).
+/// The public specification and the deployed clients differ in the reply *not applied* (`-1` or
+/// `:-1`) and in the verb of a delete notification (`DEL` or `DELETE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// What the deployed clients read and write.
+    /// The form of the deployed clients.
     #[default]
     Deployed,
-    /// What the public protocol page shows.
-    Page,
+    /// The form of the public specification.
+    Spec,
 }
 
 impl Dialect {
-    /// The dialect of a requester: deployed clients send `__protVer` with each request.
+    /// Dialect of a requester: deployed clients send `__protVer` with each request.
     #[must_use]
     pub const fn of_request(has_protocol_version: bool) -> Self {
-        if has_protocol_version { Self::Deployed } else { Self::Page }
+        if has_protocol_version { Self::Deployed } else { Self::Spec }
     }
 }
 
-/// A message that knows its exact length before it is written.
+/// A message whose exact length is computed before it is written.
 trait Encode {
     fn put(&self, sink: &mut impl Sink);
 
@@ -90,9 +112,9 @@ trait Encode {
     }
 
     #[inline]
-    fn put_into(&self, out: &mut [u8]) -> Result<usize, crate::resp::BufferTooSmall> {
+    fn put_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
         let len = self.len();
-        self.put(&mut crate::resp::Slice::new(out, len)?);
+        self.put(&mut Slice::new(out, len)?);
         Ok(len)
     }
 

@@ -1,17 +1,18 @@
-//! Notifications: what a store tells a watcher. The key stands in the topic, the version in the properties.
+//! Notifications of changes. The topic contains the key, the user properties the version.
 
 use core::fmt;
 
 use super::{Dialect, Encode, PeerError, PeerErrorKind};
+use crate::buffer::{BufferTooSmall, Sink};
 use crate::debug;
-use crate::resp::{BufferTooSmall, Sink, decode_array};
+use crate::resp::decode_array;
 
-/// A change of a watched key.
+/// A change of a watched key, over any container `B` of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Notification<B> {
-    /// `NOTIFY SET VALUE value`: the key has this value now.
+    /// `NOTIFY SET VALUE value`: the key was set to this value.
     Set(B),
-    /// `NOTIFY DELETE` or `NOTIFY DEL`: the key was deleted, or it expired.
+    /// `NOTIFY DELETE` or `NOTIFY DEL`: the key was deleted or has expired.
     Deleted,
 }
 
@@ -21,14 +22,14 @@ const VALUE: &[u8] = b"VALUE";
 const DELETE: &[u8] = b"DELETE";
 const DEL: &[u8] = b"DEL";
 
-/// Elements in the longest notification.
+/// Number of elements of the longest notification.
 const ELEMENTS_MAX: usize = 4;
 
 impl<'a> Notification<&'a [u8]> {
-    /// Reads a whole notification payload of either dialect. Borrows; allocates nothing.
+    /// Decodes a whole payload in either dialect. Borrows; allocates nothing.
     ///
     /// # Errors
-    /// [`PeerError`] when the payload is no notification.
+    /// [`PeerError`] if the payload is not a notification.
     ///
     /// ```
     /// use statestore_proto::message::Notification;
@@ -49,7 +50,7 @@ impl<'a> Notification<&'a [u8]> {
 }
 
 impl<B> Notification<B> {
-    /// The same notification over another container; `f` must keep the bytes.
+    /// Converts the container of the value; `f` must preserve the bytes.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Notification<C> {
         match self {
             Self::Set(value) => Notification::Set(f(value)),
@@ -59,21 +60,22 @@ impl<B> Notification<B> {
 }
 
 impl<B: AsRef<[u8]>> Notification<B> {
-    /// Exact length in bytes of the notification payload.
+    /// Exact length of the payload in bytes.
     #[must_use]
     pub fn encoded_len(&self, dialect: Dialect) -> usize {
         Wire { notification: self, dialect }.len()
     }
 
-    /// Writes the notification payload to the start of `out` and returns its length.
+    /// Writes the payload to the start of `out` and returns its length.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
     pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
         Wire { notification: self, dialect }.put_into(out)
     }
 
-    /// The notification payload, in one allocation of exactly its length.
+    /// The payload, in one allocation of its exact length.
     #[cfg(feature = "alloc")]
     #[must_use]
     #[inline]
@@ -99,7 +101,7 @@ impl<B: AsRef<[u8]>> Encode for Wire<'_, B> {
             (Notification::Deleted, Dialect::Deployed) => {
                 sink.put(b"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n");
             }
-            (Notification::Deleted, Dialect::Page) => {
+            (Notification::Deleted, Dialect::Spec) => {
                 sink.put(b"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n");
             }
         }

@@ -1,9 +1,9 @@
-//! MQTT 5 properties of requests, replies and notifications: the one place where their names stand.
+//! Names and values of the MQTT 5 properties of requests, replies and notifications.
 
 use core::fmt;
 
 use super::Incarnation;
-use crate::hlc::HlcRef;
+use crate::hlc::{FencingTokenRef, HlcRef, TimestampRef};
 
 /// Request, reply, notification: a clock value. Mandatory on SET.
 pub const TIMESTAMP: &str = "__ts";
@@ -11,59 +11,65 @@ pub const TIMESTAMP: &str = "__ts";
 /// Request (SET, DEL, VDEL): the fencing token, a clock value.
 pub const FENCING_TOKEN: &str = "__ft";
 
-/// Request (SET): with the value [`PERSIST_VALUE`], keep this key on disk. No reply tells whether that was honoured.
+/// Request (SET): with the value [`PERSIST_VALUE`], persist this key. The reply does not show
+/// whether the store has done so.
 pub const PERSIST: &str = "aio-persistence";
 
 /// The value of [`PERSIST`].
 pub const PERSIST_VALUE: &str = "true";
 
-/// Request: the MQTT client id of the sender, by its own claim.
+/// Request: the MQTT client id of the sender, unverified.
 pub const SOURCE_ID: &str = "__srcId";
 
-/// Request: [`PROTOCOL_VERSION_VALUE`]. Its presence marks a requester of the deployed dialect.
+/// Request: [`PROTOCOL_VERSION_VALUE`]. Its presence selects the deployed dialect.
 pub const PROTOCOL_VERSION: &str = "__protVer";
 
 /// The value of [`PROTOCOL_VERSION`].
 pub const PROTOCOL_VERSION_VALUE: &str = "1.0";
 
-/// Reply: always [`STATUS_VALUE`], on errors too. Deployed clients refuse a reply without it.
+/// Reply: always [`STATUS_VALUE`], on errors too. Deployed clients reject a reply without it.
 pub const STATUS: &str = "__stat";
 
 /// The value of [`STATUS`].
 pub const STATUS_VALUE: &str = "200";
 
-/// Request: the MQTT client id again; deployed clients send it and no store needs it.
+/// Request: the MQTT client id again. Deployed clients send it; stores do not need it.
 pub const PARTITION: &str = "$partition";
 
-/// Request: empty; deployed clients send it and no store needs it.
+/// Request: empty. Deployed clients send it; stores do not need it.
 pub const HIGH_PRIORITY: &str = "$high_priority";
 
-/// Request, reply, notification: which [`Incarnation`] of the store answers.
+/// Request, reply, notification: the [`Incarnation`] of the store.
 ///
-/// An extension of this project; deployed stores and clients ignore it, and a name that begins with `__` is theirs to give.
-/// A request that carries it asks; clients of this crate send it with an empty value, and a store does not look at the
-/// value. A store that has an incarnation then puts its text, 16 lower-case hexadecimal digits, on the reply, whatever the
-/// reply says and however often it is repeated; and after a KEYNOTIFY that asks, on every notification of that
-/// registration. A client takes any other text there for none.
+/// An extension of this project, which deployed stores and clients ignore. Its name does not begin
+/// with `__`, since such names are reserved for them.
 ///
-/// A client to which another incarnation answers than before knows that its registrations are gone, and with them
-/// whatever was not durable: values, fencing tokens, locks. A client whose store says no incarnation knows nothing of the
-/// kind and goes by what it reads.
+/// * A request with this property requests the incarnation. Clients of this crate send an empty
+///   value; the store ignores the value.
+/// * A store with an incarnation then adds its text, 16 lower-case hexadecimal digits, to the
+///   reply, to errors and repeated replies too. After a KEYNOTIFY with this property, it adds the
+///   text to each notification of that registration.
+/// * A client ignores any other text.
+///
+/// If the incarnation changes, the client's registrations are lost, and so is all state that was
+/// not durable: values, fences, locks. Without incarnations, a client cannot detect a replaced
+/// store and relies on renewals.
 pub const INCARNATION: &str = "statestore-incarnation";
 
-/// Reply to a refused request: why it was refused, in a line for people, of [`REASON_BYTES_MAX`] at most.
+/// Reply to a refused request: the reason, as one line of at most [`REASON_BYTES_MAX`] for people.
 ///
-/// An extension of this project, which a store adds where it is told to; deployed clients ignore it. The error in the payload
-/// is what programs go by: this text may be another with each release. Text of a peer, so show it escaped.
+/// An extension of this project, which deployed clients ignore. A store adds it if configured so.
+/// Programs must use the error in the payload, since this text may change with each release. The
+/// text is from a peer, so escape it in output.
 pub const REASON: &str = "statestore-reason";
 
-/// Bytes of a [`REASON`]; a longer one is cut.
+/// Maximum length of a [`REASON`] in bytes; a longer text is truncated.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// Content type of requests; on replies absent or exactly this.
+/// Content type of requests. On replies it is absent or this value.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
 
-/// The value of a user property; its text is made by `Display`.
+/// The value of a user property. `Display` writes its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PropertyValue<'a> {
@@ -71,7 +77,7 @@ pub enum PropertyValue<'a> {
     Text(&'a str),
     /// A clock value.
     Hlc(HlcRef<'a>),
-    /// Which run of a store it comes from.
+    /// An incarnation of a store.
     Incarnation(Incarnation),
 }
 
@@ -85,55 +91,67 @@ impl fmt::Display for PropertyValue<'_> {
     }
 }
 
-/// The user properties of a request, for a client that writes its packets itself. The machine of this crate sends these.
+/// The user properties of a request, for a client that writes its own packets. The client machine
+/// sends the same properties.
 ///
 /// ```
-/// use statestore_proto::hlc::HlcRef;
+/// use statestore_proto::hlc::TimestampRef;
 /// use statestore_proto::message::property::RequestProperties;
 ///
-/// let now = HlcRef::parse("1696374425000:0:thermostat-7")?;
+/// let now = TimestampRef::parse("1696374425000:0:thermostat-7")?;
 /// let set = RequestProperties::new("thermostat-7").timestamp(now);
 /// let texts: Vec<_> = set.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-/// assert_eq!(
-///     texts,
-///     ["__ts=1696374425000:0:thermostat-7", "__srcId=thermostat-7", "__protVer=1.0", "statestore-incarnation="],
-/// );
+/// assert_eq!(texts[..2], ["__ts=1696374425000:0:thermostat-7", "__srcId=thermostat-7"]);
+/// assert_eq!(texts[2..], ["__protVer=1.0", "statestore-incarnation="]);
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestProperties<'a> {
     pub(crate) source_id: &'a str,
-    pub(crate) timestamp: Option<HlcRef<'a>>,
-    pub(crate) fencing_token: Option<HlcRef<'a>>,
+    pub(crate) timestamp: Option<TimestampRef<'a>>,
+    pub(crate) fencing_token: Option<FencingTokenRef<'a>>,
     pub(crate) persist: bool,
 }
 
 impl<'a> RequestProperties<'a> {
-    /// Those of a request of the client with this MQTT client id.
+    /// Properties of a request of the client with this MQTT client id.
     #[must_use]
     pub const fn new(client_id: &'a str) -> Self {
         Self { source_id: client_id, timestamp: None, fencing_token: None, persist: false }
     }
 
-    /// What the clock of the client shows; mandatory on SET.
+    /// Timestamp from the clock of the client; mandatory on SET.
     #[must_use]
-    pub const fn timestamp(mut self, timestamp: HlcRef<'a>) -> Self {
+    pub const fn timestamp(mut self, timestamp: TimestampRef<'a>) -> Self {
         self.timestamp = Some(timestamp);
         self
     }
 
-    /// The fencing token of a SET, DEL or VDEL.
+    /// Fencing token of a SET, DEL or VDEL.
     #[must_use]
-    pub const fn fencing_token(mut self, token: HlcRef<'a>) -> Self {
+    pub const fn fencing_token(mut self, token: FencingTokenRef<'a>) -> Self {
         self.fencing_token = Some(token);
         self
     }
 
-    /// Asks the store to keep the key of a SET on disk.
+    /// Asks the store to persist the key of a SET.
     #[must_use]
     pub const fn persist(mut self, persist: bool) -> Self {
         self.persist = persist;
         self
+    }
+
+    /// The properties in order; `None` for those that are not set.
+    pub(crate) fn to_array(self) -> [Option<(&'static str, PropertyValue<'a>)>; 6] {
+        let text = |name, value| Some((name, PropertyValue::Text(value)));
+        [
+            self.timestamp.map(|timestamp| (TIMESTAMP, PropertyValue::Hlc(*timestamp.hlc()))),
+            text(SOURCE_ID, self.source_id),
+            text(PROTOCOL_VERSION, PROTOCOL_VERSION_VALUE),
+            text(INCARNATION, ""),
+            self.fencing_token.map(|token| (FENCING_TOKEN, PropertyValue::Hlc(*token.hlc()))),
+            if self.persist { text(PERSIST, PERSIST_VALUE) } else { None },
+        ]
     }
 }
 
@@ -142,15 +160,6 @@ impl<'a> IntoIterator for RequestProperties<'a> {
     type IntoIter = core::iter::Flatten<core::array::IntoIter<Option<Self::Item>, 6>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        let text = |name, value| Some((name, PropertyValue::Text(value)));
-        let properties = [
-            self.timestamp.map(|hlc| (TIMESTAMP, PropertyValue::Hlc(hlc))),
-            text(SOURCE_ID, self.source_id),
-            text(PROTOCOL_VERSION, PROTOCOL_VERSION_VALUE),
-            text(INCARNATION, ""),
-            self.fencing_token.map(|token| (FENCING_TOKEN, PropertyValue::Hlc(token))),
-            if self.persist { text(PERSIST, PERSIST_VALUE) } else { None },
-        ];
-        properties.into_iter().flatten()
+        self.to_array().into_iter().flatten()
     }
 }

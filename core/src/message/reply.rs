@@ -1,51 +1,53 @@
-//! Replies: what a store answers, read in the light of what was asked.
+//! Replies to commands. The kind of the command decides how a reply is decoded.
 
 use core::fmt;
 
-use super::{CommandKind, Dialect, Encode, PeerError, PeerErrorKind, ServiceError};
+use super::{Dialect, Encode, PeerError, PeerErrorKind, RequestKind, ServiceError};
+use crate::buffer::{BufferTooSmall, Sink};
 use crate::debug;
-use crate::resp::{BufferTooSmall, Frame, Sink, decode_frame, put_frame};
+use crate::resp::{Frame, decode_frame, put_frame};
 
-/// The answer to a command.
+/// The reply to a command.
+///
+/// The enum is exhaustive on purpose: every client must handle each reply of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reply<B> {
-    /// `+OK`: SET applied, KEYNOTIFY registered, STOP ended a registration.
+    /// `+OK`: the store applied a SET, or added or removed a registration.
     Done,
-    /// `:-1` or `-1`: the condition of a SET did not hold, or the value of a VDEL was another.
+    /// `:-1` or `-1`: the condition of a SET does not hold, or the value of a VDEL differs.
     NotApplied,
-    /// `$LEN`: the value that GET found, possibly empty.
+    /// `$LEN`: the value of a GET, possibly empty.
     Value(B),
-    /// `$-1`: GET found nothing.
+    /// `$-1`: the key of a GET does not exist.
     Absent,
     /// `:1`: DEL or VDEL removed the key.
     Removed,
-    /// `:0`: DEL or VDEL found nothing.
+    /// `:0`: the key of a DEL or VDEL does not exist.
     NothingRemoved,
-    /// `:0`: STOP of a key that was not watched.
+    /// `:0`: STOP found no registration.
     NotWatched,
-    /// `-ERR text`: the store refused and nothing changed.
+    /// `-ERR text`: the store refused the request and changed nothing.
     Error(ServiceError<B>),
 }
 
 impl<'a> Reply<&'a [u8]> {
-    /// Reads a whole reply payload that answers a command of this kind. Borrows; allocates nothing.
-    ///
-    /// Both dialects are read.
+    /// Decodes a whole reply payload to a command of this kind, in either dialect. Borrows;
+    /// allocates nothing.
     ///
     /// # Errors
-    /// [`PeerError`] when the payload is no reply, or is one that does not answer such a command.
+    /// [`PeerError`] if the payload is not a reply to such a command.
     ///
     /// ```
-    /// use statestore_proto::message::{CommandKind, Reply};
+    /// use statestore_proto::message::{RequestKind, Reply};
     ///
-    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Del)?, Reply::NothingRemoved);
-    /// assert_eq!(Reply::decode(b":0\r\n", CommandKind::Unwatch)?, Reply::NotWatched);
-    /// assert!(Reply::decode(b":0\r\n", CommandKind::Get).is_err());
+    /// assert_eq!(Reply::decode(b":0\r\n", RequestKind::Del)?, Reply::NothingRemoved);
+    /// assert_eq!(Reply::decode(b":0\r\n", RequestKind::Unwatch)?, Reply::NotWatched);
+    /// assert!(Reply::decode(b":0\r\n", RequestKind::Get).is_err());
     /// # Ok::<(), statestore_proto::message::PeerError>(())
     /// ```
     #[inline]
-    pub fn decode(payload: &'a [u8], kind: CommandKind) -> Result<Self, PeerError> {
-        use CommandKind::{Del, Get, Set, Unwatch, VDel, Watch};
+    pub fn decode(payload: &'a [u8], kind: RequestKind) -> Result<Self, PeerError> {
+        use RequestKind::{Del, Get, Set, Unwatch, VDel, Watch};
         Ok(match (kind, decode_frame(payload)?) {
             (Get, Frame::Blob(value)) => Self::Value(value),
             (Get, Frame::Null) => Self::Absent,
@@ -61,7 +63,7 @@ impl<'a> Reply<&'a [u8]> {
 }
 
 impl<B> Reply<B> {
-    /// The same reply over another container; `f` must keep the bytes.
+    /// Converts the container of the content; `f` must preserve the bytes.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Reply<C> {
         match self {
             Self::Done => Reply::Done,
@@ -77,21 +79,22 @@ impl<B> Reply<B> {
 }
 
 impl<B: AsRef<[u8]>> Reply<B> {
-    /// Exact length in bytes of the reply payload.
+    /// Exact length of the payload in bytes.
     #[must_use]
     pub fn encoded_len(&self, dialect: Dialect) -> usize {
         self.wire(dialect).len()
     }
 
-    /// Writes the reply payload to the start of `out` and returns its length.
+    /// Writes the payload to the start of `out` and returns its length.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is untouched then.
+    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
     pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
         self.wire(dialect).put_into(out)
     }
 
-    /// The reply payload, in one allocation of exactly its length.
+    /// The payload, in one allocation of its exact length.
     #[cfg(feature = "alloc")]
     #[must_use]
     #[inline]
@@ -99,7 +102,8 @@ impl<B: AsRef<[u8]>> Reply<B> {
         self.wire(dialect).to_vec()
     }
 
-    /// The reply payload. One allocation of exactly its length for a value or an error, none for the rest.
+    /// The payload. A value or an error takes one allocation of its exact length, other replies
+    /// none.
     #[cfg(feature = "alloc")]
     #[must_use]
     #[inline]
@@ -110,13 +114,13 @@ impl<B: AsRef<[u8]>> Reply<B> {
         }
     }
 
-    /// The payload of a reply that carries nothing.
+    /// The payload of a reply without content.
     #[inline]
     const fn constant(&self, dialect: Dialect) -> Option<&'static [u8]> {
         Some(match (self, dialect) {
             (Self::Done, _) => b"+OK\r\n",
             (Self::NotApplied, Dialect::Deployed) => b":-1\r\n",
-            (Self::NotApplied, Dialect::Page) => b"-1\r\n",
+            (Self::NotApplied, Dialect::Spec) => b"-1\r\n",
             (Self::Absent, _) => b"$-1\r\n",
             (Self::Removed, _) => b":1\r\n",
             (Self::NothingRemoved | Self::NotWatched, _) => b":0\r\n",
@@ -134,7 +138,7 @@ impl<B: AsRef<[u8]>> Reply<B> {
     }
 }
 
-/// A frame that carries something, or one that is always the same.
+/// The encoded form of a reply: a frame with content, or constant bytes.
 enum Wire<'a> {
     Frame(Frame<&'a [u8]>),
     Constant(&'static [u8]),

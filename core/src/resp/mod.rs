@@ -1,58 +1,62 @@
-//! The RESP3 subset of the protocol: flat arrays of blob strings one way, single frames the other.
+//! The RESP3 subset of the protocol.
 //!
-//! Requests and notifications are `*N\r\n` and N times `$LEN\r\n<LEN bytes>\r\n`. Replies are exactly one of
-//! `+text\r\n`, `:N\r\n`, `$LEN\r\n<LEN bytes>\r\n`, `$-1\r\n`, `-ERR text\r\n`. A payload is a whole message, so input
-//! that ends early and input that goes on are both errors. Lengths are decimal digits without sign; they are compared
-//! with what remains before anything else happens. Arrays do not nest but for the one of a page of keys, so nothing here
-//! recurses.
+//! * Requests and notifications are flat arrays of blob strings: `*N\r\n`, then N times
+//!   `$LEN\r\n<LEN bytes>\r\n`.
+//! * Replies are exactly one frame: `+text\r\n`, `:N\r\n`, `$LEN\r\n<LEN bytes>\r\n`, `$-1\r\n` or
+//!   `-ERR text\r\n`.
+//! * A page of keys is the only nested array, so the parser does not recurse.
 //!
-//! Tolerated when reading, never written: leading zeros (`$007`, `:01`, `:-0`), a colon after `-ERR`, an error without
-//! text or without its final CRLF, and `-1\r\n`, which the public protocol page uses where RESP has `:-1\r\n`.
+//! A payload is a whole message, so input that ends early and trailing input are both errors.
+//! Lengths are decimal digits without a sign; each is first compared with the remaining input.
+//!
+//! The decoders accept these forms, which the encoders never write: leading zeros (`$007`, `:01`,
+//! `:-0`), a colon after `-ERR`, an error without text or without its final CRLF, and `-1\r\n`,
+//! which the public specification uses instead of `:-1\r\n`.
 
 mod parse;
 mod write;
 
 use core::fmt;
 
+pub(crate) use parse::{Elements, PageLayout, read_array, read_page, whole_decimal};
 pub use parse::{decode_array, decode_frame};
-pub(crate) use parse::{elements, read_array, read_page, whole_decimal};
-pub use write::{BufferTooSmall, array_len, encode_array};
-pub(crate) use write::{Decimal, Length, Sink, Slice, put_array, put_frame};
+pub use write::{array_len, encode_array};
+pub(crate) use write::{put_array, put_frame};
 
 use crate::debug;
 
-/// Why bytes are not a message of this subset, and where.
+/// The payload is not a message of this subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct RespError {
-    /// What is wrong.
+    /// The error.
     pub kind: RespErrorKind,
-    /// Offset of the first byte that cannot stand, counted from the start of the payload.
+    /// Offset of the first invalid byte in the payload.
     pub at: usize,
 }
 
-/// What is wrong with a payload.
+/// The kind of a [`RespError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RespErrorKind {
-    /// The payload ends inside of a message.
+    /// The payload ends within a message.
     #[error("unexpected end of the payload")]
     UnexpectedEnd,
     /// A byte that the grammar does not allow here.
     #[error("unexpected byte")]
     UnexpectedByte,
-    /// A number of more than 64 bits.
+    /// A number exceeds 64 bits.
     #[error("number out of range")]
     Overflow,
-    /// A length or count that goes past the end of the payload.
+    /// A length or count exceeds the rest of the payload.
     #[error("length exceeds the payload")]
     Overrun,
-    /// Bytes after a complete message.
+    /// Bytes follow a complete message.
     #[error("trailing bytes")]
     Trailing,
 }
 
-/// The elements of a decoded array, borrowed from the payload; the first `MAX` of them are kept.
+/// The first `MAX` elements of a decoded array, borrowed from the payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Blobs<'a, const MAX: usize> {
     kept: [&'a [u8]; MAX],
@@ -60,13 +64,13 @@ pub struct Blobs<'a, const MAX: usize> {
 }
 
 impl<'a, const MAX: usize> Blobs<'a, MAX> {
-    /// The elements in order, at most `MAX` of them.
+    /// The first `MAX` elements, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[&'a [u8]] {
         self.kept.get(..self.total).unwrap_or(&self.kept)
     }
 
-    /// How many elements the array has, those past `MAX` included.
+    /// Number of elements of the array, which may exceed `MAX`.
     #[must_use]
     pub const fn total(&self) -> usize {
         self.total
@@ -79,14 +83,14 @@ impl<const MAX: usize> fmt::Debug for Blobs<'_, MAX> {
     }
 }
 
-/// One reply frame over any container of bytes.
+/// One reply frame, over any container `B` of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Frame<B> {
-    /// `+text\r\n`; the text holds no CR and no LF.
+    /// `+text\r\n`: the text, which contains neither CR nor LF.
     Simple(B),
-    /// `-ERR text\r\n`: the text alone, without CR and LF.
+    /// `-ERR text\r\n`: the text after `-ERR `, which contains neither CR nor LF.
     Error(B),
-    /// `:N\r\n`, and `-1\r\n` when reading.
+    /// `:N\r\n`; decoders accept `-1\r\n` too.
     Integer(i64),
     /// `$LEN\r\n<LEN bytes>\r\n`, any bytes.
     Blob(B),
@@ -95,7 +99,7 @@ pub enum Frame<B> {
 }
 
 impl<B> Frame<B> {
-    /// The same frame over another container.
+    /// Converts the container of the content.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Frame<C> {
         match self {
             Self::Simple(text) => Frame::Simple(f(text)),

@@ -1,4 +1,5 @@
-//! The parser. nom stays behind this file: its errors become [`RespError`] and its types reach no signature.
+//! The parser. Only this file uses nom: its errors are converted to [`RespError`], and no signature
+//! contains its types.
 
 use nom::bytes::complete::{tag, take, take_till};
 use nom::character::complete::{char, u64 as digits};
@@ -7,26 +8,29 @@ use nom::{Err, IResult, Parser};
 
 use super::{Blobs, Frame, RespError, RespErrorKind};
 
-/// Bytes of the shortest blob string, `$0\r\n\r\n`: what one array element needs at least.
+/// Length of the shortest blob string, `$0\r\n\r\n`, and so of an array element.
 const BLOB_LEN_MIN: usize = 6;
 
-/// Bytes of the shortest array, `*0\r\n`.
+/// Length of the shortest array, `*0\r\n`.
 const ARRAY_LEN_MIN: usize = 4;
 
-/// Reads a whole payload as a flat array of blob strings, keeping the first `MAX` elements.
+const CRLF_LEN: usize = 2;
+
+/// Decodes a whole payload as a flat array of blob strings and returns the first `MAX` elements.
 ///
-/// Elements past `MAX` are checked and counted, so that an array that is too long is not mistaken for one that is
-/// malformed.
+/// Further elements are checked and counted, to distinguish an array that is too long from a
+/// malformed one.
 ///
 /// # Errors
-/// [`RespError`] when the payload is anything else than exactly one such array.
+/// [`RespError`] if the payload is not exactly one such array.
 ///
 /// ```
 /// use statestore_proto::resp::{decode_array, RespErrorKind};
 ///
 /// let blobs = decode_array::<4>(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")?;
 /// assert_eq!(blobs.as_slice(), [b"GET".as_slice(), b"k"]);
-/// assert_eq!(decode_array::<4>(b"*4294967295\r\n").unwrap_err().kind, RespErrorKind::Overrun);
+/// let error = decode_array::<4>(b"*4294967295\r\n").unwrap_err();
+/// assert_eq!(error.kind, RespErrorKind::Overrun);
 /// # Ok::<(), statestore_proto::resp::RespError>(())
 /// ```
 #[inline]
@@ -36,24 +40,26 @@ pub fn decode_array<const MAX: usize>(payload: &[u8]) -> Result<Blobs<'_, MAX>, 
     Ok(Blobs { kept, total })
 }
 
-/// [`decode_array`] for callers that would have to move the elements: they are left in `kept`. Returns their total.
+/// The same as [`decode_array`], with the elements in a slice of the caller, which saves a move.
+/// Returns the number of elements.
 #[inline]
 pub(crate) fn read_array<'a>(payload: &'a [u8], kept: &mut [&'a [u8]]) -> Result<usize, RespError> {
     whole(payload, |input| array(input, kept))
 }
 
-/// The parts of a page of keys.
-pub(crate) struct RawPage<'a> {
-    /// The encoded elements of the inner array, for [`elements`].
-    pub(crate) keys: &'a [u8],
-    /// How many they are.
+/// Positions of the parts of a page of keys in its payload: offsets of the start and the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageLayout {
+    /// The encoded elements of the inner array, for [`Elements`].
+    pub(crate) keys: (usize, usize),
+    /// Number of elements of the inner array.
     pub(crate) total: usize,
-    /// What follows the inner array.
-    pub(crate) token: Option<&'a [u8]>,
+    /// The content of the blob string after the inner array.
+    pub(crate) token: Option<(usize, usize)>,
 }
 
-/// Reads a whole payload as an array of an array of blob strings and, maybe, a blob string.
-pub(crate) fn read_page(payload: &[u8]) -> Result<RawPage<'_>, RespError> {
+/// Decodes a whole payload as an array of an array of blob strings and an optional blob string.
+pub(crate) fn read_page(payload: &[u8]) -> Result<PageLayout, RespError> {
     whole(payload, |input| {
         let (count, _) = char('*').parse(input)?;
         let (inner, outer) = length_line(count, ARRAY_LEN_MIN)?;
@@ -61,30 +67,39 @@ pub(crate) fn read_page(payload: &[u8]) -> Result<RawPage<'_>, RespError> {
             return fault(RespErrorKind::UnexpectedByte, count);
         }
         let (count, _) = char('*').parse(inner)?;
-        let (keys, _) = length_line(count, BLOB_LEN_MIN)?;
-        let (rest, total) = array(inner, &mut [])?;
-        let keys = keys.get(..keys.len() - rest.len()).unwrap_or_default();
+        let (start, _) = length_line(count, BLOB_LEN_MIN)?;
+        let (end, total) = array(inner, &mut [])?;
         let (rest, token) = match outer {
-            2 => blob.map(Some).parse(rest)?,
-            _ => (rest, None),
+            2 => {
+                let (rest, token) = blob(end)?;
+                let token_end = input.len() - rest.len() - CRLF_LEN;
+                (rest, Some((token_end - token.len(), token_end)))
+            }
+            _ => (end, None),
         };
-        Ok((rest, RawPage { keys, total, token }))
+        let keys = (input.len() - start.len(), input.len() - end.len());
+        Ok((rest, PageLayout { keys, total, token }))
     })
 }
 
-/// The blob strings that follow each other in `input`, up to the first that is none.
-pub(crate) fn elements(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
-    core::iter::from_fn(move || {
-        let (rest, element) = blob(input).ok()?;
-        input = rest;
+/// An iterator over consecutive blob strings, up to the first other byte.
+#[derive(Clone)]
+pub(crate) struct Elements<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (rest, element) = blob(self.0).ok()?;
+        self.0 = rest;
         Some(element)
-    })
+    }
 }
 
-/// Reads a whole payload as one reply frame.
+/// Decodes a whole payload as one reply frame.
 ///
 /// # Errors
-/// [`RespError`] when the payload is anything else than exactly one frame.
+/// [`RespError`] if the payload is not exactly one frame.
 ///
 /// ```
 /// use statestore_proto::resp::{decode_frame, Frame};
@@ -98,7 +113,7 @@ pub fn decode_frame(payload: &[u8]) -> Result<Frame<&[u8]>, RespError> {
     whole(payload, frame)
 }
 
-/// nom's view of an error: what is wrong and what was left of the input when it was found.
+/// An error in the form that nom requires: its kind and the rest of the input.
 struct Fault<'a> {
     kind: RespErrorKind,
     rest: &'a [u8],
@@ -125,7 +140,7 @@ fn fault<'a, T>(kind: RespErrorKind, rest: &'a [u8]) -> Parsed<'a, T> {
     Err(Err::Error(Fault { kind, rest }))
 }
 
-/// Runs `parser` over the whole payload and turns a rest into [`RespErrorKind::Trailing`].
+/// Runs `parser` over the whole payload; a rest is [`RespErrorKind::Trailing`].
 #[inline]
 fn whole<'a, T>(
     payload: &'a [u8],
@@ -140,7 +155,7 @@ fn whole<'a, T>(
     Err(RespError { kind, at: payload.len() - rest.len() })
 }
 
-/// Counts all elements and keeps as many as `kept` has room for.
+/// Counts all elements and stores as many as fit in `kept`.
 #[inline]
 fn array<'a>(input: &'a [u8], kept: &mut [&'a [u8]]) -> Parsed<'a, usize> {
     let (digits, _) = char('*').parse(input)?;
@@ -164,7 +179,7 @@ fn blob(input: &[u8]) -> Parsed<'_, &[u8]> {
     Ok((rest, blob))
 }
 
-/// A count of things that take at least `unit` bytes each, refused at once when the rest cannot hold them.
+/// A count of items of at least `unit` bytes each; an error if they exceed the rest of the input.
 #[inline]
 fn length_line(input: &[u8], unit: usize) -> Parsed<'_, usize> {
     let (end, number) = decimal(input)?;
@@ -183,7 +198,7 @@ fn decimal(input: &[u8]) -> Parsed<'_, u64> {
     }
 }
 
-/// The number that is all of `text`: decimal digits within 64 bits, at least one.
+/// The number that `text` consists of: at least one decimal digit, at most 64 bits.
 #[inline]
 pub(crate) fn whole_decimal(text: &[u8]) -> Option<u64> {
     match decimal(text) {
@@ -235,7 +250,7 @@ fn integer(
     crlf.map(|()| Frame::Integer(number)).parse(end)
 }
 
-/// `ERR`, a colon at most, a blank, the text; the final CRLF may be missing.
+/// `ERR`, an optional colon, a space, the text, and an optional CRLF at the end of the input.
 fn error(input: &[u8]) -> Parsed<'_, Frame<&[u8]>> {
     let (after, _) = code(input)?;
     let (end, text) = match after.strip_prefix(b":").unwrap_or(after) {
@@ -255,7 +270,7 @@ fn code(input: &[u8]) -> Parsed<'_, &[u8]> {
     }
 }
 
-/// Everything before the first CR or LF.
+/// The input before the first CR or LF.
 fn line(input: &[u8]) -> Parsed<'_, &[u8]> {
     take_till(|byte| byte == b'\r' || byte == b'\n').parse(input)
 }

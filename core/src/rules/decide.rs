@@ -1,174 +1,175 @@
-//! Steps 4 to 6: fence, condition, quota, and what is then to be done.
+//! Stages 6 to 8: fence, condition and quota, and the change that follows.
 
 use core::fmt;
 
+use super::{Exceeded, FenceError, check_fence};
 use crate::debug;
 use crate::hlc::FencingTokenRef;
 use crate::message::{Command, Condition, Refusal, Reply};
 
-/// What a store knows about the key of a command.
+/// The state of a key that a command depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State<'a> {
-    /// The stored entry; `None` when there is none or it has expired.
-    pub entry: Option<Entry<'a>>,
-    /// Whether the requester watches the key.
-    pub watched: bool,
-    /// Whether there is no room for what the command would add: a key, bytes of a value, a registration.
-    pub full: bool,
+pub struct KeyState<'a> {
+    /// The stored value; `None` when the key is absent or has expired.
+    pub stored: Option<Stored<'a>>,
+    /// True if the requester is registered for notifications of the key.
+    pub is_registered: bool,
+    /// A limit that the command would exceed by what it adds: a key, a value, a registration.
+    pub exceeded: Option<Exceeded>,
 }
 
-/// A stored entry, as far as the rules look at it.
+/// The parts of a stored value that the rules depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct Stored<'a> {
     /// The value.
     pub value: &'a [u8],
     /// The fencing token of the last SET that carried one.
     pub fence: Option<FencingTokenRef<'a>>,
 }
 
-impl fmt::Debug for Entry<'_> {
+impl fmt::Debug for Stored<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = debug::Value(self.value);
-        f.debug_struct("Entry").field("value", &value).field("fence", &self.fence).finish()
+        f.debug_struct("Stored").field("value", &value).field("fence", &self.fence).finish()
     }
 }
 
-/// What a command does and what its requester is told.
+/// The change that an accepted command makes, and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// What is to be changed.
+    /// The change to apply.
     pub change: Change,
-    /// The answer.
+    /// The reply, which is never an error.
     pub reply: Reply<&'a [u8]>,
-    /// Which version goes with the answer as `__ts`.
-    pub stamp: Stamp,
+    /// The version to send with the reply as `__ts`.
+    pub version: ReplyVersion,
 }
 
-/// What a decided command changes.
+/// The change that an accepted command makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// Nothing changes.
     None,
-    /// Store the value of the SET under a new version, with its expiry or without one; when the request carries a token
-    /// it becomes the fence, otherwise there is none.
+    /// Store the value of the SET under a new version, with its expiry if it has one. The fencing
+    /// token of the request becomes the fence; without one the key is not fenced.
     Put,
-    /// Remove the entry and its fence.
+    /// Remove the value together with its fence.
     Remove,
-    /// Register the requester for changes of the key.
-    Watch,
-    /// End that registration.
-    Unwatch,
+    /// Register the requester for notifications of the key.
+    Register,
+    /// Remove that registration.
+    Unregister,
 }
 
-/// Which version goes with a reply.
+/// The version that goes with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
-    /// None.
+pub enum ReplyVersion {
+    /// No version.
     None,
-    /// That of the stored entry, or of the one removed.
+    /// The version of the stored value, or of the removed one.
     Stored,
-    /// The one issued for this write.
+    /// The version issued for this write.
     New,
 }
 
-/// Whether a write with this token may touch an entry with this fence.
-///
-/// A key without a fence takes any write. A key with one takes only writes with a token that is not lower.
-///
-/// # Errors
-/// [`Refusal::FencingTokenRequired`] and [`Refusal::FencingTokenLower`].
-///
-/// ```
-/// use statestore_proto::hlc::{FencingToken, HlcRef};
-/// use statestore_proto::message::Refusal;
-/// use statestore_proto::rules::check_fence;
-///
-/// let older = FencingToken::new(HlcRef::parse("5:0:StateStore")?);
-/// let newer = FencingToken::new(HlcRef::parse("7:0:StateStore")?);
-/// assert_eq!(check_fence(Some(older), Some(newer)), Ok(()));
-/// assert_eq!(check_fence(Some(newer), Some(older)), Err(Refusal::FencingTokenLower));
-/// assert_eq!(check_fence(Some(newer), None), Err(Refusal::FencingTokenRequired));
-/// # Ok::<(), statestore_proto::hlc::ParseHlcError>(())
-/// ```
-pub fn check_fence(
-    fence: Option<FencingTokenRef<'_>>,
-    token: Option<FencingTokenRef<'_>>,
-) -> Result<(), Refusal> {
-    match (fence, token) {
-        (None, _) => Ok(()),
-        (Some(_), None) => Err(Refusal::FencingTokenRequired),
-        (Some(fence), Some(token)) if token < fence => Err(Refusal::FencingTokenLower),
-        (Some(_), Some(_)) => Ok(()),
+/// The reason to refuse a command at stages 6 to 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejected<'a> {
+    /// The fence of the key rejects the write.
+    #[error(transparent)]
+    Fence(FenceError<'a>),
+    /// The command would exceed a limit.
+    #[error(transparent)]
+    Quota(Exceeded),
+}
+
+impl Rejected<'_> {
+    /// The error that the requester gets.
+    #[must_use]
+    pub const fn refusal(&self) -> Refusal {
+        match self {
+            Self::Fence(error) => error.refusal(),
+            Self::Quota(_) => Refusal::QuotaExceeded,
+        }
     }
 }
 
-/// Decides a command whose grammar, authorization and timestamps were checked (steps 1 to 3 of the [module](super)).
+/// Decides a command that passed stages 1 to 5 of the [module](super).
 ///
-/// A deletion takes the fence with it, so afterwards the key is unfenced; an expiry does the same.
+/// A removal takes the fence with it, so the key is not fenced afterwards; so does an expiry.
+///
+/// # Errors
+/// [`Rejected`]; the store must then stay as it is.
 ///
 /// ```
 /// use statestore_proto::message::{Command, Condition, Reply};
-/// use statestore_proto::rules::{decide, Change, Entry, State};
+/// use statestore_proto::rules::{Change, KeyState, Stored, decide};
 ///
-/// let held = State { entry: Some(Entry { value: b"Client1", fence: None }), ..State::default() };
-/// let lock = |holder| Command::Set { key: "Lock", value: holder, condition: Condition::IfAbsentOrEqual, expiry: None };
-/// assert_eq!(decide(held, &lock("Client1"), None).change, Change::Put); // renewed
-/// assert_eq!(decide(held, &lock("Client2"), None).reply, Reply::NotApplied);
+/// let stored = Some(Stored { value: b"Client1", fence: None });
+/// let held = KeyState { stored, ..KeyState::default() };
+/// let condition = Condition::IfAbsentOrEqual;
+/// let lock = |holder| Command::Set { key: "Lock", value: holder, condition, expiry: None };
+/// assert_eq!(decide(held, &lock("Client1"), None).unwrap().change, Change::Put); // renewed
+/// assert_eq!(decide(held, &lock("Client2"), None).unwrap().reply, Reply::NotApplied);
 /// ```
 pub fn decide<'a, B: AsRef<[u8]>>(
-    state: State<'a>,
+    state: KeyState<'a>,
     command: &Command<B>,
-    token: Option<FencingTokenRef<'_>>,
-) -> Decision<'a> {
-    let State { entry, watched, full } = state;
+    token: Option<FencingTokenRef<'a>>,
+) -> Result<Decision<'a>, Rejected<'a>> {
+    let KeyState { stored, is_registered, exceeded } = state;
     if command.kind().is_write() {
-        let fence = entry.and_then(|entry| entry.fence);
-        if let Err(refusal) = check_fence(fence, token) {
-            return refused(refusal);
-        }
+        let fence = stored.and_then(|stored| stored.fence);
+        check_fence(fence, token).map_err(Rejected::Fence)?;
     }
-    let stored = if entry.is_some() { Stamp::Stored } else { Stamp::None };
+    let unchanged = |reply, version| Ok(Decision { change: Change::None, reply, version });
     match command {
-        Command::Get { .. } => {
-            let reply = entry.map_or(Reply::Absent, |entry| Reply::Value(entry.value));
-            Decision { change: Change::None, reply, stamp: stored }
-        }
-        Command::Set { value, condition, .. } => match entry {
-            Some(entry) if !condition.allows(entry.value, value.as_ref()) => {
-                Decision { change: Change::None, reply: Reply::NotApplied, stamp: Stamp::Stored }
-            }
-            _ if full => refused(Refusal::QuotaExceeded),
-            _ => Decision { change: Change::Put, reply: Reply::Done, stamp: Stamp::New },
+        Command::Get { .. } => match stored {
+            Some(stored) => unchanged(Reply::Value(stored.value), ReplyVersion::Stored),
+            None => unchanged(Reply::Absent, ReplyVersion::None),
         },
-        Command::Del { .. } | Command::VDel { .. } if entry.is_none() => {
-            Decision { change: Change::None, reply: Reply::NothingRemoved, stamp: Stamp::None }
+        Command::Set { value, condition, .. } => match (stored, exceeded) {
+            (Some(stored), _) if !condition.allows(stored.value, value.as_ref()) => {
+                unchanged(Reply::NotApplied, ReplyVersion::Stored)
+            }
+            (_, Some(exceeded)) => Err(Rejected::Quota(exceeded)),
+            _ => {
+                Ok(Decision { change: Change::Put, reply: Reply::Done, version: ReplyVersion::New })
+            }
+        },
+        Command::Del { .. } | Command::VDel { .. } if stored.is_none() => {
+            unchanged(Reply::NothingRemoved, ReplyVersion::None)
         }
-        Command::VDel { value, .. } if entry.is_some_and(|entry| entry.value != value.as_ref()) => {
-            Decision { change: Change::None, reply: Reply::NotApplied, stamp: Stamp::Stored }
+        Command::VDel { value, .. }
+            if stored.is_some_and(|stored| stored.value != value.as_ref()) =>
+        {
+            unchanged(Reply::NotApplied, ReplyVersion::Stored)
         }
-        Command::Del { .. } | Command::VDel { .. } => {
-            Decision { change: Change::Remove, reply: Reply::Removed, stamp: Stamp::Stored }
-        }
-        Command::Watch { .. } if !watched && full => refused(Refusal::QuotaExceeded),
-        Command::Watch { .. } => {
-            Decision { change: Change::Watch, reply: Reply::Done, stamp: Stamp::None }
-        }
-        Command::Unwatch { .. } if watched => {
-            Decision { change: Change::Unwatch, reply: Reply::Done, stamp: Stamp::None }
-        }
-        Command::Unwatch { .. } => {
-            Decision { change: Change::None, reply: Reply::NotWatched, stamp: Stamp::None }
-        }
+        Command::Del { .. } | Command::VDel { .. } => Ok(Decision {
+            change: Change::Remove,
+            reply: Reply::Removed,
+            version: ReplyVersion::Stored,
+        }),
+        Command::Watch { .. } => match exceeded {
+            Some(exceeded) if !is_registered => Err(Rejected::Quota(exceeded)),
+            _ => Ok(Decision {
+                change: Change::Register,
+                reply: Reply::Done,
+                version: ReplyVersion::None,
+            }),
+        },
+        Command::Unwatch { .. } if is_registered => Ok(Decision {
+            change: Change::Unregister,
+            reply: Reply::Done,
+            version: ReplyVersion::None,
+        }),
+        Command::Unwatch { .. } => unchanged(Reply::NotWatched, ReplyVersion::None),
     }
-}
-
-const fn refused(refusal: Refusal) -> Decision<'static> {
-    let reply = Reply::Error(crate::message::ServiceError::Known(refusal));
-    Decision { change: Change::None, reply, stamp: Stamp::None }
 }
 
 impl<B: AsRef<[u8]>> Condition<B> {
-    /// Whether a SET of `value` may replace `stored`. A key that does not exist may always be set.
+    /// Returns whether a SET of `value` may replace `stored`. An absent key may always be set.
     fn allows(&self, stored: &[u8], value: &[u8]) -> bool {
         match self {
             Self::Always => true,

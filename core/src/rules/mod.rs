@@ -1,25 +1,51 @@
-//! Which requests are allowed and what they do: pure functions over values, for whoever keeps the table.
+//! The rules of the store: which requests are allowed and what they change, as pure functions.
 //!
-//! Nothing outside this module accepts or refuses a write. A request is checked in this order, and the first check that
-//! fails decides the answer (our choice; the protocol names the errors and not their order):
+//! A request passes these stages in this order, and the first stage that refuses it decides the
+//! error. The protocol names the errors but not their order, so the order is our choice.
 //!
-//! 1. **Grammar** of the payload: [`Command::decode`](crate::message::Command::decode).
-//! 2. **Authorization**: the embedder's policy; [`Refusal::NotAuthorized`](crate::message::Refusal::NotAuthorized).
-//! 3. **Timestamps**: [`Stamps::verify`]; `__ts` missing, malformed, too far ahead, then the same of `__ft`.
-//! 4. **Fence**: [`check_fence`].
-//! 5. **Condition**: NX, NEX and the value of VDEL.
-//! 6. **Quota**: whether there is room for what the request would add.
-//! 7. **Apply**. A SET gets its version from the store's clock, which receives [`Stamps::latest`]. The bound of step 3
-//!    judges what comes in and never what the store issues, so no request is refused for what another has sent.
+//! 1. **Response address**: a response topic that is not forbidden, then correlation data and
+//!    QoS 1. A message without a usable response topic is dropped, as is a retained or expired one.
+//!    See [`topic`](crate::topic).
+//! 2. **Grammar** of the payload: [`Request::decode`](crate::message::Request::decode).
+//! 3. **Authorization** by the policy of the embedder. A client whose rights were revoked gets
+//!    [`NotAuthorized`](crate::message::Refusal::NotAuthorized) even for a redelivered request.
+//!    `__srcId` must not contradict a verified client id, and KEYNOTIFY and its STOP need a client id.
+//! 4. **Deduplication**: a redelivered request gets its first response again and has no further
+//!    effect. GET and SCAN have no effect and are executed again; so is KEYNOTIFY, since a client
+//!    that gets `+OK` must be registered. Deduplication precedes the timestamp checks, so a store
+//!    whose wall clock was set back does not refuse a request that it has already applied.
+//! 5. **Timestamps**: `__ts` missing, malformed or too far ahead, then the same for `__ft`. See
+//!    [`RequestTimestamps::verify`].
+//! 6. **Fence**: [`check_fence`].
+//! 7. **Condition**: NX, NEX, and the value of a VDEL.
+//! 8. **Quota**: whether the request would exceed a limit.
+//! 9. **Apply**: a SET gets its version from the store's clock, which receives
+//!    [`RequestTimestamps::latest`]. Stage 5 bounds the timestamps that come in, never the versions
+//!    that the store issues, so no request is refused because of another client's timestamps.
 //!
-//! [`decide`] takes steps 4 to 6 and says what step 7 is to do. A request refused at any step changes nothing: no
-//! value, token, expiry, registration or clock. Anyone with a compare-and-swap engine can run a store with these: look
-//! up, decide, swap, retry. Where several front ends share an engine, each has a clock of its own: it
-//! [advances past](crate::hlc::HybridClock::advance_past) the version stored before it issues the next one, and a deleted
-//! key leaves its version behind, or the next value of the key might get a version that is not greater.
+//! [`decide`] is stages 6 to 8 and names the change for stage 9. A refused request does not change
+//! its key or the clock. A refused KEYNOTIFY may still evict stale unverified registrations.
+//!
+//! SCAN passes stages 1 and 2 and the `__srcId` check of stage 3, and lists only keys that the
+//! policy lets the client read. It has no decision: match keys with [`glob::Pattern`](crate::glob::Pattern), and encode the
+//! page with [`PageEncoder`](crate::message::PageEncoder).
+//! [`Command::decode`](crate::message::Command::decode) refuses it as an unknown command.
+//!
+//! This module decides stages 5 to 8. The caller compares the limits and passes an exceeded one to
+//! [`decide`].
+//!
+//! An embedder with a compare-and-swap engine can run a store with these functions alone: look up, decide, swap, retry. If several
+//! front ends share an engine, each has its own clock, which must
+//! [advance past](crate::hlc::HybridClock::advance_past) the stored version before it issues the
+//! next one. A deleted key must then leave its version behind, or the key's next value might get a
+//! version that is not greater.
 
 mod decide;
-mod stamps;
+mod fence;
+mod quota;
+mod timestamps;
 
-pub use decide::{Change, Decision, Entry, Stamp, State, check_fence, decide};
-pub use stamps::Stamps;
+pub use decide::{Change, Decision, KeyState, Rejected, ReplyVersion, Stored, decide};
+pub use fence::{FenceError, check_fence};
+pub use quota::{Exceeded, Limit};
+pub use timestamps::{ParsedTimestamps, RequestTimestamps, TimestampError, TimestampProperty};

@@ -1,87 +1,89 @@
-//! What waits to be sent, in order, held back until what it tells of is durable.
+//! The output queue: packets in order, each held until the records that it depends on are
+//! persisted.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::pending::Pending;
-use super::record::{Batch, BatchId, Record};
-use super::unacknowledged::{Notice, Unacknowledged};
-use crate::limits::StoreLimits;
-use crate::mqtt::{PublishToken, Transmit};
+use bytes::Bytes;
 
-/// The queue of a store.
+use super::persist::{Batch, BatchId, Record};
+use super::shared_payloads::{SharedPayload, SharedPayloads};
+use super::unacknowledged::{PendingNotification, Unacknowledged};
+use super::unpersisted::UnpersistedKeys;
+use crate::limits::StoreLimits;
+use crate::topic;
+use crate::transport::{PublishToken, SubscribeToken, Transmit};
+
+/// The output queue of a store.
 ///
-/// Records of one request, or of one expiry, are a *unit*: they become durable together. What tells of a key waits for
-/// the last unit that wrote it, and so does everything about that key that comes later; what tells of no write waits for
-/// nothing. So packets about one key stay in order, and nobody waits for the disk on account of another key.
+/// The records of one request, or of one expiry, are a *unit*: they are persisted together. A
+/// packet about a key waits for the last unit that wrote the key, and so do later packets about it;
+/// a packet that depends on no write does not wait. So packets about one key stay in order, and no
+/// packet waits for the records of another key.
 ///
-/// With linearizable reads, what tells of anything stored waits at least for the next unit to be handed out; where no
-/// request has written one, it is a unit without records.
+/// With linearizable reads, a packet that depends on stored data waits at least for the next unit
+/// that is handed out. That unit may be empty.
 ///
-/// Requests fill it, through their answers, notifications and records; `Store::has_room` says when no more may come.
+/// The queue has no limit of its own: the store checks its length before a request or an expiry.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// The SUBSCRIBE of the present connection. It tells of no write, so it waits for none.
-    subscribe: Option<Transmit>,
-    /// What waits for nothing.
-    ready: VecDeque<Waiting>,
+    /// The SUBSCRIBE of the current connection, which is sent first.
+    subscribe: Option<SubscribeToken>,
+    /// Packets that can be sent.
+    ready: VecDeque<Packet>,
     unacknowledged: Unacknowledged,
-    /// What waits for a unit, by unit.
+    payloads: SharedPayloads,
+    /// Packets that wait for a unit, ordered by unit.
     held: VecDeque<Held>,
     held_count: usize,
-    /// Records that were not handed out yet, each with its unit.
+    /// Records that were not handed out yet, each with its unit number.
     records: VecDeque<(u64, Record)>,
     record_bytes: usize,
     reads_are_linearizable: bool,
-    /// Whether something waits for the next unit to be handed out, though it may have no records.
+    /// True if a packet waits for the next unit, which may be empty.
     is_barrier_wanted: bool,
-    /// Of what waits in the queue.
+    /// Bytes of the queued packets, except the payloads of notifications.
     bytes: usize,
-    /// Units that are complete, counted.
+    /// The number of the last complete unit.
     units: u64,
-    /// The last unit that was handed out, and the last that is durable.
+    /// The last unit that was handed out, and the last that was persisted.
     handed_out: u64,
     persisted: u64,
-    pending: Pending,
+    unpersisted: UnpersistedKeys,
 }
 
-/// What waits for one unit.
+/// The packets that wait for one unit.
 #[derive(Debug)]
 struct Held {
     unit: u64,
-    packets: Vec<Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    bytes: usize,
-    packet: Packet,
+    packets: Vec<Packet>,
 }
 
 #[derive(Debug)]
 enum Packet {
     Ready(Transmit),
-    /// Its topic, which is twice as long as its key, is written only when it is sent.
-    Notification(Notice),
+    /// Its topic, which is twice as long as its key, is written when it is sent.
+    Notification(PendingNotification),
 }
 
-/// What a packet tells of, which decides what it waits for.
+/// The stored data that a packet depends on, which decides the unit that it waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum About<'a> {
-    /// Of nothing that is written.
+pub(super) enum DependsOn<'a> {
+    /// No stored data.
     Nothing,
-    /// Of one key.
+    /// One key.
     Key(&'a [u8]),
-    /// Of everything until now.
+    /// All keys.
     Everything,
 }
 
 impl Outbox {
-    pub(super) const fn new(seed: u64, reads_are_linearizable: bool, limits: &StoreLimits) -> Self {
+    pub(super) fn new(seed: u64, reads_are_linearizable: bool, limits: &StoreLimits) -> Self {
         Self {
             subscribe: None,
             ready: VecDeque::new(),
             unacknowledged: Unacknowledged::new(limits.outgoing_max, limits.outgoing_bytes_max),
+            payloads: SharedPayloads::new(),
             held: VecDeque::new(),
             held_count: 0,
             records: VecDeque::new(),
@@ -92,7 +94,7 @@ impl Outbox {
             units: 0,
             handed_out: 0,
             persisted: 0,
-            pending: Pending::new(seed),
+            unpersisted: UnpersistedKeys::new(seed),
         }
     }
 
@@ -100,100 +102,94 @@ impl Outbox {
         (self.ready.len() + self.held_count).max(self.records.len())
     }
 
-    /// Bytes of payloads, topics, keys and values in the queue and in the records not handed out yet.
+    /// Bytes of payloads, topics, keys and values in queued packets and in records not handed out.
     pub(super) const fn bytes(&self) -> usize {
-        self.bytes + self.record_bytes
+        self.bytes + self.payloads.queued_bytes() + self.record_bytes
     }
 
-    /// Replaces a SUBSCRIBE that no connection has taken.
-    pub(super) fn subscribe(&mut self, subscribe: Transmit) {
-        self.subscribe = Some(subscribe);
+    /// Queues the SUBSCRIBE of a connection. It replaces one that was not sent.
+    pub(super) const fn subscribe(&mut self, token: SubscribeToken) {
+        self.subscribe = Some(token);
     }
 
-    pub(super) fn push(&mut self, about: About<'_>, transmit: Transmit) {
-        let bytes = match &transmit {
-            Transmit::Publish(publish) => {
-                let correlation = publish.correlation_data.as_ref();
-                publish.topic.len()
-                    + publish.payload.len()
-                    + correlation.map_or(0, |data| data.as_bytes().len())
-            }
-            Transmit::Disconnect { client_id, response_topic, .. } => {
-                client_id.len() + response_topic.len()
-            }
-            Transmit::Subscribe { .. } | Transmit::Acknowledge(_) => 0,
-        };
-        self.wait(about, Waiting { bytes, packet: Packet::Ready(transmit) });
+    pub(super) fn push(&mut self, depends_on: DependsOn<'_>, transmit: Transmit) {
+        self.bytes += queued_bytes(&transmit);
+        self.enqueue(depends_on, Packet::Ready(transmit));
     }
 
-    /// Queues a notification about a key; `bytes` is what this one of a fan-out holds in memory beside the others.
-    pub(super) fn notify(&mut self, key: &[u8], notice: Notice, bytes: usize) {
-        let packet = Packet::Notification(notice);
-        self.wait(About::Key(key), Waiting { bytes, packet });
+    /// The payload for the notifications of one fan-out. At least one of them must be queued.
+    pub(super) fn share(&mut self, payload: Bytes, key: &[u8]) -> SharedPayload {
+        self.payloads.insert(payload, key)
     }
 
-    /// Queues the notifications again, before anything else, of which nobody said that they have arrived.
-    pub(super) fn again(&mut self) {
-        for (notice, bytes) in self.unacknowledged.drain_newest_first() {
-            self.bytes += bytes;
-            self.ready.push_front(Waiting { bytes, packet: Packet::Notification(notice) });
+    /// Queues a notification about a key.
+    pub(super) fn notify(&mut self, key: &[u8], notification: PendingNotification) {
+        self.payloads.add_queued(&notification.payload);
+        self.enqueue(DependsOn::Key(key), Packet::Notification(notification));
+    }
+
+    /// Queues the unacknowledged notifications again, before all other packets.
+    pub(super) fn requeue_unacknowledged(&mut self) {
+        for notification in self.unacknowledged.drain_newest_first() {
+            self.payloads.requeue(&notification.payload);
+            self.ready.push_front(Packet::Notification(notification));
         }
     }
 
-    /// A notification has arrived, or never will.
-    pub(super) fn settled(&mut self, token: PublishToken) {
-        self.unacknowledged.settled(token);
+    /// Removes a notification that has its PUBACK.
+    pub(super) fn acknowledge(&mut self, token: PublishToken) {
+        self.unacknowledged.acknowledge(&mut self.payloads, token);
     }
 
-    fn wait(&mut self, about: About<'_>, waiting: Waiting) {
-        self.bytes += waiting.bytes;
-        let unit = match about {
-            About::Nothing => None,
-            About::Key(key) => self.pending.of(key),
-            About::Everything => self.pending.last(),
+    fn enqueue(&mut self, depends_on: DependsOn<'_>, packet: Packet) {
+        let unit = match depends_on {
+            DependsOn::Nothing => None,
+            DependsOn::Key(key) => self.unpersisted.unit_of(key),
+            DependsOn::Everything => self.unpersisted.last(),
         };
-        let barrier = match about {
-            About::Key(_) | About::Everything if self.reads_are_linearizable => {
+        let barrier = match depends_on {
+            DependsOn::Key(_) | DependsOn::Everything if self.reads_are_linearizable => {
                 self.is_barrier_wanted = true;
                 Some(self.handed_out + 1)
             }
             _ => None,
         };
-        let Some(unit) = unit.max(barrier) else { return self.ready.push_back(waiting) };
+        let Some(unit) = unit.max(barrier) else { return self.ready.push_back(packet) };
         self.held_count += 1;
-        // Mostly it is the last one.
+        // Nearly always the last one.
         let at = self.held.partition_point(|held| held.unit < unit);
         match self.held.get_mut(at) {
-            Some(held) if held.unit == unit => held.packets.push(waiting),
-            _ => self.held.insert(at, Held { unit, packets: Vec::from([waiting]) }),
+            Some(held) if held.unit == unit => held.packets.push(packet),
+            _ => self.held.insert(at, Held { unit, packets: Vec::from([packet]) }),
         }
     }
 
     pub(super) fn pop(&mut self) -> Option<Transmit> {
-        if let Some(subscribe) = self.subscribe.take() {
-            return Some(subscribe);
+        if let Some(token) = self.subscribe.take() {
+            return Some(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
         }
-        let Waiting { bytes, packet } = self.ready.pop_front()?;
-        self.bytes -= bytes;
-        Some(match packet {
-            Packet::Ready(transmit) => transmit,
-            Packet::Notification(notice) => {
-                let publish = notice.to_publish();
-                self.unacknowledged.push(notice, bytes);
-                Transmit::Publish(publish)
+        match self.ready.pop_front()? {
+            Packet::Ready(transmit) => {
+                self.bytes -= queued_bytes(&transmit);
+                Some(transmit)
             }
-        })
+            Packet::Notification(notification) => {
+                let publish = notification.to_publish();
+                self.unacknowledged.push(&mut self.payloads, notification);
+                Some(Transmit::Publish(publish))
+            }
+        }
     }
 
-    /// Adds a record to the unit that is open. What is said about this key from now on waits for it.
+    /// Adds a record to the current unit. Later packets about this key wait for it.
     pub(super) fn record(&mut self, key: &[u8], record: Record) {
         let unit = self.units + 1;
         self.record_bytes += record.len();
-        self.pending.insert(unit, key);
+        self.unpersisted.insert(unit, key);
         self.records.push_back((unit, record));
     }
 
-    /// Ends the unit that is open, if there is anything in it.
+    /// Closes the current unit, unless it is empty.
     pub(super) fn close_unit(&mut self) {
         let has_records = self.records.back().is_some_and(|(unit, _)| *unit > self.units);
         if has_records || (self.is_barrier_wanted && self.units == self.handed_out) {
@@ -201,7 +197,8 @@ impl Outbox {
         }
     }
 
-    /// The oldest units whose records are no more than `count` together; one at least, which may be without records.
+    /// Takes the oldest units with at most `count` records together, and at least one unit, which
+    /// may be empty.
     pub(super) fn take_records(&mut self, count: usize) -> Option<Batch> {
         self.close_unit();
         let mut records = Vec::new();
@@ -225,14 +222,30 @@ impl Outbox {
         Some(Batch { id: BatchId(self.handed_out), records })
     }
 
-    /// Batches are persisted in order, so this one says it of all before it.
-    pub(super) fn persisted(&mut self, id: BatchId) {
+    /// Releases the packets that waited for a batch or for any batch before it.
+    pub(super) fn release(&mut self, id: BatchId) {
         self.persisted = self.persisted.max(id.0.min(self.handed_out));
-        self.pending.persisted(self.persisted);
+        self.unpersisted.remove_through(self.persisted);
         while self.held.front().is_some_and(|held| held.unit <= self.persisted) {
             let Some(held) = self.held.pop_front() else { return };
             self.held_count -= held.packets.len();
             self.ready.extend(held.packets);
         }
+    }
+}
+
+/// Bytes of the payload and the texts of a packet.
+fn queued_bytes(transmit: &Transmit) -> usize {
+    match transmit {
+        Transmit::Publish(publish) => {
+            let correlation = publish.correlation_data.as_ref();
+            publish.topic.len()
+                + publish.payload.len()
+                + correlation.map_or(0, |data| data.as_bytes().len())
+        }
+        Transmit::Disconnect { client_id, response_topic, .. } => {
+            client_id.len() + response_topic.len()
+        }
+        Transmit::Subscribe { .. } | Transmit::Acknowledge(_) => 0,
     }
 }

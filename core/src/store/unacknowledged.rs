@@ -1,65 +1,63 @@
-//! Notifications on their way, so that those which are lost with a connection are sent again on the next.
+//! Notifications that were sent and not acknowledged, to be sent again on the next connection.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use bytes::Bytes;
-
-use super::watches::Watch;
+use super::registrations::Registration;
+use super::shared_payloads::{SharedPayload, SharedPayloads};
 use crate::hlc::Hlc;
-use crate::mqtt::{Publish, PublishToken};
+use crate::transport::{Publish, PublishToken};
 
-/// A notification that is not a packet yet, or may have to be one again.
+/// A notification that may have to be sent, or sent again.
 #[derive(Debug)]
-pub(super) struct Notice {
-    pub(super) watch: Arc<Watch>,
-    pub(super) payload: Bytes,
+pub(super) struct PendingNotification {
+    pub(super) registration: Arc<Registration>,
+    pub(super) payload: SharedPayload,
     pub(super) version: Hlc,
 }
 
-impl Notice {
+impl PendingNotification {
     pub(super) fn to_publish(&self) -> Publish {
-        self.watch.notification(self.payload.clone(), self.version.clone())
+        self.registration.notification(self.payload.bytes.clone(), self.version.clone())
     }
 }
 
-/// Notifications that were handed out, in order, until their PUBACK.
+/// The notifications that were sent, in order, until their PUBACK.
 ///
-/// Writes fill it, through their notifications, and a broker that does not acknowledge. Past its limits, which are those of the
-/// queue, the oldest is forgotten: it is lost if its connection is.
+/// Writes fill it while a broker does not acknowledge. Its limits are those of the output queue; if
+/// they are exceeded, the oldest is removed, and is lost if the connection is lost.
 #[derive(Debug)]
 pub(super) struct Unacknowledged {
-    notices: VecDeque<(Notice, usize)>,
+    sent: VecDeque<PendingNotification>,
     count_max: usize,
-    bytes: usize,
     bytes_max: usize,
 }
 
 impl Unacknowledged {
     pub(super) const fn new(count_max: usize, bytes_max: usize) -> Self {
-        Self { notices: VecDeque::new(), count_max, bytes: 0, bytes_max }
+        Self { sent: VecDeque::new(), count_max, bytes_max }
     }
 
-    pub(super) fn push(&mut self, notice: Notice, bytes: usize) {
-        self.bytes += bytes;
-        self.notices.push_back((notice, bytes));
-        while self.notices.len() > self.count_max || self.bytes > self.bytes_max {
-            let Some((_, bytes)) = self.notices.pop_front() else { return };
-            self.bytes -= bytes;
+    /// Adds a notification that was queued.
+    pub(super) fn push(&mut self, payloads: &mut SharedPayloads, sent: PendingNotification) {
+        payloads.mark_sent(&sent.payload);
+        self.sent.push_back(sent);
+        while self.sent.len() > self.count_max || payloads.sent_bytes() > self.bytes_max {
+            let Some(oldest) = self.sent.pop_front() else { return };
+            payloads.remove_sent(&oldest.payload);
         }
     }
 
-    /// The oldest of this registration has its PUBACK. Brokers acknowledge in order, so it is found soon.
-    pub(super) fn settled(&mut self, token: PublishToken) {
-        let is_it = |(notice, _): &(Notice, usize)| notice.watch.number() == token.0;
-        let found = self.notices.iter().position(is_it);
-        if let Some((_, bytes)) = found.and_then(|at| self.notices.remove(at)) {
-            self.bytes -= bytes;
+    /// Removes the oldest notification of a registration, which has its PUBACK. Brokers acknowledge
+    /// in order, so it is among the first.
+    pub(super) fn acknowledge(&mut self, payloads: &mut SharedPayloads, token: PublishToken) {
+        let found = self.sent.iter().position(|sent| sent.registration.number() == token.0);
+        if let Some(sent) = found.and_then(|at| self.sent.remove(at)) {
+            payloads.remove_sent(&sent.payload);
         }
     }
 
-    pub(super) fn drain_newest_first(&mut self) -> impl Iterator<Item = (Notice, usize)> {
-        self.bytes = 0;
-        self.notices.drain(..).rev()
+    pub(super) fn drain_newest_first(&mut self) -> impl Iterator<Item = PendingNotification> {
+        self.sent.drain(..).rev()
     }
 }

@@ -6,7 +6,7 @@ use std::iter::Take;
 use std::time::Duration;
 
 use statestore_proto::hlc::Version;
-use statestore_proto::store::{Answered, Record, encode_records};
+use statestore_proto::store::{Record, RecordedResponse, encode_records};
 
 use crate::error::{Failure, preview};
 use crate::head::later;
@@ -84,7 +84,7 @@ impl Parts {
             part.clock = later(part.clock, group.clock);
         }
         let kept = |record: &Record| match record {
-            Record::Answered(answered) => answered.kept,
+            Record::Response(answered) => answered.retention,
             _ => Duration::ZERO,
         };
         if let Some(longest) = answers.iter().map(kept).max() {
@@ -95,14 +95,14 @@ impl Parts {
 
     /// How many records come before the first place where they may be cut.
     fn group_len(&self) -> Option<usize> {
-        let is_answer = |at: usize| matches!(self.records.get(at), Some(Record::Answered(_)));
+        let is_answer = |at: usize| matches!(self.records.get(at), Some(Record::Response(_)));
         let mut bytes = 0;
         for (at, record) in self.records.iter().enumerate() {
             bytes += size(record);
             let next = self.records.get(at + 1);
             let is_cut = match next {
                 None => true,
-                Some(Record::Answered(_)) => false,
+                Some(Record::Response(_)) => false,
                 // More than a transaction takes: whoever sends a value of that size without a wish for an answer waits for none.
                 Some(next) if bytes + size(next) > BYTES_MAX => true,
                 Some(_) => is_answer(at) || !(at + 1..=at + ANSWER_WITHIN).any(is_answer),
@@ -125,11 +125,11 @@ impl Group {
                     (Some(version), Some((keys.value(key), Some(encode_records([record])))))
                 }
                 Record::Removed { key, version } => (Some(version), Some((keys.value(key), None))),
-                Record::Watched { key, client_id, .. } => {
+                Record::Registered { key, client_id, .. } => {
                     let key = keys.watch(key, client_id);
                     (None, key.map(|key| (key, Some(encode_records([record])))))
                 }
-                Record::Unwatched { key, client_id } => {
+                Record::Unregistered { key, client_id } => {
                     (None, keys.watch(key, client_id).map(|key| (key, None)))
                 }
                 Record::Issued { version } => (Some(version), None),
@@ -156,24 +156,24 @@ fn size(record: &Record) -> usize {
                 2 * key.len() + value.len() + version.hlc().node().as_str().len() + token
             }
             Record::Removed { key, .. } => key.len(),
-            Record::Watched { key, client_id, .. } | Record::Unwatched { key, client_id } => {
+            Record::Registered { key, client_id, .. } | Record::Unregistered { key, client_id } => {
                 2 * (key.len() + client_id.len())
             }
-            Record::Answered(answered) => size_of_answer(answered),
+            Record::Response(answered) => size_of_answer(answered),
             _ => 0,
         }
 }
 
-fn size_of_answer(answered: &Answered) -> usize {
-    let Answered { client_id, response_topic, correlation, payload, .. } = answered;
+fn size_of_answer(answered: &RecordedResponse) -> usize {
+    let RecordedResponse { client_id, response_topic, correlation, payload, .. } = answered;
     client_id.len() + response_topic.len() + correlation.as_bytes().len() + payload.len()
 }
 
 fn check(record: &Record) -> Result<(), Failure> {
     let (key, bytes) = match record {
         Record::Put { key, value, .. } => (&**key, key.len() + value.len()),
-        Record::Answered(answered) => (&b"(an answer)"[..], 4 * size_of_answer(answered)),
-        Record::Watched { key, client_id, .. } => (&**key, client_id.len()),
+        Record::Response(answered) => (&b"(an answer)"[..], 4 * size_of_answer(answered)),
+        Record::Registered { key, client_id, .. } => (&**key, client_id.len()),
         _ => return Ok(()),
     };
     if key.len() > NAME_BYTES_MAX || bytes > MAX_VALUE_BYTES {

@@ -32,6 +32,17 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a page of keys may take, which is the one call that is much work for etcd.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// gRPC status code `NOT_FOUND`.
+const NOT_FOUND: i32 = 5;
+
+/// Returns whether the text of a keep-alive error means that the lease does not exist.
+///
+/// A keep-alive of a missing lease succeeds with a TTL of zero. The client library turns that into an
+/// error that has a text and no code.
+fn is_lease_gone(text: &str) -> bool {
+    text.contains("not found")
+}
+
 /// The members of etcd. One is asked at a time; where it fails, the next call goes to the next.
 ///
 /// The library would spread calls over all of them, and a member that hangs would get its part of the tries again and again.
@@ -206,7 +217,7 @@ impl Etcd {
     /// Renews a lease; `false` when it is not there any more.
     pub(crate) async fn renew(&self, id: i64, timeout: Duration) -> Result<bool, Failure> {
         let renew = async |mut calls: Calls| match calls.lease.keep_alive(id).await {
-            Err(Error::LeaseKeepAliveError(says)) if says.contains("not found") => Ok(false),
+            Err(Error::LeaseKeepAliveError(text)) if is_lease_gone(&text) => Ok(false),
             renewed => renewed.map(|_| true),
         };
         self.call(timeout, renew).await
@@ -215,7 +226,7 @@ impl Etcd {
     /// Ends a lease, and with it what was put under it.
     pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
         let revoke = async |mut calls: Calls| match calls.lease.revoke(id).await {
-            Err(Error::GRpcStatus(says)) if says.message().contains("lease not found") => Ok(()),
+            Err(Error::GRpcStatus(status)) if i32::from(status.code()) == NOT_FOUND => Ok(()),
             revoked => revoked.map(|_| ()),
         };
         self.call(self.0.timeout, revoke).await

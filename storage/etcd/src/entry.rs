@@ -1,7 +1,7 @@
 //! What etcd has, read: each key with its value, as it was written here or not at all.
 
 use etcd_client::KeyValue;
-use statestore_proto::store::{Answered, Record, RecordsError, decode_records};
+use statestore_proto::store::{Record, RecordedResponse, RecordsError, decode_records};
 
 use crate::error::Failure;
 use crate::head::Head;
@@ -30,7 +30,7 @@ pub(crate) enum Entry {
     /// Of one transaction, in order.
     Answers {
         number: u64,
-        answers: Vec<Answered>,
+        answers: Vec<RecordedResponse>,
     },
     Standby(StandbyStatus),
 }
@@ -54,7 +54,7 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
         }
         Name::Answers { number } => {
             let answer = |record| match record {
-                Record::Answered(answered) => Ok(answered),
+                Record::Response(answered) => Ok(answered),
                 _ => Err(damaged()),
             };
             let answers = records(keys, key, value)?.into_iter().map(answer);
@@ -67,7 +67,7 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
             };
             let place = match &record {
                 Record::Put { key, .. } => Some(keys.value(key)),
-                Record::Watched { key, client_id, .. } => keys.watch(key, client_id),
+                Record::Registered { key, client_id, .. } => keys.watch(key, client_id),
                 _ => None,
             };
             if place.as_deref() != Some(key) {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn unwatched() -> Vec<u8> {
-        encode_records([&Record::Unwatched { client_id: "lamp".into(), key: Box::from(*b"on") }])
+        encode_records([&Record::Unregistered { client_id: "lamp".into(), key: Box::from(*b"on") }])
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl Failure {
 
 impl From<Failure> for JournalError {
     fn from(failure: Failure) -> Self {
-        Self::new(failure)
+        Self::from_source(failure)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The head of the chain: every transaction compares it with the one before, and raises it.
 
-use statestore_proto::hlc::{HlcRef, Version};
+use statestore_proto::hlc::Version;
 use statestore_proto::time::UnixTime;
 
 /// How far the chain has got. As text: its fields in this order, and a space between two of them.
@@ -51,7 +51,7 @@ impl Head {
             writer: fields.next()?.parse().ok()?,
             clock: match fields.next()? {
                 NO_CLOCK => None,
-                clock => Some(Version::new(HlcRef::parse(clock).ok()?.to_owned().ok()?)),
+                clock => Some(clock.parse().ok()?),
             },
         };
         (head.encode() == bytes).then_some(head)

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use statestore_proto::store::Record;
-use statestore_tokio::{Commit, Journal, JournalError};
+use statestore_tokio::JournalError;
+use statestore_tokio::service::{Commit, Journal};
 use tokio::time::Instant;
 use tracing::{info, warn};
 

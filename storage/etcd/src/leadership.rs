@@ -57,7 +57,7 @@ impl Leadership {
         let _passage = self.pass().await;
         let Some(held) = self.lock().take() else { return Ok(()) };
         self.0.role.tell(Role::Lost { reason: "resigned".to_owned() });
-        held.lease.revoke(&held.etcd).await.map_err(JournalError::new)
+        held.lease.revoke(&held.etcd).await.map_err(JournalError::from)
     }
 
     /// How far the chain was seen to get.

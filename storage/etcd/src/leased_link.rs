@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use statestore_proto::mqtt::Transmit;
+use statestore_proto::transport::Transmit;
 use statestore_tokio::{Connected, Link, LinkError, LinkEvent};
 
 use crate::leadership::Leadership;
@@ -63,11 +63,11 @@ impl<L: Link> Link for LeasedLink<L> {
         self.link.try_send(transmit)
     }
 
-    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Self::Message>, LinkError> {
+    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Self::Message>, LinkError> {
         let messages = messages && self.leadership.is_held();
         let looks_again = self.is_refused;
         tokio::select! {
-            event = self.link.next(messages) => event,
+            event = self.link.next_event(messages) => event,
             () = tokio::time::sleep(LOOKS_AGAIN), if looks_again => {
                 self.is_refused = false;
                 Ok(LinkEvent::Writable)

@@ -16,7 +16,7 @@
 //!
 //! # One leads
 //!
-//! [`load`](statestore_tokio::Journal::load) is the standby: it reads everything, follows by a watch what the leader writes, and
+//! [`load`](statestore_tokio::service::Journal::load) is the standby: it reads everything, follows by a watch what the leader writes, and
 //! ends when this store leads. A service connects to its broker after that, so a standby does nothing that anybody sees.
 //! Nothing is lost when it takes over: all that was acknowledged is in etcd, requests that were not acknowledged the broker
 //! delivers to the new leader if its store has the same client id and a session that is kept, and those that had taken
@@ -39,7 +39,7 @@
 //!
 //! | Before the answer | What it promises |
 //! |---|---|
-//! | a commit that was begun after the request came, without records where there are none: [`linearizable_reads`](statestore_tokio::StoreConfig::linearizable_reads) | no other store led before it was done: reads are linearizable. Without records it takes a round trip to a majority of etcd and writes nothing |
+//! | a commit that was begun after the request came, without records where there are none: [`linearizable_reads`](statestore_tokio::service::StoreConfig::linearizable_reads) | no other store led before it was done: reads are linearizable. Without records it takes a round trip to a majority of etcd and writes nothing |
 //! | [`Leadership::is_held`] | no other store led at that moment, as long as the clocks of all machines run equally within a fifth of the lease and this process was not stopped since |
 //! | nothing, which is what a store does unless it is told otherwise | what the store held when it led last: after a take-over that it has not noticed, as old as that |
 //!

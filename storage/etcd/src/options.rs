@@ -9,7 +9,7 @@ use crate::error::OptionsError;
 use crate::limits::{LEASE_MAX, LEASE_MIN, PREFIX_BYTES_MAX, is_label};
 
 /// What is below it belongs to a store of no other name.
-const PREFIX: &str = "/ss/statestore/";
+const PREFIX: &str = "/statestore/";
 
 /// Where etcd is, and how it is used. All stores that stand by for each other have the same endpoints and prefix.
 ///
@@ -88,7 +88,7 @@ impl Options {
         }
     }
 
-    /// What all keys begin with, `/ss/statestore/` by default. Nobody else may write below it. Begins and ends with a slash,
+    /// What all keys begin with, `/statestore/` by default. Nobody else may write below it. Begins and ends with a slash,
     /// and has 256 bytes at most.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use etcd_client::KeyValue;
-use statestore_proto::store::{Answered, Record};
+use statestore_proto::store::{Record, RecordedResponse};
 
 use crate::answers::Answers;
 use crate::client::Etcd;
@@ -38,7 +38,7 @@ pub(crate) struct Reader {
     page: std::vec::IntoIter<KeyValue>,
     contents: Contents,
     /// In the end they are handed out in the order in which they were given.
-    answered: Vec<Answered>,
+    answered: Vec<RecordedResponse>,
 }
 
 /// What was read besides records.
@@ -88,7 +88,7 @@ impl Reader {
         self.answered.sort_by_key(|answered| Reverse(answered.order));
         let rest = self.answered.len().saturating_sub(PORTION_ANSWERS);
         let portion = self.answered.split_off(rest);
-        let portion: Vec<Record> = portion.into_iter().rev().map(Record::Answered).collect();
+        let portion: Vec<Record> = portion.into_iter().rev().map(Record::Response).collect();
         Ok((!portion.is_empty()).then_some(portion))
     }
 
@@ -130,7 +130,7 @@ impl Reader {
                 Entry::Head(head) => self.contents.head = Some(head),
                 Entry::Leader => self.contents.leader = Some(kv),
                 Entry::Answers { number, answers } => {
-                    let kept = answers.iter().map(|answered| answered.kept).max();
+                    let kept = answers.iter().map(|answered| answered.retention).max();
                     self.contents.answers.found(number, kv.value().len(), kept.unwrap_or_default());
                     self.answered.extend(answers);
                 }

@@ -371,7 +371,7 @@ impl Standby {
                 Some(Record::Removed { key: key.into(), version })
             }
             Some(Name::Watch { key, client }) => {
-                Some(Record::Unwatched { client_id: client.into(), key: key.into() })
+                Some(Record::Unregistered { client_id: client.into(), key: key.into() })
             }
             _ => None,
         })
@@ -474,9 +474,9 @@ impl Standby {
                 records.push(record);
             }
             Entry::Answers { number, answers } => {
-                let kept = answers.iter().map(|answered| answered.kept).max();
+                let kept = answers.iter().map(|answered| answered.retention).max();
                 self.answers.found(number, kv.value().len(), kept.unwrap_or_default());
-                records.extend(answers.into_iter().map(Record::Answered));
+                records.extend(answers.into_iter().map(Record::Response));
             }
             Entry::Head(head) => {
                 // Each transaction raises it by one, so what was lost on the way is noticed. The rest of this message counts:

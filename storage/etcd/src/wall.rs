@@ -8,5 +8,5 @@ use statestore_proto::time::UnixTime;
 #[expect(clippy::disallowed_methods, reason = "whoever does I/O reads the clock")]
 pub(crate) fn now() -> UnixTime {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    UnixTime::from_epoch(since)
 }

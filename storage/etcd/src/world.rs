@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fastrand::Rng;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Told};
+use statestore_tests::ask::{Ask, Sent as StorePacket};
 
 use self::check::{Op, What};
 use self::etcd::{Etcd, Txn};
@@ -217,7 +217,7 @@ impl World {
             }
         }
         for told in sent.told {
-            let Told::Reply { correlation, payload, version, .. } = told else { continue };
+            let StorePacket::Reply { correlation, payload, version, .. } = told else { continue };
             let op = correlation.and_then(|data| <[u8; 16]>::try_from(data).ok());
             let op = op.map(u128::from_be_bytes).and_then(|op| usize::try_from(op).ok());
             let op = op.expect("what a request had");

@@ -17,7 +17,7 @@ use statestore_proto::hlc::{Hlc, NodeId, Version};
 use statestore_proto::store::{Record, encode_records};
 use statestore_proto::time::UnixTime;
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 const BATCHES: [usize; 3] = [1, 64, 512];
 const TICKS_PER_SECOND: u64 = 100;

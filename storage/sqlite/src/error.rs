@@ -125,6 +125,6 @@ impl OpenError {
 
 impl From<OpenError> for JournalError {
     fn from(error: OpenError) -> Self {
-        Self::new(error)
+        Self::from_source(error)
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use statestore_proto::store::Record;
-use statestore_tokio::{Commit, Journal, JournalError};
+use statestore_tokio::JournalError;
+use statestore_tokio::service::{Commit, Journal};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;

@@ -2,7 +2,8 @@
 //!
 //! ```
 //! use statestore_sqlite::SqliteJournal;
-//! use statestore_tokio::{Durability, StoreConfig, StoreService};
+//! use statestore_tokio::service::{Durability, StoreConfig};
+//! use statestore_tokio::StoreService;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = std::env::temp_dir().join(format!("statestore-sqlite-{}", std::process::id()));
@@ -18,7 +19,7 @@
 //! # What is kept
 //!
 //! The store has everything in memory, and asks the database for nothing until it starts again. So the database is a
-//! log: a row for each [`Commit`](statestore_tokio::Commit), the bytes of all its records, and a row for each part of a
+//! log: a row for each [`Commit`](statestore_tokio::service::Commit), the bytes of all its records, and a row for each part of a
 //! snapshot. A commit is one transaction, with `synchronous = FULL`: when it returns, it is safe whatever happens to the
 //! machine, as far as the disk keeps what it says that it has. What a snapshot replaces is removed with the commits that follow, some at
 //! a time.

@@ -13,7 +13,7 @@ use crate::mark::Marks;
 use crate::{database, directory, guard};
 
 /// Reads a journal without taking it: all records that were committed when it was opened, the oldest first, in portions of
-/// some 256 KiB, as [`load`](statestore_tokio::Journal::load) gives them. After an error there are no more.
+/// some 256 KiB, as [`load`](statestore_tokio::service::Journal::load) gives them. After an error there are no more.
 ///
 /// A store may go on writing meanwhile. Its log grows until this is dropped, so do not hold it for long.
 ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use statestore_proto::store::{Record, encode_records};
-use statestore_tokio::{Commit, SnapshotPart};
+use statestore_tokio::service::{Commit, SnapshotPart};
 
 use crate::checkpoint::Checkpointer;
 use crate::contents::{Cursor, Extent, Snapshot};

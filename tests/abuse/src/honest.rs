@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use statestore_mqtt::packet::{Header, Packet};
+use statestore_mqtt::frame::Framed;
+use statestore_mqtt::packet::Packet;
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 
@@ -213,7 +214,7 @@ struct Line {
     client_id: &'static str,
     stream: Box<dyn Stream>,
     socket: TcpStream,
-    unread: BytesMut,
+    framed: Framed,
     id: NonZeroU16,
 }
 
@@ -226,8 +227,8 @@ struct Message {
 impl Line {
     fn open(place: &Place, client_id: &'static str) -> io::Result<Self> {
         let (stream, socket) = place.open(PATIENCE)?;
-        let unread = BytesMut::new();
-        let mut line = Self { client_id, stream, socket, unread, id: NonZeroU16::MIN };
+        let framed = Framed::new(PACKET_MAX);
+        let mut line = Self { client_id, stream, socket, framed, id: NonZeroU16::MIN };
         let login = place.login.as_ref().map(|(name, password)| (&**name, &**password));
         line.send(&packets::connect(client_id, Hello { login, ..Hello::default() }))?;
         let welcome = line.packet()?;
@@ -279,16 +280,12 @@ impl Line {
     fn packet(&mut self) -> io::Result<BytesMut> {
         let mut space = [0; 16 << 10];
         loop {
-            let header = Header::read(&self.unread, PACKET_MAX).map_err(io::Error::other)?;
-            match header {
-                Some(header) if header.len <= self.unread.len() => {
-                    return Ok(self.unread.split_to(header.len));
-                }
-                _ => {}
+            if let Some(packet) = self.framed.next_packet().map_err(io::Error::other)? {
+                return Ok(packet);
             }
             match self.stream.read(&mut space)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => self.unread.extend_from_slice(&space[..count]),
+                count => self.framed.buffer_mut().extend_from_slice(&space[..count]),
             }
         }
     }

@@ -4,8 +4,8 @@ use std::num::NonZeroU16;
 
 use bytes::BytesMut;
 use statestore_mqtt::packet::{
-    Ack, Connect, Filters, Packet, Publish, Subscribe, Subscription, SubscriptionOptions,
-    Subscriptions, Unsubscribe, Will,
+    Ack, Connect, Filters, Packet, Publish, Subscribe, Subscription, Subscriptions, Unsubscribe,
+    Will,
 };
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
@@ -66,8 +66,7 @@ pub(crate) fn retained(topic: &str, payload: &[u8]) -> BytesMut {
 }
 
 pub(crate) fn subscribe(filters: &[&str], qos: Qos) -> BytesMut {
-    let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
-    let list: Vec<_> = filters.iter().map(|filter| Subscription { filter, options }).collect();
+    let list: Vec<_> = filters.iter().map(|filter| Subscription::new(filter, qos)).collect();
     let subscriptions = Subscriptions::new(&list);
     encoded(&Packet::Subscribe(Subscribe { id: NonZeroU16::MIN, properties: &[], subscriptions }))
 }

@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_embedded::rustls::pki_types::ServerName;
-use statestore_embedded::rustls::{ClientConfig, ClientConnection, StreamOwned};
+use statestore_server::rustls::pki_types::ServerName;
+use statestore_server::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// What can be read and written.
 pub(crate) trait Stream: Read + Write + Send {}

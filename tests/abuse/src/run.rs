@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::nice;
-use statestore_embedded::rustls::pki_types::CertificateDer;
-use statestore_embedded::rustls::pki_types::pem::PemObject as _;
-use statestore_embedded::rustls::{ClientConfig, RootCertStore};
+use statestore_server::rustls::pki_types::CertificateDer;
+use statestore_server::rustls::pki_types::pem::PemObject as _;
+use statestore_server::rustls::{ClientConfig, RootCertStore};
 use statestore_tests::certificates::Certificates;
 
 use crate::attacks::{Attack, Needs};
@@ -119,15 +119,15 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         Needs::Nothing => None,
         Needs::Passwords => {
             let users = Users::make(program)?;
-            more.extend(["--any-client-id".into(), "--password-file".into(), users.path()]);
+            more.extend(["--no-client-id-binding".into(), "--password-file".into(), users.path()]);
             place.login = Some(("honest".into(), "a secret".into()));
             extra = PASSWORDS;
             Some(Files::Users(users))
         }
         Needs::Tls => {
             let Some(made) = Certificates::make(attack.name) else { return Ok(None) };
-            more.extend(["--tls-cert".into(), made.path("broker.pem").into()]);
-            more.extend(["--tls-key".into(), made.path("broker.key").into()]);
+            more.extend(["--listen-tls-cert".into(), made.path("broker.pem").into()]);
+            more.extend(["--listen-tls-key".into(), made.path("broker.key").into()]);
             place.tls = Some(trusting(&made.read("ca.pem"))?);
             Some(Files::Certificates(made))
         }
@@ -217,7 +217,7 @@ fn trusting(authority: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority).map_err(|error| error.to_string())?;
     roots.add(authority).map_err(|error| error.to_string())?;
-    let provider = Arc::new(statestore_embedded::rustls::crypto::ring::default_provider());
+    let provider = Arc::new(statestore_server::rustls::crypto::ring::default_provider());
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?;

@@ -10,7 +10,8 @@ use bytes::{Buf as _, BytesMut};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::Pid;
 use statestore_mqtt::Qos;
-use statestore_mqtt::packet::{Header, Packet};
+use statestore_mqtt::frame::Framed;
+use statestore_mqtt::packet::Packet;
 
 use crate::clock;
 use crate::packets::{self, Hello};
@@ -57,12 +58,12 @@ impl Scene {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         self.count(|sent| sent.connections += 1);
-        let (unsent, unread) = (BytesMut::new(), BytesMut::new());
+        let (unsent, received) = (BytesMut::new(), Framed::new(PACKET_MAX));
         Ok(Peer {
             scene: self,
             stream,
             unsent,
-            unread,
+            received,
             is_ended: false,
             id: NonZeroU16::MIN,
             turns: 0,
@@ -127,7 +128,7 @@ pub(crate) struct Peer<'a> {
     scene: &'a Scene,
     stream: TcpStream,
     unsent: BytesMut,
-    unread: BytesMut,
+    received: Framed,
     is_ended: bool,
     id: NonZeroU16,
     /// How often it was its turn.
@@ -184,7 +185,7 @@ impl Peer<'_> {
                 break;
             }
         }
-        self.unread.clear();
+        self.received.buffer_mut().clear();
     }
 
     /// Instead of reading: leaves what comes to the store, and notices by and by that the connection has ended.
@@ -227,8 +228,7 @@ impl Peer<'_> {
     }
 
     fn take(&mut self) -> Option<BytesMut> {
-        let header = Header::read(&self.unread, PACKET_MAX).ok().flatten()?;
-        (header.len <= self.unread.len()).then(|| self.unread.split_to(header.len))
+        self.received.next_packet().ok().flatten()
     }
 
     /// Whether there was something.
@@ -237,7 +237,7 @@ impl Peer<'_> {
         match self.stream.read(&mut space) {
             Ok(0) => self.end(),
             Ok(count) => {
-                self.unread.extend_from_slice(&space[..count]);
+                self.received.buffer_mut().extend_from_slice(&space[..count]);
                 return true;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}

@@ -74,11 +74,13 @@ impl Server {
     pub(crate) fn start(program: &Path, more: &[OsString]) -> Result<Self, String> {
         let mut command = Command::new(program);
         // Nothing from the environment of whoever runs this.
-        command.env_clear().args(["serve", "--listen", "127.0.0.1:0"]);
+        let is_tls = more.iter().any(|option| option == "--listen-tls-cert");
+        let listen = if is_tls { "--listen-tls" } else { "--listen" };
+        command.env_clear().args(["serve", listen, "127.0.0.1:0"]);
         for (name, value) in [
-            ("--memory", MEMORY),
-            ("--client-memory", CLIENT_MEMORY),
-            ("--retained-memory", RETAINED_MEMORY),
+            ("--max-broker-memory", MEMORY),
+            ("--max-client-memory", CLIENT_MEMORY),
+            ("--max-retained-memory", RETAINED_MEMORY),
             ("--max-bytes", VALUES),
             ("--max-connections", CONNECTIONS),
             ("--max-sessions", 2_000),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use statestore_rumqttc::Options;
+use statestore_client::Options;
 use statestore_tests::etcd::Etcd;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::port::Port;
@@ -118,7 +118,7 @@ impl Cluster {
             let directory = directory.join(number.to_string());
             fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
             let directory = directory.display().to_string();
-            arguments.extend(["--data".to_owned(), directory]);
+            arguments.extend(["--data-dir".to_owned(), directory]);
             arguments.extend(["--durable".to_owned(), "all".to_owned()]);
         } else {
             let proxies = self.proxies.get(number).into_iter().flatten();
@@ -141,7 +141,7 @@ impl Cluster {
         let options = Options::new(client_id, "127.0.0.1", first);
         let options = options.keep_alive(Duration::from_secs(2));
         let options = options.connect_timeout(Duration::from_secs(1));
-        ports.into_iter().fold(options, |options, port| options.or_at("127.0.0.1", port))
+        ports.into_iter().fold(options, |options, port| options.add_address("127.0.0.1", port))
     }
 
     pub(crate) const fn lease(&self) -> Duration {

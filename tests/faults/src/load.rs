@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use statestore_client::{
+    Backoff, ClientLink, Error, Options, StateStore, Version, VersionedValue, WatchEvent,
+};
 use statestore_proto::client::ConfigError;
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_rumqttc::{
-    Backoff, Error, Options, RumqttcLink, StateStore, Version, VersionedValue, WatchEvent,
-};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -114,7 +114,7 @@ impl Drop for Client {
 pub(crate) fn connect(options: Options) -> Result<StateStore, ConfigError> {
     let backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
     let builder = StateStore::builder().timeout(TIMEOUT).backoff(backoff);
-    builder.renew_watches(Some(Duration::from_secs(2))).spawn(RumqttcLink::for_client(options))
+    builder.renew_watches(Some(Duration::from_secs(2))).spawn(ClientLink::for_client(options))
 }
 
 impl Load {
@@ -242,7 +242,7 @@ impl Work {
 
     /// Takes the lock again and again, and writes with its token; then once with an older one, which is in vain.
     async fn hold(self, mut rng: Rng) {
-        let lock = self.store.lock("lock").lease(LEASE).wait(Duration::from_secs(1));
+        let lock = self.store.lock("lock").lease(LEASE).acquire_timeout(Duration::from_secs(1));
         let mut older: Option<FencingToken> = None;
         while !self.is_over() {
             let Ok(guard) = lock.acquire().await else {
@@ -316,6 +316,7 @@ fn told(event: WatchEvent) -> Option<Told<Hlc>> {
         WatchEvent::Live => Told::Live,
         WatchEvent::Gap => Told::Gap,
         WatchEvent::Ended(_) => Told::Ended,
+        _ => return None,
     })
 }
 

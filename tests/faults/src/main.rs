@@ -1,6 +1,6 @@
 //! Faults of stores that stand by for each other over etcd, under load, and what their clients notice.
 //!
-//! With `--histories` the stores are one, and it is the connections that fail, by `statestore proxy`.
+//! With `--histories` the stores are one, and it is the connections that fail, by `statestore-tools proxy`.
 //!
 //! Each run has three members of etcd and three stores of its own, as processes, in one of two forms: clients connect to
 //! the stores' own brokers, or beside the stores to one mosquitto. Clients of this project ask, watch and hold a lock; something
@@ -32,7 +32,8 @@ use crate::faults::{Fault, Step};
 use crate::run::{Report, Settings};
 
 /// Faults of stores that stand by for each other over etcd, under load, and what their clients notice. `STATESTORE_BIN` names
-/// the command, which has to be built with `--features etcd`; otherwise cargo builds it in the profile of this program.
+/// the command, which has to be built with `--features etcd`, and `STATESTORE_TOOLS_BIN` the command `statestore-tools`;
+/// otherwise cargo builds them in the profile of this program.
 #[derive(Parser)]
 struct Args {
     /// Only this fault; can be given several times
@@ -190,6 +191,13 @@ async fn all(args: &Args, program: &Path) -> ExitCode {
 }
 
 async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
+    let tools = match store::tools() {
+        Ok(tools) => tools,
+        Err(error) => {
+            say(error);
+            return ExitCode::from(2);
+        }
+    };
     let length = Duration::from_secs(args.seconds);
     let mut failed = 0;
     let (mut requests, mut unanswered, mut faults) = (0, 0, BTreeMap::<String, u64>::new());
@@ -202,7 +210,7 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
             None => Form::Embedded,
         };
         let history = torn::Settings { form, seed, length, forgets: args.twin, logs: args.logs };
-        let report = match torn::run(program, history).await {
+        let report = match torn::run(program, &tools, history).await {
             Ok(Some(report)) => report,
             // Said where it was found.
             Ok(None) => continue,

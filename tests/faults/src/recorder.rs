@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use statestore_client::Error;
 use statestore_proto::hlc::Hlc;
-use statestore_rumqttc::Error;
 use tokio::time::Instant;
 
 use crate::history::{Action, History, Operation, Outcome, Told, Watched};

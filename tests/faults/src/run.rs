@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use fastrand::Rng;
+use statestore_client::Options;
 use statestore_proto::hlc::Hlc;
-use statestore_rumqttc::Options;
 use tokio::time::{Instant, sleep};
 
 use crate::checker::check;

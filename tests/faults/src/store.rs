@@ -15,22 +15,34 @@ use tokio::time::Instant;
 /// Lines that are kept of one store.
 const LINES_MAX: usize = 10_000;
 
-/// Where the command is: `STATESTORE_BIN`, or what cargo makes of this project in the profile of this program.
+/// Returns the path of `statestore`: from `STATESTORE_BIN`, or built by cargo in the profile of this
+/// program.
 pub(crate) fn program() -> Result<PathBuf, String> {
-    if let Some(path) = variable("STATESTORE_BIN") {
+    path_or_build("STATESTORE_BIN", "statestore", &["--features", "etcd"])
+}
+
+/// Returns the path of `statestore-tools`, which contains the proxy: from `STATESTORE_TOOLS_BIN`, or
+/// built like [`program`].
+pub(crate) fn tools() -> Result<PathBuf, String> {
+    path_or_build("STATESTORE_TOOLS_BIN", "statestore-tools", &[])
+}
+
+fn path_or_build(name: &str, package: &str, features: &[&str]) -> Result<PathBuf, String> {
+    if let Some(path) = variable(name) {
         return Ok(path.into());
     }
     let (folder, profile) =
         if cfg!(debug_assertions) { ("debug", "dev") } else { ("release", "release") };
     let mut cargo = Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "statestore", "--bin", "statestore"]);
-    cargo.args(["--features", "etcd", "--profile", profile]);
+    cargo.args(["build", "--quiet", "--package", package, "--bin", package]);
+    cargo.args(features).args(["--profile", profile]);
     let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
     let built = built.map_err(|error| format!("cargo: {error}"))?;
     let here = env::current_exe().map_err(|error| error.to_string())?;
     let target = here.ancestors().nth(2).filter(|_| built.success());
-    let target = target.ok_or("the command could not be built; STATESTORE_BIN can name one")?;
-    Ok(target.join(folder).join("statestore"))
+    let target =
+        target.ok_or_else(|| format!("{package} could not be built; {name} can name one"))?;
+    Ok(target.join(folder).join(package))
 }
 
 #[expect(clippy::disallowed_methods, reason = "whoever runs the faults says on what")]
@@ -97,7 +109,7 @@ impl Store {
         for Line { text, .. } in self.said() {
             if let Some((_, rest)) = text.split_once("leading, in epoch ") {
                 epoch = rest.trim().parse().ok();
-            } else if text.contains("standing by") || text.starts_with(OURS) {
+            } else if text.contains("standby") || text.starts_with(OURS) {
                 epoch = None;
             }
         }

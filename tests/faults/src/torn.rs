@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use rustix::process::Signal;
-use statestore_rumqttc::Options;
+use statestore_client::Options;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::port::Port;
 use tokio::time::{Instant, sleep};
@@ -26,7 +26,7 @@ use crate::store::Store;
 /// How long a proxy that is told to stop may take.
 const STOPS: Duration = Duration::from_secs(15);
 
-/// What goes wrong with packets: a table of `statestore proxy`, and how probable it is for each packet, in millionths.
+/// Faults of packets: tables of `statestore-tools proxy`, and their probability for each packet in millionths.
 ///
 /// A packet that is lost takes its connection with it soon, since nothing else makes up for it over TCP; one of a notification,
 /// which nobody asks for again, at once.
@@ -78,7 +78,12 @@ struct Site {
 
 impl Site {
     /// `None`, with a line that says so, where mosquitto is not installed.
-    fn start(program: &Path, settings: Settings, rng: &mut Rng) -> Result<Option<Self>, String> {
+    fn start(
+        program: &Path,
+        tools: &Path,
+        settings: Settings,
+        rng: &mut Rng,
+    ) -> Result<Option<Self>, String> {
         let Settings { form, seed, length, forgets, .. } = settings;
         let name = format!("statestore-torn-{}-{seed}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -98,12 +103,17 @@ impl Site {
                 "--seed".to_owned(),
                 seed.to_string(),
             ];
-            Store::start(program, arguments.to_vec())
+            Store::start(tools, arguments.to_vec())
         };
         let mut arguments = vec!["serve".to_owned()];
         if !forgets {
             let data = directory.join("data").display().to_string();
-            arguments.extend(["--data".to_owned(), data, "--durable".to_owned(), "all".to_owned()]);
+            arguments.extend([
+                "--data-dir".to_owned(),
+                data,
+                "--durable".to_owned(),
+                "all".to_owned(),
+            ]);
         }
         let (port, behind) = (Port::free(), Port::free());
         let mut proxies = Vec::new();
@@ -179,9 +189,13 @@ fn file(length: Duration, rng: &mut Rng) -> String {
 }
 
 /// Does it; `None` where mosquitto is missing, which is said.
-pub(crate) async fn run(program: &Path, settings: Settings) -> Result<Option<Report>, String> {
+pub(crate) async fn run(
+    program: &Path,
+    tools: &Path,
+    settings: Settings,
+) -> Result<Option<Report>, String> {
     let mut rng = Rng::with_seed(settings.seed);
-    let Some(mut site) = Site::start(program, settings, &mut rng)? else { return Ok(None) };
+    let Some(mut site) = Site::start(program, tools, settings, &mut rng)? else { return Ok(None) };
     let recorder = Recorder::new();
     let begun = Instant::now();
     let mut load = Load::start(&recorder, |id| site.options(id), &mut rng)?;

@@ -1,11 +1,11 @@
-//! A store that says which one it is: what a client makes of another in its place.
+//! Stores with an incarnation, and their replacement.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::{Event, Outcome, Stale, WatchEnd, WatchEvent, WatchId};
+use statestore_proto::client::{Event, Outcome, Unmatched, WatchEnd, WatchEvent, WatchId};
 use statestore_proto::limits::ClientLimits;
-use statestore_proto::message::{Command, Incarnation, Reply};
+use statestore_proto::message::{Command, Incarnation, Reply, Response};
 
 use super::watches::{K, expect, read, register};
 use super::{Rig, config, get, version};
@@ -31,7 +31,8 @@ fn is_live(id: WatchId) -> Event {
     Event::Watch { id, event: WatchEvent::Live }
 }
 
-/// A client with a live watch of a key with the value `v` and the version 5:0:s, of the store that says this.
+/// Returns a client with a live watch of a key with the value `v` and the version 5:0:s. The store
+/// has this incarnation.
 fn live(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     let mut rig = Rig::offline();
     rig.incarnation = incarnation;
@@ -39,22 +40,22 @@ fn live(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     rig.connect();
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
-    // The first store that answers takes nobody's place.
+    // The first store that replies replaces no other.
     assert_eq!(rig.events(), [changed(id, Some("v"), Some("5:0:s")), is_live(id)]);
     (rig, id)
 }
 
-/// The application asks something, and the store that says this answers.
-fn asks(rig: &mut Rig, incarnation: Option<&'static str>) {
+/// Submits a GET, to which the store with this incarnation replies.
+fn request(rig: &mut Rig, incarnation: Option<&'static str>) {
     rig.submit(get());
-    let request = rig.sent().0;
+    let publish = rig.sent().0;
     rig.incarnation = incarnation;
-    rig.reply(&request, "$-1\r\n", None);
+    rig.reply(&publish, "$-1\r\n", None);
 }
 
 #[test]
-fn an_outcome_says_which_store_answered() {
-    for (text, said) in [
+fn an_outcome_has_the_incarnation_of_the_store() {
+    for (text, incarnation) in [
         (Some(THREE), Some(Incarnation::new(0xfedc_ba98_7654_3210))),
         (None, None),
         (Some(""), None),
@@ -64,38 +65,42 @@ fn an_outcome_says_which_store_answered() {
         (Some("fedcba98765432100"), None),
     ] {
         let mut rig = Rig::ready();
-        asks(&mut rig, text);
-        let expected = Outcome::Replied { reply: Reply::Absent, version: None, incarnation: said };
+        request(&mut rig, text);
+        let expected = Outcome::Responded {
+            response: Response::Reply(Reply::Absent),
+            version: None,
+            incarnation,
+        };
         assert_eq!(rig.completed().1, expected, "{text:?}");
     }
 }
 
 #[test]
-fn another_store_is_a_gap_before_anything_else_and_the_watch_begins_anew() {
-    // It says which one it is, or that it does not say.
+fn a_replaced_store_causes_a_gap_first_and_the_watch_registers_again() {
+    // With an incarnation, and without one.
     for (before, after) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(TWO))] {
         let (mut rig, id) = live(before);
-        asks(&mut rig, after);
+        request(&mut rig, after);
         assert_eq!(rig.client.poll_event(), Some(replaced(after)));
         assert_eq!(rig.client.poll_event(), Some(gap(id)));
         rig.completed();
         register(&mut rig);
         read(&mut rig, "$-1\r\n", None);
         assert_eq!(rig.events(), [changed(id, None, None), is_live(id)]);
-        // Its clock may be behind.
+        // The clock of the new store may be behind.
         rig.notify("k", Some("w"), Some("3:0:s"));
         assert_eq!(rig.events(), [changed(id, Some("w"), Some("3:0:s"))]);
-        asks(&mut rig, after);
+        request(&mut rig, after);
         rig.completed();
         assert_eq!((rig.events(), rig.client.poll_transmit()), (vec![], None));
     }
 }
 
-/// The same version of another store may be of another value.
+/// The same version may belong to another value in another store.
 #[test]
-fn what_the_other_store_has_is_told_again() {
+fn the_value_of_a_new_store_is_always_reported() {
     let (mut rig, id) = live(Some(ONE));
-    asks(&mut rig, Some(TWO));
+    request(&mut rig, Some(TWO));
     register(&mut rig);
     read(&mut rig, "$1\r\nw\r\n", Some("5:0:s"));
     let events = rig.events();
@@ -104,19 +109,19 @@ fn what_the_other_store_has_is_told_again() {
 }
 
 #[test]
-fn a_notification_of_another_store_is_heard_while_registering() {
+fn a_notification_of_a_new_store_counts_while_registering() {
     let (mut rig, id) = live(Some(ONE));
     rig.incarnation = Some(TWO);
     rig.notify("k", Some("b"), Some("7:0:s"));
     assert_eq!(rig.events(), [replaced(Some(TWO)), gap(id)]);
     register(&mut rig);
-    // What it said may be newer than what is read.
+    // The notification may be newer than the reply to the read.
     read(&mut rig, "$1\r\na\r\n", Some("6:0:s"));
     assert_eq!(rig.events(), [changed(id, Some("b"), Some("7:0:s")), is_live(id)]);
 }
 
 #[test]
-fn a_notification_that_says_nothing_is_of_the_store_that_is_there() {
+fn a_notification_without_incarnation_is_from_the_current_store() {
     let (mut rig, id) = live(Some(ONE));
     rig.incarnation = None;
     rig.notify("k", Some("b"), Some("7:0:s"));
@@ -124,16 +129,16 @@ fn a_notification_that_says_nothing_is_of_the_store_that_is_there() {
 }
 
 #[test]
-fn a_notification_of_a_key_that_is_not_watched_says_it_too() {
+fn a_notification_of_an_unwatched_key_reveals_a_new_store() {
     let (mut rig, id) = live(Some(ONE));
     rig.incarnation = Some(TWO);
     rig.notify("another", None, Some("7:0:s"));
-    let stale = Event::Stale(Stale::Notification);
-    assert_eq!(rig.events(), [replaced(Some(TWO)), gap(id), stale]);
+    let unmatched = Event::Unmatched(Unmatched::Notification);
+    assert_eq!(rig.events(), [replaced(Some(TWO)), gap(id), unmatched]);
 }
 
 #[test]
-fn an_answer_that_is_no_more_waited_for_says_nothing() {
+fn a_late_reply_reveals_no_new_store() {
     let (mut rig, _) = live(Some(ONE));
     let id = rig.submit(get());
     let request = rig.sent().0;
@@ -141,12 +146,12 @@ fn an_answer_that_is_no_more_waited_for_says_nothing() {
     rig.completed();
     rig.incarnation = Some(TWO);
     rig.reply(&request, "$-1\r\n", None);
-    assert_eq!(rig.events(), [Event::Stale(Stale::Reply(id))]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Reply(id))]);
     assert_eq!(rig.client.poll_transmit(), None);
 }
 
 #[test]
-fn a_watch_that_is_being_stopped_ends_and_one_that_waits_goes_on_waiting() {
+fn a_new_store_ends_a_stopping_watch_and_leaves_a_waiting_one_waiting() {
     let (mut rig, id) = live(Some(ONE));
     assert!(rig.client.unwatch(rig.now(), id));
     let stop = expect(&mut rig, &Command::Unwatch { key: K });
@@ -159,14 +164,14 @@ fn a_watch_that_is_being_stopped_ends_and_one_that_waits_goes_on_waiting() {
     let registration = expect(&mut rig, &Command::Watch { key: K });
     rig.reply(&registration, "nonsense", None);
     let again = rig.client.poll_timeout();
-    asks(&mut rig, Some(ONE));
+    request(&mut rig, Some(ONE));
     assert_eq!(rig.client.poll_event(), Some(replaced(Some(ONE))), "and no gap of {id:?}");
     rig.completed();
     assert_eq!((rig.client.poll_transmit(), rig.client.poll_timeout()), (None, again));
 }
 
 #[test]
-fn a_watch_that_begins_meets_another_store() {
+fn a_new_store_restarts_a_watch_that_is_reading() {
     let mut rig = Rig::offline();
     let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
@@ -181,12 +186,12 @@ fn a_watch_that_begins_meets_another_store() {
 }
 
 #[test]
-fn stores_that_answer_in_turn_are_followed_once_a_second() {
+fn watches_follow_stores_that_reply_in_turn_once_a_second() {
     let (mut rig, id) = live(Some(ONE));
-    asks(&mut rig, Some(TWO));
+    request(&mut rig, Some(TWO));
     expect(&mut rig, &Command::Watch { key: K });
     for number in 0..100 {
-        asks(&mut rig, Some([ONE, THREE][number % 2]));
+        request(&mut rig, Some([ONE, THREE][number % 2]));
         rig.pass(9);
         assert!(rig.client.poll_transmit().is_none(), "after {number} changes");
     }
@@ -198,14 +203,14 @@ fn stores_that_answer_in_turn_are_followed_once_a_second() {
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
     assert_eq!(rig.events(), [changed(id, Some("v"), Some("5:0:s")), is_live(id)]);
-    // After a while the next is followed at once.
+    // After a second the client follows the next one at once.
     rig.pass(1_000);
-    asks(&mut rig, Some(ONE));
+    request(&mut rig, Some(ONE));
     register(&mut rig);
 }
 
 #[test]
-fn the_news_of_another_store_takes_no_room() {
+fn store_replaced_is_reported_even_if_the_event_queue_is_full() {
     let limits = ClientLimits { pending_max: 1, watches_max: 1, events_max: 0 };
     let mut rig = Rig::with(config().limits(limits).timeout(Duration::from_secs(10)));
     rig.incarnation = Some(ONE);
@@ -213,7 +218,7 @@ fn the_news_of_another_store_takes_no_room() {
     rig.connect();
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);
-    // `Live` takes the only place, so that of the rest the last is told.
+    // `Live` fills the queue, so only the last replacement is reported.
     for text in [TWO, ONE, THREE] {
         rig.incarnation = Some(text);
         rig.notify("another", None, Some("7:0:s"));

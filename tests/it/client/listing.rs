@@ -1,13 +1,13 @@
-//! Pages of keys, asked for and read.
+//! SCAN requests and their pages.
 
 use bytes::Bytes;
 use statestore_proto::client::{Event, Outcome, Request, RequestError, SubmitError};
-use statestore_proto::message::{CommandKind, Refusal, ServiceError};
+use statestore_proto::message::{Refusal, RequestKind, ServiceError};
 
 use super::{Rig, get};
 
 #[test]
-fn a_page_is_asked_for_and_read() {
+fn scan_is_encoded_and_its_page_decoded() {
     let mut rig = Rig::ready();
     let id = rig.submit(Request::scan("key*", None));
     let publish = rig.published();
@@ -27,39 +27,39 @@ fn a_page_is_asked_for_and_read() {
     rig.reply(&publish, "*1\r\n*0\r\n", Some("9:0:StateStore"));
     let page = rig.completed().1.into_page().unwrap();
     assert_eq!((page.len(), page.shared_token()), (0, None));
-    assert_eq!(rig.client.counters().of(CommandKind::Scan).applied, 2);
+    assert_eq!(rig.client.counters().of(RequestKind::Scan).applied, 2);
 }
 
 #[test]
-fn what_is_no_page_is_an_error() {
+fn a_reply_that_is_not_a_page_is_an_error() {
     let mut rig = Rig::ready();
-    let mut answered = |payload: &'static str, request: Request| {
+    let mut complete = |payload: &'static str, request: Request| {
         rig.submit(request);
         let publish = rig.published();
         rig.reply(&publish, payload, None);
         rig.completed().1
     };
     let scan = || Request::scan("k", None);
-    let refused = answered("-ERR syntax error\r\n", scan()).into_page();
+    let refused = complete("-ERR syntax error\r\n", scan().into()).into_page();
     assert_eq!(refused, Err(RequestError::Refused(ServiceError::Known(Refusal::Syntax))));
     for payload in ["+OK\r\n", "$-1\r\n", "*0\r\n", "*1\r\n*1\r\n", "*1\r\n*0\r\nx", ""] {
-        let outcome = answered(payload, scan());
+        let outcome = complete(payload, scan().into());
         assert!(matches!(outcome, Outcome::Malformed(_)), "{payload:?}: {outcome:?}");
         assert!(matches!(outcome.into_page(), Err(RequestError::Malformed(_))));
     }
-    assert!(matches!(answered("*1\r\n*0\r\n", get()), Outcome::Malformed(_)));
-    assert_eq!(answered("$1\r\nv\r\n", get()).into_page(), Err(RequestError::OtherCommand));
+    assert!(matches!(complete("*1\r\n*0\r\n", get().into()), Outcome::Malformed(_)));
+    assert_eq!(complete("$1\r\nv\r\n", get().into()).into_page(), Err(RequestError::OtherCommand));
 }
 
 #[test]
-fn a_pattern_has_at_least_a_byte_and_the_rest_is_for_the_store_to_judge() {
+fn only_an_empty_pattern_is_refused_by_the_client() {
     let mut rig = Rig::ready();
     let empty = rig.client.submit(rig.now(), Request::scan("", None));
     assert_eq!(empty, Err(SubmitError::EmptyPattern));
     rig.submit(Request::scan("[", None));
     rig.submit(Request::scan(vec![b'*'; 70_000], None));
     assert_eq!(rig.events(), Vec::<Event>::new());
-    let request = Request::scan("k*", Some(Bytes::from_static(b"t")));
-    assert_eq!((request.kind(), request.command()), (CommandKind::Scan, None));
+    let request = Request::from(Request::scan("k*", Some(Bytes::from_static(b"t"))));
+    assert_eq!((request.kind(), request.command()), (RequestKind::Scan, None));
     assert_eq!(request.subject(), "k*");
 }

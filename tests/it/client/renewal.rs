@@ -1,28 +1,28 @@
-//! Watches that renew their registration: what a store forgot is registered again, and what was missed is told.
+//! Renewal of watches: lost registrations are restored, and missed changes are reported.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_loopback::{Clock, Faults, World};
 use statestore_proto::client::{
-    ClientConfig, Event, Request, Stale, WatchEnd, WatchEvent, WatchId, WatchPhase,
+    ClientConfig, Event, Request, Unmatched, WatchEnd, WatchEvent, WatchId, WatchPhase,
 };
 use statestore_proto::message::{Command, Condition, Incarnation, Refusal, ServiceError};
-use statestore_proto::mqtt::{Publish, ReasonCode};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Instant;
+use statestore_proto::transport::{Publish, ReasonCode};
+use statestore_sim::{Clock, Faults, World};
 
 use super::{Rig, config};
 
 const K: Bytes = Bytes::from_static(b"k");
 
-/// Each watch renews after so many milliseconds less its share of a quarter.
+/// The renewal interval in milliseconds, before the share of each watch is deducted.
 const INTERVAL: u64 = 25_600;
 
-/// The first watch is due so much earlier.
+/// The share of the first watch.
 const SHARE: u64 = INTERVAL / 256;
 
-/// The next request is this one.
+/// Takes the next request, which must have this command.
 fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
     let (publish, sent) = rig.sent();
     assert_eq!(sent, *command);
@@ -37,7 +37,7 @@ fn get(rig: &mut Rig) -> Publish {
     expect(rig, &Command::Get { key: K })
 }
 
-fn told(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
+fn watch_events(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
     let of_watch = |event| match event {
         Event::Watch { id: other, event } if other == id => event,
         other => panic!("{other:?} is not of the watch"),
@@ -50,11 +50,12 @@ fn changed(value: Option<&'static str>, version: Option<&str>) -> WatchEvent {
     WatchEvent::Changed { value, version: version.map(super::version) }
 }
 
-/// What a store says of itself, and what another says.
+/// The incarnations of two stores.
 const ONE: &str = "00000000000000a1";
 const OTHER: &str = "00000000000000b2";
 
-/// A live watch of a key with the value `v` and the version 5:0:s, a millisecond before it is to renew.
+/// Returns a live watch of a key with the value `v` and the version 5:0:s, one millisecond before
+/// its renewal.
 fn almost_due() -> (Rig, WatchId) {
     almost_due_at(None)
 }
@@ -69,14 +70,14 @@ fn almost_due_at(incarnation: Option<&'static str>) -> (Rig, WatchId) {
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("v"), Some("5:0:s")), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("v"), Some("5:0:s")), WatchEvent::Live]);
     assert_eq!(rig.client.poll_timeout(), Some(Instant::from_millis(INTERVAL - SHARE)));
     rig.pass(INTERVAL - SHARE - 1);
     assert_eq!(rig.client.poll_transmit(), None);
     (rig, id)
 }
 
-/// The same after KEYNOTIFY was answered; gives the GET.
+/// Returns the same watch after the reply to KEYNOTIFY, and the GET of the renewal.
 fn renewed() -> (Rig, WatchId, Publish) {
     renewed_at(None)
 }
@@ -91,16 +92,16 @@ fn renewed_at(incarnation: Option<&'static str>) -> (Rig, WatchId, Publish) {
 }
 
 #[test]
-fn nothing_missed_is_nothing_told() {
+fn a_renewal_without_missed_changes_reports_nothing() {
     let (mut rig, id, read) = renewed();
     rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), []);
+    assert_eq!(watch_events(&mut rig, id), []);
     rig.pass(INTERVAL - SHARE);
     watch(&mut rig);
 }
 
 #[test]
-fn changes_are_told_while_it_renews() {
+fn changes_are_reported_during_a_renewal() {
     let (mut rig, id) = almost_due_at(Some(ONE));
     rig.pass(1);
     let registration = watch(&mut rig);
@@ -108,89 +109,89 @@ fn changes_are_told_while_it_renews() {
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.notify("k", None, Some("6:0:s"));
-    // It was answered before the key was deleted.
+    // The store replied before the key was deleted.
     rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
     let expected = [changed(Some("w"), Some("6:0:s")), changed(None, Some("6:0:s"))];
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
 }
 
 #[test]
-fn a_change_that_is_heard_while_a_silent_store_is_asked_may_hide_another() {
-    // The store forgot, 6:0 was written, and 7:0 after the registration ...
+fn without_incarnation_a_change_during_a_renewal_causes_a_gap() {
+    // The store lost the registration, 6:0 was written, and 7:0 after the registration ...
     let (mut rig, id) = almost_due();
     rig.pass(1);
     let registration = watch(&mut rig);
     rig.notify("k", Some("b"), Some("7:0:s"));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
     assert_eq!(rig.client.watch_phase(id), Some(WatchPhase::Registering));
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
     let expected = [changed(Some("b"), Some("7:0:s")), WatchEvent::Live];
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
 
-    // ... or after the read, which says what was missed.
+    // ... or after the read, whose reply has the missed change.
     let (mut rig, id, read) = renewed();
     rig.notify("k", Some("b"), Some("7:0:s"));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
     assert_eq!(rig.client.watch_phase(id), Some(WatchPhase::Reading));
     rig.reply(&read, "$1\r\na\r\n", Some("6:0:s"));
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
     rig.pass(INTERVAL - SHARE);
 
-    // A late duplicate hides nothing.
+    // A late duplicate causes no gap.
     let registration = watch(&mut rig);
     rig.notify("k", Some("b"), Some("7:0:s"));
-    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
-    assert_eq!(told(&mut rig, id), []);
+    assert_eq!(watch_events(&mut rig, id), []);
 }
 
 #[test]
-fn an_absent_key_of_a_silent_store_is_a_gap_and_of_another_none() {
+fn a_renewal_of_an_absent_key_causes_a_gap_only_without_incarnation() {
     for incarnation in [None, Some(ONE)] {
         let (mut rig, id) = almost_due_at(incarnation);
         rig.notify("k", None, Some("5:0:s"));
-        assert_eq!(told(&mut rig, id), [changed(None, Some("5:0:s"))]);
+        assert_eq!(watch_events(&mut rig, id), [changed(None, Some("5:0:s"))]);
         rig.pass(1);
         let registration = watch(&mut rig);
         rig.reply(&registration, "+OK\r\n", None);
         let read = get(&mut rig);
         rig.reply(&read, "$-1\r\n", None);
         if incarnation.is_some() {
-            assert_eq!(told(&mut rig, id), []);
+            assert_eq!(watch_events(&mut rig, id), []);
             continue;
         }
-        // It may have been set and deleted while the store had forgotten.
-        assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+        // The key may have been set and deleted while the registration was lost.
+        assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
         let read = get(&mut rig);
         rig.reply(&read, "$-1\r\n", None);
-        assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
-        // What was deleted is still no news.
+        assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
+        // The deleted value is still a duplicate.
         rig.notify("k", Some("v"), Some("5:0:s"));
-        assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+        assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
     }
 }
 
-/// What was heard before a read says nothing of what was missed before it.
+/// A notification before the read does not show what else was missed before the read.
 #[test]
-fn a_change_from_before_the_renewal_hides_nothing_that_was_missed() {
+fn a_change_before_the_renewal_does_not_hide_a_missed_one() {
     let (mut rig, id) = almost_due_at(Some(ONE));
     rig.notify("k", Some("w"), Some("6:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("w"), Some("6:0:s"))]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("w"), Some("6:0:s"))]);
     rig.pass(1);
     let registration = watch(&mut rig);
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nx\r\n", Some("7:0:s"));
-    assert_eq!(told(&mut rig, id).first(), Some(&WatchEvent::Gap));
+    assert_eq!(watch_events(&mut rig, id).first(), Some(&WatchEvent::Gap));
 }
 
-/// What was heard before the connection was lost may be of a store that is no more.
+/// A notification of the old connection may come from a store that was replaced since.
 #[test]
-fn what_was_heard_on_another_connection_is_not_held_against_a_read() {
+fn notifications_of_an_old_connection_do_not_override_a_read() {
     let mut rig = Rig::with(config());
     let id = rig.client.watch(rig.now(), K).unwrap();
     rig.connect();
@@ -205,11 +206,11 @@ fn what_was_heard_on_another_connection_is_not_held_against_a_read() {
     rig.reply(&registration, "+OK\r\n", None);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\na\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("a"), Some("5:0:s")), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("a"), Some("5:0:s")), WatchEvent::Live]);
 }
 
 #[test]
-fn watches_do_not_renew_all_at_once() {
+fn renewals_of_watches_are_spread_over_time() {
     let interval = Some(Duration::from_millis(INTERVAL));
     let mut rig = Rig::with(config().renew_watches(interval));
     for key in ["1", "2", "3"] {
@@ -218,8 +219,8 @@ fn watches_do_not_renew_all_at_once() {
     rig.connect();
     for _ in 0..6 {
         let (publish, command) = rig.sent();
-        let answer = if matches!(command, Command::Get { .. }) { "$-1\r\n" } else { "+OK\r\n" };
-        rig.reply(&publish, answer, None);
+        let reply = if matches!(command, Command::Get { .. }) { "$-1\r\n" } else { "+OK\r\n" };
+        rig.reply(&publish, reply, None);
     }
     // The third is due first.
     let first = Instant::from_millis(INTERVAL - 3 * SHARE);
@@ -227,18 +228,18 @@ fn watches_do_not_renew_all_at_once() {
 }
 
 #[test]
-fn a_store_that_was_told_in_error_that_the_client_is_gone_is_found_out() {
+fn a_renewal_detects_that_the_store_wrongly_considered_the_client_gone() {
     let (mut rig, id, read) = renewed_at(Some(ONE));
     rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nw\r\n", Some("6:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("w"), Some("6:0:s")), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("w"), Some("6:0:s")), WatchEvent::Live]);
 }
 
 #[test]
-fn a_renewal_that_another_store_answers_begins_anew() {
-    // The first to say so is a notification, the registration, or the read.
+fn a_renewal_that_reaches_a_new_store_restarts_the_watch() {
+    // The new incarnation arrives in a notification, the KEYNOTIFY reply, or the GET reply.
     for first in 0..3 {
         let (mut rig, id) = almost_due_at(Some(ONE));
         rig.pass(1);
@@ -262,33 +263,36 @@ fn a_renewal_that_another_store_answers_begins_anew() {
         rig.reply(&registration, "+OK\r\n", None);
         let read = get(&mut rig);
         rig.reply(&read, "$1\r\nb\r\n", Some("7:0:s"));
-        assert_eq!(told(&mut rig, id), [changed(Some("b"), Some("7:0:s")), WatchEvent::Live]);
+        assert_eq!(
+            watch_events(&mut rig, id),
+            [changed(Some("b"), Some("7:0:s")), WatchEvent::Live]
+        );
         rig.pass(INTERVAL - SHARE);
         watch(&mut rig);
     }
 }
 
 #[test]
-fn what_was_missed_is_told_after_a_gap() {
+fn a_missed_change_is_reported_after_a_gap() {
     for (payload, version, event) in [
         ("$1\r\nw\r\n", Some("6:0:s"), changed(Some("w"), Some("6:0:s"))),
         ("$-1\r\n", None, changed(None, None)),
-        // Another store, with a clock that is behind.
+        // Another store, whose clock is behind.
         ("$1\r\nw\r\n", Some("4:0:s"), changed(Some("w"), Some("4:0:s"))),
     ] {
         let (mut rig, id, read) = renewed();
         rig.reply(&read, payload, version);
-        assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+        assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
         let read = get(&mut rig);
         rig.reply(&read, payload, version);
-        assert_eq!(told(&mut rig, id), [event, WatchEvent::Live]);
+        assert_eq!(watch_events(&mut rig, id), [event, WatchEvent::Live]);
         rig.pass(INTERVAL - SHARE);
         watch(&mut rig);
     }
 }
 
 #[test]
-fn a_store_that_is_away_is_asked_again() {
+fn a_failed_renewal_is_retried_and_reports_nothing() {
     let (mut rig, id) = almost_due();
     rig.pass(1);
     let registration = watch(&mut rig);
@@ -302,50 +306,50 @@ fn a_store_that_is_away_is_asked_again() {
     assert_eq!(rig.client.poll_transmit(), None, "it timed out");
     rig.pass(10_000);
     watch(&mut rig);
-    assert_eq!(told(&mut rig, id), [], "what was told is not known to be wrong");
+    assert_eq!(watch_events(&mut rig, id), [], "the reported state may still be current");
 }
 
 #[test]
-fn a_refusal_ends_the_watch() {
+fn a_refused_renewal_ends_the_watch() {
     let (mut rig, id) = almost_due();
     rig.pass(1);
     let registration = watch(&mut rig);
     rig.reply(&registration, "-ERR not authorized\r\n", None);
     let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(end)]);
     assert_eq!(rig.client.poll_timeout(), None);
 }
 
 #[test]
-fn the_end_of_a_watch_or_of_a_connection_ends_its_renewal() {
+fn disconnect_and_unwatch_end_a_renewal() {
     let (mut rig, id, _) = renewed();
     rig.disconnect();
-    assert_eq!(told(&mut rig, id), [WatchEvent::Gap]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Gap]);
     assert_eq!(rig.client.poll_timeout(), None);
     let (mut rig, id) = almost_due();
     assert!(rig.client.unwatch(rig.now(), id));
     let stop = expect(&mut rig, &Command::Unwatch { key: K });
     rig.reply(&stop, "+OK\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
     assert_eq!(rig.client.poll_timeout(), None);
 }
 
 #[test]
-fn an_application_that_lost_events_is_read_to_in_the_middle_of_a_renewal() {
+fn refresh_replaces_a_renewal_in_progress() {
     let (mut rig, id, _) = renewed();
     assert!(rig.client.refresh(rig.now(), id));
     let read = get(&mut rig);
     rig.reply(&read, "$1\r\nv\r\n", Some("5:0:s"));
     let expected = [WatchEvent::Gap, changed(Some("v"), Some("5:0:s")), WatchEvent::Live];
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
     rig.pass(10_000);
     assert_eq!(rig.client.poll_transmit(), None, "nothing is left of the renewal");
 }
 
-/// What a watch tells of a key that is written before and after the store is started anew.
-fn over_a_new_store(renewal: Option<Duration>) -> Vec<WatchEvent> {
+/// Returns the events of a watch whose key is written before and after a restart of the store.
+fn events_across_restart(renewal: Option<Duration>) -> Vec<WatchEvent> {
     let mut world = World::new(7, Faults::default(), StoreConfig::new(7));
-    let config = ClientConfig::new("w", *b"noncenon").unwrap().renew_watches(renewal);
+    let config = ClientConfig::new("w", *b"noncenon").renew_watches(renewal);
     let watcher = world.add_configured(config, Clock::default()).unwrap();
     let writer = world.add_client("b", Clock::default()).unwrap();
     let set = |world: &mut World, value: &'static str| {
@@ -364,25 +368,27 @@ fn over_a_new_store(renewal: Option<Duration>) -> Vec<WatchEvent> {
     world.replace_store(StoreConfig::new(8));
     set(&mut world, "after");
     set(&mut world, "and on");
-    let told = std::iter::from_fn(|| world.poll_event(watcher));
-    told.filter_map(|event| match event {
-        Event::Watch { event, .. } => Some(event),
-        _ => None,
-    })
-    .collect()
+    let events = std::iter::from_fn(|| world.poll_event(watcher));
+    events
+        .filter_map(|event| match event {
+            Event::Watch { event, .. } => Some(event),
+            _ => None,
+        })
+        .collect()
 }
 
 #[test]
-fn a_store_that_is_started_anew_is_noticed() {
+fn renewal_detects_a_restarted_store() {
     let value = |event: &WatchEvent| match event {
         WatchEvent::Changed { value, .. } => format!("{:?}", value.as_deref().map(str::from_utf8)),
         other => format!("{other:?}"),
     };
-    let told = |renewal| over_a_new_store(renewal).iter().map(value).collect::<Vec<_>>().join(" ");
+    let printed =
+        |renewal| events_across_restart(renewal).iter().map(value).collect::<Vec<_>>().join(" ");
     let before = "Some(Ok(\"before\")) Live Some(Ok(\"again\"))";
-    assert_eq!(told(None), before, "the new store knows of no watch");
+    assert_eq!(printed(None), before, "the new store has no registration");
     assert_eq!(
-        told(Some(Duration::from_secs(1))),
+        printed(Some(Duration::from_secs(1))),
         format!("{before} Gap None Live Some(Ok(\"after\")) Some(Ok(\"and on\"))")
     );
 }

@@ -1,19 +1,19 @@
-//! Requests: when they are sent, what they carry, and what becomes of them.
+//! Requests: sending, properties, outcomes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{
-    ClientConfig, ConfigError, Event, Outcome, Request, Stale, SubmitError,
+    Client, ClientConfig, ConfigError, Event, Outcome, Request, SubmitError, Unmatched,
 };
 use statestore_proto::hlc::{FencingToken, Hlc, NodeId};
 use statestore_proto::machine::Machine;
-use statestore_proto::message::{Command, Refusal, Reply, ServiceError};
-use statestore_proto::mqtt::{Correlation, Incoming, ReasonCode, Transmit};
+use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::{Now, UnixTime};
 use statestore_proto::topic::{NotificationTopic, REQUEST, RESERVED, TopicError};
+use statestore_proto::transport::{Correlation, Incoming, Qos, ReasonCode};
 
-use super::{EPOCH, ID, Rig, config, get, response_topic, set, version};
+use super::{EPOCH, ID, Rig, config, filter, get, response_topic, set, version};
 
 #[test]
 fn nothing_is_published_before_its_response_topic_is_subscribed() {
@@ -30,7 +30,7 @@ fn nothing_is_published_before_its_response_topic_is_subscribed() {
 }
 
 #[test]
-fn a_suback_of_an_earlier_connection_opens_nothing() {
+fn a_suback_of_an_earlier_connection_is_ignored() {
     let mut rig = Rig::offline();
     rig.submit(get());
     rig.client.handle_connected(rig.now(), false);
@@ -45,7 +45,7 @@ fn a_suback_of_an_earlier_connection_opens_nothing() {
 }
 
 #[test]
-fn a_refused_subscription_is_told_and_requests_wait_for_the_next_connection() {
+fn requests_wait_for_the_next_connection_after_a_refused_subscription() {
     let mut rig = Rig::offline();
     let id = rig.submit(get().timeout(Duration::from_secs(5)));
     rig.client.handle_connected(rig.now(), false);
@@ -62,12 +62,12 @@ fn a_refused_subscription_is_told_and_requests_wait_for_the_next_connection() {
 }
 
 #[test]
-fn it_is_ready_from_the_suback_to_the_loss_of_the_connection() {
+fn a_client_is_ready_from_suback_to_disconnect() {
     let mut rig = Rig::offline();
     assert!(!rig.client.is_ready());
     rig.client.handle_connected(rig.now(), false);
     let (_, token) = rig.subscribe().unwrap();
-    assert!(!rig.client.is_ready(), "asked, not granted");
+    assert!(!rig.client.is_ready(), "requested, not granted");
     rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
     assert!(rig.client.is_ready());
     rig.disconnect();
@@ -79,17 +79,13 @@ fn it_is_ready_from_the_suback_to_the_loss_of_the_connection() {
 }
 
 #[test]
-fn a_request_carries_exactly_what_the_store_reads() {
+fn a_request_has_exactly_the_properties_that_the_store_reads() {
     let mut rig = Rig::ready();
     let token = FencingToken::new("7:1:StateStore".parse::<Hlc>().unwrap());
     rig.submit(set().fencing_token(token.clone()).persist(true));
-    rig.submit(get().fencing_token(token.clone()).persist(true));
-    rig.submit(
-        Request::new(Command::Del { key: Bytes::from_static(b"k") })
-            .fencing_token(token)
-            .persist(true),
-    );
-    let mut carried = || {
+    rig.submit(get());
+    rig.submit(Request::del("k").fencing_token(token));
+    let mut properties = || {
         let (publish, _) = rig.sent();
         assert_eq!(&*publish.topic, REQUEST);
         assert_eq!(publish.response_topic.as_deref(), Some(&*response_topic()));
@@ -101,11 +97,12 @@ fn a_request_carries_exactly_what_the_store_reads() {
     let timestamp = |counter| format!("__ts={EPOCH}:{counter}:{ID}");
     let fence = "__ft=7:1:StateStore".to_owned();
     let persist = "aio-persistence=true".to_owned();
-    let asks = "statestore-incarnation=".to_owned();
-    let always = |counter| [timestamp(counter), source.clone(), protocol.clone(), asks.clone()];
-    assert_eq!(carried(), [&always(0)[..], &[fence.clone(), persist]].concat());
-    assert_eq!(carried(), always(1));
-    assert_eq!(carried(), [&always(2)[..], &[fence]].concat());
+    let incarnation = "statestore-incarnation=".to_owned();
+    let always =
+        |counter| [timestamp(counter), source.clone(), protocol.clone(), incarnation.clone()];
+    assert_eq!(properties(), [&always(0)[..], &[fence.clone(), persist]].concat());
+    assert_eq!(properties(), always(1));
+    assert_eq!(properties(), [&always(2)[..], &[fence]].concat());
 }
 
 #[test]
@@ -119,7 +116,7 @@ fn correlation_data_is_the_nonce_and_a_counter() {
 }
 
 #[test]
-fn message_expiry_is_what_is_left_of_the_time_out_in_seconds_rounded_up() {
+fn message_expiry_is_the_rest_of_the_timeout_in_seconds_rounded_up() {
     for (timeout, waited, expiry) in [
         (1, 0, 1),
         (1_000, 0, 1),
@@ -146,8 +143,11 @@ fn a_reply_completes_its_request_once() {
     let (to_first, to_second) = (rig.sent().0, rig.sent().0);
     rig.reply(&to_second, "+OK\r\n", Some("5:0:StateStore"));
     let reply = Reply::Done;
-    let outcome =
-        Outcome::Replied { reply, version: Some(version("5:0:StateStore")), incarnation: None };
+    let outcome = Outcome::Responded {
+        response: Response::Reply(reply),
+        version: Some(version("5:0:StateStore")),
+        incarnation: None,
+    };
     assert_eq!(rig.completed(), (second, outcome.clone()));
     assert!(outcome.may_be_applied());
     rig.reply(&to_first, "$1\r\nv\r\n", Some("4:0:StateStore"));
@@ -156,25 +156,32 @@ fn a_reply_completes_its_request_once() {
         rig.completed(),
         (
             first,
-            Outcome::Replied { reply, version: Some(version("4:0:StateStore")), incarnation: None }
+            Outcome::Responded {
+                response: Response::Reply(reply),
+                version: Some(version("4:0:StateStore")),
+                incarnation: None
+            }
         )
     );
     for (duplicate, id) in [(&to_first, first), (&to_second, second)] {
         rig.reply(duplicate, "+OK\r\n", None);
-        assert_eq!(rig.events(), [Event::Stale(Stale::Reply(id))]);
+        assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Reply(id))]);
     }
     assert_eq!(rig.client.poll_timeout(), None);
 }
 
 #[test]
-fn refusals_and_unreadable_replies_complete_too() {
+fn refusals_and_malformed_replies_complete_their_requests() {
     let mut rig = Rig::ready();
     rig.submit(set());
     let publish = rig.sent().0;
     rig.reply(&publish, "-ERR the quota has been exceeded\r\n", None);
     let refused = Reply::Error(ServiceError::Known(Refusal::QuotaExceeded));
     let outcome = rig.completed().1;
-    assert_eq!(outcome, Outcome::Replied { reply: refused, version: None, incarnation: None });
+    assert_eq!(
+        outcome,
+        Outcome::Responded { response: Response::Reply(refused), version: None, incarnation: None }
+    );
     assert!(!outcome.may_be_applied());
     for payload in ["", "$5\r\nv\r\n", ":1\r\n"] {
         rig.submit(set());
@@ -189,7 +196,7 @@ fn refusals_and_unreadable_replies_complete_too() {
 }
 
 #[test]
-fn a_request_times_out_sent_or_not() {
+fn a_request_times_out_whether_sent_or_not() {
     let mut rig = Rig::offline();
     let unsent = rig.submit(get().timeout(Duration::from_micros(99_001)));
     assert_eq!(rig.client.poll_timeout().unwrap().as_millis(), 100);
@@ -200,7 +207,7 @@ fn a_request_times_out_sent_or_not() {
     assert!(!outcome.may_be_applied());
     assert_eq!(rig.completed(), (unsent, outcome));
     rig.connect();
-    assert_eq!(rig.client.poll_transmit(), None, "what is over is not sent");
+    assert_eq!(rig.client.poll_transmit(), None, "a completed request is not sent");
     let sent = rig.submit(get());
     let publish = rig.sent().0;
     rig.pass(10_000);
@@ -208,18 +215,18 @@ fn a_request_times_out_sent_or_not() {
     assert!(outcome.may_be_applied());
     assert_eq!(rig.completed(), (sent, outcome));
     rig.reply(&publish, "$-1\r\n", None);
-    assert_eq!(rig.events(), [Event::Stale(Stale::Reply(sent))]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Reply(sent))]);
 }
 
 #[test]
-fn a_lost_connection_leaves_what_was_sent_unknown() {
+fn a_lost_connection_completes_sent_requests_as_connection_lost() {
     let mut rig = Rig::ready();
     let sent = rig.submit(set());
     rig.sent();
     let unsent = rig.submit(set());
     rig.disconnect();
-    assert_eq!(rig.events(), [Event::Completed { id: sent, outcome: Outcome::Unknown }]);
-    assert!(Outcome::Unknown.may_be_applied());
+    assert_eq!(rig.events(), [Event::Completed { id: sent, outcome: Outcome::ConnectionLost }]);
+    assert!(Outcome::ConnectionLost.may_be_applied());
     rig.connect();
     let publish = rig.sent().0;
     rig.reply(&publish, "+OK\r\n", None);
@@ -227,16 +234,16 @@ fn a_lost_connection_leaves_what_was_sent_unknown() {
 }
 
 #[test]
-fn a_connection_that_replaces_one_unannounced_loses_it_too() {
+fn connecting_without_a_disconnect_completes_sent_requests_as_connection_lost() {
     let mut rig = Rig::ready();
     let sent = rig.submit(set());
     rig.sent();
     rig.client.handle_connected(rig.now(), false);
-    assert_eq!(rig.completed(), (sent, Outcome::Unknown));
+    assert_eq!(rig.completed(), (sent, Outcome::ConnectionLost));
 }
 
 #[test]
-fn a_kept_session_keeps_requests_until_the_next_connection_shows() {
+fn with_a_kept_session_requests_stay_pending_until_session_present_is_known() {
     let mut rig = Rig::with(config().keeps_session(true));
     rig.connect();
     let id = rig.submit(set());
@@ -253,7 +260,7 @@ fn a_kept_session_keeps_requests_until_the_next_connection_shows() {
     rig.sent();
     rig.disconnect();
     rig.client.handle_connected(rig.now(), false);
-    assert_eq!(rig.completed(), (id, Outcome::Unknown));
+    assert_eq!(rig.completed(), (id, Outcome::ConnectionLost));
 }
 
 #[test]
@@ -267,13 +274,13 @@ fn a_cancelled_request_completes_at_once() {
     }
     assert_eq!((rig.client.poll_transmit(), rig.client.poll_timeout()), (None, None));
     rig.reply(&publish, "$-1\r\n", None);
-    assert_eq!(rig.events(), [Event::Stale(Stale::Reply(sent))]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Reply(sent))]);
 }
 
 #[test]
-fn a_transport_is_told_what_the_application_is() {
+fn machine_methods_agree_with_inherent_methods() {
     let mut rig = Rig::offline();
-    assert!(!Machine::is_ready(&rig.client) && Machine::wants_messages(&rig.client));
+    assert!(!Machine::is_ready(&rig.client) && Machine::can_receive(&rig.client));
     assert_eq!(Machine::poll_timeout(&rig.client), None);
     rig.connect();
     rig.submit(get());
@@ -283,7 +290,7 @@ fn a_transport_is_told_what_the_application_is() {
 }
 
 #[test]
-fn a_request_given_up_before_it_was_sent_takes_no_other_with_it() {
+fn cancelling_an_unsent_request_leaves_the_others() {
     let mut rig = Rig::offline();
     let ids = [rig.submit(get()), rig.submit(set()), rig.submit(get())];
     assert!(rig.client.cancel(ids[1]));
@@ -298,7 +305,7 @@ fn a_request_given_up_before_it_was_sent_takes_no_other_with_it() {
 }
 
 #[test]
-fn a_request_that_the_broker_does_not_pass_on_is_rejected() {
+fn a_failed_puback_completes_the_request_as_undelivered() {
     for reason in [
         ReasonCode::NOT_AUTHORIZED,
         ReasonCode::NO_MATCHING_SUBSCRIBERS,
@@ -310,15 +317,15 @@ fn a_request_that_the_broker_does_not_pass_on_is_rejected() {
         rig.client.handle_published(rig.now(), token, ReasonCode::SUCCESS);
         assert_eq!(rig.events(), []);
         rig.client.handle_published(rig.now(), token, reason);
-        assert_eq!(rig.completed(), (id, Outcome::Rejected(reason)));
-        assert!(!Outcome::Rejected(reason).may_be_applied());
+        assert_eq!(rig.completed(), (id, Outcome::Undelivered(reason)));
+        assert!(!Outcome::Undelivered(reason).may_be_applied());
         rig.client.handle_published(rig.now(), token, reason);
         assert_eq!(rig.events(), []);
     }
 }
 
 #[test]
-fn messages_that_belong_to_nothing_are_told_and_harmless() {
+fn unmatched_messages_are_reported_and_change_nothing() {
     let mut rig = Rig::ready();
     let id = rig.submit(get());
     let (publish, _) = rig.sent();
@@ -326,30 +333,30 @@ fn messages_that_belong_to_nothing_are_told_and_harmless() {
     let (reply, junk) = (Bytes::from_static(b"$-1\r\n"), Bytes::from_static(b"junk"));
     let (response, key) = (response_topic(), NotificationTopic::new(ID, b"k").unwrap().to_string());
     let others = NotificationTopic::new("other", b"k").unwrap().to_string();
-    let strangers = [&b""[..], &[0; 16], b"noncenon", b"noncenon\0\0\0\0\0\0\0\x01\0"];
-    for data in strangers.into_iter().map(Some).chain([None]) {
+    let foreign = [&b""[..], &[0; 16], b"noncenon", b"noncenon\0\0\0\0\0\0\0\x01\0"];
+    for data in foreign.into_iter().map(Some).chain([None]) {
         let mut incoming = Incoming::new(&response, &reply);
         incoming.correlation_data = data;
         rig.client.handle_publish(rig.now(), &incoming);
-        assert_eq!(rig.events(), [Event::Stale(Stale::StrangersReply)], "{data:?}");
+        assert_eq!(rig.events(), [Event::Unmatched(Unmatched::ForeignReply)], "{data:?}");
     }
     let mut retained = Incoming::new(&response, &reply);
     (retained.correlation_data, retained.retain) = (Some(own.as_bytes()), true);
-    for (incoming, stale) in [
-        (retained, Stale::Topic),
-        (Incoming::new("elsewhere", &reply), Stale::Topic),
-        (Incoming::new(&others, &reply), Stale::Topic),
-        (Incoming::new("", &junk), Stale::Topic),
-        (Incoming::new(&key, &junk), Stale::Notification),
+    for (incoming, unmatched) in [
+        (retained, Unmatched::Topic),
+        (Incoming::new("elsewhere", &reply), Unmatched::Topic),
+        (Incoming::new(&others, &reply), Unmatched::Topic),
+        (Incoming::new("", &junk), Unmatched::Topic),
+        (Incoming::new(&key, &junk), Unmatched::Notification),
     ] {
         rig.client.handle_publish(rig.now(), &incoming);
-        assert_eq!(rig.events(), [Event::Stale(stale)]);
+        assert_eq!(rig.events(), [Event::Unmatched(unmatched)]);
     }
     assert_eq!((rig.client.outstanding(), rig.client.cancel(id)), (1, true));
 }
 
 #[test]
-fn every_timestamp_of_the_store_moves_the_clock() {
+fn a_timestamp_of_the_store_advances_the_clock() {
     let mut rig = Rig::ready();
     rig.submit(get());
     let publish = rig.sent().0;
@@ -362,15 +369,18 @@ fn every_timestamp_of_the_store_moves_the_clock() {
 }
 
 #[test]
-fn a_store_too_far_ahead_is_told_and_costs_no_reply() {
+fn a_drift_beyond_the_limit_is_reported_with_the_reply() {
     let mut rig = Rig::ready();
     let id = rig.submit(get());
     let publish = rig.sent().0;
     let text = format!("{}:0:StateStore", EPOCH + 60_001);
     rig.reply(&publish, "$-1\r\n", Some(&text));
     let events = rig.events();
-    let outcome =
-        Outcome::Replied { reply: Reply::Absent, version: Some(version(&text)), incarnation: None };
+    let outcome = Outcome::Responded {
+        response: Response::Reply(Reply::Absent),
+        version: Some(version(&text)),
+        incarnation: None,
+    };
     assert!(matches!(events[0], Event::ClockDrift(_)), "{events:?}");
     assert_eq!(events[1..], [Event::Completed { id, outcome }]);
     rig.submit(set());
@@ -379,7 +389,7 @@ fn a_store_too_far_ahead_is_told_and_costs_no_reply() {
 }
 
 #[test]
-fn a_wall_clock_that_stepped_back_refuses_a_set_and_no_get() {
+fn with_a_wall_clock_behind_a_set_is_refused_and_a_get_is_not() {
     let mut rig = Rig::ready();
     rig.submit(get());
     let back = Now::new(rig.now().instant, UnixTime::from_millis(EPOCH - 60_001));
@@ -409,32 +419,105 @@ fn keys_must_fit_a_notification_topic() {
         Command::Unwatch { key: Bytes::from_static(b"k") },
     ] {
         let refused = rig.client.submit(rig.now(), Request::new(command));
-        assert_eq!(refused, Err(SubmitError::NotARequest));
+        assert_eq!(refused, Err(SubmitError::WatchCommand));
     }
 }
 
 #[test]
-fn a_configuration_that_no_store_would_answer_is_refused() {
-    let of = |id: &str| ClientConfig::new(id, [0; 8]).err();
-    assert_eq!(of("a/b"), None);
-    assert_eq!(of("a+b"), Some(ConfigError::Topic(TopicError::Wildcard)));
-    assert!(matches!(of(""), Some(ConfigError::NodeId(_))));
-    assert!(matches!(of("a:b"), Some(ConfigError::NodeId(_))));
+fn invalid_configuration_is_rejected() {
+    let error = |config: ClientConfig| Client::new(config).err();
+    let named = |id: &str| ClientConfig::new(id, [0; 8]);
+    assert_eq!(error(named("a/b")), None);
+    assert_eq!(error(named("a+b")), Some(ConfigError::ClientId(TopicError::Wildcard)));
+    assert!(matches!(error(named("")), Some(ConfigError::NodeId(_))));
+    assert!(matches!(error(named("a:b")), Some(ConfigError::NodeId(_))));
     let node = NodeId::new("node").unwrap();
-    assert!(ClientConfig::with_node_id("a:b", node, [0; 8]).is_ok());
-    let config = || ClientConfig::new("c", [0; 8]).unwrap();
-    assert!(
-        config().response_topic(REQUEST).is_err() && config().response_topic(RESERVED).is_err()
-    );
-    let mut rig = Rig::with(config().response_topic("my/replies").unwrap());
+    assert_eq!(error(named("a:b").node_id(node)), None);
+    for topic in [REQUEST, RESERVED] {
+        let config = named("c").response_topic(topic);
+        assert!(matches!(error(config), Some(ConfigError::ResponseTopic(_))), "{topic}");
+    }
+    assert_eq!(error(named("c").timeout(Duration::ZERO)), Some(ConfigError::ZeroTimeout));
+    assert_eq!(error(named("c").timeout(Duration::from_nanos(1))), None);
+    let renewing = |interval| named("c").renew_watches(interval);
+    assert_eq!(error(renewing(Some(Duration::ZERO))), Some(ConfigError::ZeroRenewal));
+    assert_eq!(error(renewing(Some(Duration::from_nanos(1)))), None);
+    assert_eq!(error(renewing(None)), None);
+    let mut rig = Rig::with(named("c").response_topic("my/replies"));
     rig.client.handle_connected(rig.now(), false);
-    assert!(
-        matches!(rig.client.poll_transmit(), Some(Transmit::Subscribe { filter, .. }) if &*filter == "my/replies")
-    );
+    assert_eq!(rig.subscribe().unwrap().0, "my/replies");
 }
 
 #[test]
-fn correlation_data_are_equal_byte_by_byte() {
+fn only_a_set_may_ask_to_be_persisted() {
+    let mut rig = Rig::ready();
+    let key = || Bytes::from_static(b"k");
+    let others: [Request; 4] = [
+        Command::Get { key: key() }.into(),
+        Command::Del { key: key() }.into(),
+        Command::VDel { key: key(), value: key() }.into(),
+        Request::scan("*", None).into(),
+    ];
+    for request in others {
+        let kind = request.kind();
+        let refused = rig.client.submit(rig.now(), request.with_persist(true));
+        assert_eq!(refused, Err(SubmitError::PersistWithoutSet), "{kind:?}");
+    }
+    let request = Request::new(Command::set(key(), key())).with_persist(true);
+    assert!(request.persist() && !request.clone().with_persist(false).persist());
+    rig.submit(request);
+    rig.published().with_incoming(|incoming| assert!(incoming.persist()));
+}
+
+#[test]
+fn a_cancelled_request_reports_that_it_was_cancelled() {
+    let mut rig = Rig::ready();
+    let unsent = rig.submit(get());
+    assert!(rig.client.cancel(unsent));
+    let error = rig.completed().1.into_value().unwrap_err();
+    assert_eq!(error.to_string(), "cancelled before it was sent");
+    let sent = rig.submit(get());
+    rig.published();
+    assert!(rig.client.cancel(sent));
+    let error = rig.completed().1.into_value().unwrap_err();
+    assert_eq!(error.to_string(), "cancelled; the request may have been applied");
+}
+
+#[test]
+fn with_incoming_shows_each_property_that_the_receiver_reads() {
+    let mut rig = Rig::ready();
+    let token: FencingToken = "7:1:StateStore".parse().unwrap();
+    rig.submit(set().fencing_token(token).persist(true).timeout(Duration::from_secs(3)));
+    let publish = rig.published();
+    let timestamp = format!("{EPOCH}:0:{ID}");
+    publish.with_incoming(|incoming| {
+        assert_eq!((incoming.topic, incoming.payload), (REQUEST, &publish.payload));
+        assert_eq!((incoming.qos, incoming.retain), (Qos::AtLeastOnce, false));
+        assert_eq!(incoming.response_topic, Some(&*response_topic()));
+        let data = publish.correlation_data.as_ref().map(Correlation::as_bytes);
+        assert_eq!((incoming.correlation_data, data.is_some()), (data, true));
+        assert_eq!(incoming.message_expiry, Some(3));
+        assert_eq!(incoming.timestamp(), Some(&*timestamp));
+        assert_eq!(incoming.fencing_token(), Some("7:1:StateStore"));
+        assert_eq!(incoming.claimed_source(), Some(ID));
+        assert!(incoming.persist() && incoming.has_protocol_version());
+    });
+    rig.submit(get());
+    rig.published().with_incoming(|incoming| {
+        assert_eq!((incoming.fencing_token(), incoming.persist()), (None, false));
+    });
+}
+
+#[test]
+fn a_client_returns_what_its_transport_connects_and_subscribes_with() {
+    let rig = Rig::offline();
+    assert_eq!(&**rig.client.client_id(), ID);
+    assert_eq!(&**rig.client.response_topic(), response_topic());
+    assert_eq!(&**rig.client.notification_filter(), filter());
+}
+
+#[test]
+fn correlation_data_is_compared_byte_by_byte() {
     let (short, long) = (b"0123456789abcdef", b"0123456789abcdef+");
     assert_eq!(Correlation::new(short), Correlation::new(short));
     for other in [&b"0123456789abcdeF"[..], b"0123456789abcde", b"", long] {
@@ -443,7 +526,7 @@ fn correlation_data_are_equal_byte_by_byte() {
 }
 
 #[test]
-fn the_reason_of_a_refusal_is_told_before_it() {
+fn the_reason_of_a_refusal_is_reported_before_its_completion() {
     let mut rig = Rig::ready();
     let mut refused = |payload: &'static [u8], reason: &str| {
         let id = rig.submit(set());
@@ -467,5 +550,5 @@ fn the_reason_of_a_refusal_is_told_before_it() {
     let quota = b"-ERR the quota has been exceeded\r\n";
     assert_eq!(refused(quota, "too much"), Some((true, "too much".into())));
     assert_eq!(refused(quota, &"\u{fc}".repeat(200)), Some((true, "\u{fc}".repeat(128))));
-    assert_eq!(refused(b"+OK\r\n", "too much"), None, "it was not refused");
+    assert_eq!(refused(b"+OK\r\n", "too much"), None, "not refused");
 }

@@ -1,12 +1,12 @@
-//! Watches: from the registration over gaps to the end.
+//! Watches: registration, changes, gaps, end.
 
 use bytes::Bytes;
 use statestore_proto::client::{
-    Event, Stale, SubmitError, WatchEnd, WatchEvent, WatchId, WatchPhase,
+    Event, SubmitError, Unmatched, WatchEnd, WatchEvent, WatchId, WatchPhase,
 };
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::{Command, Refusal, ServiceError};
-use statestore_proto::mqtt::{Publish, ReasonCode};
+use statestore_proto::transport::{Publish, ReasonCode};
 
 use super::{EPOCH, Rig, config, filter, response_topic, version};
 
@@ -16,7 +16,7 @@ fn watch(rig: &mut Rig) -> WatchId {
     rig.client.watch(rig.now(), K).unwrap()
 }
 
-/// The next request is a KEYNOTIFY or a GET of `k`.
+/// Takes the next request, which must have this command.
 pub(super) fn expect(rig: &mut Rig, command: &Command<Bytes>) -> Publish {
     let (publish, sent) = rig.sent();
     assert_eq!(sent, *command);
@@ -40,12 +40,12 @@ fn live() -> (Rig, WatchId) {
     rig.connect();
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
     (rig, id)
 }
 
-/// What the watch tells; nothing else is told.
-fn told(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
+/// Returns the events, all of which must belong to the watch.
+fn watch_events(rig: &mut Rig, id: WatchId) -> Vec<WatchEvent> {
     let of_watch = |event| match event {
         Event::Watch { id: other, event } if other == id => event,
         other => panic!("{other:?} is not of the watch"),
@@ -67,37 +67,37 @@ fn no_registration_is_sent_before_notifications_are_subscribed() {
     rig.client.handle_subscribed(rig.now(), token, ReasonCode::GRANTED_QOS_1);
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("v"), "5:0:s"), WatchEvent::Live]);
     rig.client.watch(rig.now(), Bytes::from_static(b"second")).unwrap();
     assert!(matches!(rig.sent().1, Command::Watch { .. }), "one subscription serves all");
 }
 
 #[test]
-fn a_watch_says_where_it_stands() {
-    // The phase, and how many watches and requests there are.
-    let stands =
+fn watch_phase_follows_the_requests_of_a_watch() {
+    // The phase, the number of watches, the number of requests.
+    let status =
         |rig: &Rig, id| (rig.client.watch_phase(id), rig.client.watches(), rig.client.pending());
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
-    assert_eq!(stands(&rig, id), (Some(WatchPhase::Waiting), 1, 0));
+    assert_eq!(status(&rig, id), (Some(WatchPhase::Waiting), 1, 0));
     rig.connect();
-    assert_eq!(stands(&rig, id), (Some(WatchPhase::Registering), 1, 1));
+    assert_eq!(status(&rig, id), (Some(WatchPhase::Registering), 1, 1));
     register(&mut rig);
-    assert_eq!(stands(&rig, id), (Some(WatchPhase::Reading), 1, 1));
+    assert_eq!(status(&rig, id), (Some(WatchPhase::Reading), 1, 1));
     let (second, third) = (rig.submit(super::get()), rig.submit(super::get()));
     assert_eq!(rig.client.pending(), 3);
     assert!(rig.client.cancel(second) && rig.client.cancel(third));
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(stands(&rig, id), (Some(WatchPhase::Live), 1, 0));
+    assert_eq!(status(&rig, id), (Some(WatchPhase::Live), 1, 0));
     let other = rig.client.watch(rig.now(), Bytes::from_static(b"other")).unwrap();
-    assert_eq!(stands(&rig, other), (Some(WatchPhase::Registering), 2, 1));
+    assert_eq!(status(&rig, other), (Some(WatchPhase::Registering), 2, 1));
     assert!(rig.client.unwatch(rig.now(), id));
-    assert_eq!(stands(&rig, id), (Some(WatchPhase::Stopping), 2, 2));
+    assert_eq!(status(&rig, id), (Some(WatchPhase::Stopping), 2, 2));
     rig.sent();
     let stop = expect(&mut rig, &Command::Unwatch { key: K });
     rig.reply(&stop, "+OK\r\n", None);
     rig.events();
-    assert_eq!(stands(&rig, id), (None, 1, 1));
+    assert_eq!(status(&rig, id), (None, 1, 1));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_connection_subscribes_to_both_topics_when_there_are_watches() {
 }
 
 #[test]
-fn a_refused_notification_subscription_is_told_and_requests_go_on() {
+fn requests_continue_after_a_refused_notification_subscription() {
     let mut rig = Rig::ready();
     watch(&mut rig);
     let (filter, token) = rig.subscribe().unwrap();
@@ -124,7 +124,7 @@ fn a_refused_notification_subscription_is_told_and_requests_go_on() {
 }
 
 #[test]
-fn every_change_is_told_and_nothing_twice() {
+fn every_change_is_reported_once() {
     let (mut rig, id) = live();
     rig.notify("k", Some("a"), Some("5:0:s"));
     rig.notify("k", Some("a"), Some("5:0:s"));
@@ -132,23 +132,23 @@ fn every_change_is_told_and_nothing_twice() {
     rig.notify("k", None, Some("5:0:s"));
     rig.notify("k", Some("b"), Some("5:1:s"));
     rig.notify("k", Some("late"), Some("4:0:s"));
-    let stale = Event::Stale(Stale::Notification);
+    let unmatched = Event::Unmatched(Unmatched::Notification);
     let event = |event| Event::Watch { id, event };
     assert_eq!(
         rig.events(),
         [
             event(changed(Some("a"), "5:0:s")),
-            stale.clone(),
+            unmatched.clone(),
             event(changed(None, "5:0:s")),
-            stale.clone(),
+            unmatched.clone(),
             event(changed(Some("b"), "5:1:s")),
-            stale,
+            unmatched,
         ]
     );
 }
 
 #[test]
-fn notifications_that_say_nothing_are_stale() {
+fn notifications_without_a_version_or_watch_are_unmatched() {
     let (mut rig, _) = live();
     rig.notify("k", Some("v"), None);
     rig.notify("k", Some("v"), Some("soon"));
@@ -156,15 +156,15 @@ fn notifications_that_say_nothing_are_stale() {
     assert_eq!(
         rig.events(),
         [
-            Event::Stale(Stale::Notification),
-            Event::Stale(Stale::Notification),
-            Event::Stale(Stale::Notification)
+            Event::Unmatched(Unmatched::Notification),
+            Event::Unmatched(Unmatched::Notification),
+            Event::Unmatched(Unmatched::Notification)
         ]
     );
 }
 
 #[test]
-fn a_notification_too_far_ahead_is_told_with_the_drift() {
+fn a_notification_too_far_ahead_is_reported_with_the_drift() {
     let (mut rig, id) = live();
     let text = format!("{}:0:s", EPOCH + 60_001);
     rig.notify("k", Some("v"), Some(&text));
@@ -174,10 +174,10 @@ fn a_notification_too_far_ahead_is_told_with_the_drift() {
 }
 
 #[test]
-fn what_is_heard_while_reading_is_settled_against_what_was_read() {
+fn a_notification_while_reading_is_merged_with_the_read() {
     let (older, newer) = (Some("5:0:s"), Some("6:0:s"));
-    // Heard before the read: which version and value; what the read says; what is told.
-    for (heard, read_payload, read_version, expected) in [
+    // The value and version notified before the read, the reply to the read, the expected event.
+    for (notified, read_payload, read_version, expected) in [
         ((Some("a"), older), "$1\r\nb\r\n", newer, Some(changed(Some("b"), "6:0:s"))),
         ((Some("a"), newer), "$1\r\nb\r\n", older, Some(changed(Some("a"), "6:0:s"))),
         ((None, older), "$1\r\nb\r\n", older, None),
@@ -189,16 +189,16 @@ fn what_is_heard_while_reading_is_settled_against_what_was_read() {
         rig.connect();
         register(&mut rig);
         let sent = expect(&mut rig, &Command::Get { key: K });
-        rig.notify("k", heard.0, heard.1);
+        rig.notify("k", notified.0, notified.1);
         rig.reply(&sent, read_payload, read_version);
         let mut all: Vec<_> = expected.into_iter().collect();
         all.push(WatchEvent::Live);
-        assert_eq!(told(&mut rig, id), all, "{heard:?} against {read_payload:?}");
+        assert_eq!(watch_events(&mut rig, id), all, "{notified:?} against {read_payload:?}");
     }
 }
 
 #[test]
-fn a_value_heard_after_a_read_that_found_none_is_read_again() {
+fn a_value_notified_before_an_empty_read_causes_another_read() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
@@ -206,40 +206,40 @@ fn a_value_heard_after_a_read_that_found_none_is_read_again() {
     let sent = expect(&mut rig, &Command::Get { key: K });
     rig.notify("k", Some("a"), Some("5:0:s"));
     rig.reply(&sent, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), []);
+    assert_eq!(watch_events(&mut rig, id), []);
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Live]);
 }
 
 #[test]
-fn a_lost_connection_is_a_gap_that_a_read_closes() {
+fn a_lost_connection_opens_a_gap_that_a_read_closes() {
     for (payload, text, expected) in [
         ("$1\r\na\r\n", Some("5:0:s"), vec![]),
         ("$1\r\nb\r\n", Some("6:0:s"), vec![changed(Some("b"), "6:0:s")]),
-        // It may have been overwritten before it was deleted, so nobody knows which version went.
+        // The value may have been overwritten before the deletion: the deleted version is unknown.
         ("$-1\r\n", None, vec![WatchEvent::Changed { value: None, version: None }]),
     ] {
         let (mut rig, id) = live();
         rig.notify("k", Some("a"), Some("5:0:s"));
         rig.disconnect();
-        assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Gap]);
+        assert_eq!(watch_events(&mut rig, id), [changed(Some("a"), "5:0:s"), WatchEvent::Gap]);
         rig.disconnect();
         rig.connect();
         register(&mut rig);
         rig.disconnect();
-        assert_eq!(told(&mut rig, id), [], "one gap is told once");
+        assert_eq!(watch_events(&mut rig, id), [], "one gap is reported once");
         rig.connect();
         let registration = expect(&mut rig, &Command::Watch { key: K });
-        // A late duplicate: it does not bring back what a later read does not find.
+        // A late duplicate does not restore a value that a later read does not find.
         rig.notify("k", Some("a"), Some("5:0:s"));
         rig.reply(&registration, "+OK\r\n", None);
         read(&mut rig, payload, text);
-        assert_eq!(told(&mut rig, id), [expected, vec![WatchEvent::Live]].concat());
+        assert_eq!(watch_events(&mut rig, id), [expected, vec![WatchEvent::Live]].concat());
     }
 }
 
 #[test]
-fn requests_of_a_watch_that_go_wrong_are_tried_again() {
+fn failed_requests_of_a_watch_are_retried() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
@@ -251,56 +251,56 @@ fn requests_of_a_watch_that_go_wrong_are_tried_again() {
         rejected.token.unwrap(),
         ReasonCode::NO_MATCHING_SUBSCRIBERS,
     );
-    assert_eq!(rig.client.poll_transmit(), None, "not at once: nobody listens");
+    assert_eq!(rig.client.poll_transmit(), None, "no store is subscribed: retry later");
     rig.pass(10_000);
     register(&mut rig);
     read(&mut rig, "nonsense", None);
     rig.pass(10_000);
     register(&mut rig);
     read(&mut rig, "$1\r\nv\r\n", None);
-    assert_eq!(rig.client.poll_transmit(), None, "a value without version tells nothing");
+    assert_eq!(rig.client.poll_transmit(), None, "a value without a version is unusable");
     rig.pass(10_000);
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
     assert_eq!(rig.client.poll_timeout(), None);
 }
 
 #[test]
-fn a_watch_that_the_store_refuses_is_over() {
+fn a_refused_registration_ends_the_watch() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
     let registration = expect(&mut rig, &Command::Watch { key: K });
     rig.reply(&registration, "-ERR not authorized\r\n", None);
     let end = WatchEnd::Refused(ServiceError::Known(Refusal::NotAuthorized));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(end)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(end)]);
     assert!(!rig.client.unwatch(rig.now(), id));
     assert_ne!(watch(&mut rig), id, "the key is free again");
 }
 
 #[test]
-fn unwatch_stops_the_store_and_ends() {
+fn unwatch_sends_stop_and_ends_the_watch() {
     let (mut rig, id) = live();
     assert_eq!(rig.client.watch(rig.now(), K), Err(SubmitError::AlreadyWatched));
     assert!(rig.client.unwatch(rig.now(), id) && !rig.client.unwatch(rig.now(), id));
     rig.notify("k", Some("v"), Some("5:0:s"));
-    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
     let stop = expect(&mut rig, &Command::Unwatch { key: K });
     let again = watch(&mut rig);
     rig.reply(&stop, ":0\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, again), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, again), [WatchEvent::Live]);
 }
 
 #[test]
-fn unwatch_ends_without_a_store() {
+fn unwatch_ends_the_watch_without_a_store() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     assert!(rig.client.unwatch(rig.now(), id));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
     for lost in [true, false] {
         let (mut rig, id) = live();
         rig.client.unwatch(rig.now(), id);
@@ -310,12 +310,12 @@ fn unwatch_ends_without_a_store() {
         } else {
             rig.pass(10_000);
         }
-        assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+        assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
         assert_eq!(rig.client.poll_timeout(), None);
     }
 }
 
-fn crowded(events_max: usize) -> (Rig, WatchId) {
+fn with_events_max(events_max: usize) -> (Rig, WatchId) {
     let limits = ClientLimits { pending_max: 0, watches_max: 4, events_max };
     let mut rig = Rig::with(config().limits(limits));
     let id = watch(&mut rig);
@@ -325,58 +325,58 @@ fn crowded(events_max: usize) -> (Rig, WatchId) {
 }
 
 #[test]
-fn a_watch_without_room_says_so_and_reads_again() {
-    let (mut rig, id) = crowded(2);
+fn a_full_event_queue_causes_a_gap_and_a_read() {
+    let (mut rig, id) = with_events_max(2);
     read(&mut rig, "$-1\r\n", None);
     for (value, text) in [("a", "5:0:s"), ("b", "6:0:s"), ("c", "7:0:s")] {
         rig.notify("k", Some(value), Some(text));
     }
     let expected = [WatchEvent::Live, changed(Some("a"), "5:0:s"), WatchEvent::Gap];
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
     read(&mut rig, "$1\r\nc\r\n", Some("7:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("c"), "7:0:s"), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("c"), "7:0:s"), WatchEvent::Live]);
 }
 
 #[test]
-fn a_gap_that_is_open_is_not_told_again_for_want_of_room() {
-    let (mut rig, id) = crowded(1);
+fn a_full_event_queue_does_not_repeat_an_open_gap() {
+    let (mut rig, id) = with_events_max(1);
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("a"), "5:0:s")], "there was no room for more");
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("a"), "5:0:s")], "the queue was full");
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
 }
 
 #[test]
-fn an_end_without_room_is_told_later_even_over_a_reconnect() {
-    let (mut rig, id) = crowded(1);
+fn an_end_during_a_full_event_queue_is_reported_after_a_reconnect() {
+    let (mut rig, id) = with_events_max(1);
     read(&mut rig, "$1\r\na\r\n", Some("5:0:s"));
     rig.client.unwatch(rig.now(), id);
     rig.disconnect();
     rig.client.handle_connected(rig.now(), false);
     rig.grant();
     let expected = [changed(Some("a"), "5:0:s"), WatchEvent::Ended(WatchEnd::Stopped)];
-    assert_eq!(told(&mut rig, id), expected);
+    assert_eq!(watch_events(&mut rig, id), expected);
     assert_eq!(rig.client.poll_transmit(), None);
 }
 
 #[test]
 fn no_gap_follows_unwatch() {
-    let (mut rig, id) = crowded(2);
+    let (mut rig, id) = with_events_max(2);
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
     for text in ["5:0:s", "6:0:s", "7:0:s"] {
         rig.notify("k", Some("v"), Some(text));
     }
-    // Two changes wait, and for the third there was no room.
+    // Two changes are queued; the third was dropped because the queue was full.
     assert!(rig.client.unwatch(rig.now(), id));
     let stop = expect(&mut rig, &Command::Unwatch { key: K });
     let waited = [changed(Some("v"), "5:0:s"), changed(Some("v"), "6:0:s")];
-    assert_eq!(told(&mut rig, id), waited);
+    assert_eq!(watch_events(&mut rig, id), waited);
     rig.reply(&stop, "+OK\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Ended(WatchEnd::Stopped)]);
 }
 
-/// A watch that has sent its read, with the answer outstanding.
+/// Returns a watch whose GET is outstanding.
 fn reading() -> (Rig, WatchId, Publish) {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
@@ -387,26 +387,26 @@ fn reading() -> (Rig, WatchId, Publish) {
 }
 
 #[test]
-fn an_older_duplicate_does_not_replace_what_was_heard_while_reading() {
+fn an_older_duplicate_does_not_replace_a_newer_notification_while_reading() {
     let (mut rig, id, read) = reading();
     rig.notify("k", Some("new"), Some("6:0:s"));
     rig.notify("k", Some("old"), Some("5:0:s"));
-    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
     rig.reply(&read, "$3\r\nold\r\n", Some("5:0:s"));
-    assert_eq!(told(&mut rig, id), [changed(Some("new"), "6:0:s"), WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [changed(Some("new"), "6:0:s"), WatchEvent::Live]);
 }
 
 #[test]
-fn a_late_duplicate_of_what_was_deleted_while_reading_is_no_news() {
+fn a_late_duplicate_of_a_value_deleted_while_reading_is_unmatched() {
     let (mut rig, id, read) = reading();
     rig.notify("k", Some("gone"), Some("6:0:s"));
     rig.notify("k", None, Some("6:0:s"));
     rig.reply(&read, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
     rig.notify("k", Some("gone"), Some("6:0:s"));
-    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
 
-    // The same when the value was heard before the read was sent, and its deletion not at all.
+    // Also if the value was notified before the read was sent, and its deletion never.
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
@@ -414,13 +414,13 @@ fn a_late_duplicate_of_what_was_deleted_while_reading_is_no_news() {
     rig.notify("k", Some("gone"), Some("6:0:s"));
     rig.reply(&registration, "+OK\r\n", None);
     self::read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
     rig.notify("k", Some("gone"), Some("6:0:s"));
-    assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+    assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
 }
 
 #[test]
-fn a_registration_that_reached_nobody_is_tried_again_soon() {
+fn an_undelivered_registration_is_retried_after_a_tenth_of_the_timeout() {
     let mut rig = Rig::offline();
     let id = watch(&mut rig);
     rig.connect();
@@ -432,11 +432,11 @@ fn a_registration_that_reached_nobody_is_tried_again_soon() {
     rig.pass(1);
     register(&mut rig);
     read(&mut rig, "$-1\r\n", None);
-    assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
+    assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
 }
 
 #[test]
-fn after_a_new_connection_lower_versions_are_news_unless_the_session_was_kept() {
+fn after_a_reconnect_lower_versions_are_reported_unless_the_session_was_kept() {
     for kept in [false, true] {
         let mut rig = Rig::with(config().keeps_session(kept));
         let id = watch(&mut rig);
@@ -451,13 +451,13 @@ fn after_a_new_connection_lower_versions_are_news_unless_the_session_was_kept() 
         assert_eq!(rig.client.poll_event(), Some(Event::Ready));
         register(&mut rig);
         read(&mut rig, "$-1\r\n", None);
-        assert_eq!(told(&mut rig, id), [WatchEvent::Live]);
-        // Of a store whose clock is behind, or a late duplicate.
+        assert_eq!(watch_events(&mut rig, id), [WatchEvent::Live]);
+        // From a store whose clock is behind, or a late duplicate.
         rig.notify("k", Some("w"), Some("4:0:s"));
         if kept {
-            assert_eq!(rig.events(), [Event::Stale(Stale::Notification)]);
+            assert_eq!(rig.events(), [Event::Unmatched(Unmatched::Notification)]);
         } else {
-            assert_eq!(told(&mut rig, id), [changed(Some("w"), "4:0:s")]);
+            assert_eq!(watch_events(&mut rig, id), [changed(Some("w"), "4:0:s")]);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The order of checks: of two faults in one request, the earlier check's answer wins.
+//! Order of checks: of two faults in one request, the reply names the one that is checked first.
 
 use statestore_proto::hlc::{FencingToken, HlcRef};
 use statestore_proto::message::{Command, Dialect, Refusal, Reply, ServiceError};
-use statestore_proto::rules::{Entry, Stamps, State, decide};
+use statestore_proto::rules::{Exceeded, KeyState, Limit, RequestTimestamps, Stored, decide};
 use statestore_proto::time::UnixTime;
 use statestore_tests::model::{Model, Request};
 
 const NOW: u64 = 1_696_374_425_000;
 const FENCE: &str = "1000:0:StateStore";
 
-/// What can be wrong with a request, in the order in which it is looked for.
+/// Faults of a request, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Grammar,
@@ -59,7 +59,7 @@ impl Fault {
         Reply::Error(ServiceError::Known(refusal))
     }
 
-    /// The property that has the fault; a property can have one only.
+    /// The property that has the fault; a property has one fault at most.
     fn property(self) -> Option<&'static str> {
         match self {
             TimestampMissing | TimestampMalformed | TimestampSkew => Some("__ts"),
@@ -69,7 +69,7 @@ impl Fault {
     }
 }
 
-/// A request with these faults to a key that holds `theirs` behind a fence.
+/// A request with these faults, to a fenced key that holds `theirs`.
 struct Faulty<'a> {
     verb: &'a str,
     faults: &'a [Fault],
@@ -122,12 +122,12 @@ impl Faulty<'_> {
         }
     }
 
-    /// What a store answers: the steps in their order, each a public function.
+    /// Reply of the store: its steps in their order, each a public function.
     fn answer(&self) -> Vec<u8> {
         let (payload, timestamp, token) = (self.payload(), self.timestamp(), self.token());
         let refused = |refusal| Reply::<&[u8]>::Error(ServiceError::Known(refusal));
         let fence = FencingToken::new(HlcRef::parse(FENCE).unwrap());
-        let entry = Some(Entry { value: b"theirs", fence: Some(fence) });
+        let entry = Some(Stored { value: b"theirs", fence: Some(fence) });
         let reply = match Command::decode(&payload) {
             Err(error) => refused(error.kind.refusal()),
             Ok(command) => {
@@ -135,11 +135,16 @@ impl Faulty<'_> {
                 let kind = command.kind();
                 let issued = HlcRef::parse(FENCE).unwrap();
                 let (timestamp, token) = (timestamp.as_deref(), token.as_deref());
-                match Stamps::verify(kind, timestamp, token, now, issued) {
-                    Err(refusal) => refused(refusal),
+                match RequestTimestamps::verify(kind, timestamp, token, now, issued) {
+                    Err(error) => refused(error.refusal()),
                     Ok(stamps) => {
-                        let state = State { entry, watched: false, full: self.has(Quota) };
-                        decide(state, &command, stamps.fencing_token).reply
+                        let exceeded = Exceeded::new(Limit::Keys, 2, 1);
+                        let exceeded = self.has(Quota).then_some(exceeded);
+                        let state = KeyState { stored: entry, is_registered: false, exceeded };
+                        match decide(state, &command, stamps.fencing_token) {
+                            Ok(decision) => decision.reply,
+                            Err(rejected) => refused(rejected.refusal()),
+                        }
                     }
                 }
             }
@@ -147,7 +152,7 @@ impl Faulty<'_> {
         reply.encode(Dialect::Deployed)
     }
 
-    /// What the naive store answers, which knows the order from the protocol alone.
+    /// Reply of the model, which implements the order of the protocol independently.
     fn model_answer(&self) -> Option<Vec<u8>> {
         let command = Command::decode(&self.payload()).ok()?.map(<[u8]>::to_vec);
         let mut model = Model::new("StateStore");
@@ -177,7 +182,7 @@ impl Faulty<'_> {
     }
 }
 
-/// Checks every fault alone and every pair that one request can have; how many pairs there are.
+/// Checks every fault alone and every pair that one request can have; returns the number of pairs.
 fn check(verb: &str, faults: &[Fault]) -> usize {
     let mut pairs = 0;
     for (at, &first) in faults.iter().enumerate() {
@@ -199,9 +204,9 @@ fn check(verb: &str, faults: &[Fault]) -> usize {
 }
 
 #[test]
-fn of_two_faults_the_earlier_check_answers() {
+fn reply_names_the_fault_that_is_checked_first() {
     assert!(SET.is_sorted() && VDEL.is_sorted());
-    // All pairs but those of two faults in one property: three of `__ts`, six of `__ft`.
+    // All pairs except two faults in one property: three of `__ts`, six of `__ft`.
     assert_eq!(check("SET", &SET), 10 * 9 / 2 - 3 - 6);
     assert_eq!(check("VDEL", &VDEL), 6 * 5 / 2 - 6);
     let del: Vec<Fault> = VDEL.into_iter().filter(|fault| *fault != Condition).collect();

@@ -1,9 +1,9 @@
-//! The decision table, `tests/vectors/decisions.txt`: generated from `decide`, committed, and compared.
+//! The decision table `tests/vectors/decisions.txt`: generated from `decide`, committed, compared.
 
 use std::fmt::Write;
 
 use statestore_proto::message::Reply;
-use statestore_proto::rules::{Change, Stamp};
+use statestore_proto::rules::{Change, ReplyVersion};
 use statestore_tests::vectors::folder;
 
 use super::world::{FORMS, Held, World};
@@ -31,7 +31,7 @@ const INPUTS: usize = 6;
 
 type Outcome = [String; 3];
 
-/// A line of the table: what is the case, and the outcome.
+/// A line of the table: the situation and the outcome.
 #[derive(Clone, PartialEq, Eq)]
 struct Row {
     inputs: Vec<String>,
@@ -51,7 +51,7 @@ fn choices(before: &[&'static str]) -> Vec<&'static str> {
     }
 }
 
-/// Whether a point of the world lies where these choices lead.
+/// Returns whether these choices describe the point of the world.
 fn lies(world: &World, at: &[&str]) -> bool {
     let fence = world.entry.and_then(|held| held.fence);
     let token = match (fence, world.token) {
@@ -76,20 +76,26 @@ fn lies(world: &World, at: &[&str]) -> bool {
 
 fn outcome(world: &World) -> Outcome {
     let case = world.case(false);
-    let decision = case.decide();
+    let decision = match case.decide() {
+        Ok(decision) => decision,
+        Err(rejected) => {
+            let reply = format!("error: {}", rejected.refusal());
+            return ["none".into(), "none".into(), reply];
+        }
+    };
     let change = match (decision.change, world.token) {
         (Change::None, _) => "none",
         (Change::Put, None) => "store, no fence",
         (Change::Put, Some(_)) => "store, fence = token",
         (Change::Remove, _) if case.fence.is_none() => "remove",
         (Change::Remove, _) => "remove with its fence",
-        (Change::Watch, _) => "watch",
-        (Change::Unwatch, _) => "end watching",
+        (Change::Register, _) => "watch",
+        (Change::Unregister, _) => "end watching",
     };
-    let stamp = match decision.stamp {
-        Stamp::None => "none",
-        Stamp::Stored => "stored",
-        Stamp::New => "new",
+    let stamp = match decision.version {
+        ReplyVersion::None => "none",
+        ReplyVersion::Stored => "stored",
+        ReplyVersion::New => "new",
     };
     let reply = match decision.reply {
         Reply::Done => "done".into(),
@@ -104,7 +110,7 @@ fn outcome(world: &World) -> Outcome {
     [change.into(), stamp.into(), reply]
 }
 
-/// The lines below these choices; choices with the same lines below them share one.
+/// The lines below these choices; choices with equal lines are merged.
 fn rows(worlds: &[World], at: &[&'static str]) -> Vec<Row> {
     if at.len() == INPUTS {
         let mut outcomes: Vec<Outcome> =
@@ -175,7 +181,7 @@ fn difference(committed: &str, found: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_committed_decision_table_is_what_decide_does() {
+fn committed_decision_table_equals_the_decisions_of_decide() {
     let (path, found) = (folder().join("decisions.txt"), table());
     #[expect(clippy::disallowed_methods, reason = "how one asks a test to write its snapshot")]
     if std::env::var_os("STATESTORE_BLESS").is_some() {
@@ -184,7 +190,7 @@ fn the_committed_decision_table_is_what_decide_does() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == found,
-        "tests/vectors/decisions.txt is not what decide does:\n{}\n\nIf that is intended, write it anew and review \
+        "tests/vectors/decisions.txt is not what decide does:\n{}\n\nIf that is intended, regenerate it and review \
          the difference:\nSTATESTORE_BLESS=1 cargo test -p statestore-tests decision_table",
         difference(&committed, &found).join("\n"),
     );
@@ -192,7 +198,7 @@ fn the_committed_decision_table_is_what_decide_does() {
 }
 
 #[test]
-fn a_difference_shows_both_sides() {
+fn difference_lists_the_lines_of_both_sides() {
     assert_eq!(difference("a\nb\n", "a\nc\n"), ["- b", "+ c"]);
     assert!(difference("a\n", "a\n").is_empty());
 }

@@ -1,4 +1,4 @@
-//! The finite world: every combination of what the rules distinguish.
+//! The finite world: every combination that the rules distinguish.
 
 use statestore_proto::hlc::{Hlc, NodeId};
 use statestore_proto::message::{Command, Condition, Expiry, Operand};
@@ -6,11 +6,11 @@ use statestore_proto::time::UnixTime;
 
 use super::Case;
 
-/// The value that the commands carry, and another one.
+/// The value that the commands carry, and a different one.
 pub(super) const SAME: &str = "mine";
 const OTHER: &str = "theirs";
 
-/// The commands, as the table names them.
+/// The commands, by their names in the table.
 pub(super) const FORMS: [&str; 9] = [
     "GET",
     "SET",
@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// Three clock values in ascending order that differ in one part only: in the node, then in the counter.
+/// Three clock values in ascending order, differing in one part each: the node, then the counter.
 fn rank(rank: usize) -> Hlc {
     let (counter, node) = [(9, "m"), (9, "n"), (10, "n")][rank];
     Hlc::new(UnixTime::from_millis(5), counter, NodeId::new(node).unwrap())

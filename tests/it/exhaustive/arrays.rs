@@ -1,5 +1,5 @@
-//! Arrays, and the commands and notifications in them. An array that says something is longer than what can be tried
-//! in full, so most runs begin behind a prefix.
+//! Arrays, commands and notifications. Most runs start after a fixed prefix, since all strings of
+//! the length of a meaningful array would be too many.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use statestore_proto::resp::decode_array;
 
 use super::{compare, strings};
 
-/// Every blob string of up to `max` bytes over the alphabet, behind `prefix`, and its content.
+/// Every blob string of up to `max` bytes over the alphabet, after `prefix`, and its content.
 fn blobs(prefix: &[u8], letters: &[u8], max: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let digits: Vec<u8> = letters.iter().copied().filter(u8::is_ascii_digit).collect();
     let mut blobs = BTreeMap::new();
@@ -37,7 +37,7 @@ const STRINGS: usize = 2_396_745;
 const BLOBS: usize = 10;
 
 #[test]
-fn arrays_from_the_first_byte() {
+fn arrays_without_prefix() {
     let zeros = (1..=4).map(|zeros| (format!("*{}\r\n", "0".repeat(zeros)).into_bytes(), vec![]));
     let tried = compare(b"", (LETTERS, 7), &zeros.collect(), elements);
     let more = (1..=6).map(|zeros| (format!("*{}\r\n", "0".repeat(zeros)).into_bytes(), vec![]));
@@ -49,7 +49,7 @@ fn arrays_from_the_first_byte() {
 }
 
 #[test]
-fn arrays_behind_a_prefix() {
+fn arrays_after_a_prefix() {
     let mut accepted = 0;
     for (prefix, before) in [
         (&b"*1\r\n"[..], vec![]),
@@ -65,7 +65,7 @@ fn arrays_behind_a_prefix() {
     }
     assert_eq!(accepted, 5 * BLOBS);
 
-    // Behind a length of one exactly one byte and a line end can follow, behind a full array nothing.
+    // After a length of one, only one byte and a line end can follow; after a full array, nothing.
     let one = LETTERS.iter().map(|byte| ([b"*1\r\n$1\r\n", &[*byte][..], b"\r\n"].concat(), *byte));
     let one = one.map(|(payload, byte)| (payload, vec![vec![byte]]));
     assert_eq!(compare(b"*1\r\n$1\r\n", (LETTERS, 7), &one.collect(), elements), STRINGS);
@@ -74,7 +74,7 @@ fn arrays_behind_a_prefix() {
     assert_eq!(compare(full, (LETTERS, 7), &only, elements), STRINGS);
 }
 
-/// A command, owned; whatever is accepted must also come back from its canonical form.
+/// Decodes a command, and checks that its canonical form decodes to the same command.
 fn command(payload: &[u8]) -> Option<Command<Vec<u8>>> {
     let command = Command::decode(payload).ok()?;
     assert_eq!(Command::decode(&command.encode()), Ok(command));
@@ -82,7 +82,7 @@ fn command(payload: &[u8]) -> Option<Command<Vec<u8>>> {
 }
 
 #[test]
-fn commands_behind_a_prefix() {
+fn commands_after_a_prefix() {
     let get = b"*2\r\n$3\r\nGET\r\n";
     let keys = blobs(get, LETTERS, 7).into_iter().filter(|(_, key)| !key.is_empty());
     let gets: BTreeMap<_, _> = keys.map(|(payload, key)| (payload, Command::Get { key })).collect();
@@ -99,7 +99,7 @@ fn commands_behind_a_prefix() {
 }
 
 #[test]
-fn verbs_and_options_behind_a_prefix() {
+fn verbs_and_options_after_a_prefix() {
     let key = || b"k".to_vec();
     let get = b"*2\r\n$3\r\nget\r\n$1\r\nk\r\n";
     let verbs: BTreeMap<_, _> = ["get", "geT", "gEt", "gET", "Get", "GeT", "GEt", "GET"]
@@ -130,13 +130,13 @@ fn verbs_and_options_behind_a_prefix() {
         })
         .collect();
     assert_eq!(expiries.len(), 21);
-    // The letters behind the type byte, so that two digits of expiry are reached.
+    // The letters after the type byte, to reach two digits of expiry.
     let behind = [&px[..], b"$"].concat();
     assert_eq!(compare(&behind, (b"$0129-+\r\n", 7), &expiries, command), 5_380_840);
 }
 
 #[test]
-fn notifications_behind_a_prefix() {
+fn notifications_after_a_prefix() {
     let notification =
         |payload: &[u8]| Some(Notification::decode(payload).ok()?.map(<[u8]>::to_vec));
     let set = b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use statestore_proto::message::{CommandKind, Dialect, Reply};
+use statestore_proto::message::{Dialect, Reply, RequestKind};
 use statestore_proto::resp::{Frame, decode_frame};
 
 use super::{compare, strings};
@@ -10,7 +10,7 @@ use super::{compare, strings};
 const LETTERS: &[u8] = b"$:+-01\r\nEROK ";
 const MAX: usize = 7;
 
-/// Every frame of up to `MAX` bytes over the alphabet, and what it is.
+/// Every frame of up to `MAX` bytes over the alphabet, and its value.
 fn valid() -> BTreeMap<Vec<u8>, Frame<Vec<u8>>> {
     let plain: Vec<u8> =
         LETTERS.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
@@ -58,7 +58,7 @@ fn frames() {
 }
 
 #[test]
-fn errors_behind_their_code() {
+fn errors_after_their_code() {
     let letters = b": \r\nER0-$";
     let mut valid = BTreeMap::new();
     for head in ["", ":"] {
@@ -80,10 +80,10 @@ fn errors_behind_their_code() {
 fn replies() {
     let mut answers = 0;
     for payload in valid().keys() {
-        for kind in CommandKind::ALL.iter().copied() {
+        for kind in RequestKind::ALL.iter().copied() {
             let Ok(reply) = Reply::decode(payload, kind) else { continue };
             answers += 1;
-            for dialect in [Dialect::Deployed, Dialect::Page] {
+            for dialect in [Dialect::Deployed, Dialect::Spec] {
                 let canonical = reply.encode(dialect);
                 assert_eq!(
                     Reply::decode(&canonical, kind),

@@ -1,4 +1,4 @@
-//! Patterns of keys against the crate whose patterns they are.
+//! Patterns of keys, compared with the crate `glob`.
 
 use glob::Pattern as Other;
 use statestore_proto::glob::Pattern;
@@ -21,7 +21,7 @@ fn every_short_pattern_on_every_short_key() {
             let matches = own.matches(key.as_bytes());
             assert_eq!(matches, other.matches(key), "{text:?} on {key:?}");
             matched += u64::from(matches);
-            // Pieces of one step each, for those that have any.
+            // In steps of one unit of work.
             if pattern.len() == 4 && pattern.contains(&b'*') {
                 let pieces = match_in_pieces(&own, key.as_bytes(), 1);
                 assert_eq!(pieces.0, matches, "{text:?} on {key:?} in {} pieces", pieces.1);

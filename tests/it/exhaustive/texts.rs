@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use statestore_proto::hlc::HlcRef;
 use statestore_proto::topic::{
-    REQUEST, RESERVED, ReceivedTopic, ResponseTopic, TopicError, check_response,
+    ParsedNotificationTopic, REQUEST, RESERVED, ResponseTopic, TopicError, check_response,
 };
 
 use super::{compare, every_string, strings};
@@ -14,7 +14,7 @@ const MAX: usize = 7;
 
 type Parts = (u64, u64, String);
 
-/// Every clock value of up to `MAX` letters behind `prefix`, which must be digits.
+/// Every clock value of up to `MAX` letters after `prefix`, which must be digits.
 fn valid(prefix: &str) -> BTreeMap<Vec<u8>, Parts> {
     let node_letters: Vec<u8> = LETTERS.iter().copied().filter(|letter| *letter != b':').collect();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -46,7 +46,7 @@ fn parse(text: &[u8]) -> Option<Parts> {
 
 #[test]
 fn clock_values() {
-    // Behind nineteen digits of the greatest number one more digit may or may not fit into 64 bits.
+    // After 19 digits of the greatest number, another digit may or may not fit in 64 bits.
     for (prefix, accepted) in [("", 11_088), ("1844674407370955161", 27_120)] {
         let valid = valid(prefix);
         assert_eq!(valid.len(), accepted);
@@ -55,7 +55,7 @@ fn clock_values() {
     }
 }
 
-/// Every list of up to `max` of these parts.
+/// Every sequence of up to `max` of these parts.
 fn lists<'a>(parts: &[&'a str], max: usize) -> Vec<Vec<&'a str>> {
     let numbers: Vec<u8> = (0..=u8::MAX).take(parts.len()).collect();
     let mut all = Vec::new();
@@ -83,7 +83,7 @@ fn notification_topics() {
             }),
             _ => false,
         };
-        let received = ReceivedTopic::parse(&topic);
+        let received = ParsedNotificationTopic::parse(&topic);
         assert_eq!(received.is_some(), valid, "{topic}");
         let Some(received) = received else { continue };
         accepted += usize::from(seen.insert(topic.clone()));

@@ -1,4 +1,5 @@
-//! A clock only grows, stays near the wall clock, and does exactly what the four cases of the receive rule say.
+//! A clock increases strictly, stays within the drift of the wall clock, and follows the receive
+//! rule.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn apply(clock: &mut HybridClock, op: &ClockOp) -> Result<Hlc, ClockDriftError> 
     match op {
         ClockOp::Tick { now } => clock.tick(UnixTime::from_millis(*now)),
         ClockOp::Receive { now, other } => {
-            clock.receive(UnixTime::from_millis(*now), other.as_deref())
+            clock.receive(UnixTime::from_millis(*now), other.borrowed())
         }
     }
 }
@@ -30,7 +31,7 @@ fn now_of(op: &ClockOp) -> u64 {
 
 proptest! {
     #[test]
-    fn a_clock_only_grows_and_stays_near_the_wall_clock(ops in clock_ops()) {
+    fn clock_increases_and_stays_within_the_drift(ops in clock_ops()) {
         let mut clock = clock("StateStore");
         let mut last: Option<Hlc> = None;
         for op in &ops {
@@ -44,14 +45,14 @@ proptest! {
             let ahead = issued.wall().as_millis().saturating_sub(now_of(op));
             prop_assert!(ahead <= DRIFT_MAX, "{issued} is {ahead} ms ahead");
             prop_assert!(issued.counter() <= COUNTER_MAX);
-            prop_assert_eq!(clock.last(), issued.as_deref());
+            prop_assert_eq!(clock.last(), issued.borrowed());
             prop_assert_eq!(issued.node().as_str(), "StateStore");
             last = Some(issued);
         }
     }
 
     #[test]
-    fn a_clock_agrees_with_the_naive_one(ops in clock_ops(), drift_max in 0..120_000_u64) {
+    fn clock_agrees_with_the_naive_clock(ops in clock_ops(), drift_max in 0..120_000_u64) {
         for drift_max in [DRIFT_MAX, drift_max] {
             let mut clock = clock("n").with_drift_max(Duration::from_millis(drift_max));
             let mut naive = Clock::new("n", drift_max);
@@ -75,13 +76,13 @@ proptest! {
     }
 
     #[test]
-    fn a_refused_call_leaves_no_trace(ops in clock_ops()) {
+    fn failed_call_does_not_change_the_clock(ops in clock_ops()) {
         let (mut all, mut accepted_only) = (clock("n"), clock("n"));
         for op in &ops {
-            let before = all.last().to_owned().unwrap();
+            let before = all.last().try_into_owned().unwrap();
             match apply(&mut all, op) {
                 Ok(issued) => prop_assert_eq!(apply(&mut accepted_only, op), Ok(issued)),
-                Err(_) => prop_assert_eq!(all.last(), before.as_deref()),
+                Err(_) => prop_assert_eq!(all.last(), before.borrowed()),
             }
         }
         let later = UnixTime::from_millis(u64::MAX);
@@ -89,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn clocks_of_different_nodes_never_issue_the_same(
+    fn clocks_of_different_nodes_issue_different_values(
         ops in proptest::collection::vec((0..3_usize, clock_ops()), 1..4),
         gossip in proptest::collection::vec((0..3_usize, 0..3_usize, 0..3_u64), 1..40),
     ) {
@@ -101,7 +102,7 @@ proptest! {
         for (from, to, step) in gossip {
             let now = clocks[from].last().wall() + Duration::from_millis(step);
             let Ok(sent) = clocks[from].tick(now) else { continue };
-            let received = clocks[to].receive(now, sent.as_deref());
+            let received = clocks[to].receive(now, sent.borrowed());
             if let Ok(received) = &received {
                 prop_assert!(*received > sent);
             }
@@ -116,31 +117,31 @@ proptest! {
 }
 
 #[test]
-fn a_full_counter_is_carried_into_the_wall_part() {
+fn exhausted_counter_carries_into_the_wall_clock_part() {
     let mut clock = clock("n");
     let now = UnixTime::from_millis(1_000);
     let other = Hlc::new(now, COUNTER_MAX - 1, NodeId::new("c").unwrap());
-    assert_eq!(clock.receive(now, other.as_deref()).unwrap().to_string(), "1000:2147483647:n");
+    assert_eq!(clock.receive(now, other.borrowed()).unwrap().to_string(), "1000:2147483647:n");
     assert_eq!(clock.tick(now).unwrap().to_string(), "1001:0:n");
     assert_eq!(clock.tick(now).unwrap().to_string(), "1001:1:n");
 }
 
 #[test]
-fn the_last_millisecond_of_64_bits_is_not_passed() {
+fn no_value_exceeds_the_last_millisecond_of_64_bits() {
     let mut clock = clock("n");
     let end = UnixTime::from_millis(u64::MAX);
     let last = Hlc::new(end, COUNTER_MAX, NodeId::new("c").unwrap());
-    assert!(clock.receive(end, last.as_deref()).is_err());
+    assert!(clock.receive(end, last.borrowed()).is_err());
     assert_eq!(clock.tick(end).unwrap().counter(), 0);
     let nearly = Hlc::new(end, COUNTER_MAX - 1, NodeId::new("c").unwrap());
-    assert_eq!(clock.receive(end, nearly.as_deref()).unwrap().counter(), COUNTER_MAX);
+    assert_eq!(clock.receive(end, nearly.borrowed()).unwrap().counter(), COUNTER_MAX);
     assert!(clock.tick(end).is_err(), "every value is used up");
 }
 
 #[test]
-fn a_drift_bound_of_a_fraction_counts_as_the_next_millisecond() {
+fn drift_limit_is_rounded_up_to_milliseconds() {
     let mut clock = clock("n").with_drift_max(Duration::from_micros(1_001));
     let other = |wall| Hlc::new(UnixTime::from_millis(wall), 0, NodeId::new("c").unwrap());
-    assert!(clock.receive(UnixTime::from_millis(10), other(13).as_deref()).is_err());
-    assert!(clock.receive(UnixTime::from_millis(10), other(12).as_deref()).is_ok());
+    assert!(clock.receive(UnixTime::from_millis(10), other(13).borrowed()).is_err());
+    assert!(clock.receive(UnixTime::from_millis(10), other(12).borrowed()).is_ok());
 }

@@ -1,4 +1,4 @@
-//! What matching costs.
+//! The cost of matching.
 
 use core::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use statestore_proto::glob::{Pattern, Progress};
 use statestore_tests::fuzz::match_in_pieces;
 
-/// Whether it matches, and the work that takes.
+/// Returns whether the pattern matches, and the work that this takes.
 fn matching(pattern: &Pattern<'_>, key: &[u8]) -> (bool, usize) {
     let mut left = usize::MAX;
     match pattern.matches_within(key, Progress::default(), &mut left) {
@@ -16,7 +16,7 @@ fn matching(pattern: &Pattern<'_>, key: &[u8]) -> (bool, usize) {
 }
 
 #[test]
-fn work_is_bytes_of_pattern_and_key() {
+fn work_is_the_number_of_bytes_read() {
     for (pattern, key, matches, work) in [
         ("", "", true, 0),
         ("abc", "abc", true, 3),
@@ -25,13 +25,14 @@ fn work_is_bytes_of_pattern_and_key() {
         ("[a-c]?", "b\u{1f980}", true, 6),
         ("*", "any length", true, 0),
         ("a*", "a and any length", true, 1),
-        // `z` is tried on each place, and each of the three is left behind.
+        // `z` is compared with each of the three bytes, and each is skipped.
         ("*z", "abc", false, 1 + 4 + 3),
         ("*bc", "abbc", true, 1 + 1 + 2 + 2 + 2),
-        // Levels are left behind as a whole: `x` is tried three times, and the two levels have seven bytes.
+        // Whole levels are skipped: `x` is compared three times, and the two levels have seven
+        // bytes.
         ("**/x", "one/two/three", false, 3 + 3 + 8),
         ("[!]]*", "ab", true, 4),
-        // A star costs what it is long, whatever it matches.
+        // A star costs its own length, regardless of what it matches.
         ("**/**/**/x", "y", false, 3 * 3 + 1),
     ] {
         let read = Pattern::new(pattern.as_bytes()).unwrap();
@@ -40,7 +41,7 @@ fn work_is_bytes_of_pattern_and_key() {
 }
 
 #[test]
-fn a_match_stops_where_its_work_is_done() {
+fn match_stops_when_its_work_is_used_up() {
     let pattern = Pattern::new(b"a*bc*d").unwrap();
     let stop = |work: usize| {
         let found = pattern.matches_within(b"a--bc-bc-", Progress::default(), &mut work.clone());
@@ -49,14 +50,15 @@ fn a_match_stops_where_its_work_is_done() {
             ControlFlow::Break(matches) => panic!("{matches}"),
         }
     };
-    // Behind the first star, on the second dash; on the `b`; behind the second star.
+    // After the first star, at the second dash; at the `b`; after the second star.
     assert_eq!((stop(1), stop(4), stop(5), stop(10)), ((2, 2), (2, 2), (2, 3), (5, 6)));
 }
 
 proptest! {
-    /// Law: work is at most pattern × key, and a match in pieces takes no more of them than it has work for.
+    /// Work is at most pattern × key, and an interrupted match takes at most one step per unit of
+    /// work.
     #[test]
-    fn matching_is_bounded_and_may_be_interrupted(
+    fn matching_is_bounded_and_can_be_interrupted(
         pattern in "([ab/?*]|[*]{2}/|\\[[a-b]\\]|\\[!a\\]){0,12}",
         key in "[ab/\u{e9}]{0,40}",
         each in 1_usize..50,

@@ -1,13 +1,15 @@
-//! What is written is read back, by every way to write it, and nothing shorter or longer is.
+//! Every encoding of a message decodes to that message, and no shorter or longer payload does.
 
 use proptest::prelude::*;
 use statestore_proto::hlc::{Hlc, HlcRef};
-use statestore_proto::message::{Command, Notification, Reply, ServiceError, WordCase};
+use statestore_proto::message::{
+    Command, Notification, PageEncoder, Reply, RequestKind, Response, ServiceError, WordCase,
+};
 use statestore_tests::generators::{bytes, command, dialect, notification, padded_hlc, reply};
 
 use crate::support::{Writers, check_edges, open_error};
 
-/// Longest payload whose every prefix is tried: the cost is quadratic.
+/// Maximum length of a payload whose prefixes are all checked, since the cost is quadratic.
 const EDGES_MAX: usize = 400;
 
 fn law(outcome: Result<(), String>) -> Result<(), TestCaseError> {
@@ -19,7 +21,7 @@ proptest! {
     fn commands_round_trip(command in command()) {
         let payload = command.encode();
         for case in [WordCase::Any, WordCase::Upper] {
-            prop_assert_eq!(Command::decode_with(&payload, case), Ok(command.as_deref()));
+            prop_assert_eq!(Command::decode_with(&payload, case), Ok(command.borrowed()));
         }
         let encode_into = |out: &mut [u8]| command.encode_into(out);
         let encoded_len = command.encoded_len();
@@ -41,6 +43,27 @@ proptest! {
         if payload.len() <= EDGES_MAX {
             law(check_edges(&payload, |edge| Reply::decode(edge, kind).is_ok(), open_error))?;
         }
+        let response = Response::from(reply);
+        let encode_into = |out: &mut [u8]| response.encode_into(dialect, out);
+        let (encoded_len, encode) = (response.encoded_len(dialect), response.encode(dialect));
+        law(Writers { encoded_len, encode, encode_into }.check(&payload))?;
+    }
+
+    #[test]
+    fn pages_round_trip(
+        keys in proptest::collection::vec(bytes(), 0..4),
+        token in proptest::option::of(bytes()),
+        dialect in dialect(),
+    ) {
+        let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        let payload = PageEncoder { keys: &keys, token: token.as_deref() }.encode();
+        let response = Response::decode(&payload, RequestKind::Scan).expect("a page");
+        let Response::Page(page) = response else { panic!("{response:?}") };
+        prop_assert!(page.keys().eq(keys));
+        prop_assert_eq!(page.token(), token.as_deref());
+        let encode_into = |out: &mut [u8]| response.encode_into(dialect, out);
+        let (encoded_len, encode) = (response.encoded_len(dialect), response.encode(dialect));
+        law(Writers { encoded_len, encode, encode_into }.check(&payload))?;
     }
 
     #[test]
@@ -69,18 +92,31 @@ proptest! {
         }
         let encode_into = |out: &mut [u8]| hlc.encode_into(out);
         let writers =
-            Writers { encoded_len: hlc.encoded_len(), encode: bare.clone().into_bytes(), encode_into };
+            Writers {
+                encoded_len: hlc.encoded_len(),
+                encode: bare.clone().into_bytes(),
+                encode_into,
+            };
         law(writers.check(bare.as_bytes()))?;
     }
 
     #[test]
-    fn an_error_text_is_one_line_and_is_kept(text in bytes()) {
+    fn error_text_of_one_line_is_preserved(text in bytes()) {
         let error = ServiceError::from_text(text.as_slice());
         let one_line = !text.contains(&b'\r') && !text.contains(&b'\n');
         prop_assert_eq!(error.is_some(), one_line);
         if let Some(error) = error {
             prop_assert_eq!((error.text(), error.known()), (text.as_slice(), None));
-            prop_assert_eq!(error.to_string(), String::from_utf8_lossy(&text));
+            let (shown, is_cut) = (error.to_string(), text.len() > 256);
+            let end = if is_cut { "..." } else { "" };
+            let expected = format!("{}{end}", String::from_utf8_lossy(&text[..text.len().min(256)]));
+            prop_assert_eq!(shown.chars().count(), expected.chars().count());
+            for (shown, expected) in shown.chars().zip(expected.chars()) {
+                let is_replaced = shown == char::REPLACEMENT_CHARACTER;
+                let may_be_replaced = expected.is_control() || !expected.is_ascii();
+                prop_assert!(!shown.is_control());
+                prop_assert!(shown == expected || (is_replaced && may_be_replaced));
+            }
             let owned = error.map(<[u8]>::to_vec);
             prop_assert_eq!(owned.text(), text.as_slice());
         }
@@ -107,14 +143,14 @@ proptest! {
 }
 
 #[test]
-fn an_error_text_of_two_lines_is_none() {
+fn error_text_of_two_lines_is_rejected() {
     for text in ["\r", "\n", "\r\n", "a\rb", "a\nb", "syntax error\r\n", "\nsyntax error"] {
         assert_eq!(ServiceError::from_text(text), None, "{text:?}");
     }
 }
 
 #[test]
-fn debug_output_cuts_long_keys() {
+fn debug_output_truncates_long_keys() {
     let shown = |key: &[u8]| format!("{:?}", Command::Get { key });
     assert_eq!(shown(b"a\r\n\xff"), r#"Get { key: "a\r\n\xff" }"#);
     assert_eq!(shown(&[b'k'; 32]), format!("Get {{ key: \"{}\" }}", "k".repeat(32)));

@@ -1,4 +1,5 @@
-//! Clock values are totally ordered: wall, counter, node id bytewise, the same borrowed and owned.
+//! Clock values are totally ordered by wall clock, counter and bytes of the node id, borrowed or
+//! owned.
 
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Values that are often equal, or equal in all parts but one.
+/// Values that are often equal, or differ in one part only.
 fn close() -> impl Strategy<Value = (Hlc, Hlc, Hlc)> {
     let parts = (hlc(), hlc(), hlc(), proptest::collection::vec(0..3_usize, 9));
     parts.prop_map(|(a, b, c, picks)| {
@@ -29,22 +30,22 @@ fn close() -> impl Strategy<Value = (Hlc, Hlc, Hlc)> {
 
 proptest! {
     #[test]
-    fn the_order_is_that_of_the_tuples((a, b, _) in close()) {
+    fn order_equals_that_of_tuples((a, b, _) in close()) {
         let expected = stamp(&a).cmp(&stamp(&b));
         prop_assert_eq!(a.cmp(&b), expected);
-        prop_assert_eq!(a.as_deref().cmp(&b.as_deref()), expected);
+        prop_assert_eq!(a.borrowed().cmp(&b.borrowed()), expected);
         prop_assert_eq!(a.partial_cmp(&b), Some(expected));
-        prop_assert_eq!(a.partial_cmp(&b.as_deref()), Some(expected));
-        prop_assert_eq!(a.as_deref().partial_cmp(&b), Some(expected));
+        prop_assert_eq!(a.partial_cmp(&b.borrowed()), Some(expected));
+        prop_assert_eq!(a.borrowed().partial_cmp(&b), Some(expected));
         prop_assert_eq!(Version::new(a.clone()).cmp(&Version::new(b.clone())), expected);
         prop_assert_eq!(Timestamp::new(a.clone()).cmp(&Timestamp::new(b.clone())), expected);
-        let (owned, borrowed) = (FencingToken::new(a), FencingToken::new(b.as_deref()));
+        let (owned, borrowed) = (FencingToken::new(a), FencingToken::new(b.borrowed()));
         prop_assert_eq!(owned.partial_cmp(&borrowed), Some(expected));
         prop_assert_eq!(owned == borrowed, expected == Ordering::Equal);
     }
 
     #[test]
-    fn the_order_is_antisymmetric_and_transitive((a, b, c) in close()) {
+    fn order_is_antisymmetric_and_transitive((a, b, c) in close()) {
         prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
         prop_assert_eq!(a.cmp(&a), Ordering::Equal);
         let mut sorted = [&a, &b, &c];
@@ -57,23 +58,23 @@ proptest! {
 
     #[test]
     fn equal_values_hash_alike_owned_and_borrowed((a, b, _) in close()) {
-        prop_assert_eq!(hash(&a), hash(&a.as_deref()));
-        prop_assert_eq!(hash(a.node()), hash(a.as_deref().node()));
-        prop_assert_eq!(hash(&Version::new(a.clone())), hash(&Version::new(a.as_deref())));
+        prop_assert_eq!(hash(&a), hash(&a.borrowed()));
+        prop_assert_eq!(hash(a.node()), hash(a.borrowed().node()));
+        prop_assert_eq!(hash(&Version::new(a.clone())), hash(&Version::new(a.borrowed())));
         prop_assert_eq!(a == b, stamp(&a) == stamp(&b));
-        prop_assert_eq!(a == b.as_deref(), a == b);
+        prop_assert_eq!(a == b.borrowed(), a == b);
         if a == b {
             prop_assert_eq!(hash(&a), hash(&b));
         }
     }
 
     #[test]
-    fn borrowing_and_owning_keep_the_value(a in hlc()) {
-        prop_assert_eq!(&a.as_deref().to_owned().unwrap(), &a);
-        prop_assert_eq!(&<Hlc>::from(a.as_deref()), &a);
+    fn borrowing_and_owning_preserve_the_value(a in hlc()) {
+        prop_assert_eq!(&a.borrowed().try_into_owned().unwrap(), &a);
+        prop_assert_eq!(&<Hlc>::from(a.borrowed()), &a);
         let version = Version::new(a.clone());
         let token = version.to_fencing_token();
         prop_assert_eq!(token.hlc(), &a);
-        prop_assert_eq!(version.as_deref().to_owned().unwrap(), version);
+        prop_assert_eq!(version.borrowed().try_into_owned().unwrap(), version);
     }
 }

@@ -1,11 +1,12 @@
-//! Acquiring, holding, renewing, losing.
+//! Acquiring, holding, renewing and losing a lock.
 
 use super::*;
+use statestore_proto::client::RequestError;
 use statestore_proto::lock::{AcquireError, LockState, LossReason, NotAcquired};
-use statestore_proto::mqtt::ReasonCode;
+use statestore_proto::transport::ReasonCode;
 
 #[test]
-fn a_lease_counts_from_the_sending_and_ends_a_margin_early() {
+fn lease_counts_from_sending_and_ends_a_margin_early() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(90), None).unwrap();
     assert_eq!(rig.lock.state(), LockState::Waiting);
@@ -17,23 +18,17 @@ fn a_lease_counts_from_the_sending_and_ends_a_margin_early() {
     assert!(rig.lock.is_held(at(999)) && !rig.lock.is_held(at(1_000)));
     assert_eq!(rig.lock.token(at(999)), Some(&token(5)));
     assert_eq!(rig.lock.token(at(1_000)), None);
-    assert_eq!(rig.lock.state(), LockState::Held, "nobody has told the time");
+    assert_eq!(rig.lock.state(), LockState::Held, "the lock was not driven since");
     rig.lock.handle_timeout(at(1_000));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
     assert_eq!((rig.lock.state(), rig.lock.held_until()), (LockState::Lost, None));
 }
 
 #[test]
-fn the_margin_is_less_than_the_lease_and_times_are_whole() {
+fn holding_ends_one_margin_before_the_lease_rounded_to_milliseconds() {
     let config =
         |margin| LockConfig::new("lock", "me", [0; 8], Duration::from_micros(9_100)).margin(margin);
-    for (margin, until) in [
-        (Duration::ZERO, 10),
-        (Duration::from_micros(1), 9),
-        (millis(9), 1),
-        (millis(10), 1),
-        (Duration::MAX, 1),
-    ] {
+    for (margin, until) in [(Duration::ZERO, 10), (Duration::from_micros(1), 9), (millis(9), 1)] {
         let mut rig = Rig::new(config(margin));
         rig.lock.acquire(at(0), None).unwrap();
         let (ticket, request) = rig.submits(0);
@@ -45,13 +40,13 @@ fn the_margin_is_less_than_the_lease_and_times_are_whole() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_no_holding() {
+fn reply_after_the_lease_does_not_acquire() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.answer(900, ticket, done(5));
     assert_eq!((rig.lock.state(), rig.events()), (LockState::Waiting, vec![]));
-    // The next one renews what is there.
+    // The next SET renews the stored value.
     let due = rig.lock.poll_timeout().unwrap().as_millis();
     assert!((940..=980).contains(&due), "{due}");
     let ticket = rig.takes(due);
@@ -60,7 +55,7 @@ fn an_answer_that_comes_too_late_is_no_holding() {
 }
 
 #[test]
-fn renewal_extends_the_lease_and_brings_a_newer_token() {
+fn renewal_extends_the_lease_and_returns_a_newer_token() {
     let mut rig = Rig::held();
     rig.idle_until(10, 300);
     let ticket = rig.takes(310);
@@ -72,25 +67,29 @@ fn renewal_extends_the_lease_and_brings_a_newer_token() {
 }
 
 #[test]
-fn a_guarded_write_carries_the_newest_token_and_reads_go_without() {
+fn fenced_write_carries_the_newest_token_and_a_read_none() {
     let mut rig = Rig::held();
-    let write = || Request::new(Command::Del { key: Bytes::from_static(b"data") });
-    assert_eq!(rig.lock.guard(at(10), write()).unwrap().token(), Some(&token(5)));
+    let write = || Request::del("data");
+    let fenced = |lock: &Lock, now| lock.fence(now, write()).map(Request::from);
+    assert_eq!(fenced(&rig.lock, at(10)).unwrap().fencing_token(), Some(&token(5)));
     let ticket = rig.takes(300);
     rig.answer(310, ticket, done(6));
-    assert_eq!(rig.lock.guard(at(310), write()).unwrap().token(), Some(&token(6)));
-    assert_eq!(rig.lock.guard(at(310), Holder::query("data")).unwrap().token(), None);
-    assert!(rig.lock.guard(at(1_200), write()).is_none());
+    let set = Request::from(rig.lock.fence(at(310), Request::set("data", "v")).unwrap());
+    let vdel = Request::from(rig.lock.fence(at(310), Request::vdel("data", "v")).unwrap());
+    for request in [fenced(&rig.lock, at(310)).unwrap(), set, vdel] {
+        assert_eq!(request.fencing_token(), Some(&token(6)));
+    }
+    assert!(fenced(&rig.lock, at(1_200)).is_none());
     rig.lock.release(at(320));
-    assert!(rig.lock.guard(at(320), write()).is_none());
+    assert!(fenced(&rig.lock, at(320)).is_none());
 }
 
 #[test]
-fn a_renewal_that_fails_is_tried_again_inside_the_lease() {
+fn failed_renewal_is_retried_within_the_lease() {
     for failure in [
         lost(),
-        Ok(Outcome::Unknown),
-        Ok(Outcome::Rejected(ReasonCode::NO_MATCHING_SUBSCRIBERS)),
+        Ok(Outcome::ConnectionLost),
+        Ok(Outcome::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS)),
         Err(SubmitError::Full),
         refused(Refusal::TimestampSkew),
         refused(Refusal::QuotaExceeded),
@@ -100,7 +99,7 @@ fn a_renewal_that_fails_is_tried_again_inside_the_lease() {
         let mut tries = 0;
         while now < 900 {
             let (ticket, request) = rig.submits(now);
-            let limit = request.time_limit().unwrap();
+            let limit = request.timeout().unwrap();
             assert_eq!(limit, millis(250).min(at(900).duration_since(at(now))), "at {now}");
             tries += 1;
             rig.answer((now + 5).min(899), ticket, failure.clone());
@@ -114,7 +113,7 @@ fn a_renewal_that_fails_is_tried_again_inside_the_lease() {
 }
 
 #[test]
-fn a_renewal_that_fails_late_is_tried_again_within_half_of_what_is_left() {
+fn late_failed_renewal_is_retried_within_half_of_the_remaining_lease() {
     for (failed, latest) in [(860, 880), (898, 899), (899, 900)] {
         let mut rig = Rig::held();
         let ticket = rig.takes(300);
@@ -125,7 +124,7 @@ fn a_renewal_that_fails_late_is_tried_again_within_half_of_what_is_left() {
 }
 
 #[test]
-fn renewals_that_were_not_polled_are_one_for_each_holding() {
+fn unpolled_renewals_are_merged_per_holding() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
@@ -153,7 +152,7 @@ fn renewals_that_were_not_polled_are_one_for_each_holding() {
 }
 
 #[test]
-fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
+fn final_failure_of_a_renewal_loses_the_lock_at_once() {
     let unknown = ServiceError::from_text(Bytes::from_static(b"out of tea")).unwrap();
     for (outcome, loss) in [
         (not_applied(), LossReason::Taken),
@@ -168,7 +167,7 @@ fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
         rig.answer(310, ticket, outcome.clone());
         assert_eq!(rig.events(), [LockEvent::Lost(loss.clone())]);
         assert!(!rig.lock.is_held(at(310)));
-        // What is another's needs no removal.
+        // A value of another holder needs no removal.
         if loss == LossReason::Taken {
             assert!(rig.lock.is_settled() && rig.lock.poll_action(at(310)).is_none());
         } else {
@@ -178,7 +177,7 @@ fn a_renewal_that_cannot_succeed_is_a_loss_at_once() {
 }
 
 #[test]
-fn a_renewal_whose_answer_comes_after_the_loss_is_given_back() {
+fn renewal_confirmed_after_the_loss_is_released() {
     let mut rig = Rig::held();
     let ticket = rig.takes(890);
     rig.answer(900, ticket, done(6));
@@ -187,7 +186,7 @@ fn a_renewal_whose_answer_comes_after_the_loss_is_given_back() {
 }
 
 #[test]
-fn being_fenced_out_is_a_loss_if_it_was_the_newest_token() {
+fn refusal_of_the_newest_token_loses_the_lock() {
     let mut rig = Rig::held();
     let ticket = rig.takes(300);
     rig.answer(310, ticket, done(6));
@@ -202,7 +201,7 @@ fn being_fenced_out_is_a_loss_if_it_was_the_newest_token() {
 }
 
 #[test]
-fn what_the_watch_tells_of_another_is_a_loss_if_it_is_news() {
+fn newer_change_by_another_holder_loses_the_lock() {
     for (event, loss) in [
         (changed(Some("other"), Some(6)), Some(LossReason::Taken)),
         (changed(Some("other"), Some(5)), None),
@@ -222,19 +221,19 @@ fn what_the_watch_tells_of_another_is_a_loss_if_it_is_news() {
         rig.answer(10, ticket, done(5));
         rig.events();
         rig.lock.handle_watch(at(20), &event);
-        let told: Vec<LockEvent> = rig.events();
-        let lost = told.iter().find_map(|event| match event {
+        let reported: Vec<LockEvent> = rig.events();
+        let lost = reported.iter().find_map(|event| match event {
             LockEvent::Lost(loss) => Some(loss.clone()),
             _ => None,
         });
         assert_eq!(lost, loss, "{event:?}");
         assert_eq!(rig.lock.is_held(at(20)), loss.is_none());
-        assert!(rig.lock.poll_action(at(20)).is_none(), "nothing of ours is there");
+        assert!(rig.lock.poll_action(at(20)).is_none(), "the store contains no value of this lock");
     }
 }
 
 #[test]
-fn a_key_read_as_absent_is_renewed_at_once() {
+fn key_read_as_absent_is_renewed_at_once() {
     let mut rig = Rig::new(config().watch_holder(true));
     rig.lock.acquire(at(0), None).unwrap();
     rig.watches(0);
@@ -246,11 +245,11 @@ fn a_key_read_as_absent_is_renewed_at_once() {
 }
 
 #[test]
-fn one_try_ends_with_its_answer() {
+fn single_try_ends_with_its_outcome() {
     for (outcome, reason) in [
         (not_applied(), NotAcquired::Taken),
         (lost(), NotAcquired::NoAnswer),
-        (Ok(Outcome::TimedOut { sent: false }), NotAcquired::NoAnswer),
+        (Ok(Outcome::TimedOut { sent: false }), NotAcquired::Unreachable(RequestError::NotSent)),
         (Err(SubmitError::Full), NotAcquired::NotAccepted(SubmitError::Full)),
         (refused(Refusal::QuotaExceeded), NotAcquired::Refused(Refusal::QuotaExceeded.into())),
         (replied(Reply::Done, None), NotAcquired::BadVersion),
@@ -260,9 +259,9 @@ fn one_try_ends_with_its_answer() {
         assert_eq!(rig.lock.try_acquire(at(0)), Err(AcquireError::Active));
         let ticket = rig.takes(0);
         rig.answer(10, ticket, outcome.clone());
-        assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
+        assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
         assert_eq!(rig.lock.state(), LockState::Free);
-        // What may have been applied is given back, and nothing else.
+        // Only a SET that may have been applied is removed.
         let applied = outcome.is_ok_and(|outcome| outcome.may_be_applied());
         assert_eq!(rig.lock.is_settled(), !applied);
         assert_eq!(rig.lock.poll_action(at(10)).is_some(), applied);
@@ -270,7 +269,7 @@ fn one_try_ends_with_its_answer() {
 }
 
 #[test]
-fn a_new_holding_needs_a_greater_token_too() {
+fn new_holding_requires_a_greater_token() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
     let ticket = rig.frees(20);
@@ -278,7 +277,9 @@ fn a_new_holding_needs_a_greater_token_too() {
     rig.lock.acquire(at(40), None).unwrap();
     let ticket = rig.takes_as(40, "me/3132333435363738/2");
     rig.answer(50, ticket, done(5));
-    let expected =
-        [LockEvent::Released { confirmed: true }, LockEvent::GaveUp(NotAcquired::BadVersion)];
+    let expected = [
+        LockEvent::Released { confirmed: true },
+        LockEvent::AcquireFailed(NotAcquired::BadVersion),
+    ];
     assert_eq!(rig.events(), expected);
 }

@@ -1,10 +1,10 @@
-//! Giving back what is held, and what may have been taken.
+//! Release of held locks and of acquisitions that may have happened.
 
 use super::*;
 use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 
 #[test]
-fn a_release_is_one_vdel_and_one_event() {
+fn release_sends_one_vdel_and_reports_one_event() {
     for (reply, confirmed) in [
         (Reply::Removed, true),
         (Reply::NothingRemoved, true),
@@ -27,8 +27,8 @@ fn a_release_is_one_vdel_and_one_event() {
 }
 
 #[test]
-fn a_release_that_is_not_answered_is_tried_until_the_lease_is_over() {
-    for failure in [lost(), Ok(Outcome::Unknown), Err(SubmitError::Full)] {
+fn unanswered_release_is_retried_until_the_lease_ends() {
+    for failure in [lost(), Ok(Outcome::ConnectionLost), Err(SubmitError::Full)] {
         let mut rig = Rig::held();
         rig.lock.release(at(20));
         let (mut now, mut tries) = (20, 0);
@@ -48,7 +48,7 @@ fn a_release_that_is_not_answered_is_tried_until_the_lease_is_over() {
 }
 
 #[test]
-fn a_release_whose_answer_never_comes_ends_with_the_lease() {
+fn release_without_any_reply_ends_with_the_lease() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
     let ticket = rig.frees(20);
@@ -61,7 +61,7 @@ fn a_release_whose_answer_never_comes_ends_with_the_lease() {
 }
 
 #[test]
-fn a_release_waits_for_the_renewal_on_its_way() {
+fn release_waits_for_an_outstanding_renewal() {
     for (outcome, frees) in [(done(6), true), (lost(), true), (not_applied(), false)] {
         let mut rig = Rig::held();
         let renewal = rig.takes(300);
@@ -78,8 +78,8 @@ fn a_release_waits_for_the_renewal_on_its_way() {
 }
 
 #[test]
-fn a_late_success_after_giving_up_is_given_back() {
-    for outcome in [done(5), lost(), Ok(Outcome::Unknown)] {
+fn acquisition_confirmed_after_giving_up_is_released() {
+    for outcome in [done(5), lost(), Ok(Outcome::ConnectionLost)] {
         for deadline in [Some(100), None] {
             let mut rig = Rig::new(config());
             rig.lock.acquire(at(0), deadline.map(at)).unwrap();
@@ -91,7 +91,7 @@ fn a_late_success_after_giving_up_is_given_back() {
                 assert!(rig.lock.release(at(100)));
                 NotAcquired::Cancelled
             };
-            assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
+            assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
             assert!(rig.lock.poll_action(at(100)).is_none() && !rig.lock.is_settled());
             rig.answer(110, ticket, outcome.clone());
             assert_eq!(rig.lock.state(), LockState::Free);
@@ -104,7 +104,7 @@ fn a_late_success_after_giving_up_is_given_back() {
 }
 
 #[test]
-fn a_try_that_cannot_have_been_applied_is_not_given_back() {
+fn unapplied_try_is_not_released() {
     for outcome in [not_applied(), Ok(Outcome::TimedOut { sent: false }), Err(SubmitError::Full)] {
         let mut rig = Rig::new(config());
         rig.lock.acquire(at(0), None).unwrap();
@@ -116,7 +116,7 @@ fn a_try_that_cannot_have_been_applied_is_not_given_back() {
 }
 
 #[test]
-fn an_earlier_try_without_answer_is_given_back_too() {
+fn earlier_unanswered_try_is_released() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
@@ -126,7 +126,7 @@ fn an_earlier_try_without_answer_is_given_back_too() {
 }
 
 #[test]
-fn what_was_lost_is_given_back_and_its_value_is_never_used_again() {
+fn lost_value_is_removed_and_never_reused() {
     let mut rig = Rig::held();
     rig.lock.handle_timeout(at(900));
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
@@ -140,7 +140,7 @@ fn what_was_lost_is_given_back_and_its_value_is_never_used_again() {
 }
 
 #[test]
-fn what_cannot_be_given_back_is_waited_out_before_the_next_try() {
+fn unremoved_value_expires_before_the_next_try() {
     let mut rig = Rig::held();
     rig.lock.release(at(20));
     let ticket = rig.frees(20);
@@ -150,14 +150,14 @@ fn what_cannot_be_given_back_is_waited_out_before_the_next_try() {
     assert_eq!(rig.events(), [LockEvent::Released { confirmed: false }]);
     rig.takes_as(1_010, "me/3132333435363738/2");
     rig.answer(1_015, ticket, replied(Reply::Removed, None));
-    assert_eq!(rig.events(), [], "nobody waits for that any more");
+    assert_eq!(rig.events(), [], "this reply is no longer expected");
 }
 
 #[test]
-fn giving_up_what_is_neither_held_nor_wanted_is_nothing() {
+fn release_of_an_inactive_lock_does_nothing() {
     let mut rig = Rig::new(config());
     assert!(!rig.lock.release(at(0)) && rig.lock.is_settled());
     let mut rig = Rig::held();
-    assert!(!rig.lock.release(at(900)), "it has run out");
+    assert!(!rig.lock.release(at(900)), "the lease has run out");
     assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Expired)]);
 }

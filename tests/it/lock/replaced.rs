@@ -1,31 +1,35 @@
-//! Another store takes the place of the one that a lock was acquired at.
+//! Replacement of the store at which a lock was acquired.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use statestore_loopback::{ClientIndex, Clock, Faults, World};
 use statestore_proto::client::Event;
 use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 use statestore_proto::message::Incarnation;
 use statestore_proto::store::StoreConfig;
+use statestore_sim::{ClientIndex, Clock, Faults, World};
 
 const ONE: Option<Incarnation> = Some(Incarnation::new(1));
 const TWO: Option<Incarnation> = Some(Incarnation::new(2));
 
-/// The answer of a store.
+/// The response of a store.
 fn by(
     incarnation: Option<Incarnation>,
     reply: Reply<Bytes>,
     wall: Option<u64>,
 ) -> Result<Outcome, SubmitError> {
-    Ok(Outcome::Replied { reply, version: wall.map(version), incarnation })
+    Ok(Outcome::Responded {
+        response: Response::Reply(reply),
+        version: wall.map(version),
+        incarnation,
+    })
 }
 
 fn done_by(incarnation: Option<Incarnation>, wall: u64) -> Result<Outcome, SubmitError> {
     by(incarnation, Reply::Done, Some(wall))
 }
 
-/// As [`Rig::held`], at this store.
+/// [`Rig::held`] at this store.
 fn held_at(incarnation: Option<Incarnation>) -> Rig {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
@@ -36,7 +40,7 @@ fn held_at(incarnation: Option<Incarnation>) -> Rig {
 }
 
 #[test]
-fn a_renewal_at_another_store_is_a_loss_and_is_given_back() {
+fn renewal_at_another_store_loses_and_releases_the_lock() {
     for (before, after) in [(ONE, TWO), (ONE, None), (None, TWO)] {
         let mut rig = held_at(before);
         let ticket = rig.takes(300);
@@ -50,7 +54,7 @@ fn a_renewal_at_another_store_is_a_loss_and_is_given_back() {
 }
 
 #[test]
-fn a_renewal_at_the_same_store_is_one() {
+fn renewal_at_the_same_store_renews() {
     for store in [ONE, None] {
         let mut rig = held_at(store);
         let ticket = rig.takes(300);
@@ -61,7 +65,7 @@ fn a_renewal_at_the_same_store_is_one() {
 }
 
 #[test]
-fn what_another_store_refuses_leaves_nothing_behind() {
+fn set_not_applied_by_another_store_needs_no_removal() {
     let mut rig = held_at(ONE);
     let ticket = rig.takes(300);
     rig.answer(310, ticket, by(TWO, Reply::NotApplied, Some(9)));
@@ -70,7 +74,7 @@ fn what_another_store_refuses_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_news_of_another_store_is_a_loss_at_once() {
+fn replaced_store_loses_the_lock_at_once() {
     for under_way in [false, true] {
         let mut rig = held_at(ONE);
         let ticket = under_way.then(|| rig.takes(300));
@@ -86,26 +90,26 @@ fn the_news_of_another_store_is_a_loss_at_once() {
 }
 
 #[test]
-fn an_answer_of_a_store_that_is_gone_is_no_acquisition() {
+fn reply_of_a_replaced_store_does_not_acquire() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.lock.handle_incarnation(at(5), TWO);
     rig.answer(10, ticket, done_by(ONE, 9));
     assert_eq!((rig.events(), rig.lock.state()), (vec![], LockState::Waiting));
-    // As far as the lock can tell the other may be the newer one: two answers in a row decide, at once.
+    // Either store may be the newer one: two replies in a row from one store decide.
     let ticket = rig.takes(10);
     rig.answer(20, ticket, done_by(TWO, 5));
     let due = rig.lock.poll_timeout().unwrap().as_millis();
-    assert!((60..=100).contains(&due), "then with a pause: {due}");
+    assert!((60..=100).contains(&due), "a further retry is paused: {due}");
     let ticket = rig.takes(due);
     rig.answer(due + 10, ticket, done_by(TWO, 6));
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
 
 #[test]
-fn a_lock_that_is_wanted_anew_finds_its_way_to_the_new_store() {
-    // The news comes before the answers, between them, after them, or not at all.
+fn lock_is_acquired_again_at_the_new_store() {
+    // The store change is reported before the replies, between them, after them, or never.
     for news in 0..4 {
         let mut rig = held_at(ONE);
         rig.lock.release(at(20));
@@ -113,21 +117,21 @@ fn a_lock_that_is_wanted_anew_finds_its_way_to_the_new_store() {
         rig.answer(30, ticket, by(ONE, Reply::Removed, Some(5)));
         rig.events();
         rig.lock.acquire(at(40), None).unwrap();
-        let tell = |rig: &mut Rig, when, now| {
+        let report_at = |rig: &mut Rig, when, now| {
             if news == when {
                 rig.lock.handle_incarnation(at(now), TWO);
             }
         };
-        tell(&mut rig, 0, 40);
+        report_at(&mut rig, 0, 40);
         let ticket = rig.takes_as(40, "me/3132333435363738/2");
-        // The clock of the new store is behind.
+        // The clock of the new store is behind that of the old one.
         rig.answer(50, ticket, done_by(TWO, 2));
-        tell(&mut rig, 1, 50);
+        report_at(&mut rig, 1, 50);
         if news != 0 {
             let ticket = rig.takes_as(50, "me/3132333435363738/2");
             rig.answer(60, ticket, done_by(TWO, 3));
         }
-        tell(&mut rig, 2, 60);
+        report_at(&mut rig, 2, 60);
         let token = token(if news == 0 { 2 } else { 3 });
         assert_eq!(rig.events(), [LockEvent::Acquired { token }], "{news}");
         assert!(rig.lock.is_held(at(70)));
@@ -135,7 +139,7 @@ fn a_lock_that_is_wanted_anew_finds_its_way_to_the_new_store() {
 }
 
 #[test]
-fn stores_that_answer_in_turn_do_not_make_a_lock_run_in_circles() {
+fn alternating_stores_do_not_make_a_lock_spin() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     rig.lock.handle_incarnation(at(0), TWO);
@@ -157,9 +161,13 @@ fn stores_that_answer_in_turn_do_not_make_a_lock_run_in_circles() {
         let ticket = rig.takes(0);
         rig.answer(0, ticket, done_by(store, 5));
     }
-    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::NoAnswer)], "one try has an end");
+    assert_eq!(
+        rig.events(),
+        [LockEvent::AcquireFailed(NotAcquired::NoAnswer)],
+        "one try has an end"
+    );
     let ticket = rig.frees(0);
-    // Each try begins without doubts, and what is removed says which store there is too.
+    // Each attempt may retry once more, and the reply to a removal updates the known store.
     rig.answer(10, ticket, by(ONE, Reply::Removed, Some(5)));
     rig.lock.try_acquire(at(20)).unwrap();
     for store in [TWO, TWO] {
@@ -170,7 +178,7 @@ fn stores_that_answer_in_turn_do_not_make_a_lock_run_in_circles() {
 }
 
 #[test]
-fn the_answer_to_a_removal_says_which_store_there_is() {
+fn reply_to_a_removal_updates_the_known_store() {
     let mut rig = held_at(ONE);
     rig.lock.release(at(20));
     let ticket = rig.frees(20);
@@ -183,7 +191,7 @@ fn the_answer_to_a_removal_says_which_store_there_is() {
 }
 
 #[test]
-fn a_single_try_is_enough_when_another_store_answers() {
+fn single_try_is_repeated_once_after_a_store_change() {
     let mut rig = Rig::new(config());
     rig.lock.try_acquire(at(0)).unwrap();
     rig.lock.handle_incarnation(at(0), ONE);
@@ -194,19 +202,19 @@ fn a_single_try_is_enough_when_another_store_answers() {
     assert_eq!(rig.events(), [LockEvent::Acquired { token: token(6) }]);
 }
 
-/// A lock and its client in a world, driven as the documentation says.
+/// A lock and its client in a world, driven as documented.
 struct Driven {
     lock: Lock,
     client: ClientIndex,
-    tickets: BTreeMap<statestore_proto::client::RequestId, Ticket>,
-    /// Whether the driver passes on what the client says of another store.
-    tells: bool,
+    tickets: BTreeMap<statestore_proto::client::RequestId, LockRequestId>,
+    /// The driver passes on store changes that the client reports.
+    forwards: bool,
 }
 
 impl Driven {
     fn step(&mut self, world: &mut World) -> Vec<LockEvent> {
         while let Some(action) = self.lock.poll_action(world.now()) {
-            if let Action::Submit { ticket, request } = action {
+            if let LockAction::Submit { ticket, request } = action {
                 let (client, now) = world.client(self.client).unwrap();
                 self.tickets.insert(client.submit(now, request).unwrap(), ticket);
             }
@@ -220,7 +228,7 @@ impl Driven {
                         self.lock.handle_outcome(now, ticket, Ok(outcome));
                     }
                 }
-                Event::StoreReplaced { incarnation } if self.tells => {
+                Event::StoreReplaced { incarnation } if self.forwards => {
                     self.lock.handle_incarnation(now, incarnation);
                 }
                 _ => {}
@@ -231,14 +239,14 @@ impl Driven {
     }
 }
 
-/// What a holder is told whose store is replaced while it holds the lock, and another has taken it there and given it
-/// back before the next renewal. Beside the event how many milliseconds after the replacement it came.
-fn over_a_new_store(says_which: bool, tells: bool) -> (LockEvent, u128) {
+/// Replaces the store of a holder; another client acquires and releases the lock there before the
+/// next renewal. Returns the holder's next event and the milliseconds since the replacement.
+fn over_a_new_store(with_incarnation: bool, forwards: bool) -> (LockEvent, u128) {
     let mut world = World::new(7, Faults::default(), StoreConfig::new(7));
-    if !says_which {
-        // A store that does not know the question.
+    if !with_incarnation {
+        // A store that does not know incarnations.
         let name = statestore_proto::message::property::INCARNATION;
-        world.set_tamper(Box::new(move |message| {
+        world.set_interceptor(Box::new(move |message| {
             message.user_properties.retain(|(other, _)| *other != name);
         }));
     }
@@ -247,7 +255,8 @@ fn over_a_new_store(says_which: bool, tells: bool) -> (LockEvent, u128) {
     world.run_for(millis(200));
     let config =
         LockConfig::new("lock", "a", *b"aaaaaaaa", millis(10_000)).renew_after(millis(5_000));
-    let mut holder = Driven { lock: Lock::new(config), client: a, tickets: BTreeMap::new(), tells };
+    let mut holder =
+        Driven { lock: Lock::new(config).unwrap(), client: a, tickets: BTreeMap::new(), forwards };
     holder.lock.acquire(world.now(), None).unwrap();
     while !matches!(holder.step(&mut world)[..], [LockEvent::Acquired { .. }]) {}
     world.replace_store(StoreConfig::new(8));
@@ -263,11 +272,11 @@ fn over_a_new_store(says_which: bool, tells: bool) -> (LockEvent, u128) {
         let mut outcomes = std::iter::from_fn(|| world.poll_event(b));
         let applied =
             |event| matches!(event, Event::Completed { outcome, .. } if outcome.may_be_applied());
-        assert!(outcomes.any(applied), "the other takes it and gives it back");
+        assert!(outcomes.any(applied), "the other client acquires and releases it");
     }
-    // The holder's application asks something else.
+    // The holder's application sends an unrelated request.
     let (client, now) = world.client(a).unwrap();
-    client.submit(now, Holder::query("other")).unwrap();
+    client.submit(now, Request::get("other")).unwrap();
     loop {
         if let [event] = &holder.step(&mut world)[..] {
             return (event.clone(), world.now().duration_since(replaced).as_millis());
@@ -276,17 +285,17 @@ fn over_a_new_store(says_which: bool, tells: bool) -> (LockEvent, u128) {
 }
 
 #[test]
-fn a_holder_whose_store_is_started_anew_is_told_that_its_lock_is_lost() {
+fn restarted_store_loses_the_lock_of_its_holder() {
     let (event, after) = over_a_new_store(true, true);
     assert_eq!(event, LockEvent::Lost(LossReason::StoreReplaced));
-    assert!(after < 500, "at the next answer: {after}");
+    assert!(after < 500, "at the next reply: {after}");
     let (event, after) = over_a_new_store(true, false);
     assert_eq!(event, LockEvent::Lost(LossReason::StoreReplaced));
     assert!((4_800..5_200).contains(&after), "at the renewal: {after}");
 }
 
 #[test]
-fn a_store_that_does_not_say_which_it_is_renews_what_another_held() {
+fn store_without_incarnation_renews_a_lock_held_by_another_since() {
     let (event, _) = over_a_new_store(false, true);
-    assert!(matches!(event, LockEvent::Renewed { .. }), "as the documentation says: {event:?}");
+    assert!(matches!(event, LockEvent::Renewed { .. }), "as documented: {event:?}");
 }

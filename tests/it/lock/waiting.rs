@@ -4,7 +4,7 @@ use super::*;
 use statestore_proto::client::WatchEnd;
 use statestore_proto::lock::{LockState, NotAcquired};
 
-/// One that has met another holder at 10, and watches.
+/// A lock that found another holder at 10 and watches the key.
 fn waiting(deadline: Option<u64>) -> Rig {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), deadline.map(at)).unwrap();
@@ -15,7 +15,7 @@ fn waiting(deadline: Option<u64>) -> Rig {
 }
 
 #[test]
-fn a_waiter_tries_again_when_the_lease_of_the_holder_must_have_run_out() {
+fn waiter_retries_after_the_longest_lease() {
     let mut rig = waiting(None);
     rig.idle_until(10, 1_010);
     let ticket = rig.takes(1_010);
@@ -25,8 +25,8 @@ fn a_waiter_tries_again_when_the_lease_of_the_holder_must_have_run_out() {
 }
 
 #[test]
-fn others_may_have_a_longer_lease() {
-    let mut rig = Rig::new(config().longest_lease(millis(7_000)));
+fn max_lease_sets_the_time_of_the_retry() {
+    let mut rig = Rig::new(config().max_lease(millis(7_000)));
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.answer(10, ticket, not_applied());
@@ -35,20 +35,20 @@ fn others_may_have_a_longer_lease() {
 }
 
 #[test]
-fn a_waiter_tries_at_once_when_it_hears_that_the_lock_is_free() {
+fn waiter_retries_at_once_when_the_key_is_gone() {
     for event in [changed(None, Some(3)), changed(None, None)] {
         let mut rig = waiting(None);
         rig.lock.handle_watch(at(400), &event);
         let ticket = rig.takes(400);
         rig.answer(410, ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
-        assert!(matches!(rig.lock.poll_action(at(410)), Some(Action::Unwatch)));
+        assert!(matches!(rig.lock.poll_action(at(410)), Some(LockAction::Unwatch)));
         assert!(rig.lock.poll_action(at(410)).is_none());
     }
 }
 
 #[test]
-fn a_key_that_is_absent_when_the_watch_begins_is_free() {
+fn key_absent_at_the_start_of_the_watch_is_free() {
     let mut rig = waiting(None);
     rig.lock.handle_watch(at(400), &WatchEvent::Live);
     rig.takes(400);
@@ -59,14 +59,14 @@ fn a_key_that_is_absent_when_the_watch_begins_is_free() {
 }
 
 #[test]
-fn news_of_a_renewal_puts_the_next_try_off() {
+fn renewal_by_the_holder_defers_the_retry() {
     let mut rig = waiting(None);
     rig.lock.handle_watch(at(700), &changed(Some("other"), Some(3)));
     rig.idle_until(700, 1_700);
 }
 
 #[test]
-fn a_deletion_heard_while_trying_is_not_forgotten() {
+fn deletion_during_a_try_causes_another_try() {
     let mut rig = waiting(None);
     let ticket = rig.takes(1_010);
     rig.lock.handle_watch(at(1_015), &changed(None, Some(3)));
@@ -78,7 +78,7 @@ fn a_deletion_heard_while_trying_is_not_forgotten() {
 }
 
 #[test]
-fn a_try_whose_answer_was_lost_is_renewed_by_the_next() {
+fn next_try_renews_a_try_whose_reply_was_lost() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
@@ -101,7 +101,7 @@ fn a_waiter_that_sees_its_own_value_claims_it_at_once() {
 }
 
 #[test]
-fn pauses_double_up_to_the_longest_and_begin_anew_with_an_answer() {
+fn pauses_double_up_to_the_longest_and_a_reply_resets_them() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let mut now = 0;
@@ -143,33 +143,33 @@ fn waiting_ends_at_the_deadline() {
     let mut rig = waiting(Some(600));
     rig.idle_until(10, 600);
     rig.lock.handle_timeout(at(600));
-    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::Deadline)]);
-    assert!(!rig.lock.is_settled(), "the watch is still to be ended");
-    assert!(matches!(rig.lock.poll_action(at(600)), Some(Action::Unwatch)));
+    assert_eq!(rig.events(), [LockEvent::AcquireFailed(NotAcquired::Deadline)]);
+    assert!(!rig.lock.is_settled(), "the watch must still be ended");
+    assert!(matches!(rig.lock.poll_action(at(600)), Some(LockAction::Unwatch)));
     assert!(rig.lock.poll_action(at(600)).is_none() && rig.lock.is_settled());
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(600), Some(at(600))).unwrap();
-    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::Deadline)]);
+    assert_eq!(rig.events(), [LockEvent::AcquireFailed(NotAcquired::Deadline)]);
     assert!(rig.lock.poll_action(at(600)).is_none());
 }
 
 #[test]
-fn a_try_takes_no_longer_than_the_deadline_leaves() {
+fn deadline_limits_the_timeout_of_a_try() {
     for (deadline, expected) in [(Some(1_000), 250), (Some(100), 90), (None, 250)] {
         let mut rig = Rig::new(config());
         rig.lock.acquire(at(0), deadline.map(at)).unwrap();
         let (_, request) = rig.submits(10);
-        assert_eq!(request.time_limit(), Some(millis(expected)));
+        assert_eq!(request.timeout(), Some(millis(expected)));
     }
 }
 
 #[test]
-fn without_a_watch_time_alone_will_do() {
+fn refused_watch_leaves_retries_to_time() {
     let mut rig = waiting(None);
     let refused = ServiceError::Known(Refusal::QuotaExceeded);
     rig.lock.handle_watch(at(20), &WatchEvent::Ended(WatchEnd::Refused(refused)));
     rig.idle_until(20, 1_010);
-    // Another acquisition asks for a watch again.
+    // The next acquisition requests a watch again.
     rig.lock.release(at(30));
     rig.lock.acquire(at(40), None).unwrap();
     let ticket = rig.takes(40);
@@ -178,22 +178,22 @@ fn without_a_watch_time_alone_will_do() {
 }
 
 #[test]
-fn a_store_that_refuses_ends_waiting_at_once() {
+fn refusal_ends_waiting_at_once() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     let ticket = rig.takes(0);
     rig.answer(10, ticket, refused(Refusal::NotAuthorized));
     let reason = NotAcquired::Refused(Refusal::NotAuthorized.into());
-    assert_eq!(rig.events(), [LockEvent::GaveUp(reason)]);
+    assert_eq!(rig.events(), [LockEvent::AcquireFailed(reason)]);
     assert!(rig.lock.is_settled());
     rig.lock.acquire(at(20), None).unwrap();
     let ticket = rig.takes(20);
     rig.answer(20, ticket, Err(SubmitError::KeyTooLong));
     assert_eq!(
         rig.events(),
-        [LockEvent::GaveUp(NotAcquired::NotAccepted(SubmitError::KeyTooLong))]
+        [LockEvent::AcquireFailed(NotAcquired::NotAccepted(SubmitError::KeyTooLong))]
     );
-    // A client that is full for a moment is not the end.
+    // A full client does not end waiting.
     rig.lock.acquire(at(30), None).unwrap();
     let ticket = rig.takes(30);
     rig.answer(30, ticket, Err(SubmitError::Full));
@@ -201,7 +201,7 @@ fn a_store_that_refuses_ends_waiting_at_once() {
 }
 
 #[test]
-fn an_election_tells_who_leads_and_when_nobody_knows() {
+fn watch_holder_reports_each_change_and_gap() {
     let mut rig = Rig::new(config().watch_holder(true));
     rig.watches(0);
     let seen = |rig: &mut Rig, event: &WatchEvent| {
@@ -224,14 +224,14 @@ fn an_election_tells_who_leads_and_when_nobody_knows() {
     assert_eq!(seen(&mut rig, &WatchEvent::Live).as_deref(), Some("other"));
     assert_eq!(seen(&mut rig, &changed(None, Some(3))).as_deref(), Some("Free"));
     assert_eq!(*rig.lock.holder(), HolderStatus::Free);
-    // Of several that nobody polled the last is told.
+    // Only the last of several unpolled changes is reported.
     rig.lock.handle_watch(at(2), &other());
     rig.lock.handle_watch(at(2), &changed(None, Some(3)));
     assert_eq!(rig.events(), [LockEvent::HolderChanged(HolderStatus::Free)]);
     assert!(rig.lock.is_settled() && rig.lock.poll_action(at(2)).is_none());
 }
 
-/// All of a pause's second half is in use, evenly: contenders that failed together come back apart.
+/// Pauses are spread evenly over their second half, so contenders that failed together retry apart.
 #[test]
 fn pauses_are_spread_evenly() {
     let mut quarters = [0_u32; 4];
@@ -253,7 +253,7 @@ fn pauses_are_spread_evenly() {
 }
 
 #[test]
-fn news_of_another_holder_sets_no_time_while_a_try_is_on_its_way() {
+fn renewal_by_the_holder_during_a_try_sets_no_timer() {
     let mut rig = waiting(None);
     rig.takes(1_010);
     rig.lock.handle_watch(at(1_020), &changed(Some("other"), Some(4)));
@@ -261,17 +261,17 @@ fn news_of_another_holder_sets_no_time_while_a_try_is_on_its_way() {
 }
 
 #[test]
-fn a_deadline_at_the_end_of_time_is_never_due() {
+fn deadline_at_the_last_instant_is_never_due() {
     for (deadline, due) in [(u64::MAX, None), (u64::MAX - 1, Some(at(u64::MAX - 1)))] {
-        let mut lock = Lock::new(config());
+        let mut lock = Lock::new(config()).unwrap();
         lock.acquire(at(0), Some(at(deadline))).expect("it is free to");
-        assert!(matches!(lock.poll_action(at(0)), Some(Action::Submit { .. })));
+        assert!(matches!(lock.poll_action(at(0)), Some(LockAction::Submit { .. })));
         assert_eq!(lock.poll_timeout(), due);
     }
 }
 
 #[test]
-fn a_lock_that_is_given_up_before_it_asks_asks_for_nothing() {
+fn release_before_the_first_request_sends_nothing() {
     let mut rig = Rig::new(config());
     rig.lock.acquire(at(0), None).unwrap();
     assert!(rig.lock.release(at(0)));
@@ -279,10 +279,10 @@ fn a_lock_that_is_given_up_before_it_asks_asks_for_nothing() {
 }
 
 #[test]
-fn an_answer_that_outlived_its_lease_is_none_and_a_single_try_ends_with_it() {
+fn reply_after_the_lease_fails_a_single_try() {
     let mut rig = Rig::new(config());
     rig.lock.try_acquire(at(0)).unwrap();
     let ticket = rig.takes(0);
     rig.lock.handle_outcome(at(1_500), ticket, done(5));
-    assert_eq!(rig.events(), [LockEvent::GaveUp(NotAcquired::NoAnswer)]);
+    assert_eq!(rig.events(), [LockEvent::AcquireFailed(NotAcquired::NoAnswer)]);
 }

@@ -1,21 +1,38 @@
-//! What became of each request: told to whoever handed it over, and counted by verb.
+//! The outcome of each request, as returned to the caller and counted by verb.
 
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{Command, CommandKind, Condition, Refusal};
-use statestore_proto::mqtt::Qos;
-use statestore_proto::store::{Ahead, DropReason, Handled, StoreConfig, Verdict};
+use statestore_proto::message::{Command, Condition, Refusal, RequestKind};
+use statestore_proto::store::{
+    ClockAdvance, DropReason, Handled, Refused, RequestOutcome, StoreConfig,
+};
+use statestore_proto::topic::TopicError;
+use statestore_proto::transport::Qos;
 
 use super::{EPOCH, Rig, del, get, set, set_if, vdel, watch};
 
-fn handed(rig: &mut Rig, command: &Command<&[u8]>) -> Handled {
+/// The kind and the outcome of a command.
+fn submit(rig: &mut Rig, command: &Command<&[u8]>) -> (Option<RequestKind>, RequestOutcome) {
     let ask = rig.ask("c", command);
-    ask.hand_to(rig.now(), &mut rig.store)
+    let handled = ask.hand_to(rig.now(), &mut rig.store);
+    assert_eq!(handled.clock_advance, None);
+    (handled.kind(), handled.outcome)
+}
+
+fn refusal(handled: &Handled<'_>) -> Option<Refusal> {
+    handled.refused().map(Refused::refusal)
+}
+
+fn refusal_of(outcome: &RequestOutcome) -> Option<Refusal> {
+    match outcome {
+        RequestOutcome::Refused(refused) => Some(refused.refusal()),
+        _ => None,
+    }
 }
 
 #[test]
-fn each_verb_has_its_verdicts() {
-    use CommandKind::{Del, Get, Set, Unwatch, VDel, Watch};
-    use Verdict::{Absent, Applied, NotApplied};
+fn verdicts_are_returned_and_counted_by_verb() {
+    use RequestKind::{Del, Get, Set, Unwatch, VDel, Watch};
+    use RequestOutcome::{Absent, Applied, NotApplied};
     let stop = Command::Unwatch { key: b"k".as_slice() };
     let mut rig = Rig::new();
     for (command, verb, verdict) in [
@@ -31,8 +48,7 @@ fn each_verb_has_its_verdicts() {
         (stop, Unwatch, Applied),
         (stop, Unwatch, Absent),
     ] {
-        let handled = Handled { verb: Some(verb), verdict, ahead: None };
-        assert_eq!(handed(&mut rig, &command), handled, "{command:?}");
+        assert_eq!(submit(&mut rig, &command), (Some(verb), verdict), "{command:?}");
     }
     let counters = *rig.store.counters();
     let of = |verb| {
@@ -47,41 +63,38 @@ fn each_verb_has_its_verdicts() {
 #[test]
 fn refusals_are_counted_by_verb_and_reason() {
     let mut rig = Rig::limited(StoreLimits { keys_max: 1, ..StoreLimits::default() });
-    handed(&mut rig, &set("k", "v"));
-    let quota = handed(&mut rig, &set("l", "v"));
-    assert_eq!(quota.verdict, Verdict::Refused(Refusal::QuotaExceeded));
+    submit(&mut rig, &set("k", "v"));
+    let (_, quota) = submit(&mut rig, &set("l", "v"));
+    assert_eq!(refusal_of(&quota), Some(Refusal::QuotaExceeded));
     let mut again = rig.ask("c", &set("k", "w"));
     again.token = Some(format!("{EPOCH}:5:c"));
     again.hand_to(rig.now(), &mut rig.store);
     let repeated = again.hand_to(rig.now(), &mut rig.store);
     assert_eq!(
-        repeated,
-        Handled { verb: Some(CommandKind::Set), verdict: Verdict::Repeated, ahead: None }
+        (repeated.kind(), repeated.outcome),
+        (Some(RequestKind::Set), RequestOutcome::Duplicate)
     );
-    let fenced = handed(&mut rig, &del("k"));
-    assert_eq!(fenced.verdict, Verdict::Refused(Refusal::FencingTokenRequired));
+    let (_, fenced) = submit(&mut rig, &del("k"));
+    assert_eq!(refusal_of(&fenced), Some(Refusal::FencingTokenRequired));
     let mut nonsense = rig.ask("c", &get("k"));
     nonsense.payload = "nonsense".into();
     let mut hasty = rig.ask("c", &get("k"));
     hasty.qos = Qos::AtMostOnce;
-    for (ask, refusal) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
+    for (ask, expected) in [(nonsense, Refusal::Syntax), (hasty, Refusal::NotQos1)] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(
-            handled,
-            Handled { verb: None, verdict: Verdict::Refused(refusal), ahead: None }
-        );
-        assert_eq!(rig.store.counters().unreadable().refused_for(refusal), 1);
+        assert_eq!((handled.kind(), refusal(&handled)), (None, Some(expected)));
+        assert_eq!(rig.store.counters().malformed().refused_for(expected), 1);
     }
     let counters = rig.store.counters();
-    assert_eq!(counters.of(CommandKind::Set).refused_for(Refusal::QuotaExceeded), 1);
-    assert_eq!(counters.of(CommandKind::Del).refused_for(Refusal::FencingTokenRequired), 1);
+    assert_eq!(counters.of(RequestKind::Set).refused_for(Refusal::QuotaExceeded), 1);
+    assert_eq!(counters.of(RequestKind::Del).refused_for(Refusal::FencingTokenRequired), 1);
     assert_eq!(counters.refused_for(Refusal::QuotaExceeded), 1);
     assert_eq!(counters.refused_for(Refusal::MissingTimestamp), 0);
-    assert_eq!((counters.executed(), counters.refused(), counters.repeated()), (2, 4, 1));
+    assert_eq!((counters.executed(), counters.refused(), counters.duplicates()), (2, 4, 1));
 }
 
 #[test]
-fn what_is_not_answered_says_why() {
+fn dropped_requests_return_their_reason() {
     let mut rig = Rig::new();
     let mut nameless = rig.ask("c", &get("k"));
     nameless.response_topic = None;
@@ -90,39 +103,39 @@ fn what_is_not_answered_says_why() {
     let mut stranger = rig.ask("c", &get("k"));
     stranger.topic = "elsewhere".into();
     for (ask, reason) in [
-        (nameless, DropReason::Unanswerable),
-        (forbidden, DropReason::Forbidden),
+        (nameless, DropReason::NoResponseTopic),
+        (forbidden, DropReason::ForbiddenResponseTopic(TopicError::Wildcard)),
         (stranger, DropReason::NotARequest),
     ] {
         let handled = ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(handled, Handled { verb: None, verdict: Verdict::Dropped(reason), ahead: None });
+        assert_eq!((handled.kind(), handled.outcome), (None, RequestOutcome::Dropped(reason)));
     }
     assert_eq!(rig.store.counters().dropped(), 3);
 }
 
 #[test]
-fn the_greatest_skew_is_kept_of_what_was_refused_too() {
+fn greatest_clock_skew_includes_refused_requests() {
     let mut rig = Rig::new();
     let skew = |rig: &Rig| {
         let counters = rig.store.counters();
         (counters.ahead_max_ms, counters.behind_max_ms)
     };
-    let mut tell = |timestamp: u64, token: Option<u64>, expected: (u64, u64)| {
+    let mut send = |timestamp: u64, token: Option<u64>, expected: (u64, u64)| {
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{timestamp}:0:c"));
         ask.token = token.map(|token| format!("{token}:0:c"));
         ask.hand_to(rig.now(), &mut rig.store);
         assert_eq!(skew(&rig), expected, "{timestamp} {token:?}");
     };
-    tell(EPOCH, None, (0, 0));
-    tell(EPOCH + 7, None, (7, 0));
-    tell(EPOCH - 9, None, (7, 9));
+    send(EPOCH, None, (0, 0));
+    send(EPOCH + 7, None, (7, 0));
+    send(EPOCH - 9, None, (7, 9));
     // A token is as old as its lock.
-    tell(EPOCH, Some(EPOCH - 5_000), (7, 9));
-    tell(EPOCH, Some(EPOCH + 61_000), (61_000, 9));
-    tell(EPOCH + 90_000, Some(EPOCH), (90_000, 9));
+    send(EPOCH, Some(EPOCH - 5_000), (7, 9));
+    send(EPOCH, Some(EPOCH + 61_000), (61_000, 9));
+    send(EPOCH + 90_000, Some(EPOCH), (90_000, 9));
     assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
-    // What is not looked at does not count.
+    // Timestamps that the verb ignores do not count.
     let mut read = rig.ask("c", &get("k"));
     (read.timestamp, read.token) = (Some("1:0:c".into()), Some("99999999999999:0:c".into()));
     read.hand_to(rig.now(), &mut rig.store);
@@ -133,13 +146,13 @@ fn the_greatest_skew_is_kept_of_what_was_refused_too() {
 }
 
 #[test]
-fn counters_are_a_list_that_can_be_printed() {
+fn counters_are_iterable_and_printable() {
     let mut rig = Rig::limited(StoreLimits { keys_max: 1, ..StoreLimits::default() });
     assert_eq!(rig.store.counters().to_string(), "nothing");
     let all = rig.store.counters().iter().count();
-    handed(&mut rig, &set("k", "v"));
-    handed(&mut rig, &set("l", "v"));
-    handed(&mut rig, &Command::Unwatch { key: b"k".as_slice() });
+    submit(&mut rig, &set("k", "v"));
+    submit(&mut rig, &set("l", "v"));
+    submit(&mut rig, &Command::Unwatch { key: b"k".as_slice() });
     let counters = rig.store.counters();
     assert_eq!(
         counters.to_string(),
@@ -151,57 +164,63 @@ fn counters_are_a_list_that_can_be_printed() {
 }
 
 #[test]
-fn a_store_may_allow_less_skew_and_never_more() {
-    for (drift, furthest) in [(5, 5_000), (60, 60_000), (61, 60_000)] {
+fn clock_drift_max_may_be_lowered_but_not_raised_above_60_seconds() {
+    for drift in [60_001, u64::MAX] {
+        let drift = core::time::Duration::from_millis(drift);
+        assert!(StoreConfig::new(7).clock_drift_max(drift).is_err());
+    }
+    for (drift, furthest) in [(5, 5_000), (60, 60_000)] {
         let drift = core::time::Duration::from_secs(drift);
-        let mut rig = Rig::with(StoreConfig::new(7).clock_drift_max(drift));
-        let mut tell = |ahead: (u64, u64)| {
+        let config = StoreConfig::new(7).clock_drift_max(drift).expect("at most a minute");
+        let mut rig = Rig::with(config);
+        let mut send = |ahead: (u64, u64)| {
             let mut ask = rig.ask("c", &set("k", "v"));
             ask.timestamp = Some(format!("{}:0:c", EPOCH + ahead.0));
             ask.token = Some(format!("{}:0:c", EPOCH + ahead.1));
-            ask.hand_to(rig.now(), &mut rig.store).verdict
+            let handled = ask.hand_to(rig.now(), &mut rig.store);
+            (refusal(&handled), handled.outcome == RequestOutcome::Applied)
         };
-        assert_eq!(tell((furthest + 1, 0)), Verdict::Refused(Refusal::TimestampSkew));
-        assert_eq!(tell((0, furthest + 1)), Verdict::Refused(Refusal::FencingTokenSkew));
-        assert_eq!(tell((furthest, furthest)), Verdict::Applied);
+        assert_eq!(send((furthest + 1, 0)), (Some(Refusal::TimestampSkew), false));
+        assert_eq!(send((0, furthest + 1)), (Some(Refusal::FencingTokenSkew), false));
+        assert_eq!(send((furthest, furthest)), (None, true));
         assert_eq!(rig.store.counters().refused_for(Refusal::TimestampSkew), 1);
         assert_eq!(rig.store.counters().refused_for(Refusal::FencingTokenSkew), 1);
     }
 }
 
 #[test]
-fn who_sets_the_versions_ahead_is_told_and_counted() {
+fn clock_advance_by_a_request_is_returned_and_counted() {
     let mut rig = Rig::new();
-    let mut tell = |millis: u64, timestamp: u64, token: Option<u64>| {
+    let mut send = |millis: u64, timestamp: u64, token: Option<u64>| {
         rig.millis = millis;
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{}:0:c", EPOCH + timestamp));
         ask.token = token.map(|token| format!("{}:0:c", EPOCH + token));
         let handled = ask.hand_to(rig.now(), &mut rig.store);
-        handled.ahead.map(|ahead| (ahead.by.as_millis(), ahead.is_fence))
+        handled.clock_advance.map(|ahead| (ahead.by.as_millis(), ahead.is_fence))
     };
     for (millis, timestamp, token, expected) in [
         (0, 5_000, None, None),
         (0, 5_001, None, Some((5_001, false))),
-        // They follow the versions that there are.
+        // No further than the versions already issued.
         (0, 5_001, None, None),
         (0, 3_000, Some(5_001), None),
         (0, 0, Some(5_002), Some((5_002, true))),
         (0, 7_000, Some(6_000), Some((7_000, false))),
-        // Refused, here for the token, it sets nothing.
+        // A refused request advances nothing, here because of its token.
         (0, 8_000, Some(4_000), None),
         (0, 60_001, Some(70_000), None),
-        // The clock has caught up.
+        // The wall clock has caught up.
         (2_001, 7_001, Some(7_001), None),
         (2_001, 9_000, Some(9_000), Some((6_999, true))),
     ] {
         let case = format!("{millis} {timestamp} {token:?}");
-        assert_eq!(tell(millis, timestamp, token), expected, "{case}");
+        assert_eq!(send(millis, timestamp, token), expected, "{case}");
     }
     let counters = rig.store.counters();
-    assert_eq!((counters.set_ahead, counters.fenced_ahead), (4, 2));
-    // A read sets nothing, whatever it says.
+    assert_eq!((counters.clock_advances, counters.fence_advances), (4, 2));
+    // A read advances nothing, whatever its timestamp.
     let mut read = rig.ask("c", &get("k"));
     (read.timestamp, read.token) = (Some(format!("{}:0:c", EPOCH + 30_000)), None);
-    assert_eq!(read.hand_to(rig.now(), &mut rig.store).ahead, None::<Ahead>);
+    assert_eq!(read.hand_to(rig.now(), &mut rig.store).clock_advance, None::<ClockAdvance>);
 }

@@ -1,33 +1,37 @@
-//! Section 11: what is delivered again is answered again, and done once.
+//! Section 11: a duplicate gets the first reply and is applied once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
-use statestore_proto::mqtt::{ReasonCode, Transmit};
+use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_proto::time::Instant;
-use statestore_tests::ask::Told;
+use statestore_proto::transport::{ReasonCode, Transmit};
+use statestore_tests::ask::{Ask, Sent};
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 
 #[test]
-fn a_duplicate_gets_the_first_answer_and_has_no_effect() {
+fn duplicate_gets_the_first_reply_and_has_no_effect() {
     let mut rig = Rig::new();
     rig.answer("a", &watch("k"));
     let take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
-    let (told, first) = rig.all(&take);
-    assert_eq!((told.len(), &first), (1, &(OK.into(), Some(version(0, 1)))));
+    let (sent, first) = rig.all(&take);
+    assert_eq!((sent.len(), &first), (1, &(OK.into(), Some(version(0, 1)))));
     rig.notified(&set("k", "w"));
-    assert_eq!(rig.reply(&take), first, "byte for byte, whatever happened since");
+    assert_eq!(rig.reply(&take), first, "byte for byte, despite the later write");
     let remove = rig.ask("c", &del("k"));
-    let (told, first) = rig.all(&remove);
-    assert_eq!((told.len(), first.0.as_str()), (1, r":1\r\n"));
+    let (sent, first) = rig.all(&remove);
+    assert_eq!((sent.len(), first.0.as_str()), (1, r":1\r\n"));
     rig.notified(&set("k", "x"));
     assert_eq!(rig.reply(&remove), first);
     assert_eq!(rig.answer("c", &get("k")), r"$1\r\nx\r\n");
-    assert_eq!(rig.store.counters().repeated(), 2);
+    assert_eq!(rig.store.counters().duplicates(), 2);
 }
 
 #[test]
-fn reads_are_read_again() {
+fn redelivered_get_is_executed_again() {
     let mut rig = Rig::new();
     let read = rig.ask("a", &get("k"));
     assert_eq!(rig.reply(&read).0, r"$-1\r\n");
@@ -36,9 +40,9 @@ fn reads_are_read_again() {
 }
 
 #[test]
-fn who_is_told_that_it_watches_does() {
+fn redelivered_keynotify_reregisters() {
     type End = fn(&mut Rig);
-    let gone: End = |rig| rig.store.handle_client_gone("a");
+    let gone: End = |rig| rig.store.handle_client_gone(rig.now(), "a");
     let undeliverable: End = |rig| {
         let ask = rig.ask("w", &set("k", "v"));
         ask.hand_to(rig.now(), &mut rig.store);
@@ -48,53 +52,53 @@ fn who_is_told_that_it_watches_does() {
             _ => None,
         });
         let tokens: Vec<_> = tokens.collect();
-        rig.store.handle_published(tokens[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
+        rig.store.handle_published(rig.now(), tokens[0], ReasonCode::NO_MATCHING_SUBSCRIBERS);
     };
     for end in [gone, undeliverable] {
         let mut rig = Rig::new();
         let start = rig.ask("a", &watch("k"));
         assert_eq!(rig.reply(&start).0, OK);
         end(&mut rig);
-        assert_eq!(rig.store.watches(), 0);
-        // The client connects again with its session and sends what was not acknowledged.
+        assert_eq!(rig.store.registrations(), 0);
+        // The client reconnects with its session and resends what was not acknowledged.
         assert_eq!(rig.reply(&start).0, OK);
-        assert_eq!(rig.store.watches(), 1);
+        assert_eq!(rig.store.registrations(), 1);
         assert_eq!(rig.notified(&set("k", "w")).len(), 1);
     }
 }
 
-/// A client sends again what was not acknowledged, in order: the tail of what it sent.
+/// A client resends unacknowledged requests in order: the tail of what it sent.
 #[test]
-fn registrations_stand_as_the_last_request_left_them() {
+fn redelivered_stop_ends_no_registration_requested_after_it() {
     let mut rig = Rig::new();
     let (start, end) = (rig.ask("a", &watch("k")), rig.ask("a", &stop("k")));
     assert_eq!((rig.reply(&start).0.as_str(), rig.reply(&end).0.as_str()), (OK, OK));
-    assert_eq!((rig.reply(&start).0.as_str(), rig.store.watches()), (OK, 1));
-    assert_eq!((rig.reply(&end).0.as_str(), rig.store.watches()), (OK, 0));
-    let anew = rig.ask("a", &watch("k"));
-    assert_eq!((rig.reply(&anew).0.as_str(), rig.store.watches()), (OK, 1));
+    assert_eq!((rig.reply(&start).0.as_str(), rig.store.registrations()), (OK, 1));
+    assert_eq!((rig.reply(&end).0.as_str(), rig.store.registrations()), (OK, 0));
+    let later = rig.ask("a", &watch("k"));
+    assert_eq!((rig.reply(&later).0.as_str(), rig.store.registrations()), (OK, 1));
     assert_eq!(rig.reply(&end).0, OK);
-    assert_eq!(rig.store.watches(), 1, "a STOP ends nothing that was asked for after it");
+    assert_eq!(rig.store.registrations(), 1, "a STOP does not end a later registration");
     assert_eq!(rig.reply(&start).0, OK);
-    assert_eq!(rig.reply(&anew).0, OK);
-    assert_eq!(rig.store.watches(), 1);
+    assert_eq!(rig.reply(&later).0, OK);
+    assert_eq!(rig.store.registrations(), 1);
     assert_eq!(rig.answer("a", &stop("k")), OK);
     assert_eq!(rig.answer("a", &stop("k")), r":0\r\n");
 }
 
 #[test]
-fn refusals_are_remembered_too() {
+fn duplicate_of_a_refused_request_gets_the_same_refusal() {
     let limits = StoreLimits { keys_max: 0, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     let ask = rig.ask("c", &set("k", "v"));
     let refused = rig.reply(&ask);
     assert_eq!(refused, error("the quota has been exceeded"));
-    assert_eq!((rig.reply(&ask), rig.store.counters().repeated()), (refused, 1));
+    assert_eq!((rig.reply(&ask), rig.store.counters().duplicates()), (refused, 1));
 }
 
-/// Scripts that always send the same correlation data are not deployed clients, and are served all the same.
+/// Scripts that always send the same correlation data are not deployed clients, but they work.
 #[test]
-fn another_request_with_the_same_correlation_data_is_no_duplicate() {
+fn different_content_with_the_same_correlation_data_is_not_a_duplicate() {
     let mut rig = Rig::new();
     let first = rig.ask("c", &set("k", "v"));
     assert_eq!(rig.reply(&first), (OK.into(), Some(version(0, 1))));
@@ -108,11 +112,15 @@ fn another_request_with_the_same_correlation_data_is_no_duplicate() {
         assert_eq!(rig.reply(&other), (OK.into(), Some(version(0, number))), "{other:?}");
         assert_eq!(rig.reply(&other), (OK.into(), Some(version(0, number))));
     }
-    assert_eq!(rig.reply(&first), (OK.into(), Some(version(0, 1))), "and is still a duplicate");
+    assert_eq!(
+        rig.reply(&first),
+        (OK.into(), Some(version(0, 1))),
+        "the first request is still a duplicate"
+    );
 }
 
 #[test]
-fn requester_topic_and_correlation_together_name_a_request() {
+fn duplicate_has_the_same_requester_response_topic_and_correlation_data() {
     let mut rig = Rig::new();
     let ask = rig.ask("c", &del("k"));
     rig.reply(&ask);
@@ -127,8 +135,15 @@ fn requester_topic_and_correlation_together_name_a_request() {
 }
 
 #[test]
-fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
-    let times = [(None, 60_000), (Some(3), 6_000), (Some(90), 180_000), (Some(0), 1_000)];
+fn reply_is_cached_for_twice_the_message_expiry_up_to_an_hour_or_60_seconds() {
+    let hour = 60 * 60 * 1_000;
+    let times = [
+        (None, 60_000),
+        (Some(3), 6_000),
+        (Some(90), 180_000),
+        (Some(0), 1_000),
+        (Some(u32::MAX), hour),
+    ];
     for (expiry, kept) in times {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
@@ -141,9 +156,9 @@ fn an_answer_is_kept_as_long_as_its_request_may_come_again() {
     }
 }
 
-/// It arrives before its time is over and then waits for the store for as long once more.
+/// A duplicate may arrive just before its expiry and then wait for the store as long again.
 #[test]
-fn a_duplicate_that_waited_is_one_still() {
+fn duplicate_that_waited_in_a_queue_is_still_recognised() {
     let mut rig = Rig::new();
     let mut take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
     take.expiry = Some(1);
@@ -155,11 +170,11 @@ fn a_duplicate_that_waited_is_one_still() {
 }
 
 #[test]
-fn the_cache_is_bounded_by_count_and_bytes() {
-    let size = |rig: &Rig| rig.store.counters().repeated();
+fn deduplication_cache_evicts_the_oldest_beyond_its_entries_or_bytes() {
+    let size = |rig: &Rig| rig.store.counters().duplicates();
     for limits in [
-        StoreLimits { replies_max: 2, ..StoreLimits::default() },
-        StoreLimits { reply_bytes_max: 200, ..StoreLimits::default() },
+        StoreLimits { dedup_entries_max: 2, ..StoreLimits::default() },
+        StoreLimits { dedup_bytes_max: 200, ..StoreLimits::default() },
     ] {
         let mut rig = Rig::limited(limits);
         let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &del("k"))).collect();
@@ -168,15 +183,15 @@ fn the_cache_is_bounded_by_count_and_bytes() {
         rig.reply(&asks[2]);
         assert_eq!(size(&rig), 2);
         rig.reply(&asks[0]);
-        assert_eq!(size(&rig), 2, "the oldest was forgotten");
+        assert_eq!(size(&rig), 2, "the oldest entry was evicted");
     }
 }
 
 #[test]
-fn whoever_floods_the_cache_forgets_its_own_answers() {
+fn client_that_floods_the_deduplication_cache_evicts_only_its_own_entries() {
     for limits in [
-        StoreLimits { replies_max: 16, ..StoreLimits::default() },
-        StoreLimits { reply_bytes_max: 2_000, ..StoreLimits::default() },
+        StoreLimits { dedup_entries_max: 16, ..StoreLimits::default() },
+        StoreLimits { dedup_bytes_max: 2_000, ..StoreLimits::default() },
     ] {
         let mut rig = Rig::limited(limits);
         rig.answer("w", &set("k", "old"));
@@ -187,17 +202,17 @@ fn whoever_floods_the_cache_forgets_its_own_answers() {
         rig.answer("w", &set("k", "new"));
         assert_eq!(rig.reply(&del).0, r":1\r\n");
         assert_eq!(rig.answer("w", &get("k")), r"$3\r\nnew\r\n", "not deleted by a duplicate");
-        let repeated = rig.store.counters().repeated();
+        let repeated = rig.store.counters().duplicates();
         rig.reply(flood.last().unwrap());
-        assert_eq!(rig.store.counters().repeated(), repeated + 1);
+        assert_eq!(rig.store.counters().duplicates(), repeated + 1);
         rig.reply(&flood[0]);
-        assert_eq!(rig.store.counters().repeated(), repeated + 1);
+        assert_eq!(rig.store.counters().duplicates(), repeated + 1);
     }
 }
 
 #[test]
-fn whoever_floods_the_cache_is_known_among_many() {
-    let mut rig = Rig::limited(StoreLimits { replies_max: 240, ..StoreLimits::default() });
+fn deduplication_cache_evicts_from_the_client_with_the_most_entries() {
+    let mut rig = Rig::limited(StoreLimits { dedup_entries_max: 240, ..StoreLimits::default() });
     let mut ask = |client: &str| {
         let ask = rig.ask(client, &stop("k"));
         rig.reply(&ask);
@@ -211,18 +226,18 @@ fn whoever_floods_the_cache_is_known_among_many() {
     for _ in 0..40 {
         ask("flood");
     }
-    // There is room for no other, and eighty are more than sixty.
+    // The cache is full, and eighty entries are more than sixty.
     ask("newcomer");
     rig.reply(&rival[0]);
-    assert_eq!(rig.store.counters().repeated(), 1);
+    assert_eq!(rig.store.counters().duplicates(), 1);
     rig.reply(&flood[0]);
-    assert_eq!(rig.store.counters().repeated(), 1, "that was forgotten");
+    assert_eq!(rig.store.counters().duplicates(), 1, "its first entry was evicted");
 }
 
 #[test]
-fn an_answer_takes_a_place_beside_its_bytes() {
+fn deduplication_entry_counts_its_slot_in_addition_to_its_bytes() {
     let limits =
-        StoreLimits { replies_max: 15, reply_bytes_max: 150_000, ..StoreLimits::default() };
+        StoreLimits { dedup_entries_max: 15, dedup_bytes_max: 150_000, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     let mut ask = |client: &str, topic: String| {
         let mut ask = rig.ask(client, &stop("k"));
@@ -230,29 +245,29 @@ fn an_answer_takes_a_place_beside_its_bytes() {
         rig.reply(&ask);
         ask
     };
-    // Ten thousand bytes are as much as a place: eight short answers are more than seven of a thousand bytes.
+    // A slot counts as 10,000 bytes: eight short replies are more than seven with 1,000 bytes each.
     let short: Vec<_> = (0..8).map(|_| ask("short", "t".into())).collect();
     let long: Vec<_> = (0..7).map(|_| ask("long", "t".repeat(1_000))).collect();
     ask("newcomer", "t".into());
     rig.reply(&long[0]);
-    assert_eq!(rig.store.counters().repeated(), 1);
+    assert_eq!(rig.store.counters().duplicates(), 1);
     rig.reply(&short[0]);
-    assert_eq!(rig.store.counters().repeated(), 1, "that was forgotten");
+    assert_eq!(rig.store.counters().duplicates(), 1, "its first entry was evicted");
 }
 
 #[test]
-fn acknowledgements_follow_their_answers_in_order_of_arrival() {
+fn acknowledgements_follow_their_replies_in_order_of_arrival() {
     let mut rig = Rig::new();
     let asks: Vec<_> = (0..3).map(|_| rig.ask("c", &set("k", "v"))).collect();
     for ask in &asks {
         ask.hand_to(rig.now(), &mut rig.store);
     }
-    let told = Told::drain(&mut rig.store);
-    let answered = |ask: &statestore_tests::ask::Ask| {
-        let is_answer = |told: &Told| matches!(told, Told::Reply { correlation, .. } if *correlation == ask.correlation);
+    let sent = Sent::drain(&mut rig.store);
+    let answered = |ask: &Ask| {
+        let is_answer = |sent: &Sent| matches!(sent, Sent::Reply { correlation, .. } if *correlation == ask.correlation);
         (
-            told.iter().position(is_answer).unwrap(),
-            told.iter().position(|told| *told == Told::Acknowledge(ask.delivery.unwrap())).unwrap(),
+            sent.iter().position(is_answer).unwrap(),
+            sent.iter().position(|sent| *sent == Sent::Acknowledge(ask.delivery.unwrap())).unwrap(),
         )
     };
     let places: Vec<usize> =
@@ -261,9 +276,9 @@ fn acknowledgements_follow_their_answers_in_order_of_arrival() {
 }
 
 #[test]
-fn an_answer_is_forgotten_at_the_very_end_of_its_time_behind_older_ones_too() {
+fn cached_reply_expires_on_time_even_behind_older_entries() {
     let mut rig = Rig::new();
-    rig.answer("c", &set("old", "kept for a minute"));
+    rig.answer("c", &set("old", "cached for a minute"));
     let mut ask = rig.ask("c", &del("k"));
     ask.expiry = Some(1);
     assert_eq!(rig.answer("c", &set("k", "1")), OK);
@@ -271,22 +286,190 @@ fn an_answer_is_forgotten_at_the_very_end_of_its_time_behind_older_ones_too() {
     assert_eq!(rig.answer("c", &set("k", "2")), OK);
     rig.millis += 1_999;
     ask.arrived = Some(Instant::from_millis(rig.millis));
-    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "the first answer");
+    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "the cached reply");
     assert_eq!(rig.answer("c", &get("k")), r"$1\r\n2\r\n");
     rig.millis += 1;
     ask.arrived = Some(Instant::from_millis(rig.millis));
-    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "done again");
+    assert_eq!(rig.all(&ask).1.0, r":1\r\n", "executed again");
     assert_eq!(rig.answer("c", &get("k")), r"$-1\r\n");
 }
 
-/// However many answers were forgotten, those that are kept are counted as before.
+/// Evictions leave the count of cached bytes exact.
 #[test]
-fn answers_stay_within_their_bytes() {
-    let limits = StoreLimits { reply_bytes_max: 2_000, ..StoreLimits::default() };
+fn deduplication_cache_stays_within_its_bytes() {
+    let limits = StoreLimits { dedup_bytes_max: 2_000, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     let asks: Vec<_> = (0..200).map(|_| rig.ask("c", &del("k"))).collect();
     asks.iter().for_each(|ask| _ = rig.reply(ask));
     asks.iter().rev().for_each(|ask| _ = rig.reply(ask));
-    let repeated = rig.store.counters().repeated();
-    assert!((1..=40).contains(&repeated), "{repeated} are remembered");
+    let repeated = rig.store.counters().duplicates();
+    assert!((1..=40).contains(&repeated), "{repeated} are cached");
+}
+
+/// A store that restores these records when its monotonic clock starts.
+fn restarted(records: &[Record], limits: StoreLimits) -> Rig {
+    let config = StoreConfig::new(8).limits(limits).durability(Durability::All);
+    let mut rig = Rig::with(config);
+    let now = rig.now();
+    records.iter().for_each(|record| rig.store.restore(now, record));
+    rig
+}
+
+/// Hands over a request, persists its records, and returns the reply.
+fn persisted(rig: &mut Rig, ask: &Ask, disk: &mut Vec<Record>) -> String {
+    ask.hand_to(rig.now(), &mut rig.store);
+    while let Some(batch) = rig.store.poll_records() {
+        disk.extend(batch.records);
+        rig.store.handle_persisted(batch.id);
+    }
+    let sent = Sent::drain(&mut rig.store);
+    let reply = sent.into_iter().find_map(|sent| match sent {
+        Sent::Reply { payload, .. } => Some(payload),
+        _ => None,
+    });
+    reply.expect("a reply")
+}
+
+#[test]
+fn restored_responses_keep_their_age() {
+    let mut disk = Vec::new();
+    let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
+    let old = rig.ask("c", &set_if("old", "v", Condition::IfAbsent, 0));
+    persisted(&mut rig, &old, &mut disk);
+    rig.millis = 59_000;
+    let young = rig.ask("c", &set_if("young", "v", Condition::IfAbsent, 0));
+    persisted(&mut rig, &young, &mut disk);
+    let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
+    for records in [&disk, &snapshot] {
+        // Responses are cached for a minute: one second is left for the old one, a minute for the
+        // new.
+        for (millis, first) in [(0, OK), (999, OK), (1_000, r":-1\r\n")] {
+            let mut next = restarted(records, StoreLimits::default());
+            next.millis = millis;
+            assert_eq!(persisted(&mut next, &old, &mut Vec::new()), first, "{millis}");
+            assert_eq!(persisted(&mut next, &young, &mut Vec::new()), OK, "{millis}");
+        }
+    }
+}
+
+#[test]
+fn time_before_a_restore_does_not_age_restored_responses() {
+    let mut disk = Vec::new();
+    let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
+    let take = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    persisted(&mut rig, &take, &mut disk);
+    let later = rig.ask("c", &set("other", "v"));
+    rig.millis = 30_000;
+    persisted(&mut rig, &later, &mut disk);
+    // The clock of a standby shows any time when it restores, and it restores in portions.
+    for (first, second) in [(0, 0), (600_000, 600_000), (0, 600_000), (5_000, 3_600_000)] {
+        let mut next = Rig::with(StoreConfig::new(8).durability(Durability::All));
+        let (head, tail) = disk.split_at(2);
+        for (millis, records) in [(first, head), (second, tail)] {
+            next.millis = millis;
+            records.iter().for_each(|record| next.store.restore(next.now(), record));
+        }
+        assert_eq!(persisted(&mut next, &take, &mut Vec::new()), OK, "at {first} and {second}");
+        next.millis += 29_999;
+        assert_eq!(persisted(&mut next, &take, &mut Vec::new()), OK, "at {first} and {second}");
+        next.millis += 1;
+        assert_eq!(persisted(&mut next, &take, &mut Vec::new()), r":-1\r\n", "after a minute");
+    }
+}
+
+/// A request that a second execution would answer differently.
+fn take_once(rig: &mut Rig, client: &str, disk: &mut Vec<Record>) -> Ask {
+    let key = format!("{client}-{}", rig.number);
+    let mut ask = rig.ask(client, &set_if(&key, "v", Condition::IfAbsent, 0));
+    ask.correlation = Some(key.into_bytes());
+    assert_eq!(persisted(rig, &ask, disk), OK);
+    ask
+}
+
+type Leave = fn(Rig, &[Record], StoreLimits) -> Rig;
+
+/// The ways in which a client becomes absent.
+fn absences() -> [Leave; 2] {
+    [
+        |mut rig, _, _| {
+            rig.store.handle_client_gone(rig.now(), "gone");
+            rig
+        },
+        |_, disk, limits| restarted(disk, limits),
+    ]
+}
+
+#[test]
+fn responses_of_absent_clients_are_evicted_first() {
+    let limits = StoreLimits { dedup_entries_max: 8, ..StoreLimits::default() };
+    for leave in absences() {
+        let mut disk = Vec::new();
+        let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+        let gone: Vec<Ask> = (0..2).map(|_| take_once(&mut rig, "gone", &mut disk)).collect();
+        let mut rig = leave(rig, &disk, limits);
+        rig.number = 100;
+        // The active clients have all other entries, and more of them than the absent one.
+        let mut active: Vec<Ask> = Vec::new();
+        for client in ["one", "two", "one", "two", "one", "two", "three"] {
+            active.push(take_once(&mut rig, client, &mut disk));
+        }
+        for ask in &active {
+            assert_eq!(persisted(&mut rig, ask, &mut disk), OK, "{:?}", ask.payload);
+        }
+        let newer = persisted(&mut rig, &gone[1], &mut disk);
+        assert_eq!(newer, OK, "its newer response is still cached");
+        let older = persisted(&mut rig, &gone[0], &mut disk);
+        assert_eq!(older, r":-1\r\n", "its oldest response was evicted");
+    }
+}
+
+#[test]
+fn client_above_its_share_evicts_no_response_of_an_absent_client() {
+    let limits = StoreLimits { dedup_entries_max: 16, ..StoreLimits::default() };
+    for leave in absences() {
+        let mut disk = Vec::new();
+        let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+        let gone = take_once(&mut rig, "gone", &mut disk);
+        let mut rig = leave(rig, &disk, limits);
+        rig.number = 100;
+        (0..100).for_each(|_| _ = take_once(&mut rig, "flood", &mut Vec::new()));
+        assert_eq!(persisted(&mut rig, &gone, &mut disk), OK);
+    }
+}
+
+#[test]
+fn response_with_a_long_retention_does_not_keep_expired_ones() {
+    let limits = StoreLimits { dedup_entries_max: 8, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let mut ask = rig.ask("long", &del("k"));
+    ask.expiry = Some(u32::MAX);
+    rig.reply(&ask);
+    for n in 0..7 {
+        rig.answer(&format!("c{n}"), &del("k"));
+    }
+    rig.millis = 61_000;
+    let take = rig.ask("victim", &set_if("k", "v", Condition::IfAbsent, 0));
+    assert_eq!(rig.reply(&take).0, OK);
+    rig.store.handle_client_gone(rig.now(), "victim");
+    rig.answer("another", &del("other"));
+    assert_eq!(rig.reply(&take).0, OK, "the expired responses made way");
+}
+
+#[test]
+fn duplicate_is_authorized_again() {
+    let allows = Arc::new(AtomicBool::new(true));
+    let policy = Arc::clone(&allows);
+    let config = StoreConfig::new(7);
+    let config = config.authorizer(move |_, _, _| policy.load(Ordering::Relaxed));
+    let mut rig = Rig::with(config);
+    let first = rig.ask("c", &set_if("k", "v", Condition::IfAbsent, 0));
+    assert_eq!(rig.reply(&first).0, OK);
+    allows.store(false, Ordering::Relaxed);
+    assert_eq!(rig.reply(&first), error("not authorized"));
+    let refused = rig.ask("c", &set_if("l", "v", Condition::IfAbsent, 0));
+    assert_eq!(rig.reply(&refused), error("not authorized"));
+    allows.store(true, Ordering::Relaxed);
+    assert_eq!(rig.reply(&first).0, OK, "the first response");
+    assert_eq!(rig.reply(&refused), error("not authorized"), "a refusal is a response too");
+    assert_eq!(rig.store.len(), 1);
 }

@@ -1,10 +1,10 @@
-//! Nothing that depends on a write is seen before the write is safe, and what is safe comes back.
+//! Output that depends on a write waits until the write is durable; durable writes are restored.
 
 use statestore_proto::hlc::Version;
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::Told;
+use statestore_tests::ask::Sent;
 
 use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 
@@ -12,17 +12,17 @@ pub(super) fn durable(durability: Durability) -> Rig {
     Rig::with(StoreConfig::new(7).durability(durability))
 }
 
-/// Hands a request over and says how many packets may leave at once.
+/// Sends a request and returns how many packets may leave at once.
 pub(super) fn leaves(rig: &mut Rig, command: &Command<&[u8]>, persist: bool) -> usize {
     let mut ask = rig.ask("c", command);
     ask.persist = persist;
-    rig.hand(&ask).len()
+    rig.send(&ask).len()
 }
 
-/// All records since the last call, those of answers left out.
+/// All records since the last call, except those of responses.
 pub(super) fn records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
     let (id, mut records) = all_records(rig);
-    records.retain(|record| !matches!(record, Record::Answered(_)));
+    records.retain(|record| !matches!(record, Record::Response(_)));
     (id, records)
 }
 
@@ -32,39 +32,39 @@ pub(super) fn all_records(rig: &mut Rig) -> (BatchId, Vec<Record>) {
 }
 
 #[test]
-fn without_durability_there_are_no_records() {
+fn durability_none_writes_no_records() {
     let mut rig = Rig::new();
     assert_eq!(leaves(&mut rig, &set("k", "v"), true), 2);
     assert_eq!(rig.store.poll_records(), None);
 }
 
 #[test]
-fn what_tells_of_a_write_waits_for_it_and_nothing_else() {
+fn output_waits_for_the_write_it_reveals_and_for_no_other() {
     let mut rig = durable(Durability::All);
     assert_eq!(leaves(&mut rig, &get("k"), false), 2);
     assert_eq!(leaves(&mut rig, &set("k", "v"), false), 0);
-    assert_eq!(leaves(&mut rig, &get("k"), false), 0, "a read of it tells of it");
-    assert_eq!(leaves(&mut rig, &get("other"), false), 1, "its acknowledgement stays in order");
+    assert_eq!(leaves(&mut rig, &get("k"), false), 0, "the reply reveals the write");
+    assert_eq!(leaves(&mut rig, &get("other"), false), 1, "acknowledgements stay in order");
     let scan = Scan { pattern: b"*".as_slice(), token: None }.encode();
     let mut ask = rig.ask("c", &get("k"));
     ask.payload = scan.into();
-    assert_eq!(rig.hand(&ask), [], "so may a listing");
+    assert_eq!(rig.send(&ask), [], "a page may reveal the write");
     let (id, written) = records(&mut rig);
     assert_eq!((written.len(), rig.store.poll_records()), (1, None));
     assert_eq!(leaves(&mut rig, &get("k"), false), 0);
     rig.store.handle_persisted(id);
-    let acknowledged = |told: &Told| match told {
-        Told::Acknowledge(number) => Some(*number),
+    let acknowledged = |sent: &Sent| match sent {
+        Sent::Acknowledge(number) => Some(*number),
         _ => None,
     };
-    let told = Told::drain(&mut rig.store);
-    let order: Vec<u64> = told.iter().filter_map(acknowledged).collect();
-    assert_eq!((told.len(), order.len()), (9, 5));
+    let sent = Sent::drain(&mut rig.store);
+    let order: Vec<u64> = sent.iter().filter_map(acknowledged).collect();
+    assert_eq!((sent.len(), order.len()), (9, 5));
     assert!(order.is_sorted(), "{order:?}");
 }
 
 #[test]
-fn a_read_waits_for_its_write_and_no_longer() {
+fn read_waits_for_the_write_of_its_key_only() {
     let mut rig = durable(Durability::All);
     leaves(&mut rig, &set("k", "v"), false);
     let (first, _) = records(&mut rig);
@@ -72,15 +72,15 @@ fn a_read_waits_for_its_write_and_no_longer() {
     let (second, _) = records(&mut rig);
     assert_eq!(leaves(&mut rig, &get("k"), false), 0);
     rig.store.handle_persisted(first);
-    let told = Told::drain(&mut rig.store);
-    let replies = told.iter().filter(|told| matches!(told, Told::Reply { .. })).count();
-    assert_eq!((replies, told.len()), (2, 3), "its own acknowledgement is behind the second write");
+    let sent = Sent::drain(&mut rig.store);
+    let replies = sent.iter().filter(|sent| matches!(sent, Sent::Reply { .. })).count();
+    assert_eq!((replies, sent.len()), (2, 3), "its acknowledgement follows the second write");
     rig.store.handle_persisted(second);
-    assert_eq!(Told::drain(&mut rig.store).len(), 3);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 3);
 }
 
 #[test]
-fn a_batch_is_cut_between_requests() {
+fn batch_limit_splits_between_requests_only() {
     let mut rig = durable(Durability::All);
     for key in ["a", "b", "c"] {
         leaves(&mut rig, &set(key, "v"), false);
@@ -89,27 +89,27 @@ fn a_batch_is_cut_between_requests() {
         let batch = rig.store.poll_records_within(count).unwrap();
         assert_eq!(batch.records.len(), expected);
         rig.store.handle_persisted(batch.id);
-        assert_eq!(Told::drain(&mut rig.store).len(), expected);
+        assert_eq!(Sent::drain(&mut rig.store).len(), expected);
     }
     assert_eq!(rig.store.poll_records_within(4), None);
 }
 
 #[test]
-fn a_duplicate_of_an_unsafe_write_waits_too() {
+fn duplicate_of_a_write_not_yet_durable_waits_too() {
     let mut rig = durable(Durability::All);
     let ask = rig.ask("c", &set("k", "v"));
-    assert_eq!(rig.hand(&ask), []);
-    assert_eq!(rig.hand(&ask), []);
+    assert_eq!(rig.send(&ask), []);
+    assert_eq!(rig.send(&ask), []);
     let (id, written) = records(&mut rig);
-    assert_eq!((written.len(), rig.hand(&ask).len()), (1, 0));
+    assert_eq!((written.len(), rig.send(&ask).len()), (1, 0));
     rig.store.handle_persisted(id);
-    let replies = Told::drain(&mut rig.store);
+    let replies = Sent::drain(&mut rig.store);
     assert_eq!(replies.len(), 6);
     assert_eq!(replies[0], replies[4]);
 }
 
 #[test]
-fn a_batch_releases_what_waits_for_it_and_no_more() {
+fn persisted_batch_releases_only_the_output_that_waits_for_it() {
     let mut rig = durable(Durability::All);
     leaves(&mut rig, &set("a", "v"), false);
     let (first, _) = records(&mut rig);
@@ -119,70 +119,78 @@ fn a_batch_releases_what_waits_for_it_and_no_more() {
     leaves(&mut rig, &set("d", "v"), false);
     assert_eq!(together.len(), 2);
     rig.store.handle_persisted(first);
-    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 2);
     rig.store.handle_persisted(second);
-    assert_eq!(Told::drain(&mut rig.store).len(), 4);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 4);
     rig.store.handle_persisted(second);
-    assert_eq!(Told::drain(&mut rig.store).len(), 0, "the last write was not even handed out");
+    assert_eq!(Sent::drain(&mut rig.store).len(), 0, "the last write is not in a batch yet");
     let (third, _) = records(&mut rig);
     rig.store.handle_persisted(third);
-    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 2);
 }
 
 #[test]
-fn a_later_batch_says_it_of_all_before() {
+fn persisted_batch_covers_all_earlier_batches() {
     let mut rig = durable(Durability::All);
     leaves(&mut rig, &set("a", "v"), false);
     let _ = records(&mut rig);
     leaves(&mut rig, &set("b", "v"), false);
     let (second, _) = records(&mut rig);
     rig.store.handle_persisted(second);
-    assert_eq!(Told::drain(&mut rig.store).len(), 4);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 4);
 }
 
 #[test]
-fn an_expiry_is_a_write() {
+fn delete_notification_of_an_expiry_waits_for_its_record() {
     let mut rig = durable(Durability::All);
-    rig.answer_later("w", &watch("k"));
+    rig.send_command("w", &watch("k"));
     leaves(&mut rig, &set_if("k", "v", Condition::Always, 100), false);
     let (id, _) = records(&mut rig);
     rig.store.handle_persisted(id);
-    let _ = Told::drain(&mut rig.store);
+    let _ = Sent::drain(&mut rig.store);
     rig.millis = 100;
     assert_eq!(rig.timer(), []);
     let (id, written) = records(&mut rig);
     assert!(matches!(&written[..], [Record::Removed { .. }]));
     rig.store.handle_persisted(id);
-    assert_eq!(Told::drain(&mut rig.store).len(), 1);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 1);
 }
 
 impl Rig {
-    pub(super) fn answer_later(&mut self, client: &str, command: &Command<&[u8]>) {
+    pub(super) fn send_command(&mut self, client: &str, command: &Command<&[u8]>) {
         let ask = self.ask(client, command);
-        let _ = self.hand(&ask);
+        let _ = self.send(&ask);
     }
 }
 
 #[test]
-fn when_requested_only_what_asked_for_it_is_kept() {
+fn durability_requested_records_only_writes_that_request_persistence() {
     let mut rig = durable(Durability::Requested);
-    assert_eq!(leaves(&mut rig, &set("plain", "v"), false), 0, "versions are noted down first");
+    assert_eq!(
+        leaves(&mut rig, &set("plain", "v"), false),
+        0,
+        "a range of versions is reserved first"
+    );
     let (id, written) = records(&mut rig);
     assert!(matches!(&written[..], [Record::Issued { .. }]));
     rig.store.handle_persisted(id);
-    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 2);
     assert_eq!(leaves(&mut rig, &set("plain", "v"), false), 2);
     assert_eq!(rig.store.poll_records(), None);
     assert_eq!(leaves(&mut rig, &set("kept", "v"), true), 0);
     let (id, written) = records(&mut rig);
     assert!(matches!(&written[0], Record::Put { persist: true, .. }));
     rig.store.handle_persisted(id);
-    let _ = Told::drain(&mut rig.store);
-    assert_eq!(leaves(&mut rig, &set("kept", "w"), false), 0, "the kept value must not come back");
+    let _ = Sent::drain(&mut rig.store);
+    assert_eq!(
+        leaves(&mut rig, &set("kept", "w"), false),
+        0,
+        "the persisted value must not reappear"
+    );
     let (id, written) = records(&mut rig);
     assert!(matches!(&written[0], Record::Removed { .. }));
     rig.store.handle_persisted(id);
-    let _ = Told::drain(&mut rig.store);
+    let _ = Sent::drain(&mut rig.store);
     assert_eq!(leaves(&mut rig, &del("kept"), false), 2);
     leaves(&mut rig, &set("kept", "v"), true);
     leaves(&mut rig, &del("kept"), false);
@@ -199,12 +207,12 @@ fn restored(records: &[Record], millis: u64) -> Rig {
 }
 
 #[test]
-fn a_store_is_rebuilt_from_its_records() {
+fn store_is_rebuilt_from_its_records() {
     let mut rig = durable(Durability::All);
     rig.millis = 1_000;
     let mut fenced = rig.ask("c", &set("fenced", "v"));
     fenced.token = Some("5:0:lock".into());
-    let _ = rig.hand(&fenced);
+    let _ = rig.send(&fenced);
     for command in [
         set("gone", "v"),
         del("gone"),
@@ -217,7 +225,7 @@ fn a_store_is_rebuilt_from_its_records() {
     }
     let (_, written) = records(&mut rig);
 
-    // Another machine, another monotonic clock: the wall clock says how much of a lease is left.
+    // Another machine with another monotonic clock: wall time decides how much of a lease is left.
     let mut rebuilt = restored(&written, 1_100);
     let contents: Vec<String> = rebuilt
         .store
@@ -241,7 +249,7 @@ fn a_store_is_rebuilt_from_its_records() {
             format!("leased=v {} None Some({due:?})", version(1_000, 5)),
         ]
     );
-    assert_eq!(rebuilt.store.poll_records(), None, "what is restored is not written again");
+    assert_eq!(rebuilt.store.poll_records(), None, "restored values are not recorded again");
     assert_eq!(rebuilt.store.poll_timeout(), Some(Instant::from_millis(1_100)));
     assert_eq!(rebuilt.timer(), []);
     let (id, written) = records(&mut rebuilt);
@@ -249,16 +257,16 @@ fn a_store_is_rebuilt_from_its_records() {
     assert!(matches!(&written[..], [Record::Removed { key, .. }] if **key == *b"short"));
     assert_eq!((rebuilt.store.len(), rebuilt.store.poll_timeout()), (3, Some(due)));
     let ask = rebuilt.ask("c", &set("fenced", "w"));
-    assert_eq!(rebuilt.hand(&ask), [], "a refusal is to be remembered too");
+    assert_eq!(rebuilt.send(&ask), [], "a refusal is cached durably too");
     let (id, _) = all_records(&mut rebuilt);
     rebuilt.store.handle_persisted(id);
-    let told = Told::drain(&mut rebuilt.store);
-    let [Told::Reply { payload, .. }, Told::Acknowledge(_)] = &told[..] else { panic!("{told:?}") };
+    let sent = Sent::drain(&mut rebuilt.store);
+    let [Sent::Reply { payload, .. }, Sent::Acknowledge(_)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(payload, r"-ERR a fencing token is required for this request\r\n");
 }
 
 #[test]
-fn versions_go_on_after_a_restart_even_with_a_clock_that_is_behind() {
+fn versions_keep_increasing_after_a_restart_with_a_clock_behind() {
     let mut rig = durable(Durability::All);
     rig.millis = 30_000;
     leaves(&mut rig, &set("k", "v"), false);
@@ -270,14 +278,14 @@ fn versions_go_on_after_a_restart_even_with_a_clock_that_is_behind() {
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{EPOCH}:0:c"));
     ask.hand_to(behind, &mut rebuilt);
-    let told = Told::drain(&mut rebuilt);
-    let Some(Told::Reply { payload, version: issued, .. }) = told.first() else {
-        panic!("{told:?}")
+    let sent = Sent::drain(&mut rebuilt);
+    let Some(Sent::Reply { payload, version: issued, .. }) = sent.first() else {
+        panic!("{sent:?}")
     };
     assert_eq!((payload.as_str(), issued.as_ref()), (OK, Some(&version(30_000, 2))));
 }
 
-/// Starts a store from a disk, with wall clock and monotonic clock set by hand.
+/// Starts a store from its records, with the wall clock set `unix` milliseconds after the epoch.
 pub(super) fn started(disk: &[Record], unix: u64) -> (Store, Now) {
     let mut store = Store::new(StoreConfig::new(8).durability(Durability::All));
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
@@ -286,7 +294,7 @@ pub(super) fn started(disk: &[Record], unix: u64) -> (Store, Now) {
 }
 
 #[test]
-fn what_had_expired_at_one_start_has_expired_at_every_later_one() {
+fn expired_value_stays_expired_if_the_wall_clock_is_set_back_later() {
     let mut rig = durable(Durability::All);
     leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
     let (_, mut disk) = records(&mut rig);
@@ -299,7 +307,7 @@ fn what_had_expired_at_one_start_has_expired_at_every_later_one() {
 }
 
 #[test]
-fn a_value_that_was_set_again_is_not_removed_for_an_earlier_expiry() {
+fn replaced_value_is_not_removed_by_the_expiry_of_its_predecessor() {
     let mut rig = durable(Durability::All);
     leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
     leaves(&mut rig, &set("k", "for good"), false);
@@ -310,21 +318,21 @@ fn a_value_that_was_set_again_is_not_removed_for_an_earlier_expiry() {
     assert_eq!(second.get(now, b"k").unwrap().value, b"for good");
 }
 
-/// The wall clock steps by a minute while a lease runs, and the store is started again a second later.
+/// The wall clock steps by a minute while a lease runs, then the store restarts a second later.
 #[test]
-fn a_step_of_the_wall_clock_cuts_no_lease_short() {
+fn forward_step_of_the_wall_clock_does_not_shorten_a_lease() {
     for condition in [Condition::IfAbsent, Condition::IfAbsentOrEqual] {
         let mut rig = durable(Durability::All);
         leaves(&mut rig, &set_if("lock", "a", condition, 10_000), false);
         let (_, disk) = records(&mut rig);
         let (second, now) = started(&disk, 61_000);
         let due = second.get(now, b"lock").unwrap().expires;
-        assert_eq!(due, Some(Instant::from_millis(10_000)), "all of it, and no more");
+        assert_eq!(due, Some(Instant::from_millis(10_000)), "exactly the full lease");
     }
 }
 
 #[test]
-fn no_step_of_the_wall_clock_gives_a_value_more_than_its_time() {
+fn backward_step_of_the_wall_clock_does_not_extend_an_expiry() {
     let mut rig = durable(Durability::All);
     rig.millis = 100_000;
     leaves(&mut rig, &set_if("k", "v", Condition::Always, 10_000), false);
@@ -334,7 +342,7 @@ fn no_step_of_the_wall_clock_gives_a_value_more_than_its_time() {
     assert_eq!(due, Some(Instant::from_millis(10_000)));
 }
 
-/// What a store holds, in a form that compares.
+/// Contents of a store in a form that can be compared.
 pub(super) fn contents(store: &Store, now: Now) -> Vec<String> {
     let mut all: Vec<String> = store.iter(now).map(|stored| format!("{stored:?}")).collect();
     all.sort();
@@ -342,11 +350,11 @@ pub(super) fn contents(store: &Store, now: Now) -> Vec<String> {
 }
 
 #[test]
-fn a_snapshot_takes_the_place_of_all_records_before() {
+fn snapshot_replaces_all_earlier_records() {
     let mut rig = durable(Durability::All);
     let mut fenced = rig.ask("c", &set("fenced", "v"));
     fenced.token = Some("5:0:lock".into());
-    let _ = rig.hand(&fenced);
+    let _ = rig.send(&fenced);
     for (command, persist) in [
         (set("twice", "1"), false),
         (set("twice", "2"), true),
@@ -362,16 +370,13 @@ fn a_snapshot_takes_the_place_of_all_records_before() {
     rig.millis = 4_000;
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     let answers = |records: &[Record]| {
-        records.iter().filter(|record| matches!(record, Record::Answered(_))).count()
+        records.iter().filter(|record| matches!(record, Record::Response(_))).count()
     };
     assert_eq!((answers(&log), answers(&snapshot)), (8, 8));
-    assert_eq!(
-        (log.len() - 8, snapshot.len() - 8),
-        (8, 5),
-        "one for each value, one for the clock"
-    );
+    assert_eq!((log.len() - 8, snapshot.len() - 8), (8, 5), "one per value, one for the clock");
 
-    // At once, nothing has changed. The log gives a lease all of its time again, the snapshot what was left of it.
+    // Both restore the same values. The log restarts a lease in full, the snapshot what was left of
+    // it.
     let (from_log, now) = started(&log, 4_000);
     let (from_snapshot, _) = started(&snapshot, 4_000);
     let due = |store: &Store, key: &[u8]| store.get(now, key).unwrap().expires.unwrap();
@@ -389,7 +394,7 @@ fn a_snapshot_takes_the_place_of_all_records_before() {
     let restored = started(&again, 4_000).0;
     assert_eq!(contents(&restored, now), contents(&from_snapshot, now));
 
-    // A minute later: a value is gone, a lease is not, whatever the clock says.
+    // A minute later the value has expired. The lease has not, whatever the wall clock shows.
     let (late, now) = started(&snapshot, 64_000);
     assert!(late.get(now, b"value").is_none());
     let lock = late.get(now, b"lock").unwrap();
@@ -397,13 +402,13 @@ fn a_snapshot_takes_the_place_of_all_records_before() {
 }
 
 #[test]
-fn a_snapshot_keeps_the_version_of_what_is_gone() {
+fn snapshot_preserves_the_last_issued_version_of_deleted_keys() {
     let mut rig = durable(Durability::All);
     rig.millis = 30_000;
     leaves(&mut rig, &set("k", "v"), false);
     leaves(&mut rig, &del("k"), false);
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
-    let [Record::Issued { version: last }, Record::Answered(_), Record::Answered(_)] =
+    let [Record::Issued { version: last }, Record::Response(_), Record::Response(_)] =
         &snapshot[..]
     else {
         panic!("{snapshot:?}")
@@ -418,9 +423,9 @@ fn a_snapshot_keeps_the_version_of_what_is_gone() {
     assert_eq!(issued.to_string(), version(30_000, 2));
 }
 
-/// Of two versions with one time and counter the node id decides; one that was restored may have the later.
+/// With equal time and counter the node id decides; a restored version may be the greater one.
 #[test]
-fn a_snapshot_holds_the_last_value_of_another_node() {
+fn snapshot_contains_values_written_by_another_node() {
     for node in ["A", "zzz"] {
         let version = Version::new(format!("{EPOCH}:7:{node}").parse().unwrap());
         let put = Record::Put {
@@ -437,7 +442,7 @@ fn a_snapshot_holds_the_last_value_of_another_node() {
 }
 
 #[test]
-fn a_snapshot_holds_what_is_kept_and_no_more() {
+fn snapshot_contains_only_durable_values() {
     let mut rig = durable(Durability::Requested);
     leaves(&mut rig, &set("plain", "v"), false);
     leaves(&mut rig, &set("kept", "v"), true);
@@ -448,12 +453,16 @@ fn a_snapshot_holds_what_is_kept_and_no_more() {
     assert_eq!(keys(&rig.store, rig.now()), [b"kept"]);
     let mut rig = durable(Durability::None);
     leaves(&mut rig, &set("plain", "v"), false);
-    assert_eq!(keys(&rig.store, rig.now()).len(), 1, "who keeps no records may still want one");
+    assert_eq!(
+        keys(&rig.store, rig.now()).len(),
+        1,
+        "without records, everything is in the snapshot"
+    );
 }
 
-/// A counter so great that it takes the place where a lease is noted, from a store of the same name.
+/// A counter so great that it uses the bit that marks a lease, from a store with the same node id.
 #[test]
-fn a_great_counter_is_no_lease() {
+fn restored_version_with_a_great_counter_is_not_a_lease() {
     let great = format!("{EPOCH}:{}:StateStore", 1_u64 << 31);
     let version = Version::new(great.parse().unwrap());
     let record = Record::Put {

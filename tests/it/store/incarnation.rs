@@ -1,38 +1,39 @@
-//! A store that was given an incarnation tells it to those who ask, and to nobody else.
+//! A store with an incarnation, a random id of one run, reports it only to requests that ask for
+//! it.
 
 use statestore_proto::message::Condition;
-use statestore_proto::mqtt::Transmit;
 use statestore_proto::store::StoreConfig;
+use statestore_proto::transport::Transmit;
 use statestore_tests::ask::Ask;
 
 use super::{Rig, get, set, set_if, watch};
 
 const TEXT: &str = "000000000000002a";
 
-fn named() -> Rig {
+fn with_incarnation() -> Rig {
     Rig::with(StoreConfig::new(7).incarnation(42))
 }
 
-fn asking(mut ask: Ask) -> Ask {
+fn asking_for_incarnation(mut ask: Ask) -> Ask {
     ask.incarnation = Some(String::new());
     ask
 }
 
-/// What each PUBLISH says that a request causes: notifications first, the reply last.
-fn said(rig: &mut Rig, ask: &Ask) -> Vec<Option<String>> {
+/// The incarnation in each PUBLISH that a request causes: notifications first, the reply last.
+fn incarnations(rig: &mut Rig, ask: &Ask) -> Vec<Option<String>> {
     ask.hand_to(rig.now(), &mut rig.store);
-    let said = |transmit| match transmit {
+    let incarnation = |transmit| match transmit {
         Transmit::Publish(publish) => {
             let mut all = publish.user_properties();
-            let said = all.find(|(name, _)| *name == "statestore-incarnation");
-            Some(said.map(|(_, value)| value.to_string()))
+            let property = all.find(|(name, _)| *name == "statestore-incarnation");
+            Some(property.map(|(_, value)| value.to_string()))
         }
         _ => None,
     };
-    std::iter::from_fn(|| rig.store.poll_transmit()).filter_map(said).collect()
+    std::iter::from_fn(|| rig.store.poll_transmit()).filter_map(incarnation).collect()
 }
 
-/// Requests of every kind of answer: applied, found, refused, unreadable, without correlation data.
+/// Requests with every kind of reply: applied, found, refused, undecodable, uncorrelated.
 fn requests(rig: &mut Rig) -> Vec<Ask> {
     let mut no_timestamp = rig.ask("c", &set("k", "w"));
     no_timestamp.timestamp = None;
@@ -51,44 +52,52 @@ fn requests(rig: &mut Rig) -> Vec<Ask> {
 }
 
 #[test]
-fn every_reply_to_a_request_that_asks_says_it_and_no_other() {
-    let mut rig = named();
+fn every_reply_to_a_request_that_asks_carries_the_incarnation() {
+    let mut rig = with_incarnation();
     for ask in requests(&mut rig) {
-        assert_eq!(said(&mut rig, &ask), [None], "{ask:?}");
+        assert_eq!(incarnations(&mut rig, &ask), [None], "{ask:?}");
     }
-    for ask in requests(&mut rig).into_iter().map(asking) {
+    for ask in requests(&mut rig).into_iter().map(asking_for_incarnation) {
         for _ in 0..2 {
-            assert_eq!(said(&mut rig, &ask), [Some(TEXT.into())], "delivered again too: {ask:?}");
+            assert_eq!(
+                incarnations(&mut rig, &ask),
+                [Some(TEXT.into())],
+                "duplicates too: {ask:?}"
+            );
         }
     }
     let mut ask = rig.ask("c", &get("k"));
     ask.incarnation = Some("whatever".into());
-    assert_eq!(said(&mut rig, &ask), [Some(TEXT.into())], "asking is all that it is there for");
+    assert_eq!(
+        incarnations(&mut rig, &ask),
+        [Some(TEXT.into())],
+        "the value of the property is ignored"
+    );
 }
 
 #[test]
-fn a_store_without_one_says_nothing() {
+fn store_without_an_incarnation_reports_none() {
     let mut rig = Rig::new();
-    for ask in requests(&mut rig).into_iter().map(asking) {
-        assert_eq!(said(&mut rig, &ask), [None], "{ask:?}");
+    for ask in requests(&mut rig).into_iter().map(asking_for_incarnation) {
+        assert_eq!(incarnations(&mut rig, &ask), [None], "{ask:?}");
     }
 }
 
 #[test]
-fn notifications_say_it_where_the_registration_asked() {
-    let mut rig = named();
+fn notifications_carry_the_incarnation_if_the_registration_asked_for_it() {
+    let mut rig = with_incarnation();
     let first = rig.ask("a", &watch("k"));
-    let second = asking(rig.ask("b", &watch("k")));
-    said(&mut rig, &first);
-    said(&mut rig, &second);
+    let second = asking_for_incarnation(rig.ask("b", &watch("k")));
+    incarnations(&mut rig, &first);
+    incarnations(&mut rig, &second);
     let write = rig.ask("c", &set("k", "v"));
     let text = || Some(TEXT.to_owned());
-    assert_eq!(said(&mut rig, &write), [None, text(), None]);
-    // The last registration of a client counts.
-    let first = asking(rig.ask("a", &watch("k")));
+    assert_eq!(incarnations(&mut rig, &write), [None, text(), None]);
+    // The last registration of a client decides.
+    let first = asking_for_incarnation(rig.ask("a", &watch("k")));
     let second = rig.ask("b", &watch("k"));
-    said(&mut rig, &first);
-    said(&mut rig, &second);
-    let write = asking(rig.ask("c", &set("k", "w")));
-    assert_eq!(said(&mut rig, &write), [text(), None, text()]);
+    incarnations(&mut rig, &first);
+    incarnations(&mut rig, &second);
+    let write = asking_for_incarnation(rig.ask("c", &set("k", "w")));
+    assert_eq!(incarnations(&mut rig, &write), [text(), None, text()]);
 }

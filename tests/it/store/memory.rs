@@ -1,35 +1,37 @@
-//! What a store keeps is bounded in bytes, whoever asks for it.
+//! Memory of a store is bounded in bytes.
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::machine::Machine;
-use statestore_proto::mqtt::Transmit;
+use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Store, StoreConfig};
-use statestore_tests::ask::Told;
+use statestore_proto::time::Instant;
+use statestore_proto::transport::{ReasonCode, Transmit};
+use statestore_tests::ask::Sent;
 use statestore_tests::counting::live_bytes;
 
-use super::{OK, Rig, error, get, set, stop, watch};
+use super::{OK, Rig, error, get, set, set_if, stop, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
 #[test]
-fn registrations_are_bounded_in_bytes() {
+fn registrations_beyond_registration_bytes_max_are_refused() {
     let limits =
-        StoreLimits { watch_bytes_max: 100, client_percent: 100, ..StoreLimits::default() };
+        StoreLimits { registration_bytes_max: 100, client_percent: 100, ..StoreLimits::default() };
     let mut rig = Rig::limited(limits);
     let long = "k".repeat(91);
-    // Nine bytes of client id beside each key.
+    // Each registration counts its key and nine bytes of client id.
     assert_eq!(rig.answer("client-id", &watch(&long)), OK);
     assert_eq!(rig.answer("client-id", &watch("l")), error(QUOTA).0);
-    assert_eq!(rig.answer("client-id", &watch(&long)), OK, "it is there already");
+    assert_eq!(rig.answer("client-id", &watch(&long)), OK, "a renewal takes no more");
     assert_eq!(rig.answer("client-id", &stop(&long)), OK);
     assert_eq!(rig.answer("client-id", &watch(&(long + "k"))), error(QUOTA).0);
     assert_eq!(rig.answer("client-id", &watch("l")), OK);
-    rig.store.handle_client_gone("client-id");
-    assert_eq!(rig.answer("client-id", &watch(&"k".repeat(91))), OK, "all were given back");
+    rig.store.handle_client_gone(rig.now(), "client-id");
+    assert_eq!(rig.answer("client-id", &watch(&"k".repeat(91))), OK, "all bytes were released");
 }
 
 #[test]
-fn a_registration_takes_little_more_than_its_key() {
+fn registration_needs_little_more_memory_than_its_key() {
     let client = "c".repeat(200);
     let mut rig = Rig::new();
     let before = live_bytes();
@@ -43,27 +45,27 @@ fn a_registration_takes_little_more_than_its_key() {
 }
 
 #[test]
-fn what_waits_to_be_sent_is_bounded_in_bytes() {
+fn output_queue_beyond_outgoing_bytes_max_blocks_requests() {
     let mut rig =
         Rig::limited(StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() });
     assert_eq!(rig.answer("c", &set("big", &"v".repeat(4_000))), OK);
     let ask = rig.ask("c", &get("big"));
     let mut handed = 0;
-    while rig.store.has_room() {
+    while rig.store.can_receive() {
         ask.hand_to(rig.now(), &mut rig.store);
         handed += 1;
     }
-    assert_eq!(handed, 3, "the one that passes the limit is the last");
-    while !rig.store.has_room() {
+    assert_eq!(handed, 3, "the first that exceeds the limit is the last");
+    while !rig.store.can_receive() {
         assert!(rig.store.poll_transmit().is_some());
     }
-    let left = Told::drain(&mut rig.store);
-    let left = left.iter().filter(|told| matches!(told, Told::Reply { .. }));
+    let left = Sent::drain(&mut rig.store);
+    let left = left.iter().filter(|sent| matches!(sent, Sent::Reply { .. }));
     assert_eq!(left.count(), 2);
 }
 
 #[test]
-fn a_fan_out_counts_its_payload_once_and_until_it_is_gone() {
+fn payload_of_a_fan_out_counts_once_until_the_last_notification_is_sent() {
     let mut rig =
         Rig::limited(StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() });
     for n in 0..100 {
@@ -71,21 +73,21 @@ fn a_fan_out_counts_its_payload_once_and_until_it_is_gone() {
     }
     let ask = rig.ask("w", &set("k", &"v".repeat(4_000)));
     ask.hand_to(rig.now(), &mut rig.store);
-    assert!(rig.store.has_room(), "a hundred notifications share one payload");
+    assert!(rig.store.can_receive(), "a hundred notifications share one payload");
     let more = rig.ask("w", &set("k", &"w".repeat(7_000)));
     more.hand_to(rig.now(), &mut rig.store);
-    assert!(!rig.store.has_room());
+    assert!(!rig.store.can_receive());
     for _ in 0..99 {
         assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Publish(_))));
     }
-    assert!(!rig.store.has_room(), "the last of them still holds it");
+    assert!(!rig.store.can_receive(), "the last notification still holds the payload");
     assert!(rig.store.poll_transmit().is_some());
-    assert!(rig.store.has_room());
+    assert!(rig.store.can_receive());
 }
 
-/// A key counts beside its value, in what is notified and in what is recorded.
+/// The key counts as well as the value, in notifications and in records.
 #[test]
-fn keys_that_wait_count_as_values_do() {
+fn keys_count_toward_outgoing_bytes_max() {
     let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
     let long = "k".repeat(6_000);
     let mut rig = Rig::limited(limits);
@@ -93,39 +95,113 @@ fn keys_that_wait_count_as_values_do() {
     for has_room in [true, false] {
         let ask = rig.ask("w", &set(&long, ""));
         ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(rig.store.has_room(), has_room);
-        assert_eq!(Machine::wants_messages(&rig.store), has_room);
+        assert_eq!(rig.store.can_receive(), has_room);
+        assert_eq!(Machine::can_receive(&rig.store), has_room);
     }
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     for has_room in [true, false] {
         let ask = rig.ask("w", &set(&long, ""));
         ask.hand_to(rig.now(), &mut rig.store);
-        assert_eq!(rig.store.has_room(), has_room);
+        assert_eq!(rig.store.can_receive(), has_room);
     }
 }
 
 #[test]
-fn records_that_nobody_takes_hold_requests_back() {
+fn records_not_polled_block_requests() {
     let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
     let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
     let ask = rig.ask("c", &set("k", &"v".repeat(10_000)));
     ask.hand_to(rig.now(), &mut rig.store);
-    assert!(!rig.store.has_room());
+    assert!(!rig.store.can_receive());
     let batch = rig.store.poll_records().unwrap();
-    assert!(rig.store.has_room());
+    assert!(rig.store.can_receive());
     rig.store.handle_persisted(batch.id);
-    assert_eq!(Told::drain(&mut rig.store).len(), 2);
+    assert_eq!(Sent::drain(&mut rig.store).len(), 2);
 }
 
 #[test]
-fn connections_leave_one_subscribe_and_it_goes_first() {
+fn reconnects_leave_one_subscribe_sent_before_all_else() {
     let mut store = Store::new(StoreConfig::new(7));
-    (0..1_000).for_each(|_| store.handle_connected());
+    (0..1_000).for_each(|_| store.handle_connected(statestore_proto::time::Now::default()));
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     assert_eq!(store.poll_transmit(), None);
     let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
     let ask = rig.ask("c", &set("k", "v"));
-    assert_eq!(rig.hand(&ask), [], "it waits for its record");
-    rig.store.handle_connected();
+    assert_eq!(rig.send(&ask), [], "the reply waits for its record");
+    rig.store.handle_connected(rig.now());
     assert!(matches!(rig.store.poll_transmit(), Some(Transmit::Subscribe { .. })));
+}
+
+#[test]
+fn unacknowledged_payloads_stay_within_outgoing_bytes_max_in_any_order_of_acknowledgement() {
+    let limits = StoreLimits { outgoing_bytes_max: 10_000, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    for client in ["first", "last"] {
+        assert_eq!(rig.answer(client, &watch("k")), OK);
+    }
+    for _ in 0..100 {
+        let ask = rig.ask("w", &set("k", &"v".repeat(1_000)));
+        ask.hand_to(rig.now(), &mut rig.store);
+        let sent: Vec<_> = std::iter::from_fn(|| rig.store.poll_transmit()).collect();
+        let tokens = sent.iter().filter_map(|transmit| match transmit {
+            Transmit::Publish(publish) => publish.token,
+            _ => None,
+        });
+        // Only the last notification of each fan-out is acknowledged.
+        let last = tokens.last().expect("two notifications");
+        rig.store.handle_published(rig.now(), last, ReasonCode::SUCCESS);
+    }
+    rig.store.handle_connected(rig.now());
+    assert!(rig.store.can_receive(), "{} bytes wait", rig.store.waiting_bytes());
+    let again = std::iter::from_fn(|| rig.store.poll_transmit()).filter_map(|it| match it {
+        Transmit::Publish(publish) => Some(publish.payload.len()),
+        _ => None,
+    });
+    let bytes: usize = again.sum();
+    assert!((8_000..=10_000).contains(&bytes), "{bytes} bytes were retained");
+}
+
+#[test]
+fn expired_values_removed_for_a_quota_are_recorded_one_by_one() {
+    let limits = StoreLimits { bytes_max: 4_000, ..StoreLimits::default() };
+    let mut rig = Rig::with(StoreConfig::new(7).limits(limits).durability(Durability::All));
+    let drain = |rig: &mut Rig| {
+        let mut units = Vec::new();
+        while let Some(batch) = rig.store.poll_records_within(1) {
+            rig.store.handle_persisted(batch.id);
+            units.push(batch.records.len());
+        }
+        units
+    };
+    for n in 0..100 {
+        let key = format!("key-{n:03}");
+        let ask = rig.ask("c", &set_if(&key, "0123456789", Condition::Always, 1));
+        ask.hand_to(rig.now(), &mut rig.store);
+        drain(&mut rig);
+        _ = Sent::drain(&mut rig.store);
+    }
+    rig.millis = 10;
+    let ask = rig.ask("c", &set("big", &"v".repeat(1_500)));
+    ask.hand_to(rig.now(), &mut rig.store);
+    let units = drain(&mut rig);
+    assert_eq!(units, [vec![1; 100], vec![2]].concat(), "the value and its response");
+}
+
+#[test]
+fn one_timeout_removes_a_bounded_number_of_values() {
+    let mut rig = Rig::new();
+    for n in 0..10_000 {
+        rig.answer("c", &set_if(&format!("{n}"), "v", Condition::Always, 1));
+    }
+    rig.millis = 1;
+    let mut calls = 0;
+    while let Some(due) = rig.store.poll_timeout() {
+        assert!(due <= Instant::from_millis(rig.millis));
+        let before = rig.store.len();
+        rig.store.handle_timeout(rig.now());
+        assert!(before - rig.store.len() <= 4_096);
+        rig.millis += 1;
+        calls += 1;
+    }
+    assert_eq!((rig.store.len(), calls), (0, 3));
 }

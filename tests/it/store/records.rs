@@ -1,17 +1,22 @@
-//! Records as bytes: what was written is read, and nothing else is.
+//! Encoding of records: round trip, damage, and the exact format.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::message::Expiry;
-use statestore_proto::mqtt::Correlation;
+use statestore_proto::message::{Dialect, Expiry};
 use statestore_proto::store::{
-    Answered, Record, RecordedExpiry, RecordsError, decode_records, encode_records,
+    Record, RecordedExpiry, RecordedResponse, RecordsError, decode_records, encode_records,
 };
 use statestore_proto::time::UnixTime;
+use statestore_proto::transport::Correlation;
 use statestore_tests::generators::{bytes, dialect, expiry, hlc, key, number};
+
+/// Request numbers. A greater one is not written by any store.
+fn order() -> impl Strategy<Value = u64> {
+    number().prop_map(|number| number >> 1)
+}
 
 fn record() -> impl Strategy<Value = Record> {
     let version = || hlc().prop_map(Version::new);
@@ -40,32 +45,33 @@ fn record() -> impl Strategy<Value = Record> {
     });
     let answered = (
         (name(), name(), bytes(), any::<u64>()),
-        (bytes(), prop::option::of(hlc()), any::<u32>(), number()),
+        (bytes(), prop::option::of(hlc()), any::<(u32, u32)>(), order()),
     );
     let answered = answered.prop_map(|((client_id, topic, data, content), rest)| {
-        let (payload, timestamp, kept, order) = rest;
-        Record::Answered(Answered {
+        let (payload, timestamp, (kept, given_at), order) = rest;
+        Record::Response(RecordedResponse {
             client_id,
             response_topic: (&*topic).into(),
             correlation: Correlation::new(&data),
             content,
             payload: Bytes::from(payload),
             timestamp,
-            kept: std::time::Duration::from_millis(kept.into()),
+            retention: std::time::Duration::from_millis(kept.into()),
+            given_at: std::time::Duration::from_millis(given_at.into()),
             order,
         })
     });
-    let watched = (name(), key(), any::<(bool, bool)>(), dialect(), number());
+    let watched = (name(), key(), any::<(bool, bool)>(), dialect(), order());
     let watched =
         watched.prop_map(|(client_id, key, (verified, wants_incarnation), dialect, order)| {
-            Record::Watched { client_id, key, verified, dialect, wants_incarnation, order }
+            Record::Registered { client_id, key, verified, dialect, wants_incarnation, order }
         });
     let unwatched = (name(), key());
     prop_oneof![
         put,
         answered,
         watched,
-        unwatched.prop_map(|(client_id, key)| Record::Unwatched { client_id, key }),
+        unwatched.prop_map(|(client_id, key)| Record::Unregistered { client_id, key }),
         (key(), version()).prop_map(|(key, version)| Record::Removed { key, version }),
         version().prop_map(|version| Record::Issued { version }),
     ]
@@ -75,13 +81,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read(records in prop::collection::vec(record(), 0..6)) {
+    fn encoded_records_decode_to_the_same_records(records in prop::collection::vec(record(), 0..6)) {
         let bytes = encode_records(&records);
         prop_assert_eq!(decode_records(&bytes), Ok(records));
     }
 
     #[test]
-    fn what_was_changed_is_not(
+    fn changed_truncated_or_extended_records_are_damaged(
         records in prop::collection::vec(record(), 0..4),
         at in any::<prop::sample::Index>(),
         bit in 0_u32..8,
@@ -97,9 +103,9 @@ proptest! {
     }
 }
 
-/// The bytes of one record of each kind, so that no later version writes others under the same number.
+/// One record of each kind, so that no later version writes other bytes under the same number.
 #[test]
-fn the_form_stays_what_it_is() {
+fn record_format_version_1_is_fixed() {
     let version = |text: &str| Version::new(text.parse().unwrap());
     let records = [
         Record::Put {
@@ -115,25 +121,37 @@ fn the_form_stays_what_it_is() {
             persist: true,
         },
         Record::Removed { key: Box::from(*b"k"), version: version("1:0:s") },
-        Record::Answered(Answered {
+        Record::Response(RecordedResponse {
             client_id: "c".into(),
             response_topic: "t".into(),
             correlation: Correlation::new(b"d"),
             content: 0x0102_0304_0506_0708,
             payload: Bytes::from_static(b"+OK"),
             timestamp: Some("1:0:s".parse().unwrap()),
-            kept: std::time::Duration::from_secs(1),
+            retention: std::time::Duration::from_secs(1),
+            given_at: std::time::Duration::ZERO,
             order: 9,
         }),
-        Record::Watched {
+        Record::Response(RecordedResponse {
+            client_id: "c".into(),
+            response_topic: "t".into(),
+            correlation: Correlation::new(b"d"),
+            content: 0x0102_0304_0506_0708,
+            payload: Bytes::from_static(b"+OK"),
+            timestamp: Some("1:0:s".parse().unwrap()),
+            retention: std::time::Duration::from_secs(1),
+            given_at: std::time::Duration::from_millis(3),
+            order: 9,
+        }),
+        Record::Registered {
             client_id: "c".into(),
             key: Box::from(*b"k"),
             verified: true,
-            dialect: statestore_proto::message::Dialect::Page,
+            dialect: Dialect::Spec,
             wants_incarnation: true,
             order: 5,
         },
-        Record::Unwatched { client_id: "c".into(), key: Box::from(*b"k") },
+        Record::Unregistered { client_id: "c".into(), key: Box::from(*b"k") },
         Record::Issued { version: version("18446744073709551615:0:s") },
     ];
     let text = hex::encode(encode_records(&records));
@@ -142,6 +160,7 @@ fn the_form_stays_what_it_is() {
         "010f016b0176ac02010a537461746553746f72650200016380017f",
         "02016b01000173",
         "03010163017401640807060504030201032b4f4b01000173e80709",
+        "03030163017401640807060504030201032b4f4b01000173e8070903",
         "04070163016b05",
         "050163016b",
         "06ffffffffffffffffff01000173",
@@ -153,7 +172,7 @@ fn the_form_stays_what_it_is() {
     );
 }
 
-/// SipHash-1-3 with a key of zeros, as the standard library has it.
+/// SipHash-1-3 with a zero key, as in the standard library.
 fn checksum_of(bytes: &[u8]) -> Vec<u8> {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
@@ -161,21 +180,25 @@ fn checksum_of(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_later_form_is_named() {
+fn unknown_format_version_is_reported_as_later() {
     let mut later = encode_records([]);
     assert_eq!(later.len(), 9);
     later[0] = 2;
-    assert_eq!(decode_records(&later), Err(RecordsError::Damaged), "its checksum is of the first");
+    assert_eq!(
+        decode_records(&later),
+        Err(RecordsError::Damaged),
+        "the checksum is that of version 1"
+    );
     let later = [&[2][..], &checksum_of(&[2])].concat();
     assert_eq!(decode_records(&later), Err(RecordsError::Later(2)));
     let odd = [&[1, 7][..], &checksum_of(&[1, 7])].concat();
-    assert_eq!(decode_records(&odd), Err(RecordsError::Damaged), "no record begins like that");
+    assert_eq!(decode_records(&odd), Err(RecordsError::Damaged), "unknown record kind");
 }
 
-/// Bytes with the right checksum, made by somebody else: one form for each list of records, and no more memory than there
-/// are bytes.
+/// Foreign bytes with a valid checksum: each list of records has one encoding, and decoding
+/// reserves no more memory than the input has bytes.
 #[test]
-fn nothing_else_is_read() {
+fn non_canonical_records_with_a_valid_checksum_are_damaged() {
     let read = |body: &[u8]| decode_records(&[body, &checksum_of(body)].concat());
     assert_eq!(read(&[1]), Ok(Vec::new()));
     let unwatched = |client: &[u8]| [&[1, 5][..], client, &[1, b'k']].concat();
@@ -190,12 +213,42 @@ fn nothing_else_is_read() {
     ] {
         assert_eq!(read(&unwatched(wrong)), Err(RecordsError::Damaged), "{wrong:?}");
     }
-    // A lease that does not expire, flags that nobody knows, an expiry of nothing, a node without a name.
+    // A lease without expiry, unknown flags, an expiry of zero, an empty node id.
     let put = |flags: u8, rest: &[u8]| {
         read(&[&[1, 1, flags, 1, b'k', 0, 1, 0, 1, b's'][..], rest].concat())
     };
     assert!(put(0, &[]).is_ok() && put(0b110, &[1, 1]).is_ok());
     for wrong in [put(0b100, &[]), put(0b1_0000, &[]), put(0b10, &[1, 0]), put(1, &[1, 0, 0])] {
         assert_eq!(wrong, Err(RecordsError::Damaged));
+    }
+}
+
+#[test]
+fn request_number_above_2_to_the_63_is_refused() {
+    let registered = |order| Record::Registered {
+        client_id: "c".into(),
+        key: (*b"k").into(),
+        verified: false,
+        dialect: Dialect::Deployed,
+        wants_incarnation: false,
+        order,
+    };
+    let response = |order| {
+        Record::Response(RecordedResponse {
+            client_id: "c".into(),
+            response_topic: "t".into(),
+            correlation: Correlation::new(b"1"),
+            content: 0,
+            payload: Bytes::new(),
+            timestamp: None,
+            retention: std::time::Duration::from_secs(1),
+            given_at: std::time::Duration::ZERO,
+            order,
+        })
+    };
+    for record in [&registered as &dyn Fn(u64) -> Record, &response] {
+        let decoded = |order| decode_records(&encode_records(&[record(order)]));
+        assert_eq!(decoded(u64::MAX >> 1), Ok(vec![record(u64::MAX >> 1)]));
+        assert!(decoded((u64::MAX >> 1) + 1).is_err() && decoded(u64::MAX).is_err());
     }
 }

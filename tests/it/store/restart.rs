@@ -1,18 +1,18 @@
-//! What a store must not forget beside values: answers, registrations, versions; and snapshots in parts.
+//! Replies, registrations and versions after a restart, and snapshots in parts.
 
 use std::time::Duration;
 
-use statestore_proto::limits::CLOCK_RESERVE;
-use statestore_proto::message::{Command, Condition};
+use statestore_proto::limits::VERSION_RESERVATION;
+use statestore_proto::message::{Command, Condition, Dialect};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Told};
+use statestore_tests::ask::{Ask, Sent};
 
 use super::durability::{all_records, contents, durable, leaves, records, started};
 use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};
 
-/// A store that begins with what is on the disk, and a request that is delivered again.
-fn again(disk: &[Record], config: StoreConfig, unix: u64, ask: &Ask) -> Vec<Told> {
+/// Restores a store from `disk`, redelivers a request and returns what the store sends.
+fn redeliver(disk: &[Record], config: StoreConfig, unix: u64, ask: &Ask) -> Vec<Sent> {
     let mut store = Store::new(config);
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(EPOCH + unix));
     disk.iter().for_each(|record| store.restore(now, record));
@@ -20,50 +20,50 @@ fn again(disk: &[Record], config: StoreConfig, unix: u64, ask: &Ask) -> Vec<Told
     if let Some(batch) = store.poll_records() {
         store.handle_persisted(batch.id);
     }
-    Told::drain(&mut store)
+    Sent::drain(&mut store)
 }
 
 #[test]
-fn a_request_that_comes_again_after_a_restart_has_one_effect() {
+fn duplicate_after_a_restart_gets_the_first_reply() {
     let mut rig = durable(Durability::All);
     let mut disk = Vec::new();
     let mut first = Vec::new();
     let lock = |value| set_if("lock", value, Condition::IfAbsent, 10_000);
     for command in [lock("a"), lock("b"), del("lock"), set("k", "1"), set("k", "2"), del("k")] {
         let ask = rig.ask("c", &command);
-        let _ = rig.hand(&ask);
+        let _ = rig.send(&ask);
         let (id, records) = all_records(&mut rig);
         rig.store.handle_persisted(id);
         disk.extend(records);
-        first.push((ask, Told::drain(&mut rig.store)));
+        first.push((ask, Sent::drain(&mut rig.store)));
     }
     let contents = |disk: &[Record]| contents(&started(disk, 0).0, started(disk, 0).1);
-    // In a log, and in the snapshot that takes its place; with another seed, and whatever the wall clock says.
+    // From a log and from its snapshot; with another seed, and at any wall time.
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     assert_eq!(contents(&disk), contents(&snapshot));
     for (unix, disk) in [(0, &disk), (0, &snapshot), (3_600_000, &disk)] {
-        for (ask, told) in &first {
+        for (ask, sent) in &first {
             let config = StoreConfig::new(8).durability(Durability::All);
-            assert_eq!(&again(disk, config, unix, ask), told);
+            assert_eq!(&redeliver(disk, config, unix, ask), sent);
         }
     }
-    // The lock that was refused is not taken now that it is free, but a new request is no copy.
-    let (refused, told) = &first[1];
-    assert!(matches!(&told[0], Told::Reply { payload, .. } if payload == r":-1\r\n"));
+    // The refused lock is not acquired although it is free now; a new request is not a duplicate.
+    let (refused, sent) = &first[1];
+    assert!(matches!(&sent[0], Sent::Reply { payload, .. } if payload == r":-1\r\n"));
     let mut fresh = refused.clone();
     fresh.correlation = Some(b"another".to_vec());
     let config = StoreConfig::new(8).durability(Durability::All);
-    let told = again(&disk, config, 0, &fresh);
-    assert!(matches!(&told[0], Told::Reply { payload, .. } if payload == OK), "{told:?}");
+    let sent = redeliver(&disk, config, 0, &fresh);
+    assert!(matches!(&sent[0], Sent::Reply { payload, .. } if payload == OK), "{sent:?}");
 }
 
 #[test]
-fn when_requested_answers_about_what_is_kept_are_kept() {
+fn durability_requested_persists_replies_about_durable_keys_only() {
     let mut rig = durable(Durability::Requested);
     let mut answers = |command: &Command<&[u8]>, persist| {
         leaves(&mut rig, command, persist);
         let records = rig.store.poll_records().map_or(Vec::new(), |batch| batch.records);
-        records.iter().filter(|record| matches!(record, Record::Answered(_))).count()
+        records.iter().filter(|record| matches!(record, Record::Response(_))).count()
     };
     assert_eq!(answers(&set("plain", "v"), false), 0);
     assert_eq!(answers(&del("plain"), false), 0);
@@ -75,17 +75,17 @@ fn when_requested_answers_about_what_is_kept_are_kept() {
 }
 
 #[test]
-fn versions_of_what_is_not_kept_are_not_issued_again() {
+fn versions_of_non_durable_writes_are_not_reissued_after_a_restart() {
     let mut rig = durable(Durability::Requested);
     let mut disk = Vec::new();
     let mut stamp_max = 0;
-    // Far apart, close together, and ahead of the clock by what a client says.
+    // Far apart, close together, and ahead of the clock by the timestamp of a client.
     for (millis, stamp) in [(0, 0), (1, 0), (9_999, 0), (10_000, 0), (10_001, 60_000), (10_002, 0)]
     {
         rig.millis = millis;
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.timestamp = Some(format!("{}:0:c", EPOCH + millis + stamp));
-        let _ = rig.hand(&ask);
+        let _ = rig.send(&ask);
         if let Some(batch) = rig.store.poll_records() {
             rig.store.handle_persisted(batch.id);
             disk.extend(batch.records);
@@ -102,14 +102,14 @@ fn versions_of_what_is_not_kept_are_not_issued_again() {
         stamp_max = stamp.max(stamp_max);
         let clock = rig.now().unix + Duration::from_millis(stamp_max);
         let ahead = next.hlc().wall().duration_since(clock);
-        assert!(ahead <= CLOCK_RESERVE + Duration::from_millis(1), "{ahead:?}");
+        assert!(ahead <= VERSION_RESERVATION + Duration::from_millis(1), "{ahead:?}");
     }
-    assert_eq!(disk.len(), 3, "one in ten seconds, and one for what is ahead: {disk:?}");
+    assert_eq!(disk.len(), 3, "one in ten seconds, and one for the clock advance: {disk:?}");
 }
 
-/// What was kept under *all* is no less kept under *requested*: a change that nobody asked to be kept ends it.
+/// A value recorded under *all* stays durable under *requested* until a non-durable change ends it.
 #[test]
-fn what_was_kept_by_another_policy_does_not_come_back() {
+fn value_recorded_under_another_durability_does_not_reappear() {
     let mut rig = durable(Durability::All);
     for key in ["deleted", "replaced", "left"] {
         leaves(&mut rig, &set(key, "old"), false);
@@ -129,10 +129,10 @@ fn what_was_kept_by_another_policy_does_not_come_back() {
 }
 
 #[test]
-fn keys_may_be_durable_by_themselves() {
+fn durable_keys_are_recorded_without_a_request_for_persistence() {
     let config = StoreConfig::new(7)
         .durability(Durability::Requested)
-        .durable_keys(Box::new(|key| key.starts_with(b"settings/")));
+        .durable_keys(|key| key.starts_with(b"settings/"));
     let mut rig = Rig::with(config);
     leaves(&mut rig, &set("settings/a", "v"), false);
     leaves(&mut rig, &set("other", "v"), false);
@@ -144,71 +144,75 @@ fn keys_may_be_durable_by_themselves() {
 }
 
 fn watching() -> StoreConfig {
-    StoreConfig::new(7).durability(Durability::All).durable_watches(true)
+    StoreConfig::new(7).durability(Durability::All).durable_registrations(true)
 }
 
 #[test]
-fn registrations_are_kept_where_the_store_is_a_client_of_a_broker() {
+fn durable_registrations_survive_a_restart() {
     let mut rig = Rig::with(watching());
     for client in ["a", "b", "c"] {
-        rig.answer_later(client, &watch("k"));
-        rig.answer_later(client, &watch("l"));
+        rig.send_command(client, &watch("k"));
+        rig.send_command(client, &watch("l"));
     }
     let (_, begun) = all_records(&mut rig);
-    assert_eq!(begun.len(), 6, "KEYNOTIFY is executed again, so its answer is none: {begun:?}");
-    rig.answer_later("a", &watch("k"));
-    assert_eq!(rig.store.poll_records(), None, "a renewal says nothing new");
-    rig.answer_later("a", &stop("k"));
-    rig.store.handle_client_gone("b");
+    assert_eq!(
+        begun.len(),
+        6,
+        "KEYNOTIFY is executed again, so its reply is not recorded: {begun:?}"
+    );
+    rig.send_command("a", &watch("k"));
+    assert_eq!(rig.store.poll_records(), None, "a renewal needs no record");
+    rig.send_command("a", &stop("k"));
+    rig.store.handle_client_gone(rig.now(), "b");
     let (_, ended) = all_records(&mut rig);
-    let ends = |record: &&Record| matches!(record, Record::Unwatched { .. });
+    let ends = |record: &&Record| matches!(record, Record::Unregistered { .. });
     assert_eq!((ended.len(), ended.iter().filter(ends).count()), (4, 3));
     let disk: Vec<Record> = begun.iter().chain(&ended).cloned().collect();
     let snapshot: Vec<Record> = rig.store.snapshot(rig.now()).collect();
     for disk in [&disk, &snapshot] {
         let mut rig = Rig::with(watching());
         disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
-        assert_eq!((rig.store.watches(), rig.store.poll_records()), (3, None));
+        assert_eq!((rig.store.registrations(), rig.store.poll_records()), (3, None));
         leaves(&mut rig, &set("k", "v"), false);
         leaves(&mut rig, &set("l", "v"), false);
         let (id, _) = all_records(&mut rig);
         rig.store.handle_persisted(id);
-        let told = Told::drain(&mut rig.store);
-        let told = told.iter().filter_map(|told| match told {
-            Told::Notification { client, .. } => Some(client.as_str()),
+        let sent = Sent::drain(&mut rig.store);
+        let sent = sent.iter().filter_map(|sent| match sent {
+            Sent::Notification { client, .. } => Some(client.as_str()),
             _ => None,
         });
-        assert_eq!(told.collect::<Vec<_>>(), ["c", "a", "c"]);
+        assert_eq!(sent.collect::<Vec<_>>(), ["c", "a", "c"]);
     }
     assert_eq!(Rig::with(StoreConfig::new(7)).store.snapshot(rig.now()).count(), 1);
 }
 
 #[test]
-fn a_stop_that_comes_again_after_a_restart_ends_no_later_registration() {
+fn redelivered_stop_after_a_restart_does_not_end_a_later_registration() {
     let mut rig = Rig::with(watching());
     let mut disk = Vec::new();
     let asks = [watch("k"), stop("k"), watch("k")].map(|command| rig.ask("c", &command));
     for ask in &asks {
-        let _ = rig.hand(ask);
+        let _ = rig.send(ask);
         disk.extend(all_records(&mut rig).1);
     }
     let mut rig = Rig::with(watching());
     disk.iter().for_each(|record| rig.store.restore(rig.now(), record));
-    let _ = rig.hand(&asks[1]);
-    assert_eq!(rig.store.watches(), 1);
-    // Whereas the one that is there now is ended by what comes after it.
+    let _ = rig.send(&asks[1]);
+    assert_eq!(rig.store.registrations(), 1);
+    // A new STOP ends it.
     let ask = rig.ask("c", &stop("k"));
-    let _ = rig.hand(&ask);
-    assert_eq!(rig.store.watches(), 0);
+    let _ = rig.send(&ask);
+    assert_eq!(rig.store.registrations(), 0);
 }
 
 #[test]
-fn a_snapshot_in_parts_while_the_store_goes_on() {
+fn snapshot_in_parts_with_concurrent_writes_restores_the_same_state() {
     for part_bytes in [0, 200, 1_000, usize::MAX] {
         let mut rig = Rig::with(watching());
         for number in 0..20 {
             leaves(&mut rig, &set(&format!("key{number:02}"), "old"), false);
-            rig.answer_later(&format!("client{number}"), &watch("key00"));
+            rig.send_command(&format!("client{number}"), &watch("key00"));
         }
         let _ = all_records(&mut rig);
         let (mut disk, mut log) = (Vec::new(), Vec::new());
@@ -218,20 +222,20 @@ fn a_snapshot_in_parts_while_the_store_goes_on() {
             let (part, next) = rig.store.snapshot_part(rig.now(), &at, part_bytes);
             disk.extend(part);
             position = next;
-            // Before and behind where it is.
+            // Keys before and after the position of the snapshot.
             for key in [number % 20, 19 - number % 20] {
                 leaves(&mut rig, &set(&format!("key{key:02}"), "new"), false);
                 leaves(&mut rig, &del(&format!("key{:02}", (key + 3) % 20)), false);
-                rig.answer_later(&format!("client{key}"), &stop("key00"));
+                rig.send_command(&format!("client{key}"), &stop("key00"));
                 leaves(&mut rig, &set(&format!("more{number:02}"), "new"), false);
-                rig.answer_later("late", &watch(&format!("more{key}")));
-                rig.answer_later("client7", &watch("key00"));
-                rig.answer_later("client11", &watch("key00"));
+                rig.send_command("late", &watch(&format!("more{key}")));
+                rig.send_command("client7", &watch("key00"));
+                rig.send_command("client11", &watch("key00"));
             }
             number += 1;
             let (id, records) = all_records(&mut rig);
             rig.store.handle_persisted(id);
-            let _ = Told::drain(&mut rig.store);
+            let _ = Sent::drain(&mut rig.store);
             log.extend(records);
         }
         assert!(part_bytes > 1_000 || number > 3);
@@ -239,14 +243,33 @@ fn a_snapshot_in_parts_while_the_store_goes_on() {
         let mut rebuilt = Rig::with(watching());
         disk.iter().for_each(|record| rebuilt.store.restore(rebuilt.now(), record));
         assert_eq!(contents(&rebuilt.store, rebuilt.now()), contents(&rig.store, rig.now()));
-        assert_eq!(rebuilt.store.watches(), rig.store.watches());
+        assert_eq!(rebuilt.store.registrations(), rig.store.registrations());
         let answers = |store: &Store| -> Vec<String> {
             let answers = store.snapshot(rig.now()).filter_map(|record| match record {
-                Record::Answered(answered) => Some(format!("{:?}", answered.order)),
+                Record::Response(answered) => Some(format!("{:?}", answered.order)),
                 _ => None,
             });
             answers.collect()
         };
         assert_eq!(answers(&rebuilt.store), answers(&rig.store), "{part_bytes}");
     }
+}
+
+#[test]
+fn registration_whose_topic_is_too_long_is_not_restored() {
+    let registered = |client_id: &str, order| Record::Registered {
+        client_id: client_id.into(),
+        key: (*b"k").into(),
+        verified: false,
+        dialect: Dialect::Deployed,
+        wants_incarnation: false,
+        order,
+    };
+    let mut store = Store::new(watching());
+    let now = Now::default();
+    store.restore(now, &registered(&"c".repeat(65_535), 1));
+    store.restore(now, &registered("c", u64::MAX));
+    assert_eq!(store.registrations(), 0);
+    store.restore(now, &registered("c", 1));
+    assert_eq!(store.registrations(), 1);
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::{CommandKind, Condition, Page, Scan, property};
-use statestore_proto::mqtt::Transmit;
+use statestore_proto::message::{Condition, Page, RequestKind, Scan, property};
 use statestore_proto::store::{Access, StoreConfig};
+use statestore_proto::transport::Transmit;
 use statestore_tests::ask::Ask;
 use statestore_tests::counting::live_bytes;
 
@@ -38,12 +38,10 @@ impl Rig {
         Ask::of_payload("c", self.number, Scan { pattern, token: token.as_deref() }.encode())
     }
 
-    /// The payload that answers.
+    /// Payload of the reply.
     fn payload(&mut self, ask: &Ask) -> Vec<u8> {
         ask.hand_to(self.now(), &mut self.store);
-        let Some(Transmit::Publish(reply)) = self.store.poll_transmit() else {
-            panic!("no answer")
-        };
+        let Some(Transmit::Publish(reply)) = self.store.poll_transmit() else { panic!("no reply") };
         assert!(reply.user_properties().all(|(name, _)| name == property::STATUS));
         assert_eq!(reply.correlation_data.map(|data| data.as_bytes().to_vec()), ask.correlation);
         assert!(matches!(self.store.poll_transmit(), Some(Transmit::Acknowledge(_))));
@@ -58,12 +56,12 @@ impl Rig {
         (keys.collect(), page.token().map(<[u8]>::to_vec))
     }
 
-    /// All keys, and on how many pages.
+    /// All matching keys and the number of pages.
     fn listing(&mut self, pattern: &str) -> (Vec<String>, usize) {
         let (mut keys, mut token, mut pages) = (Vec::new(), None, 0);
         loop {
             let (more, next) = self.page(pattern, &token);
-            assert!(next.is_none() || next != token, "it gets further");
+            assert!(next.is_none() || next != token, "the scan makes progress");
             (pages, token) = (pages + 1, next);
             keys.extend(more);
             if token.is_none() {
@@ -81,7 +79,7 @@ impl Rig {
 }
 
 #[test]
-fn keys_that_match_come_in_order() {
+fn scan_returns_matching_keys_in_order() {
     let mut rig = Rig::holding(StoreLimits::default(), ["b/2", "a", "b/10", "b", "c", "b/1"]);
     assert_eq!(rig.listing("*"), (["a", "b", "b/1", "b/10", "b/2", "c"].map(Into::into).into(), 1));
     assert_eq!(rig.listing("b/?").0, ["b/1", "b/2"]);
@@ -95,9 +93,9 @@ fn keys_that_match_come_in_order() {
 }
 
 #[test]
-fn a_page_is_as_long_as_allowed_and_a_longer_key_has_one_to_itself() {
+fn page_holds_page_bytes_max_and_a_longer_key_gets_its_own_page() {
     let keys = ["aaaa", "bbbb", "cccccccccccccccccccccccccccc", "dddd", "eeee", "ffff"];
-    // `$4` and `aaaa` with their line ends: ten bytes.
+    // `$4` and `aaaa` with their line ends take ten bytes.
     let mut rig = Rig::holding(small(20, 100_000), keys);
     let mut pages = Vec::new();
     let mut token = None;
@@ -113,7 +111,7 @@ fn a_page_is_as_long_as_allowed_and_a_longer_key_has_one_to_itself() {
 }
 
 #[test]
-fn every_listing_ends_whatever_the_limits() {
+fn scan_terminates_under_any_page_limits() {
     for (bytes, work, pages_max) in [(0, 0, 4), (0, usize::MAX, 4), (usize::MAX, 0, 4), (1, 1, 4)] {
         let mut rig = Rig::holding(small(bytes, work), ["a", "b", "c"]);
         let (keys, pages) = rig.listing("*");
@@ -124,29 +122,33 @@ fn every_listing_ends_whatever_the_limits() {
 }
 
 #[test]
-fn what_has_expired_is_not_listed() {
+fn scan_omits_expired_keys() {
     let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
     rig.answer("writer", &set_if("b", "v", Condition::Always, 100));
     rig.millis = 99;
     assert_eq!(rig.listing("*").0, ["a", "b"]);
     rig.millis = 100;
-    assert_eq!((rig.listing("*").0, rig.store.len()), (vec!["a".into()], 2), "nobody removed it");
+    assert_eq!(
+        (rig.listing("*").0, rig.store.len()),
+        (vec!["a".into()], 2),
+        "the timer has not removed it"
+    );
 }
 
 #[test]
-fn a_listing_is_done_again_and_not_remembered() {
+fn redelivered_scan_is_executed_again() {
     let mut rig = Rig::holding(StoreLimits::default(), ["a"]);
     let ask = rig.scan_ask(b"*", &None);
     let first = rig.payload(&ask);
     rig.put("b");
     assert_ne!(rig.payload(&ask), first);
     let counters = *rig.store.counters();
-    let scans = counters.of(CommandKind::Scan);
-    assert_eq!((scans.applied, scans.repeated), (2, 0));
+    let scans = counters.of(RequestKind::Scan);
+    assert_eq!((scans.applied, scans.duplicates), (2, 0));
 }
 
 #[test]
-fn what_cannot_be_listed() {
+fn scan_refuses_invalid_patterns_foreign_tokens_and_spoofed_senders() {
     let limits = StoreLimits { key_bytes_max: 8, ..small(20, 100_000) };
     let mut rig = Rig::holding(limits, ["aaaa", "bbbb", "cccc"]);
     for pattern in [b"[".as_slice(), b"a***", b"[]", b"a**"] {
@@ -167,21 +169,23 @@ fn what_cannot_be_listed() {
     }
     damaged.pop();
     assert_eq!(rig.refused(b"*", &Some(damaged)), SYNTAX);
-    assert_eq!(rig.page("*", &token).0, ["cccc"], "the token is of use after all that");
+    assert_eq!(rig.page("*", &token).0, ["cccc"], "the token is still valid");
     let mut ask = rig.scan_ask(b"*", &None);
-    ask.source = Some("somebody else".into());
+    ask.source = Some("another client".into());
     assert_eq!(rig.payload(&ask), DENIED);
 }
 
 #[test]
-fn a_token_may_come_again_and_to_another_store_with_the_secret() {
+fn scan_token_is_reusable_and_valid_at_any_store_with_the_same_secret() {
     let config = |secret| StoreConfig::new(7).limits(small(20, 100_000)).scan_secret(secret);
     let mut first = Rig::with(config([7; 16]));
     ["aaaa", "bbbb", "cccc", "dddd", "eeee"].into_iter().for_each(|key| first.put(key));
     let token = first.page("*", &None).1;
     let next = first.page("*", &token);
     assert_eq!(next.0, ["cccc", "dddd"]);
-    assert_eq!(first.page("*", &token), next);
+    assert_eq!(first.refused(b"[", &token), SYNTAX);
+    assert_eq!(first.refused(b"a*", &token), SYNTAX);
+    assert_eq!(first.page("*", &token), next, "after errors too");
     assert_eq!(first.page("*", &None).1, token, "equal positions have equal tokens");
     let mut restarted = Rig::with(config([7; 16]));
     ["cccc", "dddd"].into_iter().for_each(|key| restarted.put(key));
@@ -190,16 +194,16 @@ fn a_token_may_come_again_and_to_another_store_with_the_secret() {
     assert_eq!(other.refused(b"*", &token), SYNTAX);
 }
 
-/// Nobody may read keys with an `x`.
+/// Denies reads of keys that contain an `x`.
 fn guarded(hash_seed: u64) -> StoreConfig {
     let allows = |access, key: &[u8]| access == Access::Write || !key.contains(&b'x');
     StoreConfig::new(hash_seed)
         .limits(small(1_000, 64))
-        .authorizer(Box::new(move |_, access, key| allows(access, key)))
+        .authorizer(move |_, access, key| allows(access, key))
 }
 
 #[test]
-fn only_what_may_be_read_is_listed_and_tokens_tell_nothing_else() {
+fn scan_lists_only_readable_keys_and_its_tokens_do_not_reveal_others() {
     let mut rig = Rig::with(guarded(7));
     for key in ["a", "a-x-marks-the-spot", "b", "b-x", "c"] {
         rig.put(key);
@@ -215,40 +219,41 @@ fn only_what_may_be_read_is_listed_and_tokens_tell_nothing_else() {
         }
     }
     assert_eq!((listed.join(" "), tokens.len()), ("a b c".into(), 4));
-    // Nine bytes of the name of the secret key, wherever in a token, enciphered or not by any one byte.
+    // No token contains nine bytes of the secret key name, in plain text or XORed with any one
+    // byte.
     for token in &tokens {
         for part in token.windows(9) {
             let by = part[0] ^ b'm';
             assert!(!part.iter().zip(b"marks-the").all(|(byte, char)| byte ^ by == *char));
         }
     }
-    // Without a secret given it is the hash seed, which two stores that are started do not share.
+    // The default secret is the hash seed, which differs between two runs.
     let first = Some(tokens[0].clone());
     assert_eq!(Rig::with(guarded(8)).refused(b"*", &first), SYNTAX);
     assert_eq!(Rig::with(guarded(7)).page("*", &first), (vec![], None));
 }
 
 #[test]
-fn a_pattern_that_matches_nothing_takes_pages_and_each_of_them_little() {
+fn pattern_without_matches_is_split_into_pages_of_limited_work() {
     let limits = small(8_192, 6_400);
     let mut rig = Rig::holding(limits, (0..1_000).map(|n| format!("key-{n}")));
-    // 64 for a key and what is looked at of it: some ninety keys a page.
+    // Each key costs 64 plus the bytes examined: about ninety keys a page.
     let (keys, pages) = rig.listing("*z");
     assert_eq!(keys.len(), 0);
     assert!((10..=20).contains(&pages), "{pages} pages");
-    assert_eq!(rig.listing("z*").1, 1, "no key begins so");
-    assert_eq!(rig.listing("key-99[0-5]z*").1, 1, "eleven keys begin so");
+    assert_eq!(rig.listing("z*").1, 1, "no key has this prefix");
+    assert_eq!(rig.listing("key-99[0-5]z*").1, 1, "eleven keys have this prefix");
     assert_eq!(rig.listing("key-99[0-5]*").0.len(), 6);
-    assert_eq!(rig.listing("key-1"), (vec!["key-1".into()], 1), "no other key is looked at");
+    assert_eq!(rig.listing("key-1"), (vec!["key-1".into()], 1), "no other key is examined");
 }
 
 #[test]
-fn no_pattern_escapes_the_work_of_a_page() {
+fn every_kind_of_pattern_is_bound_by_the_work_of_a_page() {
     let limits = small(8_192, 6_400);
     let keys: Vec<String> = (0..20).map(|n| format!("{n:0>1000}")).collect();
     let mut rig = Rig::holding(limits, &keys);
     for (pattern, pages_min) in [
-        // Each passes through 3,000 bytes of pattern or a thousand of key for every key.
+        // Each examines 3,000 bytes of pattern or a thousand bytes of key for every key.
         ("**/".repeat(1_000) + "b", 6),
         ("*a".repeat(1_500), 3),
         (format!("*[{}]b", "b".repeat(300)), 800),
@@ -262,24 +267,24 @@ fn no_pattern_escapes_the_work_of_a_page() {
 }
 
 #[test]
-fn a_long_key_is_more_work_though_its_first_byte_decides() {
+fn long_keys_cost_more_work_even_if_the_first_byte_decides() {
     let [short, long] = [8, 1_024].map(|len| {
         let keys = (0..100).map(|n| format!("{n:a>len$}"));
         let (keys, pages) = Rig::holding(small(8_192, 1_000), keys).listing("[b]*");
         assert_eq!(keys.len(), 0);
         pages
     });
-    // 64 for each key, and as much again for a thousand bytes of it.
+    // Each key costs 64, and as much again for a thousand bytes.
     assert!(long * 2 > short * 3, "{short} and {long} pages");
 }
 
 #[test]
-fn a_match_that_takes_long_goes_on_where_it_was() {
+fn long_match_resumes_on_the_next_page() {
     let limits = StoreLimits { key_bytes_max: 2_000, ..small(8_192, 10_000) };
     let key = "a".repeat(2_000);
     let mut rig = Rig::holding(limits, ["a", &key, "b"]);
     let half = "a".repeat(990);
-    // A million steps, or a little more.
+    // About a million steps.
     let (keys, pages) = rig.listing(&format!("*{half}z*"));
     assert_eq!(keys.len(), 0);
     assert!((90..=120).contains(&pages), "{pages} pages");
@@ -288,7 +293,7 @@ fn a_match_that_takes_long_goes_on_where_it_was() {
 }
 
 #[test]
-fn the_order_of_keys_survives_any_history() {
+fn key_order_is_preserved_under_any_history() {
     for (name, next) in [
         ("upwards", (|n, _| n) as fn(u64, u64) -> u64),
         ("downwards", |n, _| 9_999 - n),
@@ -326,38 +331,38 @@ fn the_order_of_keys_survives_any_history() {
     }
 }
 
-/// What happens between two pages.
+/// An event between two pages.
 #[derive(Clone, Debug)]
-enum Meanwhile {
+enum Between {
     Set(u8),
     Delete(u8),
     Again,
 }
 
-fn meanwhile() -> impl Strategy<Value = Meanwhile> {
+fn between() -> impl Strategy<Value = Between> {
     prop_oneof![
-        any::<u8>().prop_map(Meanwhile::Set),
-        any::<u8>().prop_map(Meanwhile::Delete),
-        Just(Meanwhile::Again),
+        any::<u8>().prop_map(Between::Set),
+        any::<u8>().prop_map(Between::Delete),
+        Just(Between::Again),
     ]
 }
 
 proptest! {
-    /// Law: a key that is there from the first page to the last is listed exactly once, no key twice, and none that is
-    /// not there.
+    /// Law: a key that exists from the first page to the last is listed exactly once; no key is
+    /// listed twice; no absent key is listed.
     #[test]
-    fn a_key_that_is_there_throughout_is_listed_once(
+    fn key_that_exists_throughout_a_scan_is_listed_exactly_once(
         keys in prop::collection::btree_set(any::<u8>(), 0..80),
         pattern in prop::sample::select(vec!["*", "k-*", "*1*", "k-1[0-9]*", "*[0-4]", "**", "?-?*"]),
         (page_bytes, page_work) in (8_usize..60, 60_usize..2_000),
-        meanwhile in prop::collection::vec(prop::collection::vec(meanwhile(), 0..6), 0..40),
+        between in prop::collection::vec(prop::collection::vec(between(), 0..6), 0..40),
     ) {
         let name = |key: &u8| format!("k-{key}");
         let mut rig = Rig::holding(small(page_bytes, page_work), keys.iter().map(name));
         let other = glob::Pattern::new(pattern).unwrap();
         let (mut there, mut throughout) = (keys.clone(), keys);
         let mut listed: BTreeMap<String, usize> = BTreeMap::new();
-        let (mut token, mut meanwhile) = (None, meanwhile.into_iter());
+        let (mut token, mut between) = (None, between.into_iter());
         loop {
             let (page, next) = rig.page(pattern, &token);
             let len: usize = page.iter().map(|key| format!("${}\r\n{key}\r\n", key.len()).len()).sum();
@@ -367,18 +372,18 @@ proptest! {
                 prop_assert!(there.contains(&number) && other.matches(&key));
                 *listed.entry(key).or_default() += 1;
             }
-            for happens in meanwhile.next().unwrap_or_default() {
+            for happens in between.next().unwrap_or_default() {
                 match happens {
-                    Meanwhile::Set(key) => {
+                    Between::Set(key) => {
                         rig.put(&name(&key));
                         there.insert(key);
                     }
-                    Meanwhile::Delete(key) => {
+                    Between::Delete(key) => {
                         rig.answer("writer", &del(&name(&key)));
                         there.remove(&key);
                         throughout.remove(&key);
                     }
-                    Meanwhile::Again => {
+                    Between::Again => {
                         let again = rig.page(pattern, &token).0;
                         prop_assert!(again.iter().all(|key| other.matches(key)));
                     }
@@ -395,9 +400,9 @@ proptest! {
         }
     }
 
-    /// Law: any bytes as a pattern and a token give a page or an error.
+    /// Law: any pattern and token bytes yield a page or an error.
     #[test]
-    fn any_pattern_and_token_are_answered(pattern: Vec<u8>, token: Option<Vec<u8>>) {
+    fn any_pattern_and_token_get_a_reply(pattern: Vec<u8>, token: Option<Vec<u8>>) {
         let mut rig = Rig::holding(small(20, 100), ["a", "b", "**", "\u{1f980}"]);
         let ask = rig.scan_ask(&pattern, &token);
         let payload = rig.payload(&ask);
@@ -406,7 +411,7 @@ proptest! {
 }
 
 #[test]
-fn the_order_of_keys_gives_its_memory_back() {
+fn key_index_releases_memory_when_keys_are_deleted() {
     let mut rig = Rig::new();
     let [_, (full, empty)] = [1, 2].map(|round| {
         (0..20_000).for_each(|n| rig.put(&format!("{n:05}")));
@@ -416,6 +421,6 @@ fn the_order_of_keys_gives_its_memory_back() {
         }
         (full, live_bytes())
     });
-    // Each entry is five bytes of key and one of value; a slot in the order takes four more.
+    // Each entry is five bytes of key and one of value; a slot in the index takes four more.
     assert!(full - empty >= 20_000 * (6 + 4), "{full} bytes, then {empty}");
 }

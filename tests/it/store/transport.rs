@@ -1,50 +1,50 @@
-//! Sections 1, 2, 4 and 10: how a request must come, who sent it, and in which words it is answered.
+//! Sections 1, 2, 4 and 10: form of a request, identity of the sender, and dialect of the reply.
 
 use bytes::Bytes;
 use statestore_proto::machine::Machine;
 use statestore_proto::message::{Command, Dialect, WordCase};
-use statestore_proto::mqtt::{Incoming, Qos, ReasonCode, Transmit};
-use statestore_proto::store::{Access, DialectPolicy, Principal, StoreConfig};
+use statestore_proto::store::{Access, DialectPolicy, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::topic::{REQUEST, RESERVED};
-use statestore_tests::ask::Told;
+use statestore_proto::transport::{Incoming, Qos, ReasonCode, Transmit};
+use statestore_tests::ask::Sent;
 
 use super::{OK, Rig, del, error, get, set, vdel, version, watch};
 
 #[test]
-fn a_store_subscribes_on_each_connection_and_is_ready_from_the_suback_to_its_loss() {
+fn store_is_ready_from_the_suback_of_a_connection_until_its_loss() {
     let mut rig = Rig::new();
     let mut earlier = None;
     for reason in [ReasonCode::GRANTED_QOS_1, ReasonCode::NOT_AUTHORIZED, ReasonCode::SUCCESS] {
-        rig.store.handle_connected();
-        assert!(!rig.store.is_ready(), "asked, not granted");
+        rig.store.handle_connected(rig.now());
+        assert!(!rig.store.is_ready(), "requested, not granted");
         let Some(Transmit::Subscribe { filter, token }) = rig.store.poll_transmit() else {
             panic!("a store subscribes to requests first");
         };
         assert_eq!((&*filter, rig.store.poll_transmit()), (REQUEST, None));
         if let Some(earlier) = earlier.replace(token) {
-            rig.store.handle_subscribed(earlier, ReasonCode::GRANTED_QOS_1);
-            assert!(!rig.store.is_ready(), "that was granted on another connection");
+            rig.store.handle_subscribed(rig.now(), earlier, ReasonCode::GRANTED_QOS_1);
+            assert!(!rig.store.is_ready(), "granted on an earlier connection");
         }
-        rig.store.handle_subscribed(token, reason);
+        rig.store.handle_subscribed(rig.now(), token, reason);
         assert_eq!(rig.store.is_ready(), !reason.is_error(), "{reason:?}");
         assert_eq!(Machine::is_ready(&rig.store), rig.store.is_ready());
-        rig.store.handle_disconnected();
+        rig.store.handle_disconnected(rig.now());
         assert!(!rig.store.is_ready());
     }
 }
 
 #[test]
-fn without_response_topic_nothing_is_answered_and_all_is_acknowledged() {
+fn request_without_response_topic_is_dropped_and_acknowledged() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.response_topic = None;
-    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().unanswerable, rig.store.len()), (1, 0));
 }
 
 #[test]
-fn an_answer_is_of_use_for_as_long_as_its_request() {
+fn reply_carries_the_remaining_message_expiry_of_its_request() {
     let mut rig = Rig::new();
     for (expiry, waited, left) in [
         (None, 9_000, None),
@@ -59,14 +59,14 @@ fn an_answer_is_of_use_for_as_long_as_its_request() {
         let mut ask = rig.ask("c", &get("k"));
         ask.expiry = expiry;
         ask.arrived = Some(Instant::from_millis(rig.millis - waited));
-        let told = rig.hand(&ask);
-        let Some(Told::Reply { expiry: found, .. }) = told.first() else { panic!("{told:?}") };
+        let sent = rig.send(&ask);
+        let Some(Sent::Reply { expiry: found, .. }) = sent.first() else { panic!("{sent:?}") };
         assert_eq!(*found, left, "{expiry:?} after {waited} ms");
     }
 }
 
 #[test]
-fn a_forbidden_response_topic_costs_the_connection() {
+fn forbidden_response_topic_disconnects_the_verified_sender() {
     let below = format!("{RESERVED}/636C/command/notify/6B");
     let deep = "a/".repeat(200) + "a";
     for topic in
@@ -76,24 +76,24 @@ fn a_forbidden_response_topic_costs_the_connection() {
         let mut ask = rig.ask("c", &set("k", "v"));
         ask.response_topic = Some(topic.into());
         (ask.verified, ask.source) = (Some("c".into()), None);
-        let expected = [Told::Disconnect("c".into()), Told::Acknowledge(1)];
-        assert_eq!(rig.hand(&ask), expected, "{topic:?}");
+        let expected = [Sent::Disconnect("c".into()), Sent::Acknowledge(1)];
+        assert_eq!(rig.send(&ask), expected, "{topic:?}");
         assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
     }
 }
 
 #[test]
-fn nobody_is_disconnected_for_what_another_says_in_its_name() {
+fn forbidden_response_topic_does_not_disconnect_an_unverified_client_id() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("victim", &set("k", "v"));
     ask.response_topic = Some(REQUEST.into());
     (ask.verified, ask.source) = (None, Some("victim".into()));
-    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().forbidden, rig.store.len()), (1, 0));
 }
 
 #[test]
-fn a_retained_request_is_no_request() {
+fn retained_message_is_not_a_request() {
     let mut rig = Rig::new();
     let payload = Bytes::from_static(b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
     let mut incoming = Incoming::new(REQUEST, &payload);
@@ -101,7 +101,8 @@ fn a_retained_request_is_no_request() {
     incoming.correlation_data = Some(b"0123456789abcdef");
     incoming.retain = true;
     let now = rig.now();
-    rig.store.handle_publish(now, Principal::verified("c"), &incoming);
+    incoming.verified_sender = Some("c");
+    rig.store.handle_publish(now, &incoming);
     assert_eq!((rig.store.poll_transmit(), rig.store.counters().not_requests), (None, 1));
 }
 
@@ -117,7 +118,7 @@ fn any_other_response_topic_is_used_verbatim() {
 }
 
 #[test]
-fn correlation_data_is_required_and_copied() {
+fn correlation_data_is_required_and_copied_into_the_reply() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.correlation = None;
@@ -131,7 +132,7 @@ fn correlation_data_is_required_and_copied() {
 }
 
 #[test]
-fn only_qos_1_will_do() {
+fn request_not_at_qos_1_is_refused() {
     for qos in [Qos::AtMostOnce, Qos::ExactlyOnce] {
         let mut rig = Rig::new();
         let mut ask = rig.ask("c", &set("k", "v"));
@@ -142,37 +143,37 @@ fn only_qos_1_will_do() {
 }
 
 #[test]
-fn a_request_that_waited_past_its_expiry_is_dropped() {
+fn request_that_waited_past_its_message_expiry_is_dropped() {
     let mut rig = Rig::new();
     rig.millis = 10_000;
     let mut ask = rig.ask("c", &set("k", "v"));
     (ask.expiry, ask.arrived) = (Some(2), Some(Instant::from_millis(8_000)));
-    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().expired_requests, rig.store.len()), (1, 0));
     ask.arrived = Some(Instant::from_millis(8_001));
     assert_eq!(rig.reply(&ask).0, OK);
 }
 
 #[test]
-fn a_message_on_another_topic_is_no_request() {
+fn message_on_another_topic_is_not_a_request() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.topic = "statestore/v1/elsewhere".into();
-    assert_eq!(rig.hand(&ask), [Told::Acknowledge(1)]);
+    assert_eq!(rig.send(&ask), [Sent::Acknowledge(1)]);
     assert_eq!((rig.store.counters().not_requests, rig.store.len()), (1, 0));
 }
 
 #[test]
-fn a_store_that_is_a_client_subscribes_to_requests_on_each_connection() {
+fn store_subscribes_to_the_request_topic_on_each_connection() {
     let mut rig = Rig::new();
     for _ in 0..2 {
-        rig.store.handle_connected();
-        assert_eq!(Told::drain(&mut rig.store), [Told::Subscribe(REQUEST.into())]);
+        rig.store.handle_connected(rig.now());
+        assert_eq!(Sent::drain(&mut rig.store), [Sent::Subscribe(REQUEST.into())]);
     }
 }
 
 #[test]
-fn each_requester_is_answered_in_its_own_dialect() {
+fn reply_uses_the_dialect_of_its_request() {
     let mut rig = Rig::new();
     rig.answer("c", &set("k", "v"));
     for (deployed, expected) in [(true, r":-1\r\n"), (false, r"-1\r\n")] {
@@ -183,7 +184,7 @@ fn each_requester_is_answered_in_its_own_dialect() {
 }
 
 #[test]
-fn a_notification_speaks_the_dialect_of_its_registration() {
+fn notification_uses_the_dialect_of_its_registration() {
     let mut rig = Rig::new();
     for (client, deployed) in [("new", true), ("old", false)] {
         let mut ask = rig.ask(client, &watch("k"));
@@ -191,7 +192,7 @@ fn a_notification_speaks_the_dialect_of_its_registration() {
         assert_eq!(rig.reply(&ask).0, OK);
     }
     rig.answer("writer", &set("k", "v"));
-    let payloads: Vec<_> = rig.notified(&del("k")).into_iter().map(|told| told.1).collect();
+    let payloads: Vec<_> = rig.notified(&del("k")).into_iter().map(|sent| sent.1).collect();
     assert_eq!(
         payloads,
         [r"*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n", r"*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n"]
@@ -199,8 +200,8 @@ fn a_notification_speaks_the_dialect_of_its_registration() {
 }
 
 #[test]
-fn a_pinned_dialect_is_spoken_to_everybody() {
-    for (dialect, expected) in [(Dialect::Deployed, r":-1\r\n"), (Dialect::Page, r"-1\r\n")] {
+fn pinned_dialect_is_used_for_every_requester() {
+    for (dialect, expected) in [(Dialect::Deployed, r":-1\r\n"), (Dialect::Spec, r"-1\r\n")] {
         let mut rig = Rig::with(StoreConfig::new(7).dialect(DialectPolicy::Pinned(dialect)));
         rig.answer("c", &set("k", "v"));
         for deployed in [true, false] {
@@ -212,7 +213,7 @@ fn a_pinned_dialect_is_spoken_to_everybody() {
 }
 
 #[test]
-fn lower_case_verbs_are_read_unless_the_store_is_strict() {
+fn lower_case_verbs_are_accepted_unless_word_case_is_upper() {
     let payload = b"*2\r\n$3\r\nget\r\n$1\r\nk\r\n".as_slice();
     for (case, expected) in
         [(WordCase::Any, r"$-1\r\n"), (WordCase::Upper, r"-ERR unknown command\r\n")]
@@ -225,7 +226,7 @@ fn lower_case_verbs_are_read_unless_the_store_is_strict() {
 }
 
 #[test]
-fn errors_of_grammar_have_their_texts() {
+fn malformed_request_is_refused_with_the_text_for_its_fault() {
     for (payload, text) in [
         ("", "syntax error"),
         ("*2\r\n$3\r\nGET\r\n$1\r\nk", "syntax error"),
@@ -245,7 +246,7 @@ fn errors_of_grammar_have_their_texts() {
 }
 
 #[test]
-fn a_verified_sender_speaks_in_no_other_name() {
+fn source_id_of_another_client_is_not_authorized() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("mallory", &set("k", "v"));
     ask.source = Some("alice".into());
@@ -257,7 +258,7 @@ fn a_verified_sender_speaks_in_no_other_name() {
 }
 
 #[test]
-fn a_claimed_sender_is_found_in_source_or_response_topic() {
+fn unverified_client_id_is_taken_from_source_id_or_response_topic() {
     for (source, topic, name) in [
         (Some("alice"), "some/topic", Some("alice")),
         (None, "clients/bob/services/statestore/_any_/command/invoke/response", Some("bob")),
@@ -269,18 +270,18 @@ fn a_claimed_sender_is_found_in_source_or_response_topic() {
         ask.verified = None;
         (ask.source, ask.response_topic) = (source.map(Into::into), Some(topic.into()));
         let answer = rig.reply(&ask).0;
-        let told = rig.notified(&set("k", "v"));
-        assert_eq!(told.first().map(|told| told.0.as_str()), name);
+        let sent = rig.notified(&set("k", "v"));
+        assert_eq!(sent.first().map(|sent| sent.0.as_str()), name);
         assert_eq!(answer == OK, name.is_some(), "{answer}");
     }
 }
 
 #[test]
-fn the_authorizer_is_asked_about_everything() {
-    let config = StoreConfig::new(7).authorizer(Box::new(|from, access, key| {
+fn authorizer_is_consulted_for_every_command_before_other_checks() {
+    let config = StoreConfig::new(7).authorizer(|from, access, key| {
         assert!(from.is_verified());
         from.client_id() == Some("admin") || (access == Access::Read && key != b"secret")
-    }));
+    });
     let mut rig = Rig::with(config);
     let refused = error("not authorized").0;
     assert_eq!(rig.answer("admin", &set("secret", "v")), OK);
@@ -290,41 +291,41 @@ fn the_authorizer_is_asked_about_everything() {
     {
         assert_eq!(rig.answer("c", &command), refused, "{command:?}");
     }
-    // The token is no way around.
+    // A fencing token does not bypass the policy.
     let mut fenced = rig.ask("c", &set("open", "v"));
     fenced.token = Some(version(0, 0));
     assert_eq!(rig.reply(&fenced).0, refused);
-    // Before anything else of the request is looked at.
+    // Authorization precedes the other checks of a request.
     let mut ask = rig.ask("c", &set("open", "v"));
     ask.timestamp = None;
     assert_eq!(rig.reply(&ask).0, refused);
 }
 
-/// Who may write need not be one who may shut others out.
+/// A client that may write may still be denied the right to fence others out.
 #[test]
-fn a_token_takes_a_right_of_its_own() {
-    let config = StoreConfig::new(7).authorizer(Box::new(|from, access, key| match access {
+fn fencing_token_requires_the_fence_right() {
+    let config = StoreConfig::new(7).authorizer(|from, access, key| match access {
         Access::Read => true,
         Access::Write => key == b"shared",
         Access::Fence => from.client_id() == Some("holder"),
         other => panic!("{other:?}"),
-    }));
+    });
     let mut rig = Rig::with(config);
     let refused = error("not authorized").0;
-    let mut tell = |client: &str, command: &Command<&[u8]>, token: Option<&str>| {
+    let mut send = |client: &str, command: &Command<&[u8]>, token: Option<&str>| {
         let mut ask = rig.ask(client, command);
         ask.token = token.map(Into::into);
         rig.reply(&ask).0
     };
     let token = version(0, 0);
-    assert_eq!(tell("c", &set("shared", "v"), None), OK);
+    assert_eq!(send("c", &set("shared", "v"), None), OK);
     for command in [set("shared", "w"), del("shared"), vdel("shared", "v")] {
-        assert_eq!(tell("c", &command, Some(&token)), refused, "{command:?}");
-        assert_eq!(tell("c", &command, Some("nonsense")), refused, "{command:?}");
+        assert_eq!(send("c", &command, Some(&token)), refused, "{command:?}");
+        assert_eq!(send("c", &command, Some("nonsense")), refused, "{command:?}");
     }
-    // Where no token counts none is asked about.
-    assert_eq!(tell("c", &get("shared"), Some(&token)), r"$1\r\nv\r\n");
-    assert_eq!(tell("holder", &set("shared", "w"), Some(&token)), OK);
-    assert_eq!(tell("holder", &set("other", "w"), Some(&token)), refused);
-    assert_eq!(tell("holder", &del("shared"), Some(&token)), r":1\r\n");
+    // A command that ignores the token does not require the right.
+    assert_eq!(send("c", &get("shared"), Some(&token)), r"$1\r\nv\r\n");
+    assert_eq!(send("holder", &set("shared", "w"), Some(&token)), OK);
+    assert_eq!(send("holder", &set("other", "w"), Some(&token)), refused);
+    assert_eq!(send("holder", &del("shared"), Some(&token)), r":1\r\n");
 }

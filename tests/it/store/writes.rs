@@ -3,7 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Told};
+use statestore_tests::ask::{Ask, Sent};
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, version, watch};
 
@@ -11,7 +11,7 @@ const ABSENT: &str = r"$-1\r\n";
 const NOT_APPLIED: &str = r":-1\r\n";
 
 #[test]
-fn each_answer_carries_the_version_that_belongs_to_it() {
+fn each_reply_carries_the_version_of_section_6() {
     let mut rig = Rig::new();
     let mut reply = |command| {
         let ask = rig.ask("c", &command);
@@ -32,7 +32,7 @@ fn each_answer_carries_the_version_that_belongs_to_it() {
 }
 
 #[test]
-fn conditions_hold_or_nothing_happens() {
+fn set_whose_condition_fails_is_not_applied() {
     let mut rig = Rig::new();
     let to = |operand: &'static str| {
         Condition::IfAbsentOrEqualTo(Operand::new(operand.as_bytes()).unwrap())
@@ -51,7 +51,7 @@ fn conditions_hold_or_nothing_happens() {
 }
 
 #[test]
-fn timestamps_are_checked_on_writes_only() {
+fn timestamps_are_checked_on_set_and_ignored_on_get() {
     let ahead = |millis| Some(format!("{}:0:c", EPOCH + millis));
     let skew = "the request timestamp is too far in the future; ensure that the client and broker system clocks are synchronized";
     let token_skew = "the request fencing token timestamp is too far in the future; ensure that the client and broker system clocks are synchronized";
@@ -71,14 +71,14 @@ fn timestamps_are_checked_on_writes_only() {
         assert_eq!(rig.store.len(), 0);
         ask.payload = get("k").encode().into();
         assert_eq!(rig.reply(&ask).0, ABSENT);
-        // Nothing that was refused has moved the clock.
+        // A refused request has not moved the clock.
         let ask = rig.ask("c", &set("k", "v"));
         assert_eq!(rig.reply(&ask).1, Some(version(0, 1)));
     }
 }
 
 #[test]
-fn a_version_is_greater_than_the_timestamp_and_not_lower_than_the_token() {
+fn version_is_greater_than_the_timestamp_and_not_lower_than_the_token() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{}:7:c", EPOCH + 60_000));
@@ -88,20 +88,20 @@ fn a_version_is_greater_than_the_timestamp_and_not_lower_than_the_token() {
     ask.token = Some(format!("{}:3:StateStore", EPOCH + 500));
     assert_eq!(rig.reply(&ask).1, Some(version(500, 4)));
     let ask = rig.ask("c", &set("other", "v"));
-    assert_eq!(rig.reply(&ask).1, Some(version(500, 5)), "and than every one before");
+    assert_eq!(rig.reply(&ask).1, Some(version(500, 5)), "and greater than every earlier version");
 }
 
 #[test]
-fn a_counter_that_is_used_up_moves_the_wall_part_on() {
+fn exhausted_counter_advances_the_wall_time() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set("k", "v"));
     ask.timestamp = Some(format!("{EPOCH}:{}:c", i32::MAX));
     assert_eq!(rig.reply(&ask).1, Some(version(1, 0)));
 }
 
-/// A stamp at the very bound with the last counter but one, as `__ts` or as `__ft`.
+/// A timestamp at the drift limit with the last counter but one, as `__ts` or as `__ft`.
 #[test]
-fn the_stamp_of_one_client_costs_no_other_its_request() {
+fn timestamp_at_the_drift_limit_does_not_refuse_other_clients() {
     for as_token in [false, true] {
         let mut rig = Rig::new();
         let mut hostile = rig.ask("h", &set("x", "1"));
@@ -112,13 +112,17 @@ fn the_stamp_of_one_client_costs_no_other_its_request() {
         assert_eq!(rig.reply(&honest), (OK.into(), Some(version(60_001, 0))));
         hostile.correlation = Some(b"another".to_vec());
         let again = rig.reply(&hostile);
-        assert_eq!(again, (OK.into(), Some(version(60_001, 1))), "one count past, not more");
+        assert_eq!(
+            again,
+            (OK.into(), Some(version(60_001, 1))),
+            "one step past the limit, not more"
+        );
     }
 }
 
-/// A client that is a minute ahead, and then a store whose wall clock is set back.
+/// A client whose clock is a minute ahead, then a store whose wall clock is set back.
 #[test]
-fn a_wall_clock_that_is_set_back_refuses_nobody() {
+fn wall_clock_set_back_does_not_refuse_honest_clients() {
     for back in [5, 60_001, 86_400_000] {
         let mut rig = Rig::new();
         let mut fast = rig.ask("fast", &set("lock", "fast"));
@@ -126,32 +130,32 @@ fn a_wall_clock_that_is_set_back_refuses_nobody() {
         let token = rig.reply(&fast).1;
         assert_eq!(token, Some(version(60_000, 1)));
         let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(EPOCH - back));
-        let handed = |rig: &mut Rig, ask: &Ask| {
+        let reply = |rig: &mut Rig, ask: &Ask| {
             ask.hand_to(now, &mut rig.store);
-            match Told::drain(&mut rig.store).first() {
-                Some(Told::Reply { payload, version, .. }) => (payload.clone(), version.clone()),
+            match Sent::drain(&mut rig.store).first() {
+                Some(Sent::Reply { payload, version, .. }) => (payload.clone(), version.clone()),
                 other => panic!("{other:?}"),
             }
         };
         let mut ask = rig.ask("honest", &set("k", "v"));
         ask.timestamp = Some(format!("{}:0:honest", EPOCH - back));
-        assert_eq!(handed(&mut rig, &ask), (OK.into(), Some(version(60_000, 2))));
-        // The token that the store gave out itself, and a clock that has followed the store.
+        assert_eq!(reply(&mut rig, &ask), (OK.into(), Some(version(60_000, 2))));
+        // The token was issued by this store, and the client's clock has followed the store's.
         let mut guarded = rig.ask("fast", &set("guarded", "v"));
         guarded.token = token;
         guarded.timestamp = Some(format!("{}:9:fast", EPOCH + 60_000));
-        assert_eq!(handed(&mut rig, &guarded), (OK.into(), Some(version(60_000, 10))));
-        // But nobody carries it further.
+        assert_eq!(reply(&mut rig, &guarded), (OK.into(), Some(version(60_000, 10))));
+        // But no client advances the clock further.
         let mut hostile = rig.ask("h", &set("x", "1"));
         hostile.timestamp = Some(format!("{}:0:h", EPOCH + 60_001));
-        assert_eq!(handed(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
+        assert_eq!(reply(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
         hostile.timestamp = Some(format!("{}:{}:h", EPOCH + 60_000, i32::MAX - 1));
-        assert_eq!(handed(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
+        assert_eq!(reply(&mut rig, &hostile), error(Refusal::TimestampSkew.text()));
     }
 }
 
 #[test]
-fn a_node_id_of_more_than_256_bytes_is_no_stamp() {
+fn timestamp_with_a_node_id_of_more_than_256_bytes_is_malformed() {
     let mut rig = Rig::new();
     for (len, expected) in [(256, OK.to_owned()), (257, error("malformed timestamp").0)] {
         let node = "n".repeat(len);
@@ -165,7 +169,7 @@ fn a_node_id_of_more_than_256_bytes_is_no_stamp() {
 }
 
 #[test]
-fn a_fence_admits_what_is_not_older() {
+fn fence_refuses_writes_with_an_older_token_or_none() {
     let mut rig = Rig::new();
     let mut write = |command, token: Option<u64>| {
         let mut ask = rig.ask("c", &command);
@@ -185,15 +189,15 @@ fn a_fence_admits_what_is_not_older() {
     assert_eq!(write(set("k", "v"), Some(5)).0, OK);
     assert_eq!(write(set("k", "v"), Some(7)).0, OK);
     assert_eq!(write(set("k", "v"), Some(6)), lower);
-    // Refused by its condition, so its token is not kept; reads need none.
+    // Refused by its condition, so its token is not stored. Reads need no token.
     assert_eq!(write(set_if("k", "w", Condition::IfAbsent, 0), Some(9)).0, NOT_APPLIED);
     assert_eq!(write(get("k"), None).0, r"$1\r\nv\r\n");
     assert_eq!(write(del("k"), Some(8)).0, r":1\r\n");
-    assert_eq!(write(set("k", "v"), None).0, OK, "the fence went with the key");
+    assert_eq!(write(set("k", "v"), None).0, OK, "the fence is deleted with the key");
 }
 
 #[test]
-fn a_value_is_gone_from_the_very_millisecond() {
+fn expired_key_is_absent_from_exactly_that_millisecond() {
     let mut rig = Rig::new();
     let mut ask = rig.ask("c", &set_if("k", "v", Condition::Always, 100));
     ask.token = Some("5:0:lock".into());
@@ -206,7 +210,11 @@ fn a_value_is_gone_from_the_very_millisecond() {
         (rig.store.get(rig.now(), b"k").is_none(), rig.store.iter(rig.now()).count()),
         (true, 0)
     );
-    assert_eq!(rig.answer("c", &set_if("k", "w", Condition::IfAbsent, 0)), OK, "and its fence too");
+    assert_eq!(
+        rig.answer("c", &set_if("k", "w", Condition::IfAbsent, 0)),
+        OK,
+        "its fence has expired too"
+    );
 }
 
 #[test]
@@ -224,7 +232,7 @@ fn set_without_px_removes_the_expiry_and_set_with_px_renews_it() {
 }
 
 #[test]
-fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
+fn quota_refuses_new_keys_and_growth_but_not_replacement() {
     let quota = error("the quota has been exceeded").0;
     let mut rig =
         Rig::limited(StoreLimits { keys_max: 2, client_percent: 100, ..StoreLimits::default() });
@@ -267,7 +275,7 @@ fn new_keys_over_the_quota_are_refused_and_old_ones_are_not() {
 }
 
 #[test]
-fn what_has_expired_takes_no_quota() {
+fn expired_keys_do_not_count_toward_the_quota() {
     let mut rig =
         Rig::limited(StoreLimits { keys_max: 1, outgoing_max: 0, ..StoreLimits::default() });
     rig.answer("watcher", &watch("a"));
@@ -276,6 +284,6 @@ fn what_has_expired_takes_no_quota() {
     assert_eq!(rig.answer("c", &set("b", "v")), error("the quota has been exceeded").0);
     rig.millis = 100;
     let ask = rig.ask("c", &set("b", "v"));
-    let (told, reply) = rig.all(&ask);
-    assert_eq!((told.len(), reply.0.as_str()), (1, OK));
+    let (sent, reply) = rig.all(&ask);
+    assert_eq!((sent.len(), reply.0.as_str()), (1, OK));
 }

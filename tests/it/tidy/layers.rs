@@ -1,25 +1,29 @@
-//! Which module of the core may use which: one direction, written down here.
+//! The layers of the core: a module uses only modules below it.
 
 use std::collections::BTreeSet;
 
 use super::source::code_without_strings;
-use super::{File, core_files, file, hold};
+use super::{File, check_all, core_files, file};
 
-/// Each module of the core and what it may use. A new module takes its place here.
-const LAYERS: [(&str, &[&str]); 16] = [
+/// Each module of the core and the modules it may use, lowest first. A new module is added here.
+const LAYERS: [(&str, &[&str]); 20] = [
+    ("backoff", &[]),
+    ("buffer", &[]),
     ("debug", &[]),
     ("glob", &[]),
+    ("inline", &[]),
     ("limits", &[]),
+    ("slab", &[]),
     ("time", &[]),
     ("deadlines", &["time"]),
-    ("resp", &["debug", "limits"]),
-    ("hlc", &["debug", "limits", "resp", "time"]),
-    ("message", &["debug", "hlc", "limits", "resp", "time"]),
+    ("hlc", &["buffer", "inline", "limits", "time"]),
+    ("resp", &["buffer", "debug", "limits"]),
+    ("message", &["buffer", "debug", "hlc", "limits", "resp", "time"]),
     ("statistics", &["message"]),
     ("topic", &["debug", "limits"]),
     ("rules", &["debug", "hlc", "limits", "message", "time"]),
-    ("mqtt", &["debug", "hlc", "message", "time", "topic"]),
-    ("machine", &["mqtt", "time"]),
+    ("transport", &["debug", "hlc", "inline", "message", "time", "topic"]),
+    ("machine", &["time", "transport"]),
     (
         "client",
         &[
@@ -29,10 +33,10 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "limits",
             "machine",
             "message",
-            "mqtt",
             "statistics",
             "time",
             "topic",
+            "transport",
         ],
     ),
     (
@@ -45,73 +49,96 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "limits",
             "machine",
             "message",
-            "mqtt",
             "rules",
+            "slab",
             "statistics",
             "time",
             "topic",
+            "transport",
         ],
     ),
-    ("lock", &["client", "debug", "hlc", "limits", "message", "time"]),
+    ("lock", &["backoff", "client", "debug", "hlc", "limits", "message", "time"]),
 ];
 
-/// The module path of a file of the core, and whether it is the crate's root.
-fn module(path: &str) -> Vec<&str> {
-    let inside = path.strip_prefix("core/src/").unwrap_or(path).trim_end_matches(".rs");
+/// The module path of a file of the core or of the broker; empty for the root.
+pub(super) fn module(path: &str) -> Vec<&str> {
+    let inside = path.strip_prefix("core/src/").or_else(|| path.strip_prefix("broker/src/"));
+    let inside = inside.unwrap_or(path).trim_end_matches(".rs");
     inside.split('/').filter(|part| !matches!(*part, "mod" | "lib")).collect()
 }
 
-/// The modules of the crate that a file names by `crate::` or `super::`.
-fn used(file: &File) -> BTreeSet<String> {
+/// The paths that a file names by `crate::` or `super::`, from the root of the crate.
+pub(super) fn used_paths(file: &File) -> Vec<Vec<String>> {
     let code = code_without_strings(&file.text);
     let compact: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut used = BTreeSet::new();
-    for (at, _) in compact.match_indices("crate::") {
-        used.extend(heads(&compact[at + "crate::".len()..]));
+    let mut used = Vec::new();
+    for (at, root) in compact.match_indices("crate::") {
+        used.extend(paths(&compact[at + root.len()..]));
     }
-    let depth = module(&file.path).len();
-    let up = "super::".repeat(depth.max(1));
-    for (at, _) in compact.match_indices(&up) {
-        if !compact[..at].ends_with("super::") {
-            used.extend(heads(&compact[at + up.len()..]));
+    let own: Vec<String> = module(&file.path).into_iter().map(str::to_owned).collect();
+    for (at, _) in compact.match_indices("super::") {
+        if compact[..at].ends_with("super::") {
+            continue;
         }
+        let inside = compact[at..].trim_start_matches("super::");
+        let levels = (compact.len() - at - inside.len()) / "super::".len();
+        let parent = &own[..own.len().saturating_sub(levels)];
+        used.extend(paths(inside).into_iter().map(|path| [parent, &path].concat()));
     }
     used
 }
 
-/// The first names of a path, or of each path of a braced group.
-pub(super) fn heads(path: &str) -> Vec<String> {
-    let name = |text: &str| {
-        let text = text.trim_start();
-        text.chars()
-            .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
-            .collect::<String>()
-    };
-    let Some(group) = path.strip_prefix('{') else { return vec![name(path)] };
-    let (mut depth, mut heads, mut start) = (0_usize, Vec::new(), 0);
-    for (at, letter) in group.char_indices() {
-        match letter {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                heads.push(name(&group[start..]));
-                break;
+/// The modules of the crate that a file names by `crate::` or `super::`.
+fn used(file: &File) -> BTreeSet<String> {
+    used_paths(file).into_iter().filter_map(|path| path.into_iter().next()).collect()
+}
+
+/// The first names of the paths at the start of a text.
+pub(super) fn heads(text: &str) -> Vec<String> {
+    paths(text).into_iter().filter_map(|path| path.into_iter().next()).collect()
+}
+
+/// The path at the start of a text, or each path of a braced group.
+pub(super) fn paths(text: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    read_paths(text, &[], &mut paths);
+    paths
+}
+
+/// Appends the paths at the start of `text` to `paths`, and returns the rest of the text.
+fn read_paths<'a>(text: &'a str, prefix: &[String], paths: &mut Vec<Vec<String>>) -> &'a str {
+    let text = text.trim_start();
+    if let Some(mut group) = text.strip_prefix('{') {
+        loop {
+            group = read_paths(group, prefix, paths);
+            let Some(end) = group.find([',', '}']) else { return group };
+            let is_last = group[end..].starts_with('}');
+            group = &group[end + 1..];
+            if is_last {
+                return group;
             }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                heads.push(name(&group[start..]));
-                start = at + 1;
-            }
-            _ => {}
         }
     }
-    heads
+    let is_outside = |letter: char| !letter.is_alphanumeric() && letter != '_';
+    let (name, rest) = text.split_at(text.find(is_outside).unwrap_or(text.len()));
+    if name.is_empty() {
+        return rest;
+    }
+    let path = [prefix, &[name.to_owned()]].concat();
+    match rest.strip_prefix("::") {
+        Some(inner) if !inner.starts_with('<') => read_paths(inner, &path, paths),
+        _ => {
+            paths.push(path);
+            rest
+        }
+    }
 }
 
 fn misplaced(file: &File) -> Vec<String> {
     let Some(own) = module(&file.path).first().copied() else { return Vec::new() };
     let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == own) else {
         return vec![format!(
-            "the module {own} has no place in the layers of tests/it/tidy/layers.rs"
+            "the module {own} is missing from the layers in tests/it/tidy/layers.rs"
         )];
     };
     let module = |name: &String| LAYERS.iter().any(|(module, _)| module == name);
@@ -123,14 +150,14 @@ fn misplaced(file: &File) -> Vec<String> {
 }
 
 #[test]
-fn the_layers_of_the_core_point_one_way() {
-    hold(&core_files(), misplaced);
+fn core_modules_use_only_the_layers_below() {
+    check_all(&core_files(), misplaced);
     let seen: BTreeSet<String> = core_files().iter().flat_map(used).collect();
-    assert!(seen.contains("limits") && seen.contains("message"), "uses were found");
+    assert!(seen.contains("limits") && seen.contains("message"), "uses are found");
 }
 
 #[test]
-fn the_layers_have_no_cycle() {
+fn each_layer_is_listed_above_those_it_uses() {
     for (at, (name, allowed)) in LAYERS.iter().enumerate() {
         for below in *allowed {
             let below_at = LAYERS.iter().position(|(other, _)| other == below);
@@ -140,10 +167,15 @@ fn the_layers_have_no_cycle() {
 }
 
 #[test]
-fn a_use_against_the_direction_is_found() {
+fn use_of_a_higher_layer_is_found() {
     for (path, text, complaint) in [
         ("core/src/hlc/text.rs", "use crate::message::Reply;", "hlc must not use message"),
-        ("core/src/hlc/mod.rs", "fn f() -> crate::rules::Stamps {}", "hlc must not use rules"),
+        ("core/src/hlc/text.rs", "use crate::resp::Frame;", "hlc must not use resp"),
+        (
+            "core/src/hlc/mod.rs",
+            "fn f() -> crate::rules::RequestTimestamps {}",
+            "hlc must not use rules",
+        ),
         ("core/src/resp/mod.rs", "use super::message::Reply;", "resp must not use message"),
         (
             "core/src/resp/parse.rs",
@@ -161,14 +193,14 @@ fn a_use_against_the_direction_is_found() {
         (
             "core/src/new.rs",
             "",
-            "the module new has no place in the layers of tests/it/tidy/layers.rs",
+            "the module new is missing from the layers in tests/it/tidy/layers.rs",
         ),
     ] {
         assert_eq!(misplaced(&file(path, text)), [complaint], "{path}: {text}");
     }
     for (path, text) in [
         ("core/src/lib.rs", "pub use crate::message::Reply;"),
-        ("core/src/hlc/text.rs", "use super::Hlc;\nuse crate::resp::Sink; // crate::message"),
+        ("core/src/hlc/text.rs", "use super::Hlc;\nuse crate::buffer::Sink; // crate::message"),
         (
             "core/src/store/watch.rs",
             "use super::client;\nuse crate::{message, rules::{decide, State}};",
@@ -177,4 +209,12 @@ fn a_use_against_the_direction_is_found() {
     ] {
         assert!(misplaced(&file(path, text)).is_empty(), "{path}: {text}");
     }
+}
+
+#[test]
+fn paths_of_nested_groups_are_found() {
+    let found = paths("{a::B, c::{self, D as E, f::G,}, H}; use crate::i;");
+    let found: Vec<_> = found.iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["a::B", "c::self", "c::D", "c::f::G", "H"]);
+    assert_eq!(heads("a::b::<C>::d()"), ["a"]);
 }

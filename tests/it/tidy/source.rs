@@ -1,22 +1,23 @@
-//! Rust text with what is not code taken out. Lines and columns stay where they were.
+//! Removes comments and other parts that are not code from Rust text. Lines and columns are
+//! unchanged.
 
-/// The text with comments blanked and what is compiled for tests only removed.
+/// The text with blanked comments, without items for tests.
 pub(super) fn code(text: &str) -> String {
     without_tests(&blank(text, false))
 }
 
-/// The same with the content of strings blanked too.
+/// The text with blanked comments and string contents, without items for tests.
 pub(super) fn code_without_strings(text: &str) -> String {
     without_tests(&blank(text, true))
 }
 
-/// A function and how many lines it has, from its name to its last brace.
+/// A function and its number of lines, from its name to its last brace.
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) lines: usize,
 }
 
-/// Every function with a body.
+/// All functions with a body.
 pub(super) fn functions(text: &str) -> impl Iterator<Item = Function> {
     let code = blank(text, true);
     let starts: Vec<usize> = code.match_indices("fn ").map(|(at, _)| at).collect();
@@ -36,7 +37,7 @@ pub(super) fn functions(text: &str) -> impl Iterator<Item = Function> {
     })
 }
 
-/// Bytes from the opening brace to its closing one, both included.
+/// Number of bytes from the opening brace to its closing brace, both included.
 fn block_len(text: &str) -> usize {
     let mut depth = 0_usize;
     for (at, letter) in text.char_indices() {
@@ -67,14 +68,14 @@ fn without_tests(code: &str) -> String {
 enum State {
     Code,
     LineComment,
-    /// How deep.
+    /// Nesting depth.
     BlockComment(usize),
     String,
-    /// How many hashes end it.
+    /// Number of hashes at its end.
     RawString(usize),
 }
 
-/// What a letter belongs to. The quotes of strings count as code.
+/// The part that a letter belongs to. The quotes of strings count as code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Code,
@@ -82,7 +83,7 @@ enum Part {
     Literal,
 }
 
-/// The text with comments, and literals if asked, turned into blanks.
+/// The text with comments, and literals if `literals`, replaced by blanks.
 fn blank(text: &str, literals: bool) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -99,7 +100,7 @@ fn blank(text: &str, literals: bool) -> String {
     out
 }
 
-/// The next state, how many letters lead there, and what they belong to.
+/// The next state, the number of letters up to it, and the part that they belong to.
 fn step(state: State, letters: &[char], at: usize) -> (State, usize, Part) {
     use Part::{Code, Comment, Literal};
     let starts = |text: &str| {
@@ -137,7 +138,7 @@ fn step(state: State, letters: &[char], at: usize) -> (State, usize, Part) {
     }
 }
 
-/// A raw string may have a `b` or `c` before its `r`, another word may not.
+/// Returns whether a word other than the prefix `b` or `c` of a raw string ends here.
 fn word_before(letters: &[char], at: usize) -> bool {
     let word: Vec<&char> = letters[..at]
         .iter()
@@ -147,7 +148,7 @@ fn word_before(letters: &[char], at: usize) -> bool {
     !matches!(word.as_slice(), [] | ['b' | 'c'])
 }
 
-/// Letters of a character literal; one for the quote of a lifetime.
+/// Number of letters of a character literal; 1 for the quote of a lifetime.
 fn char_len(letters: &[char], at: usize) -> usize {
     let rest = &letters[at + 1..];
     match rest {
@@ -160,7 +161,7 @@ fn char_len(letters: &[char], at: usize) -> usize {
 }
 
 #[test]
-fn only_code_is_left() {
+fn comments_and_strings_are_blanked() {
     let text = "let a = \"x // \\\" y\"; // z\nlet b = '\"'; /* c */ let d = br#\"e\"f\"#;\nlet g = '\\'';";
     let kept = "let a = \"x // \\\" y\";     \nlet b = '\"';         let d = br#\"e\"f\"#;\nlet g = '\\'';";
     assert_eq!(code(text), kept);

@@ -1,4 +1,4 @@
-//! Clock values and what clocks issue.
+//! Clock values, and values issued by clocks.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use super::vectors;
 use crate::support::{Writers, same};
 
 #[test]
-fn clock_values_have_the_parts_and_the_bare_text_of_the_file() {
+fn clock_values_are_parsed_and_written_as_in_the_file() {
     vectors("hlc.txt").run(20, |case| {
         let (text, bare) = (case.string("text")?, case.string("bare")?);
         let node = case.string("node")?;
@@ -31,7 +31,7 @@ fn clock_values_have_the_parts_and_the_bare_text_of_the_file() {
 }
 
 #[test]
-fn malformed_clock_values_are_refused_as_the_file_says() {
+fn malformed_clock_values_are_rejected_with_the_error_in_the_file() {
     vectors("hlc-refused.txt").run(28, |case| {
         let text = case.string("text")?;
         let expected = (case.text("problem")?, case.value::<usize>("at")?);
@@ -83,7 +83,7 @@ fn parse(text: &str) -> Result<HlcRef<'_>, String> {
 }
 
 #[test]
-fn clocks_issue_what_the_file_says() {
+fn clocks_issue_the_values_in_the_file() {
     vectors("hlc-receive.txt").run(35, |case| {
         let mut clock = clock_at(parse(case.text("own")?)?)?;
         let now = UnixTime::from_millis(case.value("now")?);
@@ -101,7 +101,7 @@ fn clocks_issue_what_the_file_says() {
     });
 }
 
-/// A clock whose last value is this one.
+/// A clock with this last value.
 fn clock_at(own: HlcRef<'_>) -> Result<HybridClock, String> {
     let node = NodeId::new(own.node().as_str()).map_err(|error| error.to_string())?;
     let mut clock = HybridClock::new(node);

@@ -6,7 +6,7 @@ use super::vectors;
 use crate::support::same;
 
 #[test]
-fn patterns_match_as_the_file_says() {
+fn patterns_match_the_keys_in_the_file() {
     vectors("globs.txt").run(70, |case| {
         let (pattern, key) = (case.bytes("pattern")?, case.bytes("key")?);
         let found = match Pattern::new(&pattern).map_err(|error| error.kind) {

@@ -1,8 +1,8 @@
-//! Payloads that are valid: what they mean, where they end, and how they are written.
+//! Valid payloads: their meaning, their end and their canonical form.
 
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, Operand, PeerErrorKind,
-    Refusal, Reply, ServiceError, WordCase,
+    Command, Condition, Dialect, Expiry, Notification, Operand, PeerErrorKind, Refusal, Reply,
+    RequestKind, ServiceError, WordCase,
 };
 use statestore_proto::resp::decode_array;
 use statestore_tests::vectors::Case;
@@ -11,7 +11,7 @@ use super::{kinds, vectors, verb_of};
 use crate::support::{Writers, check_edges, open_error, same};
 
 #[test]
-fn requests_mean_what_the_file_says() {
+fn requests_are_decoded_and_encoded_as_in_the_file() {
     vectors("requests.txt").run(65, |case| {
         let (payload, form) = (case.bytes("payload")?, case.text("form")?);
         let expected = command(case)?;
@@ -21,7 +21,7 @@ fn requests_mean_what_the_file_says() {
         let upper = Command::decode_with(&payload, WordCase::Upper);
         match form {
             "any-case" => same("upper case only", &upper.is_err(), &true)?,
-            _ => same("upper case only", &upper, &Ok(expected.as_deref()))?,
+            _ => same("upper case only", &upper, &Ok(expected.borrowed()))?,
         }
         check_edges(&payload, |edge| Command::decode(edge).is_ok(), |_| false)?;
         check_edges(&payload, |edge| decode_array::<7>(edge).is_ok(), |_| false)?;
@@ -29,14 +29,14 @@ fn requests_mean_what_the_file_says() {
         let encode = expected.encode();
         let known = ["canonical", "tolerated", "any-case"].contains(&form);
         same("canonical", &(encode == payload, known), &(form == "canonical", true))?;
-        same("decode again", &Command::decode(&encode), &Ok(expected.as_deref()))?;
+        same("decode again", &Command::decode(&encode), &Ok(expected.borrowed()))?;
         let encode_into = |out: &mut [u8]| expected.encode_into(out);
         let len = expected.encoded_len();
         Writers { encoded_len: len, encode: encode.clone(), encode_into }.check(&encode)
     });
 }
 
-/// The command that the fields of a line describe.
+/// The command in the fields of a line.
 fn command(case: &Case) -> Result<Command<Vec<u8>>, String> {
     let key = case.bytes("key")?;
     let value = case.optional_bytes("value")?;
@@ -75,7 +75,7 @@ fn expiry(case: &Case) -> Result<Option<Expiry>, String> {
 }
 
 #[test]
-fn replies_mean_what_the_file_says() {
+fn replies_are_decoded_and_encoded_as_in_the_file() {
     let file = vectors("replies.txt");
     file.run(35, |case| {
         let payload = case.bytes("payload")?;
@@ -87,7 +87,7 @@ fn replies_mean_what_the_file_says() {
                 elsewhere.extend(kinds(twin.text("commands")?)?);
             }
         }
-        for kind in CommandKind::ALL.iter().copied() {
+        for kind in RequestKind::ALL.iter().copied() {
             let found = Reply::decode(&payload, kind).map(|found| found.map(<[u8]>::to_vec));
             if elsewhere.contains(&kind) {
                 continue;
@@ -100,7 +100,7 @@ fn replies_mean_what_the_file_says() {
             same(verb_of(kind), &found, &Ok(expected.clone()))?;
             check_edges(&payload, |edge| Reply::decode(edge, kind).is_ok(), open_error)?;
         }
-        for dialect in [Dialect::Deployed, Dialect::Page] {
+        for dialect in [Dialect::Deployed, Dialect::Spec] {
             let encode = expected.encode(dialect);
             same("written", &(encode == payload), &writes(case, dialect)?)?;
             let encode_into = |out: &mut [u8]| expected.encode_into(dialect, out);
@@ -111,7 +111,7 @@ fn replies_mean_what_the_file_says() {
     });
 }
 
-/// The reply that the fields of a line describe.
+/// The reply in the fields of a line.
 fn reply(case: &Case) -> Result<Reply<Vec<u8>>, String> {
     let reply = match (case.text("meaning")?, case.optional_bytes("text")?) {
         ("done", None) => Reply::Done,
@@ -128,7 +128,7 @@ fn reply(case: &Case) -> Result<Reply<Vec<u8>>, String> {
 }
 
 #[test]
-fn notifications_mean_what_the_file_says() {
+fn notifications_are_decoded_and_encoded_as_in_the_file() {
     vectors("notifications.txt").run(12, |case| {
         let payload = case.bytes("payload")?;
         let expected = match (case.text("meaning")?, case.optional_bytes("value")?) {
@@ -139,7 +139,7 @@ fn notifications_mean_what_the_file_says() {
         let found = Notification::decode(&payload).map(|found| found.map(<[u8]>::to_vec));
         same("decode", &found, &Ok(expected.clone()))?;
         check_edges(&payload, |edge| Notification::decode(edge).is_ok(), |_| false)?;
-        for dialect in [Dialect::Deployed, Dialect::Page] {
+        for dialect in [Dialect::Deployed, Dialect::Spec] {
             let encode = expected.encode(dialect);
             same("written", &(encode == payload), &writes(case, dialect)?)?;
             let encode_into = |out: &mut [u8]| expected.encode_into(dialect, out);
@@ -150,10 +150,10 @@ fn notifications_mean_what_the_file_says() {
     });
 }
 
-/// Whether this dialect writes the payload of the line.
+/// Returns whether an encoder of this dialect writes the payload of the line.
 fn writes(case: &Case, dialect: Dialect) -> Result<bool, String> {
     match (case.text("written")?, dialect) {
-        ("both", _) | ("deployed", Dialect::Deployed) | ("page", Dialect::Page) => Ok(true),
+        ("both", _) | ("deployed", Dialect::Deployed) | ("page", Dialect::Spec) => Ok(true),
         ("neither" | "deployed" | "page", _) => Ok(false),
         (written, _) => Err(format!("unknown word {written}")),
     }
@@ -171,7 +171,7 @@ fn the_error_table_is_complete_and_exact() {
         for line in
             [format!("-ERR {text}\r\n"), format!("-ERR: {text}\r\n"), format!("-ERR {text}")]
         {
-            for kind in CommandKind::ALL.iter().copied() {
+            for kind in RequestKind::ALL.iter().copied() {
                 let reply = Reply::decode(line.as_bytes(), kind);
                 same(&line, &reply, &Ok(Reply::Error(ServiceError::Known(found))))?;
             }

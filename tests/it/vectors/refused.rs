@@ -1,14 +1,14 @@
-//! Payloads that must be refused: for which reason, and at which byte.
+//! Invalid payloads, with their error and its offset.
 
 use statestore_proto::message::{
-    Command, CommandKind, Notification, PeerErrorKind, Reply, WordCase,
+    Command, Notification, PeerErrorKind, Reply, RequestKind, WordCase,
 };
 
 use super::{problem, vectors, verb_of};
 use crate::support::same;
 
 #[test]
-fn refused_requests_get_the_text_and_offset_of_the_file() {
+fn invalid_requests_have_the_error_and_offset_in_the_file() {
     vectors("requests-refused.txt").run(110, |case| {
         let (payload, text) = (case.bytes("payload")?, case.text("text")?);
         let at = case.value::<usize>("at")?;
@@ -31,11 +31,11 @@ fn refused_requests_get_the_text_and_offset_of_the_file() {
 }
 
 #[test]
-fn refused_replies_name_the_problem_and_offset_of_the_file() {
+fn invalid_replies_have_the_error_and_offset_in_the_file() {
     vectors("replies-refused.txt").run(70, |case| {
         let payload = case.bytes("payload")?;
         let expected = (case.text("problem")?, case.value::<usize>("at")?);
-        for kind in CommandKind::ALL.iter().copied() {
+        for kind in RequestKind::ALL.iter().copied() {
             let found = Reply::decode(&payload, kind);
             let found = found.map_err(|error| (problem(error.kind), error.at));
             same(verb_of(kind), &found, &Err(expected))?;
@@ -45,7 +45,7 @@ fn refused_replies_name_the_problem_and_offset_of_the_file() {
 }
 
 #[test]
-fn refused_notifications_name_the_problem_and_offset_of_the_file() {
+fn invalid_notifications_have_the_error_and_offset_in_the_file() {
     vectors("notifications-refused.txt").run(20, |case| {
         let payload = case.bytes("payload")?;
         let expected = (case.text("problem")?, case.value::<usize>("at")?);
@@ -55,14 +55,14 @@ fn refused_notifications_name_the_problem_and_offset_of_the_file() {
 }
 
 #[test]
-fn a_message_of_another_kind_is_never_mistaken() {
+fn message_of_another_kind_is_rejected() {
     let requests = vectors("requests.txt");
     requests.run(65, |case| {
         let payload = case.bytes("payload")?;
         let notification = Notification::decode(&payload).map_err(|error| error.kind);
         same("notification", &notification, &Err(PeerErrorKind::UnexpectedNotification))?;
-        let refused = |kind: &CommandKind| Reply::decode(&payload, *kind).is_err();
-        same("reply refused", &CommandKind::ALL.iter().all(refused), &true)
+        let refused = |kind: &RequestKind| Reply::decode(&payload, *kind).is_err();
+        same("reply refused", &RequestKind::ALL.iter().all(refused), &true)
     });
     vectors("notifications.txt").run(12, |case| {
         let payload = case.bytes("payload")?;

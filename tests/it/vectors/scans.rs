@@ -1,21 +1,23 @@
-//! Listing keys: requests and pages.
+//! SCAN: requests and pages of keys.
 
-use statestore_proto::message::{Page, PageParts, Scan, ScanReply, WordCase};
+use statestore_proto::message::{
+    Page, PageEncoder, Request, RequestKind, Response, Scan, WordCase,
+};
 use statestore_tests::vectors::unescape;
 
 use super::vectors;
 use crate::support::{Writers, check_edges, same};
 
 #[test]
-fn requests_mean_what_the_file_says() {
+fn requests_are_decoded_and_encoded_as_in_the_file() {
     vectors("scans.txt").run(10, |case| {
         let (payload, form) = (case.bytes("payload")?, case.text("form")?);
         let (pattern, token) = (case.bytes("pattern")?, case.optional_bytes("token")?);
         let expected = Scan { pattern: pattern.as_slice(), token: token.as_deref() };
-        same("decode", &Scan::decode(&payload, WordCase::Any), &Ok(expected))?;
-        let upper = Scan::decode(&payload, WordCase::Upper).is_ok();
+        same("decode", &Request::decode(&payload), &Ok(Request::Scan(expected)))?;
+        let upper = Request::decode_with(&payload, WordCase::Upper).is_ok();
         same("upper case only", &upper, &(form != "any-case"))?;
-        check_edges(&payload, |edge| Scan::decode(edge, WordCase::Any).is_ok(), |_| false)?;
+        check_edges(&payload, |edge| Request::decode(edge).is_ok(), |_| false)?;
         let encode = expected.encode();
         same("canonical", &(encode == payload), &(form == "canonical"))?;
         let encode_into = |out: &mut [u8]| expected.encode_into(out);
@@ -25,17 +27,17 @@ fn requests_mean_what_the_file_says() {
 }
 
 #[test]
-fn refused_requests_get_the_text_of_the_file() {
+fn invalid_requests_have_the_error_in_the_file() {
     vectors("scans-refused.txt").run(10, |case| {
         let payload = case.bytes("payload")?;
-        let found = Scan::decode(&payload, WordCase::Any);
+        let found = Request::decode(&payload);
         let found = found.map_err(|error| error.kind.refusal().text());
         same("decode", &found, &Err(case.text("text")?))
     });
 }
 
 #[test]
-fn pages_mean_what_the_file_says() {
+fn pages_are_decoded_and_encoded_as_in_the_file() {
     vectors("pages.txt").run(9, |case| {
         let payload = case.bytes("payload")?;
         let token = case.optional_bytes("token")?;
@@ -47,9 +49,10 @@ fn pages_mean_what_the_file_says() {
         same("keys", &page.keys().collect(), &keys)?;
         same("how many", &(page.len(), page.is_empty()), &(keys.len(), keys.is_empty()))?;
         same("token", &page.token(), &token.as_deref())?;
-        same("reply", &ScanReply::decode(&payload), &Ok(ScanReply::Page(page)))?;
+        let response = Response::decode(&payload, RequestKind::Scan);
+        same("response", &response, &Ok(Response::Page(page)))?;
         check_edges(&payload, |edge| Page::decode(edge).is_ok(), |_| false)?;
-        let parts = PageParts { keys: &keys, token: token.as_deref() };
+        let parts = PageEncoder { keys: &keys, token: token.as_deref() };
         let encode = parts.encode();
         same("canonical", &(encode == payload), &(case.text("form")? == "canonical"))?;
         let encode_into = |out: &mut [u8]| parts.encode_into(out);
@@ -59,10 +62,10 @@ fn pages_mean_what_the_file_says() {
 }
 
 #[test]
-fn what_is_no_page_is_refused() {
+fn invalid_pages_are_rejected() {
     vectors("pages-refused.txt").run(16, |case| {
         let payload = case.bytes("payload")?;
         same("page", &Page::decode(&payload).is_ok(), &false)?;
-        same("reply", &ScanReply::decode(&payload).is_ok(), &false)
+        same("response", &Response::decode(&payload, RequestKind::Scan).is_ok(), &false)
     });
 }

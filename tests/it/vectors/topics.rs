@@ -1,14 +1,15 @@
-//! Topics: where notifications go, where replies may go, what incoming topics say.
+//! Topics of notifications and responses, and parsing of received topics.
 
 use statestore_proto::topic::{
-    NotificationFilter, NotificationTopic, ReceivedTopic, ResponseTopic, TopicError, check_response,
+    NotificationFilter, NotificationTopic, ParsedNotificationTopic, ResponseTopic, TopicError,
+    check_response,
 };
 
 use super::vectors;
 use crate::support::same;
 
 #[test]
-fn notification_topics_are_those_of_the_file() {
+fn notification_topics_are_built_as_in_the_file() {
     vectors("topics-notification.txt").run(9, |case| {
         let (client, key) = (case.string("client")?, case.bytes("key")?);
         let topic = NotificationTopic::new(&client, &key).map_err(|error| error.to_string())?;
@@ -17,7 +18,7 @@ fn notification_topics_are_those_of_the_file() {
         same("length", &topic.encoded_len(), &text.len())?;
         let filter = NotificationFilter::new(&client).map_err(|error| error.to_string())?;
         same("filter", &filter.to_string().as_str(), &case.text("filter")?)?;
-        let received = ReceivedTopic::parse(&text).ok_or("not read back")?;
+        let received = ParsedNotificationTopic::parse(&text).ok_or("not read back")?;
         same("for the client", &received.is_for(&client), &true)?;
         same("for another", &received.is_for(&format!("{client}x")), &false)?;
         same("key", &received.key(), &key)
@@ -25,7 +26,7 @@ fn notification_topics_are_those_of_the_file() {
 }
 
 #[test]
-fn response_topics_are_allowed_or_forbidden_as_the_file_says() {
+fn response_topics_are_allowed_or_forbidden_as_in_the_file() {
     vectors("topics-response.txt").run(30, |case| {
         let topic = case.string("topic")?;
         let found = match check_response(&topic) {
@@ -51,11 +52,11 @@ fn response_topics_are_allowed_or_forbidden_as_the_file_says() {
 }
 
 #[test]
-fn received_topics_name_the_client_and_key_of_the_file() {
+fn received_topics_contain_the_client_and_key_in_the_file() {
     vectors("topics-received.txt").run(22, |case| {
         let topic = case.string("topic")?;
         let expected = case.optional_bytes("client")?.zip(case.optional_bytes("key")?);
-        let Some(received) = ReceivedTopic::parse(&topic) else {
+        let Some(received) = ParsedNotificationTopic::parse(&topic) else {
             return same("parse", &None, &expected);
         };
         let mut room = [0; 64];
@@ -71,7 +72,7 @@ fn received_topics_name_the_client_and_key_of_the_file() {
 }
 
 #[test]
-fn topics_fill_the_mqtt_limit_and_no_more() {
+fn longest_topics_have_exactly_the_length_that_mqtt_allows() {
     let client = "client-id1";
     let most = NotificationTopic::key_len_max(client);
     assert!((32_000..32_768).contains(&most), "about 32 KiB, found {most}");
@@ -87,8 +88,8 @@ fn topics_fill_the_mqtt_limit_and_no_more() {
     assert_eq!(check_response(&"t".repeat(65_536)), Err(TopicError::TooLong));
 
     let full = NotificationTopic::new(client, &vec![b'k'; most]).unwrap().to_string();
-    assert!(ReceivedTopic::parse(&full).is_some());
-    assert!(ReceivedTopic::parse(&format!("{full}6B")).is_none());
+    assert!(ParsedNotificationTopic::parse(&full).is_some());
+    assert!(ParsedNotificationTopic::parse(&format!("{full}6B")).is_none());
     let fixed = NotificationFilter::new("c").unwrap().to_string().len() - 3;
     let widest = (65_535 - fixed - 2) / 2;
     assert!(NotificationFilter::new(&"c".repeat(widest)).is_ok(), "room for a key of one byte");

@@ -1,4 +1,4 @@
-//! Stores that are broken on purpose: ours, with messages that are changed on their way to it and from it.
+//! Broken stores: this store, with messages changed in both directions.
 
 mod clocks;
 mod duplicates;
@@ -11,33 +11,33 @@ mod watches;
 
 use std::collections::BTreeMap;
 
-use statestore_loopback::{Message, Tamper};
 use statestore_proto::hlc::Hlc;
 use statestore_proto::topic;
+use statestore_sim::{Interceptor, Message};
 use statestore_verify::Verdict;
 
-/// A store, and the case that must notice.
+/// A broken store and the case that must detect it.
 pub(super) struct Broken {
     pub(super) name: &'static str,
     pub(super) case: &'static str,
     pub(super) verdict: Verdict,
-    pub(super) tamper: Tamper,
+    pub(super) interceptor: Interceptor,
 }
 
-/// One that breaks a rule.
-fn fails(name: &'static str, case: &'static str, tamper: Tamper) -> Broken {
-    Broken { name, case, verdict: Verdict::Fail, tamper }
+/// A store that breaks a rule.
+fn fails(name: &'static str, case: &'static str, interceptor: Interceptor) -> Broken {
+    Broken { name, case, verdict: Verdict::Fail, interceptor }
 }
 
-/// One that has chosen otherwise.
-fn differs(name: &'static str, case: &'static str, tamper: Tamper) -> Broken {
-    Broken { name, case, verdict: Verdict::Differs, tamper }
+/// A store that differs where the protocol leaves a choice.
+fn differs(name: &'static str, case: &'static str, interceptor: Interceptor) -> Broken {
+    Broken { name, case, verdict: Verdict::Differs, interceptor }
 }
 
 type Words = Vec<Vec<u8>>;
 
-/// Changes requests; their words are none when they are not well formed.
-fn asked(mut change: impl FnMut(&mut Message, Words) + Send + 'static) -> Tamper {
+/// Changes requests; `Words` is empty if a payload is malformed.
+fn on_request(mut change: impl FnMut(&mut Message, Words) + Send + 'static) -> Interceptor {
     Box::new(move |message| {
         if *message.topic == *topic::REQUEST {
             let words = words(&message.payload).unwrap_or_default();
@@ -47,8 +47,8 @@ fn asked(mut change: impl FnMut(&mut Message, Words) + Send + 'static) -> Tamper
 }
 
 /// Changes the words of requests.
-fn reworded(mut change: impl FnMut(&mut Words) + Send + 'static) -> Tamper {
-    asked(move |message, mut words| {
+fn on_words(mut change: impl FnMut(&mut Words) + Send + 'static) -> Interceptor {
+    on_request(move |message, mut words| {
         let before = words.clone();
         change(&mut words);
         if words != before {
@@ -58,7 +58,7 @@ fn reworded(mut change: impl FnMut(&mut Words) + Send + 'static) -> Tamper {
 }
 
 /// Changes replies.
-fn answered(mut change: impl FnMut(&mut Message) + Send + 'static) -> Tamper {
+fn on_reply(mut change: impl FnMut(&mut Message) + Send + 'static) -> Interceptor {
     Box::new(move |message| {
         if *message.topic != *topic::REQUEST && !is_notification(message) {
             change(message);
@@ -67,7 +67,7 @@ fn answered(mut change: impl FnMut(&mut Message) + Send + 'static) -> Tamper {
 }
 
 /// Changes notifications.
-fn told(mut change: impl FnMut(&mut Message) + Send + 'static) -> Tamper {
+fn on_notification(mut change: impl FnMut(&mut Message) + Send + 'static) -> Interceptor {
     Box::new(move |message| {
         if is_notification(message) {
             change(message);
@@ -79,7 +79,7 @@ fn is_notification(message: &Message) -> bool {
     message.topic.starts_with("clients/statestore/")
 }
 
-/// Where nobody subscribes.
+/// Redirects a message to a topic without subscribers.
 fn lose(message: &mut Message) {
     message.topic = "nowhere".into();
 }
@@ -133,12 +133,12 @@ fn set_property(message: &mut Message, name: &'static str, value: Option<String>
     message.user_properties.extend(value.map(|value| (name.into(), value)));
 }
 
-/// Changes a clock value of requests to these verbs, if they have one.
-fn stamped(
+/// Changes a clock value of requests, if there is one.
+fn on_clock_value(
     name: &'static str,
     mut change: impl FnMut(&Words, &str) -> Option<String> + Send + 'static,
-) -> Tamper {
-    asked(move |message, words| {
+) -> Interceptor {
+    on_request(move |message, words| {
         if let Some(value) = property(message, name) {
             let value = change(&words, &value);
             set_property(message, name, value);
@@ -150,20 +150,20 @@ fn wall(text: &str) -> Option<u64> {
     Hlc::parse(text).ok().map(|hlc| hlc.wall().as_millis())
 }
 
-/// The time of day as the requests have it, which are a few milliseconds old.
+/// Wall time as in the requests, which are a few milliseconds old.
 fn now() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "a store that is broken has a clock too")]
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Tokens by key, as a store that is broken keeps them.
+/// Tokens by key, as tracked by a broken store.
 type Tokens = BTreeMap<Vec<u8>, String>;
 
-/// Replaces answers by their correlation data.
-fn answers_instead(
+/// Replaces replies, found by correlation data.
+fn replace_reply(
     mut choose: impl FnMut(&mut Message, &Words) -> Option<&'static str> + Send + 'static,
-) -> Tamper {
+) -> Interceptor {
     let mut instead: BTreeMap<Vec<u8>, &'static str> = BTreeMap::new();
     Box::new(move |message| {
         let name = message.correlation_data.as_ref().map(|data| data.as_bytes().to_vec());
@@ -185,7 +185,7 @@ fn payload(message: &mut Message, from: &'static str, to: &'static str) {
     }
 }
 
-/// All of them.
+/// All broken stores.
 pub(super) fn all() -> Vec<Broken> {
     let parts = [
         messages::replies(),
@@ -202,6 +202,8 @@ pub(super) fn all() -> Vec<Broken> {
         values::conditions(),
         values::values(),
         watches::changes(),
+        watches::removals(),
+        watches::senders(),
         watches::watches(),
         watches::expiry(),
         duplicates::duplicates(),
@@ -210,7 +212,7 @@ pub(super) fn all() -> Vec<Broken> {
 }
 
 impl Broken {
-    /// The case cannot be tried on it.
+    /// Expects the case to be skipped for this store.
     fn skipped(mut self) -> Self {
         self.verdict = Verdict::Skipped;
         self

@@ -11,9 +11,9 @@ use core::fmt::{self, Write};
 
 use statestore_proto::hlc::{FencingToken, HlcRef, HybridClock, NodeIdRef, Timestamp};
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Dialect, Expiry, Notification, Reply,
+    Command, Condition, Dialect, Expiry, Notification, Reply, RequestKind,
 };
-use statestore_proto::rules::{Entry, Stamps, State, decide};
+use statestore_proto::rules::{KeyState, RequestTimestamps, Stored, decide};
 use statestore_proto::time::UnixTime;
 use statestore_proto::topic::{NotificationFilter, ResponseTopic, check_response};
 
@@ -66,17 +66,19 @@ fn exchange(now: UnixTime) -> Option<usize> {
     };
     let sent = set.encode_into(&mut payload).ok()?;
     let request = Command::decode(payload.get(..sent)?).ok()?;
-    let stamps = Stamps::verify(CommandKind::Set, Some(text), None, now, clock.last()).ok()?;
+    let stamps =
+        RequestTimestamps::verify(RequestKind::Set, Some(text), None, now, clock.last()).ok()?;
     let fence = FencingToken::new(HlcRef::parse("1:0:StateStore").ok()?);
-    let entry = Entry { value: b"open", fence: Some(fence) };
-    let state = State { entry: Some(entry), ..State::default() };
-    let decision = decide(state, &request, stamps.fencing_token);
+    let stored = Stored { value: b"open", fence: Some(fence) };
+    let state = KeyState { stored: Some(stored), ..KeyState::default() };
+    let rejected = decide(state, &request, stamps.fencing_token).err()?;
 
     let mut answer = [0; 256];
-    let len = decision.reply.encode_into(Dialect::Deployed, &mut answer).ok()?;
-    matches!(Reply::decode(answer.get(..len)?, CommandKind::Set), Ok(Reply::Error(_)))
+    let error = Reply::<&[u8]>::Error(rejected.refusal().into());
+    let len = error.encode_into(Dialect::Deployed, &mut answer).ok()?;
+    matches!(Reply::decode(answer.get(..len)?, RequestKind::Set), Ok(Reply::Error(_)))
         .then_some(())?;
-    let len = Notification::Set("open").encode_into(Dialect::Page, &mut answer).ok()?;
+    let len = Notification::Set("open").encode_into(Dialect::Spec, &mut answer).ok()?;
     Notification::decode(answer.get(..len)?).ok()?;
     Some(sent)
 }

@@ -28,9 +28,18 @@ impl Application {
     /// When the SDK refuses its configuration.
     #[must_use]
     pub fn connect(client_id: &str, port: u16) -> Self {
+        Self::connect_to(client_id, "127.0.0.1", port)
+    }
+
+    /// Connects to a broker.
+    ///
+    /// # Panics
+    /// If the SDK rejects its configuration.
+    #[must_use]
+    pub fn connect_to(client_id: &str, host: &str, port: u16) -> Self {
         let settings = MqttConnectionSettingsBuilder::default()
             .client_id(client_id)
-            .hostname("127.0.0.1")
+            .hostname(host)
             .tcp_port(port)
             .use_tls(false)
             .build()

@@ -8,8 +8,8 @@ use azure_iot_operations_services::leased_lock::{lease, lock};
 use azure_iot_operations_services::state_store::{
     Client, ErrorKind, KeyObservation, Operation, ServiceError, SetCondition, SetOptions,
 };
+use statestore_client::{Options, connect, serve};
 use statestore_proto::hlc::Hlc;
-use statestore_rumqttc::{Options, connect, serve};
 use statestore_sdk_tests::{Application, TIMEOUT};
 use statestore_tests::mosquitto::Mosquitto;
 
@@ -26,8 +26,8 @@ macro_rules! over_a_store {
                     let test = stringify!($name);
                     let Some(broker) = super::Mosquitto::start(test) else { return };
                     let options = super::Options::new("statestore", "127.0.0.1", broker.port());
-                    let service = super::serve(options);
-                    service.connected().await.expect("the store connects");
+                    let service = super::serve(options).expect("valid options");
+                    service.wait_connected().await.expect("the store connects");
                     super::timely(super::cases::$name(broker.port())).await;
                     service.shutdown().await;
                 }
@@ -38,10 +38,10 @@ macro_rules! over_a_store {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
-                    let options = statestore_embedded::Options::new(([127, 0, 0, 1], 0));
-                    let serving = statestore_embedded::serve(options).await;
+                    let options = statestore_server::Options::new(([127, 0, 0, 1], 0));
+                    let serving = statestore_server::serve(options).await;
                     let (broker, service) = serving.expect("a free port");
-                    service.connected().await.expect("the store is there");
+                    service.wait_connected().await.expect("the store is there");
                     super::timely(super::cases::$name(broker.local_addr().port())).await;
                     service.shutdown().await;
                     broker.stop().await;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use azure_iot_operations_services::leased_lock::{lease, lock};
 use azure_iot_operations_services::state_store::{Operation, SetOptions};
+use statestore_client::{ClientLink, Options};
 use statestore_etcd::{EtcdJournal, Role, RoleWatch};
 use statestore_proto::hlc::Hlc;
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_rumqttc::{Options, RumqttcLink};
 use statestore_sdk_tests::{Application, TIMEOUT};
 use statestore_tests::etcd::Etcd;
 use statestore_tests::mosquitto::Mosquitto;
@@ -24,10 +24,10 @@ fn store(etcd: &Etcd, port: u16) -> (StoreService, RoleWatch) {
     let role = journal.role();
     let config = StoreConfig::new(7)
         .durability(Durability::All)
-        .durable_watches(true)
+        .durable_registrations(true)
         .linearizable_reads(true);
     let service = StoreService::builder().journal(journal).config(config).expect("a journal");
-    let link = RumqttcLink::for_store(Options::new("statestore", "127.0.0.1", port));
+    let link = ClientLink::for_store(Options::new("statestore", "127.0.0.1", port));
     (service.spawn(link), role)
 }
 
@@ -36,7 +36,7 @@ async fn locks_values_and_observations_go_on_with_the_next_store() {
     let test = "over_etcd";
     let (Some(etcd), Some(broker)) = (Etcd::start(test), Mosquitto::start(test)) else { return };
     let (first, _) = store(&etcd, broker.port());
-    first.connected().await.expect("it leads");
+    first.wait_connected().await.expect("it leads");
     let (second, mut role) = store(&etcd, broker.port());
 
     let one = Application::connect("sdk-1", broker.port());
@@ -62,7 +62,7 @@ async fn locks_values_and_observations_go_on_with_the_next_store() {
     // It ends without handing over, so the other waits for the lease.
     drop(first);
     assert!(matches!(role.settled().await, Some(Role::Leading { epoch: 2, .. })));
-    second.connected().await.expect("it leads");
+    second.wait_connected().await.expect("it leads");
 
     let found = two.client.get(b"k".into(), TIMEOUT).await.expect("get");
     assert_eq!(found.response.as_deref(), Some(&b"1"[..]));

@@ -42,8 +42,11 @@ pub(super) async fn locks<S: Stage>(stage: &S) {
     assert!(token(&newer) > second);
     newer.set("valve", "shut").await.expect("held");
     assert!(held.is_held(), "as far as it knows");
-    assert_eq!(held.set("valve", "open").await, Err(Error::LockLost));
-    assert_eq!(held.lost().await, LockLost::Lost(LossReason::FencedOut));
+    assert_eq!(
+        held.set("valve", "open").await,
+        Err(Error::LockLost(LockLost::Lost(LossReason::FencedOut)))
+    );
+    assert_eq!(held.wait_lost().await, LockLost::Lost(LossReason::FencedOut));
     assert_eq!(b.get("valve").await.expect("get").expect("it was set").value, "shut");
     assert_eq!(newer.release().await, Ok(true));
     assert_eq!(b.lock("lock").holder().await, Ok(None));
@@ -109,9 +112,9 @@ async fn waiter(
     service: &StoreService,
     store: &StateStore,
 ) -> JoinHandle<Result<LockGuard, LockError>> {
-    let lock = store.lock("lock").lease(LEASE).longest_lease(PATIENCE * 2);
+    let lock = store.lock("lock").lease(LEASE).max_lease(PATIENCE * 2);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    until(|| service.stats().watches == 1).await;
+    until(|| service.stats().registrations == 1).await;
     waiting
 }
 

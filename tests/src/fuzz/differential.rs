@@ -1,4 +1,5 @@
-//! Against another implementation: `redis-protocol`, whose RESP3 decoder reads a superset of our grammar.
+//! Against another implementation: `redis-protocol`, whose RESP3 decoder reads a superset of our
+//! grammar.
 //!
 //! Where the two differ on purpose. *They* is `redis-protocol`.
 //!
@@ -14,8 +15,8 @@
 //! | `$-1` | refuse: the mark of a stream | accept as absent |
 //! | bytes after the message | leave them | refuse |
 //!
-//! Leading zeros are no difference: both accept them. Neither are `$?` and `*?`: streams are refused by their decoder of
-//! complete frames.
+//! Leading zeros are no difference: both accept them. Neither are `$?` and `*?`: streams are
+//! refused by their decoder of complete frames.
 
 use std::ops::Range;
 
@@ -26,16 +27,19 @@ use statestore_proto::resp::{Blobs, Frame, decode_array, decode_frame};
 /// Elements that are compared; longer arrays are compared by these and their number.
 const COMPARED: usize = 16;
 
-/// Markers of frames that hold frames. Their decoder recurses into those, and enough of them exhaust its stack.
+/// Markers of frames that hold frames. Their decoder recurses into those, and enough of them
+/// exhaust its stack.
 const AGGREGATES: &[u8] = b"*~%|>";
 
 /// More than any input needs that we accept, and nothing for any stack.
 const DEPTH_MAX: usize = 32;
 
-/// Oracle: what we read as an array or a reply frame, `redis-protocol` reads with the same content to the same end, and
-/// the other way round, apart from the differences in the table above, each of which must show.
+/// Oracle: what we read as an array or a reply frame, `redis-protocol` reads with the same content
+/// to the same end, and the other way round, apart from the differences in the table above, each of
+/// which must show.
 pub fn differential(data: &[u8]) {
-    // No input nests deeper than it has markers. Aggregates inside of contents count too, which only skips inputs.
+    // No input nests deeper than it has markers. Aggregates inside of contents count too, which
+    // only skips inputs.
     if data.iter().filter(|byte| AGGREGATES.contains(byte)).count() > DEPTH_MAX {
         return;
     }

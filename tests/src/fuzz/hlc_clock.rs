@@ -1,7 +1,7 @@
 //! The clock: what it issues under any sequence of ticks, messages and jumps of the wall clock.
 //!
-//! An input is text, one operation a line, and the first byte of the line says which, so that a committed input keeps
-//! its meaning when operations are added:
+//! An input is text, one operation a line, and the first byte of the line says which, so that a
+//! committed input keeps its meaning when operations are added:
 //!
 //! | Line | Operation |
 //! |---|---|
@@ -20,8 +20,9 @@ use statestore_proto::time::UnixTime;
 
 use crate::model::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
-/// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and every refusal; issued
-/// values strictly grow, exceed what was received, stay within the drift bound, and a refusal changes nothing.
+/// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and
+/// every refusal; issued values strictly grow, exceed what was received, stay within the drift
+/// bound, and a refusal changes nothing.
 pub fn hlc_clock(data: &[u8]) {
     let mut run = Run {
         clock: HybridClock::new(NodeId::new("node").expect("a node id")),
@@ -61,7 +62,7 @@ impl Run {
 
     fn issue(&mut self, received: Option<(u64, u64)>) {
         let (before, now) = (self.clock.last().to_string(), UnixTime::from_millis(self.now));
-        let last = self.clock.last().to_owned().expect("short enough");
+        let last = self.clock.last().try_into_owned().expect("short enough");
         // The greatest node id of all does not help a received value to stay ahead.
         let node = NodeIdRef::new("\u{10ffff}").expect("a node id");
         let other =

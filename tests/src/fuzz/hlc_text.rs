@@ -6,8 +6,9 @@ use statestore_proto::hlc::{Hlc, HlcRef, NodeIdError, ParseHlcError, ParseHlcErr
 
 use super::{check_writer, naive};
 
-/// Oracle: a naive second reading in 128 bits accepts the same texts with the same parts and names the same first
-/// fault; the bare form survives being read again; two values, one per line, compare like tuples of their parts.
+/// Oracle: a naive second reading in 128 bits accepts the same texts with the same parts and names
+/// the same first fault; the bare form survives being read again; two values, one per line, compare
+/// like tuples of their parts.
 pub fn hlc_text(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (first, second) = text.split_once('\n').unwrap_or((&text, &text));
@@ -34,7 +35,7 @@ fn check_text(text: &str) -> Option<HlcRef<'_>> {
     check_writer(hlc.encoded_len(), bare.as_bytes(), |out| hlc.encode_into(out));
     assert!(bare.len() <= text.len(), "the bare form is the shortest");
     assert_eq!(HlcRef::parse(&bare), Ok(hlc));
-    assert_eq!(hlc.to_owned(), Ok(owned));
+    assert_eq!(hlc.try_into_owned(), Ok(owned));
     Some(hlc)
 }
 
@@ -62,7 +63,8 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// A reading by colons: everything before the first is the wall part, everything after the second is the node.
+/// A reading by colons: everything before the first is the wall part, everything after the second
+/// is the node.
 fn parse(text: &str) -> Result<(u64, u64, &str), ParseHlcError> {
     let colons: Vec<usize> = text.match_indices(':').map(|(at, _)| at).collect();
     let mut numbers = [0; 2];

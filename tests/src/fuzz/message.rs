@@ -1,7 +1,7 @@
 //! Messages: commands, replies, notifications.
 
 use statestore_proto::message::{
-    Command, CommandKind, Dialect, Notification, PeerErrorKind, Reply, WordCase,
+    Command, Dialect, Notification, PeerErrorKind, Reply, RequestKind, WordCase,
 };
 use statestore_proto::resp::{RespError, RespErrorKind, decode_array, decode_frame};
 
@@ -10,8 +10,9 @@ use super::{check_neighbours, check_writer, naive};
 /// Elements that the array decoder is asked to keep here: fewer than many inputs have.
 const KEPT: usize = 4;
 
-/// Oracle: a naive second reading accepts the same requests with the same meaning and refuses the others with the same
-/// answer, in both stands on case; what is accepted survives being written and read again, by the strict reader too.
+/// Oracle: a naive second reading accepts the same requests with the same meaning and refuses the
+/// others with the same answer, in both stands on case; what is accepted survives being written and
+/// read again, by the strict reader too.
 pub fn request(data: &[u8]) {
     check_array(data);
     let tolerant = Command::decode(data);
@@ -37,13 +38,13 @@ pub fn request(data: &[u8]) {
     check_neighbours(&written, |bytes| Command::decode(bytes).is_ok());
     let owned = command.map(<[u8]>::to_vec);
     assert_eq!(
-        (owned.as_deref(), owned.kind(), owned.encode()),
+        (owned.borrowed(), owned.kind(), owned.encode()),
         (command, command.kind(), written)
     );
 }
 
-/// Oracle: a naive second reading accepts the same replies with the same meaning for every kind of command, and what is
-/// accepted survives being written in either dialect and read again.
+/// Oracle: a naive second reading accepts the same replies with the same meaning for every kind of
+/// command, and what is accepted survives being written in either dialect and read again.
 pub fn reply(data: &[u8]) {
     let read = decode_frame(data);
     assert_eq!(read.ok(), naive::frame(data));
@@ -56,7 +57,7 @@ pub fn reply(data: &[u8]) {
             assert_eq!(decode_frame(&written), Ok(frame));
         }
     }
-    for kind in CommandKind::ALL.iter().copied() {
+    for kind in RequestKind::ALL.iter().copied() {
         let read = Reply::decode(data, kind);
         assert_eq!(read.ok(), naive::reply(data, kind), "as an answer to {kind:?}");
         match read {
@@ -66,8 +67,8 @@ pub fn reply(data: &[u8]) {
     }
 }
 
-fn check_reply(reply: &Reply<&[u8]>, kind: CommandKind) {
-    for dialect in [Dialect::Deployed, Dialect::Page] {
+fn check_reply(reply: &Reply<&[u8]>, kind: RequestKind) {
+    for dialect in [Dialect::Deployed, Dialect::Spec] {
         let written = reply.encode(dialect);
         check_writer(reply.encoded_len(dialect), &written, |out| reply.encode_into(dialect, out));
         assert_eq!(Reply::decode(&written, kind), Ok(*reply), "{dialect:?}");
@@ -78,8 +79,8 @@ fn check_reply(reply: &Reply<&[u8]>, kind: CommandKind) {
     }
 }
 
-/// Oracle: a naive second reading accepts the same notifications with the same meaning, and what is accepted survives
-/// being written in either dialect and read again.
+/// Oracle: a naive second reading accepts the same notifications with the same meaning, and what is
+/// accepted survives being written in either dialect and read again.
 pub fn notification(data: &[u8]) {
     check_array(data);
     let read = Notification::decode(data);
@@ -93,7 +94,7 @@ pub fn notification(data: &[u8]) {
             return;
         }
     };
-    for dialect in [Dialect::Deployed, Dialect::Page] {
+    for dialect in [Dialect::Deployed, Dialect::Spec] {
         let written = notification.encode(dialect);
         let encode_into = |out: &mut [u8]| notification.encode_into(dialect, out);
         check_writer(notification.encoded_len(dialect), &written, encode_into);
@@ -103,7 +104,8 @@ pub fn notification(data: &[u8]) {
     }
 }
 
-/// The array decoder and the naive reading agree, also on what the decoder counts without keeping it.
+/// The array decoder and the naive reading agree, also on what the decoder counts without keeping
+/// it.
 fn check_array(data: &[u8]) {
     let expected = naive::array(data);
     match decode_array::<KEPT>(data) {

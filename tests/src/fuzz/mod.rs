@@ -1,8 +1,9 @@
 //! Fuzz bodies as ordinary functions: any bytes in, a panic when the oracle is contradicted.
 //!
-//! Each body states its oracle in its first sentence. The targets below `fuzz/` call them in three lines, and the test
-//! `corpus` replays every committed input through them on stable.
+//! Each body states its oracle in its first sentence. The targets below `fuzz/` call them in three
+//! lines, and the test `corpus` replays every committed input through them on stable.
 
+mod captures;
 mod differential;
 mod glob;
 mod hlc_clock;
@@ -10,15 +11,16 @@ mod hlc_text;
 mod message;
 mod mqtt_broker;
 mod mqtt_packet;
+mod mqtt_session;
 mod naive;
 mod policy;
-mod recordings;
 mod records;
 mod scan;
 mod topics;
 
-use statestore_proto::resp::BufferTooSmall;
+use statestore_proto::BufferTooSmall;
 
+pub use captures::captures;
 pub use differential::differential;
 pub use glob::{glob, match_in_pieces};
 pub use hlc_clock::hlc_clock;
@@ -26,8 +28,8 @@ pub use hlc_text::hlc_text;
 pub use message::{notification, reply, request};
 pub use mqtt_broker::{BrokerOp, mqtt_broker};
 pub use mqtt_packet::mqtt_packet;
+pub use mqtt_session::{SessionOp, mqtt_session};
 pub use policy::policy;
-pub use recordings::recordings;
 pub use records::records;
 pub use scan::scan;
 pub use topics::topics;
@@ -38,7 +40,7 @@ pub use crate::machine_ops::{client_events, store_ops, world};
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.
-pub const TARGETS: [(&str, Body); 17] = [
+pub const TARGETS: [(&str, Body); 18] = [
     ("request", request),
     ("reply", reply),
     ("notification", notification),
@@ -54,14 +56,16 @@ pub const TARGETS: [(&str, Body); 17] = [
     ("mqtt_packet", mqtt_packet),
     ("policy", policy),
     ("mqtt_broker", mqtt_broker),
+    ("mqtt_session", mqtt_session),
     ("records", records),
-    ("recordings", recordings),
+    ("captures", captures),
 ];
 
 /// Longest message whose every prefix is tried: the cost is quadratic.
 const NEIGHBOURS_MAX: usize = 200;
 
-/// A writer announces exactly the bytes it writes, touches no other, and leaves a buffer alone that is too small.
+/// A writer announces exactly the bytes it writes, touches no other, and leaves a buffer alone that
+/// is too small.
 fn check_writer(
     announced: usize,
     written: &[u8],

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use statestore_mqtt::broker::{Config, Limits, Rules};
+use statestore_broker::{Acl, Config, Limits};
 use statestore_mqtt::packet::{
     Connect, Filters, Notice, Packet, Publish, RetainHandling, Subscribe, Subscription,
     SubscriptionOptions, Subscriptions, Unsubscribe, Will,
@@ -93,7 +93,7 @@ const REPLAYS: [RetainHandling; 3] =
 /// What is for the host reaches nobody else.
 struct OnlyHost;
 
-impl Rules for OnlyHost {
+impl Acl for OnlyHost {
     fn may_receive(&self, _: &str, topic: &str) -> bool {
         !naive::is_for_host(topic)
     }
@@ -102,20 +102,20 @@ impl Rules for OnlyHost {
 /// Limits that a few operations reach.
 fn small(limits: &mut Limits) {
     limits.memory = 24_000;
-    limits.share = 8_000;
-    limits.waiting = 1_500;
+    limits.session_memory = 8_000;
+    limits.host_queue_bytes = 1_500;
     limits.packet_bytes = 2_000;
     limits.connect_bytes = 300;
     limits.connections = 6;
     limits.connections_per_address = 2;
-    limits.turned_away = 0;
+    limits.excess_connections = 0;
     limits.sessions = 4;
     limits.receive_maximum = 2;
     limits.in_flight = 3;
     limits.topic_aliases = 2;
     limits.subscriptions = 4;
     limits.levels = 4;
-    limits.retained = 3_000;
+    limits.retained_memory = 3_000;
     limits.session_expiry = Duration::from_secs(20);
 }
 
@@ -127,22 +127,22 @@ fn packet_id(id: u8) -> NonZeroU16 {
     NonZeroU16::new(u16::from(id % 8) + 1).expect("not zero")
 }
 
-/// A broker does what a naive one does, whatever is written to it: messages reach whom they are for, once and in order, or
-/// the session was ended; whatever is written to a client is a packet that it may be sent; no more is held than may be, and
-/// all is given back.
+/// A broker does what a naive one does, whatever is written to it: messages reach whom they are
+/// for, once and in order, or the session was ended; whatever is written to a client is a packet
+/// that it may be sent; no more is held than may be, and all is given back.
 ///
 /// # Panics
 /// When it does not.
 pub fn mqtt_broker(data: &[u8]) {
     let ([flags, start], mut reader) = Reader::<BrokerOp>::new::<2>(data);
-    let mut config = Config { rules: std::sync::Arc::new(OnlyHost), ..Config::default() };
+    let mut config = Config { acl: std::sync::Arc::new(OnlyHost), ..Config::default() };
     // What is sent is looked at, at once.
-    config.limits.probation = Duration::ZERO;
+    config.limits.slow_start = Duration::ZERO;
     let is_small = flags & 1 != 0;
     if is_small {
         small(&mut config.limits);
     }
-    config.asks_who = flags & 2 != 0;
+    config.requires_login = flags & 2 != 0;
     // Some begin near the end of time.
     let now = if flags & 12 == 12 { Duration::MAX } else { Duration::from_secs(1_000) };
     let now = now.saturating_sub(Duration::from_secs(start.into()));

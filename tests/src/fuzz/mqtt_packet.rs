@@ -30,7 +30,8 @@ use statestore_mqtt::{Kind, Malformed, Reason, Unwritable};
 use super::check_neighbours;
 use crate::mqtt_text::{show, show_sorted};
 
-/// Oracle: `mqttbytes`, apart from the table above; and what is read can be written, and says the same again.
+/// Oracle: `mqttbytes`, apart from the table above; and what is read can be written, and says the
+/// same again.
 pub fn mqtt_packet(data: &[u8]) {
     let ours = Packet::decode(data);
     check_header(data, &ours);
@@ -80,8 +81,8 @@ fn check_header(data: &[u8], ours: &Result<Packet<'_>, Malformed>) {
     }
 }
 
-/// It is written in as many bytes as were announced, never more than it came in, and says the same then. The reason of a
-/// DISCONNECT alone is written with one more: the length of its properties.
+/// It is written in as many bytes as were announced, never more than it came in, and says the same
+/// then. The reason of a DISCONNECT alone is written with one more: the length of its properties.
 fn check_writer(data: &[u8], packet: &Packet<'_>) {
     const UNTOUCHED: u8 = 0xa5;
     let len = packet.encoded_len().expect("it was read");
@@ -109,7 +110,8 @@ fn comparable(mut packet: Packet<'_>) -> Packet<'_> {
     packet
 }
 
-/// Whether they lose count of its properties: after a subscription identifier, unless it is the last.
+/// Whether they lose count of its properties: after a subscription identifier, unless it is the
+/// last.
 fn loses_them(packet: Packet<'_>) -> bool {
     let (Packet::Publish(Publish { properties, .. })
     | Packet::Subscribe(Subscribe { properties, .. })) = packet
@@ -135,8 +137,8 @@ fn is_beyond_them(data: &[u8], packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Whether this is a rule that they do not have. What is not here both refuse: unknown and misplaced properties, and
-/// reason codes of other packets.
+/// Whether this is a rule that they do not have. What is not here both refuse: unknown and
+/// misplaced properties, and reason codes of other packets.
 const fn is_lost_on_them(error: Malformed) -> bool {
     match error {
         Malformed::First(_)

@@ -1,8 +1,9 @@
-//! A second reading of the wire grammar, so plain that it is unlikely to be wrong: an index that walks over the bytes,
-//! a `Vec` of elements, numbers in 128 bits. It shares neither code nor technique with the parser under test.
+//! A second reading of the wire grammar, so plain that it is unlikely to be wrong: an index that
+//! walks over the bytes, a `Vec` of elements, numbers in 128 bits. It shares neither code nor
+//! technique with the parser under test.
 
 use statestore_proto::message::{
-    Command, CommandKind, Condition, Expiry, Notification, Operand, Refusal, Reply, ServiceError,
+    Command, Condition, Expiry, Notification, Operand, Refusal, Reply, RequestKind, ServiceError,
 };
 use statestore_proto::resp::Frame;
 
@@ -132,11 +133,11 @@ fn options<'a>(
 }
 
 /// What a payload answers to a command of this kind, if it can.
-pub(super) fn reply(payload: &[u8], kind: CommandKind) -> Option<Reply<&[u8]>> {
-    let is = |kinds: &[CommandKind]| kinds.contains(&kind);
+pub(super) fn reply(payload: &[u8], kind: RequestKind) -> Option<Reply<&[u8]>> {
+    let is = |kinds: &[RequestKind]| kinds.contains(&kind);
     let (get, set, del, vdel) =
-        (CommandKind::Get, CommandKind::Set, CommandKind::Del, CommandKind::VDel);
-    let (watch, unwatch) = (CommandKind::Watch, CommandKind::Unwatch);
+        (RequestKind::Get, RequestKind::Set, RequestKind::Del, RequestKind::VDel);
+    let (watch, unwatch) = (RequestKind::Watch, RequestKind::Unwatch);
     match frame(payload)? {
         Frame::Error(text) => ServiceError::from_text(text).map(Reply::Error),
         Frame::Simple(text) => (text == b"OK" && is(&[set, watch, unwatch])).then_some(Reply::Done),
@@ -161,7 +162,8 @@ pub(super) fn notification(payload: &[u8]) -> Option<Notification<&[u8]>> {
     }
 }
 
-/// Decimal digits, at least one. Saturates, which is as good as refusing: every limit is far below 128 bits.
+/// Decimal digits, at least one. Saturates, which is as good as refusing: every limit is far below
+/// 128 bits.
 pub(super) fn number(digits: &[u8]) -> Option<u128> {
     if digits.is_empty() {
         return None;
@@ -202,7 +204,8 @@ fn number_line(payload: &[u8], marker: u8, at: &mut usize) -> Option<u128> {
         return None;
     }
     *at = to + 2;
-    // A number past 64 bits is as wrong as any other that the payload cannot hold, and cannot overflow the caller.
+    // A number past 64 bits is as wrong as any other that the payload cannot hold, and cannot
+    // overflow the caller.
     number(&payload[from..to]).filter(|number| *number <= u128::from(u64::MAX))
 }
 
@@ -214,7 +217,8 @@ fn integer(text: &[u8]) -> Option<i64> {
     i64::try_from(sign * i128::try_from(number(digits)?).ok()?).ok()
 }
 
-/// `-ERR`, then nothing, or a blank and a line; a colon before the blank and the end of the line are optional.
+/// `-ERR`, then nothing, or a blank and a line; a colon before the blank and the end of the line
+/// are optional.
 fn error_text(payload: &[u8]) -> Option<&[u8]> {
     let line = one_line(payload.strip_suffix(b"\r\n").unwrap_or(payload))?;
     let rest = line.strip_prefix(b"-ERR")?;
@@ -303,10 +307,10 @@ mod tests {
 
     #[test]
     fn replies_and_notifications() {
-        assert_eq!(reply(b":0\r\n", CommandKind::Del), Some(Reply::NothingRemoved));
-        assert_eq!(reply(b":0\r\n", CommandKind::Unwatch), Some(Reply::NotWatched));
-        assert_eq!(reply(b":0\r\n", CommandKind::Get), None);
-        assert_eq!(reply(b":2\r\n", CommandKind::Del), None);
+        assert_eq!(reply(b":0\r\n", RequestKind::Del), Some(Reply::NothingRemoved));
+        assert_eq!(reply(b":0\r\n", RequestKind::Unwatch), Some(Reply::NotWatched));
+        assert_eq!(reply(b":0\r\n", RequestKind::Get), None);
+        assert_eq!(reply(b":2\r\n", RequestKind::Del), None);
         let set = write_array(&[b"NOTIFY", b"SET", b"VALUE", b"v"]);
         assert_eq!(notification(&set), Some(Notification::Set(b"v".as_slice())));
         assert_eq!(notification(&write_array(&[b"NOTIFY", b"DEL"])), Some(Notification::Deleted));

@@ -7,8 +7,8 @@ use statestore_proto::store::{
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 
-/// Each list of records has one form: what is read is written as it was, and a snapshot of what was restored restores the
-/// same.
+/// Each list of records has one form: what is read is written as it was, and a snapshot of what was
+/// restored restores the same.
 ///
 /// # Panics
 /// When it does not hold.
@@ -22,7 +22,7 @@ pub fn records(data: &[u8]) {
     assert_eq!(encode_records(&records), bytes);
     let now = Now::new(Instant::from_millis(1_000), UnixTime::from_millis(1_000_000));
     let restored = |records: &[Record]| {
-        let config = StoreConfig::new(7).durability(Durability::All).durable_watches(true);
+        let config = StoreConfig::new(7).durability(Durability::All).durable_registrations(true);
         let mut store = Store::new(config);
         records.iter().for_each(|record| store.restore(now, record));
         store

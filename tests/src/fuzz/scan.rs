@@ -1,40 +1,45 @@
 //! Listing keys: requests and pages.
 
-use statestore_proto::message::{Page, PageParts, Refusal, Scan, ScanReply, WordCase};
+use statestore_proto::message::{
+    Page, PageEncoder, Refusal, Reply, Request, RequestKind, Response, Scan, WordCase,
+};
 
 use super::{check_neighbours, check_writer, naive};
 
-/// Oracle: a naive second reading accepts the same requests and the same pages with the same meaning, and what is accepted
-/// survives being written and read again.
+/// Oracle: a naive second reading accepts the same requests and the same pages with the same
+/// meaning, and what is accepted survives being written and read again.
 pub fn scan(data: &[u8]) {
     for case in [WordCase::Any, WordCase::Upper] {
-        let read = Scan::decode(data, case).map_err(|error| {
+        let read = Request::decode_with(data, case).map_err(|error| {
             assert!(error.at <= data.len(), "{error} is outside of the payload");
             error.kind.refusal()
         });
-        assert_eq!(read, request(data, case), "{case:?}");
+        match request(data, case) {
+            Some(expected) => assert_eq!(read, expected.map(Request::Scan), "{case:?}"),
+            None => assert!(!matches!(read, Ok(Request::Scan(_))), "{case:?}"),
+        }
     }
-    if let Ok(scan) = Scan::decode(data, WordCase::Any) {
+    if let Some(scan) = decode(data, WordCase::Any) {
         let written = scan.encode();
         check_writer(scan.encoded_len(), &written, |out| scan.encode_into(out));
-        assert_eq!(Scan::decode(&written, WordCase::Upper), Ok(scan));
-        check_neighbours(&written, |bytes| Scan::decode(bytes, WordCase::Any).is_ok());
+        assert_eq!(decode(&written, WordCase::Upper), Some(scan));
+        check_neighbours(&written, |bytes| decode(bytes, WordCase::Any).is_some());
         assert_eq!(scan.map(<[u8]>::to_vec).encode(), written);
     }
 
     let read = Page::decode(data);
     let expected = naive::page(data);
     assert_eq!(read.is_ok(), expected.is_some(), "{:?}", read.err());
-    match (ScanReply::decode(data), &expected) {
-        (Ok(ScanReply::Page(page)), Some(_)) => assert_eq!(Ok(page), read),
-        (Ok(ScanReply::Error(_)), None) => assert!(data.starts_with(b"-")),
+    match (Response::decode(data, RequestKind::Scan), &expected) {
+        (Ok(Response::Page(page)), Some(_)) => assert_eq!(Ok(page), read),
+        (Ok(Response::Reply(Reply::Error(_))), None) => assert!(data.starts_with(b"-")),
         (Err(error), None) => assert!(error.at <= data.len()),
         (other, _) => panic!("{other:?}"),
     }
     let (Ok(page), Some((keys, token))) = (read, expected) else { return };
     assert!(page.keys().eq(keys.iter().copied()) && page.token() == token);
     assert_eq!((page.len(), page.is_empty()), (keys.len(), keys.is_empty()));
-    let parts = PageParts { keys: &keys, token };
+    let parts = PageEncoder { keys: &keys, token };
     let written = parts.encode();
     check_writer(parts.encoded_len(), &written, |out| parts.encode_into(out));
     let again = Page::decode(&written).expect("what is written is read");
@@ -42,15 +47,23 @@ pub fn scan(data: &[u8]) {
     check_neighbours(&written, |bytes| Page::decode(bytes).is_ok());
 }
 
-fn request(data: &[u8], case: WordCase) -> Result<Scan<&[u8]>, Refusal> {
-    let elements = naive::array(data).ok_or(Refusal::Syntax)?;
-    let verb = elements.first().ok_or(Refusal::WrongArity)?;
-    if !(*verb == b"SCAN" || case == WordCase::Any && verb.eq_ignore_ascii_case(b"SCAN")) {
-        return Err(Refusal::UnknownCommand);
+fn decode(data: &[u8], case: WordCase) -> Option<Scan<&[u8]>> {
+    match Request::decode_with(data, case) {
+        Ok(Request::Scan(scan)) => Some(scan),
+        _ => None,
     }
-    match elements[1..] {
+}
+
+/// The oracle: how a SCAN is decoded; `None` when the payload is not a SCAN.
+fn request(data: &[u8], case: WordCase) -> Option<Result<Scan<&[u8]>, Refusal>> {
+    let elements = naive::array(data)?;
+    let verb = elements.first()?;
+    if !(*verb == b"SCAN" || case == WordCase::Any && verb.eq_ignore_ascii_case(b"SCAN")) {
+        return None;
+    }
+    Some(match elements[1..] {
         [pattern] => Ok(Scan { pattern, token: None }),
         [pattern, token] => Ok(Scan { pattern, token: Some(token) }),
         _ => Err(Refusal::WrongArity),
-    }
+    })
 }

@@ -1,6 +1,7 @@
 //! Topics.
 //!
-//! The first byte of an input says what the rest is, so that a committed input keeps its meaning when forms are added:
+//! The first byte of an input says what the rest is, so that a committed input keeps its meaning
+//! when forms are added:
 //!
 //! | Input | Meaning |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! Anything else is a topic as received, first byte included.
 
 use statestore_proto::topic::{
-    NotificationFilter, NotificationTopic, ReceivedTopic, ResponseTopic, TopicError, check_response,
+    NotificationFilter, NotificationTopic, ParsedNotificationTopic, ResponseTopic, TopicError,
+    check_response,
 };
 
 use super::naive;
@@ -21,8 +23,9 @@ const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/comman
 const STORE: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 const ANSWER: &str = "/services/statestore/_any_/command/invoke/response";
 
-/// Oracle: naive rules over whole strings and path segments predict which topics are built, read and allowed; what is
-/// built is read back, in upper-case Base16, and a build fails exactly when the formatted topic breaks a rule.
+/// Oracle: naive rules over whole strings and path segments predict which topics are built, read
+/// and allowed; what is built is read back, in upper-case Base16, and a build fails exactly when
+/// the formatted topic breaks a rule.
 pub fn topics(data: &[u8]) {
     match data.split_first() {
         Some((b't', rest)) => check_received(&String::from_utf8_lossy(rest)),
@@ -67,7 +70,7 @@ fn check_received(topic: &str) {
         check_built(client_id, b"key");
     }
 
-    let received = ReceivedTopic::parse(topic);
+    let received = ParsedNotificationTopic::parse(topic);
     let expected = notification_parts(topic);
     assert_eq!(received.is_some(), expected.is_some());
     if let (Some(received), Some((client_id, key))) = (received, expected) {
@@ -99,21 +102,25 @@ fn check_built(client_id: &str, key: &[u8]) {
     let fits = !client_id.is_empty() && !key.is_empty() && key.len() <= room;
     assert_eq!(notification.is_ok(), fits, "{notification:?}");
     let text = head + &base16(key);
-    assert_eq!(ReceivedTopic::parse(&text).is_some(), fits, "read exactly when it may be built");
+    assert_eq!(
+        ParsedNotificationTopic::parse(&text).is_some(),
+        fits,
+        "read exactly when it may be built"
+    );
     let Ok(notification) = notification else { return };
     assert_eq!(notification.to_string(), text);
     assert_eq!(notification.encoded_len(), text.len());
     assert_eq!(check_response(&text), Err(TopicError::Reserved), "no reply goes there");
-    let received = ReceivedTopic::parse(&text).expect("what is built is read");
+    let received = ParsedNotificationTopic::parse(&text).expect("what is built is read");
     check_parts(&received, client_id.as_bytes(), key);
 
     let digits = text.strip_prefix(STORE).unwrap_or_default();
     let lower = format!("{STORE}{}", digits.to_ascii_lowercase());
-    let received = ReceivedTopic::parse(&lower).expect("lower-case digits are read");
+    let received = ParsedNotificationTopic::parse(&lower).expect("lower-case digits are read");
     check_parts(&received, client_id.as_bytes(), key);
 }
 
-fn check_parts(received: &ReceivedTopic<'_>, client_id: &[u8], key: &[u8]) {
+fn check_parts(received: &ParsedNotificationTopic<'_>, client_id: &[u8], key: &[u8]) {
     let mut out = vec![0; client_id.len().max(key.len()) + 1];
     assert_eq!(received.decode_client_id(&mut out), Some(client_id));
     assert_eq!(received.decode_key(&mut out), Some(key));

@@ -1,4 +1,4 @@
-//! Alphabets of operations: their letters in an input, and how often each comes in a generated one.
+//! Alphabets of operations: their letters in an input, and their weights in generated inputs.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ pub type Args = [u8; 5];
 
 /// The operations of one machine.
 pub trait Alphabet: Copy + PartialEq + std::fmt::Debug + 'static {
-    /// Every operation, its letter, and how often it comes beside the others.
+    /// Every operation with its letter and weight.
     const ALL: &'static [(Self, u8, u32)];
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Reader<'a, Op> {
 }
 
 impl<'a, Op> Reader<'a, Op> {
-    /// The head bytes, missing ones as zero, and the operations after them.
+    /// The head bytes, zero if missing, and the operations after them.
     pub(crate) fn new<const HEAD: usize>(data: &'a [u8]) -> ([u8; HEAD], Self) {
         let (head, data) = data.split_at(HEAD.min(data.len()));
         let mut padded = [0; HEAD];
@@ -45,7 +45,7 @@ impl<'a, Op> Reader<'a, Op> {
         (padded, Self { data, op: PhantomData })
     }
 
-    /// Bytes that follow an operation as they are.
+    /// The bytes after an operation, unchanged.
     pub(crate) fn raw(&mut self, len: usize) -> &'a [u8] {
         let (raw, rest) = self.data.split_at(len.min(self.data.len()));
         self.data = rest;
@@ -68,19 +68,19 @@ impl<Op: Alphabet> Iterator for Reader<'_, Op> {
     }
 }
 
-/// Those operations of an alphabet that are wanted, as often as their weights say.
+/// The operations of an alphabet that `wanted` selects, by weight.
 ///
 /// # Panics
-/// When none is wanted.
+/// If none is selected.
 pub fn ops<Op: Alphabet>(wanted: impl Fn(Op) -> bool) -> impl Strategy<Value = Op> {
     let wanted = Op::ALL.iter().filter(|(op, ..)| wanted(*op));
     Union::new_weighted(wanted.map(|(op, _, weight)| (*weight, Just(*op))).collect())
 }
 
-/// Inputs with head bytes and fewer than `len` of the operations that are wanted.
+/// Inputs with head bytes and fewer than `len` selected operations.
 ///
 /// # Panics
-/// When none is wanted.
+/// If none is selected.
 pub fn script<Op: Alphabet>(
     head: usize,
     wanted: impl Fn(Op) -> bool,

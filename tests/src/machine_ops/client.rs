@@ -1,4 +1,4 @@
-//! Operations on a client, and the client against the promises of its documentation.
+//! Operations on a client, and checks of its documented guarantees.
 
 mod checks;
 mod inputs;
@@ -10,16 +10,16 @@ use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Request, RequestId, SubmitError, WatchId};
 use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_proto::limits::ClientLimits;
-use statestore_proto::message::{Command, CommandKind, Condition};
-use statestore_proto::mqtt::{PublishToken, ReasonCode, SubscribeToken};
+use statestore_proto::message::{Command, Condition, RequestKind};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::{PublishToken, ReasonCode, SubscribeToken};
 
 use super::store::KEYS;
 use super::{Args, Reader, Server, WatchLog};
 use crate::alphabet;
 
 alphabet! {
-    /// What can be done to a client.
+    /// An operation on a client.
     pub enum ClientOp {
         /// Submits a request.
         Submit = b's', 3;
@@ -29,33 +29,33 @@ alphabet! {
         Watch = b'o', 3;
         /// Ends a watch.
         Unwatch = b'u', 1;
-        /// It is connected.
+        /// Connects.
         Connect = b'C', 2;
-        /// It is disconnected.
+        /// Disconnects.
         Disconnect = b'D', 1;
-        /// Time passes, and deadlines are kept.
+        /// Advances time and fires the deadlines.
         Pass = b'T', 1;
         /// Polls events.
         PollEvents = b'e', 2;
         /// Polls packets.
         PollPackets = b'p', 4;
-        /// Packets reach the store, if there is one.
+        /// Delivers packets to the store, if there is one.
         Up = b'h', 4;
-        /// Packets of the store come back.
+        /// Delivers packets of the store.
         Down = b'd', 4;
-        /// Somebody else writes to the store.
+        /// Writes to the store as another client.
         Write = b'w', 4;
-        /// A SUBACK; like what follows, only where there is no store.
+        /// A SUBACK; like all operations below, only without a store.
         Suback = b'A', 3;
         /// A PUBACK.
         Puback = b'P', 1;
-        /// A reply that fits its request.
+        /// A reply that matches its request.
         Reply = b'r', 4;
-        /// A reply that may not.
+        /// A reply that may not match.
         AnyReply = b'R', 1;
         /// A notification.
         Notification = b'n', 3;
-        /// Any message, from the store or not.
+        /// Any message, valid or not.
         AnyMessage = b'N', 1;
     }
 }
@@ -70,20 +70,20 @@ const REASONS: [u8; 6] = [0x00, 0x01, 0x10, 0x80, 0x87, 0x97];
 struct Sent {
     correlation: Vec<u8>,
     token: PublishToken,
-    kind: CommandKind,
+    kind: RequestKind,
 }
 
-/// A client, everything that was asked of it, and what it still owes.
+/// A client, the requests made to it, and the output still expected.
 pub struct ClientRig {
     /// The machine.
     pub client: Client,
     /// The time.
     pub now: Now,
     /// The events polled so far, printed.
-    pub told: Vec<String>,
+    pub events: Vec<String>,
     /// The packets polled so far, printed.
     pub sent: Vec<String>,
-    /// What the watches told.
+    /// State of the watches.
     pub log: WatchLog,
     limits: ClientLimits,
     server: Option<Server>,
@@ -92,7 +92,8 @@ pub struct ClientRig {
     watches: Vec<(WatchId, Bytes)>,
     requested: Vec<Sent>,
     connected: bool,
-    /// SUBSCRIBE packets of this connection that wait for their SUBACK, and whether they are for notifications.
+    /// SUBSCRIBE packets of this connection without a SUBACK, and whether each is for
+    /// notifications.
     asked: Vec<(SubscribeToken, bool)>,
     responses: bool,
     notifications: bool,
@@ -100,8 +101,8 @@ pub struct ClientRig {
 }
 
 impl ClientRig {
-    /// A client of this configuration; bit 0 of `flags` gives it a store, bit 1 small limits, bit 2 a kept session, bit
-    /// 3 watches that renew.
+    /// A client with this configuration. Bit 0 of `flags` adds a store, bit 1 small limits, bit 2 a
+    /// kept session, bit 3 watches that renew.
     ///
     /// # Panics
     /// Never: the configuration is valid.
@@ -114,7 +115,7 @@ impl ClientRig {
             ClientLimits { pending_max: 64, watches_max: 16, events_max: 4_096 }
         };
         let keeps_session = !honest && flags & 4 != 0;
-        let config = ClientConfig::new(ID, *b"noncenon").expect("a plain id");
+        let config = ClientConfig::new(ID, *b"noncenon");
         let renewal = (flags & 8 != 0).then_some(Duration::from_millis(300));
         let config = config
             .limits(limits)
@@ -122,9 +123,9 @@ impl ClientRig {
             .timeout(Duration::from_secs(2))
             .renew_watches(renewal);
         Self {
-            client: Client::new(config),
+            client: Client::new(config).expect("a plain id"),
             now: Now::new(Instant::from_millis(1_000), UnixTime::from_millis(EPOCH)),
-            told: Vec::new(),
+            events: Vec::new(),
             sent: Vec::new(),
             log: WatchLog::default(),
             limits,
@@ -141,10 +142,10 @@ impl ClientRig {
         }
     }
 
-    /// Does one operation.
+    /// Performs one operation.
     ///
     /// # Panics
-    /// When the client breaks a promise.
+    /// If the client violates a guarantee.
     pub fn apply(&mut self, (op, args): (ClientOp, Args)) {
         let [a, b, c, ..] = args;
         let honest = self.server.is_some();
@@ -189,15 +190,15 @@ impl ClientRig {
         assert_eq!(self.client.outstanding(), self.accepted.len());
     }
 
-    /// Moves the clocks to another start, before anything else happens.
+    /// Moves the clocks to another start, before any other operation.
     pub fn start_at(&mut self, millis: u64) {
         self.set_time(millis);
     }
 
-    /// Polls everything there is; how much it was.
+    /// Polls all output and returns its amount.
     ///
     /// # Panics
-    /// When the client breaks a promise.
+    /// If the client violates a guarantee.
     pub fn drain(&mut self) -> usize {
         while self.poll_transmit() {}
         let mut events = 0;
@@ -213,40 +214,40 @@ impl ClientRig {
         let value = Bytes::from(vec![value; usize::from(value & 7)]);
         let command = match kind % 8 {
             0 => Command::Get { key },
-            1 => Command::Set {
-                key,
-                value: value.clone(),
-                condition: Condition::Always,
-                expiry: None,
-            },
+            1 => Command::set(key, value.clone()),
             2 => Command::Del { key },
             3 => Command::VDel { key, value: value.clone() },
             4 => Command::Watch { key },
             _ => Command::Get { key: Bytes::new() },
         };
         let request = match kind % 8 {
-            6 => Request::scan("*", (value.len() > 4).then_some(value)),
-            7 => Request::scan("", None),
+            1 => Request::set(command.key(), value).persist(flags & 1 != 0).into(),
+            6 => Request::scan("*", (value.len() > 4).then_some(value)).into(),
+            7 => Request::scan("", None).into(),
             _ => Request::new(command),
         };
-        let not_a_request = request.kind() == CommandKind::Watch;
+        let not_a_request = request.kind() == RequestKind::Watch;
         let empty = request.subject().is_empty();
-        let mut request = request.persist(flags & 1 != 0);
+        let fenced_read = flags & 2 != 0 && !request.kind().is_write();
+        let mut request = request;
         if flags & 2 != 0 {
             let token: Hlc = "5:1:StateStore".parse().expect("a clock value");
-            request = request.fencing_token(FencingToken::new(token));
+            request = request.with_fencing_token(FencingToken::new(token));
         }
         if timeout & 3 != 0 {
-            request = request.timeout(Duration::from_millis(u64::from(timeout) * 20));
+            request = request.with_timeout(Duration::from_millis(u64::from(timeout) * 20));
         }
         let full = self.accepted.len() >= self.limits.pending_max;
         match self.client.submit(self.now, request) {
             Ok(id) => {
-                assert!(!full && !empty && !not_a_request && self.accepted.insert(id));
+                assert!(
+                    !full && !empty && !not_a_request && !fenced_read && self.accepted.insert(id)
+                );
                 self.requests.push(id);
             }
-            Err(SubmitError::NotARequest) => assert!(not_a_request),
+            Err(SubmitError::WatchCommand) => assert!(not_a_request),
             Err(SubmitError::EmptyKey | SubmitError::EmptyPattern) => assert!(empty),
+            Err(SubmitError::FencingTokenOnRead) => assert!(fenced_read),
             Err(SubmitError::Full) => assert!(full),
             Err(error) => assert!(matches!(error, SubmitError::Clock(_)), "{error}"),
         }
@@ -282,7 +283,7 @@ impl ClientRig {
         self.asked.clear();
     }
 
-    /// Time passes, and every deadline within is kept.
+    /// Advances time and fires every deadline on the way.
     fn pass(&mut self, millis: u64) {
         let end = self.now.instant.as_millis().saturating_add(millis);
         loop {
@@ -342,10 +343,10 @@ fn pick<T: Clone>(from: &[T], which: u8) -> Option<T> {
     from.len().checked_sub(1).map(|last| from[last - usize::from(which) % from.len()].clone())
 }
 
-/// A client is told anything in any order, with a store behind it or with nobody in particular.
+/// Runs a client on arbitrary input in any order, with a store or with generated messages.
 ///
 /// # Panics
-/// When it breaks a promise of its documentation.
+/// If it violates a documented guarantee.
 pub fn client_events(data: &[u8]) {
     let ([flags], reader) = Reader::<ClientOp>::new::<1>(data);
     let mut rig = ClientRig::new(flags);

@@ -1,7 +1,7 @@
-//! Operations on the machines, read from bytes, and the fuzz bodies that run them against their oracles.
+//! Operations on the machines, parsed from bytes, and the fuzz bodies that compare with oracles.
 //!
-//! In an input an operation is its letter and five argument bytes. A byte that is no letter of the alphabet is skipped,
-//! so an input keeps its meaning when operations are added.
+//! In an input, an operation is its letter and five argument bytes. Bytes that are not a letter of
+//! the alphabet are skipped, so an input keeps its meaning when operations are added.
 
 mod alphabet;
 mod client;

@@ -1,6 +1,7 @@
-//! Named inputs to start fuzzing from: each a small story that reaches something.
+//! Named inputs to start fuzzing from; each reaches a particular state.
 //!
-//! Written as head bytes and operations; an operation is its tag and its arguments, zeros at the end left out.
+//! Written as head bytes and operations; an operation is its tag and arguments, without trailing
+//! zeros.
 
 /// A name and an input.
 pub type Seed = (&'static str, Vec<u8>);

@@ -1,4 +1,4 @@
-//! The other end of a client: a broker that does what it is told step by step, with a store inside.
+//! The peer of a client: a broker that moves messages step by step, with a store inside.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, VecDeque};
@@ -6,16 +6,16 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use statestore_loopback::Message;
 use statestore_proto::client::Client;
 use statestore_proto::message::Command;
-use statestore_proto::mqtt::{ReasonCode, SubscribeToken, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::Now;
+use statestore_proto::transport::{ReasonCode, SubscribeToken, Transmit};
+use statestore_sim::Message;
 
 use crate::ask::Ask;
 
-/// What is on its way to a client.
+/// A packet on its way to a client.
 #[derive(Debug)]
 pub(crate) enum Down {
     /// A SUBACK.
@@ -34,24 +34,29 @@ struct Link {
     down: VecDeque<Down>,
 }
 
-/// A broker and a store. Nothing moves unless it is told to; what is on its way dies with its connection.
+/// A broker and a store. Packets move only on request; packets in transit are lost with their
+/// connection.
 pub struct Server {
     store: Store,
+    /// The latest time of any operation.
+    now: Now,
     links: Vec<Link>,
     writes: u64,
     history: DefaultHasher,
-    /// A fault of its own: KEYNOTIFY is acknowledged and never reaches the store, from the second connection on.
+    /// A deliberate fault: from the second connection on, KEYNOTIFY is acknowledged but not
+    /// delivered to the store.
     pub forgets_registrations: bool,
     connections: u64,
 }
 
 impl Server {
-    /// A store with these clients, none connected.
+    /// A store with these clients, all disconnected.
     #[must_use]
     pub fn new(clients: &[&str]) -> Self {
         let link = |id: &&str| Link { id: (*id).into(), ..Link::default() };
         Self {
             store: Store::new(StoreConfig::new(0)),
+            now: Now::default(),
             links: clients.iter().map(link).collect(),
             writes: 0,
             history: DefaultHasher::new(),
@@ -66,14 +71,14 @@ impl Server {
         &self.store
     }
 
-    /// Whether a client is connected.
+    /// Returns whether a client is connected.
     #[must_use]
     pub fn is_connected(&self, link: usize) -> bool {
         self.links[link].connected
     }
 
-    /// Starts another store, empty, in the place of the one that was there. What is on its way arrives there; nobody is
-    /// told.
+    /// Replaces the store with an empty one. Packets in transit reach the new store; clients are
+    /// not notified.
     pub fn replace_store(&mut self, incarnation: Option<u64>) {
         let config = StoreConfig::new(0);
         self.store = Store::new(match incarnation {
@@ -90,37 +95,37 @@ impl Server {
         self.links[link].connected = true;
     }
 
-    /// Ends a connection; the store is told.
+    /// Ends a connection and reports it to the store.
     pub fn disconnect(&mut self, link: usize) {
         let id = std::mem::take(&mut self.links[link].id);
         if self.links[link].connected {
-            self.store.handle_client_gone(&id);
+            self.store.handle_client_gone(self.now, &id);
             self.note(&("gone", &id));
         }
         self.links[link] = Link { id, ..Link::default() };
     }
 
-    /// Takes everything that a client wants to send; without a connection it is lost.
+    /// Takes all packets that a client sends; without a connection they are lost.
     pub fn collect(&mut self, link: usize, client: &mut Client) {
         while let Some(transmit) = client.poll_transmit() {
             self.send(link, transmit);
         }
     }
 
-    /// Puts one packet on its way.
+    /// Puts one packet in transit.
     pub fn send(&mut self, link: usize, transmit: Transmit) {
         if self.links[link].connected {
             self.links[link].up.push_back(transmit);
         }
     }
 
-    /// How many packets are on their way, up and down.
+    /// Number of packets in transit, up and down.
     #[must_use]
     pub fn in_flight(&self, link: usize) -> (usize, usize) {
         (self.links[link].up.len(), self.links[link].down.len())
     }
 
-    /// The SUBACK that is next to reach a client, if that is what is next.
+    /// The SUBACK that reaches a client next, if a SUBACK is next.
     #[must_use]
     pub fn next_suback(&self, link: usize) -> Option<SubscribeToken> {
         match self.links[link].down.front()? {
@@ -129,7 +134,7 @@ impl Server {
         }
     }
 
-    /// The next packet of a client arrives; `false` when there is none.
+    /// Delivers the next packet of a client; returns `false` without one.
     pub fn step_up(&mut self, now: Now, link: usize) -> bool {
         let Some(transmit) = self.links[link].up.pop_front() else { return false };
         match transmit {
@@ -155,7 +160,7 @@ impl Server {
         true
     }
 
-    /// The next packet reaches a client; `false` when there is none.
+    /// Delivers the next packet to a client; returns `false` without one.
     pub fn step_down(&mut self, now: Now, link: usize, client: &mut Client) -> bool {
         match self.links[link].down.pop_front() {
             None => return false,
@@ -167,7 +172,7 @@ impl Server {
         true
     }
 
-    /// Somebody else sends a request.
+    /// Another client sends a request.
     pub fn write(&mut self, now: Now, command: &Command<&[u8]>) {
         self.writes += 1;
         let mut ask = Ask::new("writer", self.writes, command);
@@ -175,14 +180,15 @@ impl Server {
         self.hand_over(now, &ask);
     }
 
-    /// The timer of the store fires.
+    /// Fires the timer of the store.
     pub fn timer(&mut self, now: Now) {
+        self.now = now;
         self.store.handle_timeout(now);
         self.note(&("timer", now.instant));
         self.route();
     }
 
-    /// What the store was told so far, as a number: equal histories make equal stores.
+    /// A hash of the store's input so far: equal histories make equal stores.
     #[must_use]
     pub fn history(&self) -> u64 {
         self.history.finish()
@@ -193,6 +199,7 @@ impl Server {
     }
 
     fn hand_over(&mut self, now: Now, ask: &Ask) {
+        self.now = now;
         self.note(&(now.instant, format!("{ask:?} {:?}", ask.payload)));
         ask.hand_to(now, &mut self.store);
         self.route();
@@ -216,14 +223,14 @@ impl Server {
                 ))));
             }
             if let Some(token) = publish.token.filter(|_| !reached) {
-                self.store.handle_published(token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
+                self.store.handle_published(self.now, token, ReasonCode::NO_MATCHING_SUBSCRIBERS);
             }
         }
     }
 }
 
 impl fmt::Debug for Server {
-    /// All that decides what happens next.
+    /// The state that decides all later steps.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x} {} {:?}", self.history(), self.connections, self.links)
     }

@@ -1,6 +1,6 @@
-//! Operations on a store, and the store against its oracle.
+//! Operations on a store, and the comparison of the store with its oracle.
 
-mod hold;
+mod disk;
 mod requests;
 
 use std::collections::BTreeMap;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, WordCase};
-use statestore_proto::mqtt::ReasonCode;
 use statestore_proto::store::{
-    Access, DialectPolicy, DropReason, Durability, Holding, Store, StoreConfig, StoredEntry,
-    Verdict,
+    Access, ClientUsage, DialectPolicy, DropReason, Durability, RequestOutcome, Store, StoreConfig,
+    StoredEntry,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::ReasonCode;
 
-pub(crate) use hold::assert_same;
+pub(crate) use disk::assert_same;
 
-use hold::{About, Disk};
+use disk::{About, Disk};
 use requests::{damaged, request, spoil};
 
 use super::Reader;
@@ -27,7 +27,7 @@ use crate::ask::Ask;
 use crate::oracle::{Entry, Oracle, Out, Stamp, counted, text};
 
 alphabet! {
-    /// What can be done to a store.
+    /// An operation on a store.
     pub enum StoreOp {
         /// A SET.
         Set = b'S', 7;
@@ -43,27 +43,27 @@ alphabet! {
         Unwatch = b'U', 2;
         /// A SCAN.
         Scan = b'N', 2;
-        /// A payload of the table, damaged.
+        /// A damaged payload of the table.
         Damaged = b'X', 1;
-        /// The bytes that follow as a payload.
+        /// The bytes that follow, as a payload.
         Raw = b'x', 1;
         /// The next request gets a flaw.
         Flaw = b'B', 2;
-        /// An earlier request again.
+        /// Redelivers an earlier request.
         Again = b'R', 2;
-        /// Time passes.
+        /// Advances time.
         Pass = b'T', 3;
-        /// Time passes, and its timer fires.
+        /// Advances time and fires the timer.
         Timer = b't', 1;
-        /// The wall clock steps.
+        /// Steps the wall clock.
         WallStep = b'W', 1;
-        /// A client leaves.
+        /// Disconnects a client.
         Leave = b'L', 1;
         /// A PUBACK.
         Puback = b'P', 1;
-        /// From now on batches of records wait, or they do not.
+        /// From now on batches of records are held back, or not.
         Hold = b'H', 2;
-        /// The oldest batch that waits is persisted.
+        /// Persists the oldest held batch.
         Persist = b'b', 2;
     }
 }
@@ -71,11 +71,11 @@ alphabet! {
 /// Names of senders.
 pub(crate) const CLIENTS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 pub(crate) const KEYS: [&str; 6] = ["a", "b", "lock", "\r\n", "readonly", "a key of some length"];
-/// A key that may be written and not read.
+/// A key that may be written but not read.
 const SECRET: &str = "secret";
 const EPOCH: u64 = 1_696_374_425_000;
 
-/// Payloads that are wrong, or that only a lenient reader takes.
+/// Payloads that are invalid, or accepted only by a lenient parser.
 pub(crate) const PAYLOADS: &[&[u8]] = &[
     b"",
     b"*0\r\n",
@@ -97,7 +97,7 @@ pub(crate) const PAYLOADS: &[&[u8]] = &[
     b"+OK\r\n",
 ];
 
-/// One thing that happens to a store.
+/// One input of a store.
 #[derive(Clone, Debug)]
 pub enum StoreInput {
     /// A request arrives.
@@ -108,22 +108,22 @@ pub enum StoreInput {
     Gone(String),
     /// The n-th newest notification is acknowledged.
     Published(usize, ReasonCode),
-    /// From now on batches of records wait, or they do not.
+    /// From now on batches of records are held back, or not.
     Hold(bool),
-    /// The oldest batch that waits is persisted.
+    /// Persists the oldest held batch.
     Persist,
 }
 
-/// A configuration and what happens, when.
+/// A configuration and timed inputs.
 #[derive(Clone, Debug)]
 pub struct StoreScript {
     flags: u8,
-    /// What happens.
+    /// Inputs.
     pub ops: Vec<(Now, StoreInput)>,
 }
 
 impl StoreScript {
-    /// Reads any bytes as a script.
+    /// Parses any bytes as a script.
     #[must_use]
     pub fn parse(data: &[u8]) -> Self {
         let ([flags], mut reader) = Reader::<StoreOp>::new::<1>(data);
@@ -182,7 +182,7 @@ impl StoreScript {
         Self { flags, ops }
     }
 
-    /// The limits: the default ones, or ones that a few requests reach.
+    /// The default limits, or limits that a few requests reach.
     #[must_use]
     pub fn limits(&self) -> StoreLimits {
         if self.flags & 1 == 0 {
@@ -192,21 +192,22 @@ impl StoreScript {
             keys_max: 3,
             bytes_max: 64,
             key_bytes_max: 12,
-            watches_max: 4,
-            watch_bytes_max: 24,
-            watches_per_key_max: 2,
+            registrations_max: 4,
+            registration_bytes_max: 24,
+            registrations_per_key_max: 2,
             outgoing_max: 16,
             outgoing_bytes_max: 1 << 20,
-            replies_max: usize::from(self.flags >> 6),
-            reply_bytes_max: 400,
-            // The flags that choose how many answers are remembered choose the share too.
+            dedup_entries_max: usize::from(self.flags >> 6),
+            dedup_bytes_max: 400,
+            // The flags that choose the size of the deduplication cache also choose the share of a
+            // client.
             client_percent: [100, 50, 60, 34][usize::from(self.flags >> 6)],
-            claimed_watches_kept: Duration::from_secs(30),
+            unverified_registrations_kept: Duration::from_secs(30),
             ..StoreLimits::default()
         }
     }
 
-    /// Whether records are written.
+    /// Returns the durability.
     #[must_use]
     pub const fn durability(&self) -> Durability {
         match self.flags >> 4 & 3 {
@@ -216,7 +217,7 @@ impl StoreScript {
         }
     }
 
-    /// Whether reads wait for a batch too.
+    /// Returns whether reads are linearizable.
     #[must_use]
     pub const fn reads_are_linearizable(&self) -> bool {
         self.flags >> 4 & 3 == 3
@@ -225,7 +226,7 @@ impl StoreScript {
     const fn dialect(&self) -> Option<Dialect> {
         match self.flags >> 1 & 3 {
             1 => Some(Dialect::Deployed),
-            2 => Some(Dialect::Page),
+            2 => Some(Dialect::Spec),
             _ => None,
         }
     }
@@ -248,7 +249,7 @@ impl StoreScript {
             .word_case(self.word_case())
             .durability(self.durability())
             .linearizable_reads(self.reads_are_linearizable())
-            .authorizer(Box::new(|_, access, key| allows(access != Access::Read, key)))
+            .authorizer(|_, access, key| allows(access != Access::Read, key))
     }
 
     fn oracle(&self) -> Oracle {
@@ -264,10 +265,10 @@ fn allows(writes: bool, key: &[u8]) -> bool {
     if writes { key != b"readonly" } else { key != SECRET.as_bytes() }
 }
 
-/// A store and its oracle are told the same; whatever either says, the other must have said.
+/// Runs a store and its oracle on the same input; their output must be equal.
 ///
 /// # Panics
-/// When they differ.
+/// If they differ.
 pub fn store_ops(data: &[u8]) {
     let script = StoreScript::parse(data);
     let (mut store, mut oracle) = (script.store(7), script.oracle());
@@ -281,8 +282,9 @@ pub fn store_ops(data: &[u8]) {
             StoreInput::Ask(ask) => About::of(ask, script.word_case()),
             _ => About::Nothing,
         };
-        if disk.holds && store.has_room() {
-            // What is due must be told while there is room, or it would take up room that a request may have.
+        if disk.holds && store.can_receive() {
+            // Notify expiries while the output queue has capacity, before they compete with
+            // requests.
             store.handle_timeout(*now);
             expected.extend(oracle.expire(*now));
         }
@@ -294,15 +296,15 @@ pub fn store_ops(data: &[u8]) {
                 expected.extend(oracle.expire(*now));
             }
             StoreInput::Gone(client) => {
-                store.handle_client_gone(client);
+                store.handle_client_gone(*now, client);
                 oracle.client_gone(client);
             }
             StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
-                    store.handle_published(*token, *reason);
+                    store.handle_published(*now, *token, *reason);
                     match *reason {
                         ReasonCode::NO_MATCHING_SUBSCRIBERS => oracle.undeliverable(*number),
-                        ReasonCode::SUCCESS => oracle.delivered(*number),
+                        ReasonCode::SUCCESS => oracle.delivered(*now, *number),
                         _ => {}
                     }
                 }
@@ -313,10 +315,12 @@ pub fn store_ops(data: &[u8]) {
         disk.settle(&mut store, durability, &about, expected);
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
-        assert_eq!(store.watches(), oracle.watches());
+        assert_eq!(store.registrations(), oracle.watches());
         for client in CLIENTS.into_iter().chain(["mallory", ""]) {
-            let Holding { keys, bytes, watches, watch_bytes, .. } = store.held_by(client);
-            assert_eq!([keys, bytes, watches, watch_bytes], oracle.held_by(client), "{client}");
+            let usage = store.usage_of(client);
+            let ClientUsage { keys, bytes, registrations, registration_bytes, .. } = usage;
+            let found = [keys, bytes, registrations, registration_bytes];
+            assert_eq!(found, oracle.held_by(client), "{client}");
         }
         last = *now;
     }
@@ -324,13 +328,13 @@ pub fn store_ops(data: &[u8]) {
     disk.settle(&mut store, durability, &About::Nothing, Out::new());
     compare_contents(&store, &oracle, last);
     if durability == Durability::All {
-        // An expiry counts once it is recorded; until then nobody was told of it.
+        // An expiry counts once it is recorded; until then it has not been notified.
         store.handle_timeout(last);
         disk.settle(&mut store, durability, &About::Nothing, oracle.expire(last));
         let mut rebuilt = script.store(8);
         disk.records.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {
-            // The wall clock may have stepped since, and the expiry was kept by it.
+            // The expiry went by the wall clock, which may have stepped since.
             let stored = |stored: StoredEntry<'_>| {
                 format!("{:?} {} {:?}", stored.value, stored.version, stored.fencing_token)
             };
@@ -345,22 +349,22 @@ pub fn store_ops(data: &[u8]) {
     }
 }
 
-/// Hands a request over; one that comes although the store is not ready is counted and forgotten.
+/// Submits a request; one that the store cannot receive is counted and dropped.
 fn hand_over(now: Now, ask: &Ask, store: &mut Store, oracle: &mut Oracle) -> Out {
-    if store.has_room() {
+    if store.can_receive() {
         ask.hand_to(now, store);
         return oracle.ask(now, ask);
     }
     let handled = ask.hand_to(now, store);
-    assert_eq!(handled.verdict, Verdict::Dropped(DropReason::Overloaded));
+    assert_eq!(handled.outcome, RequestOutcome::Dropped(DropReason::Overloaded));
     oracle.count("overloaded", None, None, 1);
     Out::new()
 }
 
-/// What is stored is what the oracle has, expired values left out.
+/// Checks that the store holds what the oracle holds, without expired values.
 ///
 /// # Panics
-/// When it is not.
+/// If the contents differ.
 pub(crate) fn compare_contents(store: &Store, oracle: &Oracle, now: Now) {
     let stored: BTreeMap<Vec<u8>, Entry> = store
         .iter(now)

@@ -1,4 +1,4 @@
-//! The grammar of what a watch tells, and what the application knows from it.
+//! The grammar of the events of a watch, and the application's view of the key.
 
 use std::collections::BTreeMap;
 
@@ -6,69 +6,71 @@ use bytes::Bytes;
 use statestore_proto::client::{WatchEvent, WatchId};
 use statestore_proto::hlc::Version;
 
-/// What one watch has told so far: `Changed* Live (Changed* Gap Changed* Live)* Changed*`, and `Ended` last.
+/// State of one watch after its events so far: `Changed* Live (Changed* Gap Changed* Live)*
+/// Changed*`, and `Ended` last.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// The value, as far as the application knows.
+pub struct WatchState {
+    /// The value that the application knows.
     pub value: Option<Bytes>,
-    /// The last version told.
+    /// The last version reported.
     pub version: Option<Version>,
-    /// Whether changes are reported.
+    /// Changes are reported.
     pub live: bool,
-    /// Whether it was live once.
+    /// It was live at least once.
     pub began: bool,
-    /// Gaps told.
+    /// Number of gaps.
     pub gaps: usize,
-    /// Whether it is over.
+    /// It has ended.
     pub ended: bool,
 }
 
-/// What all watches of a client have told.
+/// The events of all watches of a client.
 #[derive(Clone, Debug, Default)]
 pub struct WatchLog {
-    watches: BTreeMap<WatchId, Told>,
+    watches: BTreeMap<WatchId, WatchState>,
 }
 
 impl WatchLog {
-    /// Takes an event. With `versions`, what is told must also be newer than what was.
+    /// Records an event. With `versions`, each change must also be newer than the last.
     ///
     /// # Panics
-    /// When the event breaks the grammar.
+    /// If the event violates the grammar.
     pub fn take(&mut self, id: WatchId, event: &WatchEvent, versions: bool) {
-        let told = self.watches.entry(id).or_default();
-        assert!(!told.ended, "{event:?} after the end of {id:?}");
+        let state = self.watches.entry(id).or_default();
+        assert!(!state.ended, "{event:?} after the end of {id:?}");
         match event {
             WatchEvent::Changed { value, version } => {
-                let newer = match (&told.version, version) {
+                let newer = match (&state.version, version) {
                     (Some(old), Some(new)) if value.is_some() => new > old,
                     (Some(old), Some(new)) => new >= old,
                     (_, None) => value.is_none(),
                     (None, Some(_)) => true,
                 };
-                assert!(newer || !versions, "{event:?} after {told:?}");
+                assert!(newer || !versions, "{event:?} after {state:?}");
                 assert!(
-                    value.is_some() || told.value.is_some() || told.live,
-                    "{event:?} is no news"
+                    value.is_some() || state.value.is_some() || state.live,
+                    "{event:?} changes nothing"
                 );
-                told.value.clone_from(value);
-                told.version = version.clone().max(told.version.take());
+                state.value.clone_from(value);
+                state.version = version.clone().max(state.version.take());
             }
             WatchEvent::Live => {
-                assert!(!told.live, "live twice: {told:?}");
-                (told.live, told.began) = (true, true);
+                assert!(!state.live, "live twice: {state:?}");
+                (state.live, state.began) = (true, true);
             }
             WatchEvent::Gap => {
-                assert!(told.live, "a gap in what was not live: {told:?}");
-                told.live = false;
-                told.gaps += 1;
+                assert!(state.live, "a gap in what was not live: {state:?}");
+                state.live = false;
+                state.gaps += 1;
             }
-            WatchEvent::Ended(_) => told.ended = true,
+            WatchEvent::Ended(_) => state.ended = true,
+            other => panic!("an unknown event: {other:?}"),
         }
     }
 
-    /// What a watch has told.
+    /// The state of a watch.
     #[must_use]
-    pub fn told(&self, id: WatchId) -> Told {
+    pub fn state(&self, id: WatchId) -> WatchState {
         self.watches.get(&id).cloned().unwrap_or_default()
     }
 }

@@ -1,17 +1,18 @@
-//! A whole world: clients, a broker with faults, a store; and the store against its oracle on what reached it.
+//! A whole world: clients, a broker with faults, and a store that is compared with its oracle on
+//! the requests that reached it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_loopback::{ClientIndex, Clock, Faults, Traced, World};
 use statestore_proto::client::{Event, Request, RequestId, WatchId};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
-use statestore_proto::mqtt::{PublishToken, Transmit};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Now;
 use statestore_proto::topic;
+use statestore_proto::transport::{PublishToken, Transmit};
+use statestore_sim::{ClientIndex, Clock, Faults, TraceEvent, World};
 
 use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use super::{Args, Reader, WatchLog};
@@ -20,23 +21,23 @@ use crate::ask::Ask;
 use crate::oracle::{Counted, Oracle, Out, counted};
 
 alphabet! {
-    /// What can happen in a world.
+    /// An operation on a world.
     pub enum WorldOp {
         /// A client submits a request.
         Submit = b's', 8;
-        /// A request is cancelled.
+        /// A client cancels a request.
         Cancel = b'c', 1;
         /// A client watches a key.
         Watch = b'o', 3;
-        /// A watch ends.
+        /// A client ends a watch.
         Unwatch = b'u', 2;
         /// A client loses its connection.
         Disconnect = b'D', 1;
-        /// Time passes.
+        /// Advances time.
         Pass = b'T', 5;
-        /// Other faults.
+        /// Changes the faults of the network.
         Faults = b'F', 1;
-        /// A client's wall clock steps.
+        /// Steps the wall clock of a client.
         WallStep = b'W', 1;
     }
 }
@@ -55,19 +56,19 @@ struct Run {
     requests: Vec<(usize, RequestId)>,
     watches: Vec<Watching>,
     logs: BTreeMap<usize, WatchLog>,
-    /// The registrations that notifications belonged to, as the oracle and as the store name them.
+    /// Registrations of notifications: number at the oracle, token at the store.
     numbers: Vec<(u64, PublishToken)>,
     /// Notifications that the store has sent.
     notified: Vec<Transmit>,
-    /// Whether nothing but what may have been lost with its last connection has been sent on this one.
+    /// Every packet sent on this connection may repeat one that was lost with the last.
     is_again: bool,
 }
 
 /// Runs a world.
 ///
 /// # Panics
-/// When a request does not complete exactly once, when the store and its oracle differ, or when what a watch told is not
-/// what the store has at rest.
+/// If a request does not complete exactly once, the store and its oracle differ, or a watch does
+/// not hold the store's state at rest.
 pub fn world(data: &[u8]) {
     let ([seed, delay, loss, other], reader) = Reader::<WorldOp>::new::<4>(data);
     let faults = Faults {
@@ -91,7 +92,7 @@ impl Run {
     fn new(seed: u64, faults: Faults) -> Self {
         let mut world = World::new(seed, faults, StoreConfig::new(seed));
         world.set_tracing(true);
-        let add = |id: &&str| world.add_client(id, Clock::default()).expect("a name of its own");
+        let add = |id: &&str| world.add_client(id, Clock::default()).expect("a unique client id");
         let clients: Vec<ClientIndex> = CLIENTS[..3].iter().map(add).collect();
         Self {
             world,
@@ -141,7 +142,7 @@ impl Run {
             }
             WorldOp::Disconnect => {
                 self.world.disconnect(index);
-                self.tell();
+                self.sync_oracle();
             }
             WorldOp::Pass => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
             WorldOp::Faults => {
@@ -173,18 +174,18 @@ impl Run {
         };
         let Some((machine, now)) = self.world.client(self.clients[client]) else { return };
         let timeout = Duration::from_millis(u64::from(option & 28) * 100 + 50);
-        if let Ok(id) = machine.submit(now, Request::new(command).timeout(timeout)) {
+        if let Ok(id) = machine.submit(now, Request::new(command).with_timeout(timeout)) {
             assert!(self.accepted.insert((client, id)));
             self.requests.push((client, id));
         }
     }
 
-    /// Lets time pass step by step, so that the oracle is told everything at the store's own time.
+    /// Advances time step by step, so that the oracle runs at the store's own time.
     fn pass(&mut self, millis: u64) {
         let limit = self.world.now() + Duration::from_millis(millis);
         loop {
             let more = self.world.step(limit);
-            self.tell();
+            self.sync_oracle();
             self.collect();
             if !more {
                 return;
@@ -192,28 +193,29 @@ impl Run {
         }
     }
 
-    /// Tells the oracle what the store was told, in that order; what the store said then, the oracle must have said.
-    fn tell(&mut self) {
+    /// Passes the store's input to the oracle in order; the oracle's output must equal the store's.
+    fn sync_oracle(&mut self) {
         let now = self.store_now();
-        // The timer of the store comes first in each step.
+        // The timer of the store runs first in each step.
         let mut expected: Out = self.oracle.expire(now);
         let mut sent = Vec::new();
         for traced in self.world.take_trace() {
             match traced {
-                Traced::Message(message) if *message.topic == *topic::REQUEST => {
+                TraceEvent::Message(message) if *message.topic == *topic::REQUEST => {
                     expected.extend(self.oracle.ask(now, &Ask::of_message(&message)));
                 }
-                Traced::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
-                Traced::Sent(transmit) if self.is_again && self.notified.contains(&transmit) => {}
-                Traced::Sent(transmit) => {
+                TraceEvent::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
+                TraceEvent::Sent(transmit)
+                    if self.is_again && self.notified.contains(&transmit) => {}
+                TraceEvent::Sent(transmit) => {
                     self.is_again = false;
                     if matches!(&transmit, Transmit::Publish(publish) if publish.token.is_some()) {
                         self.notified.push(transmit.clone());
                     }
                     sent.push(transmit);
                 }
-                Traced::Gone(client) => self.oracle.client_gone(&client),
-                Traced::Undeliverable(token) => {
+                TraceEvent::ClientGone(client) => self.oracle.client_gone(&client),
+                TraceEvent::Undeliverable(token) => {
                     let known = self.numbers.iter().find(|(_, other)| *other == token);
                     let (number, _) = known.expect("a token belongs to a notification");
                     self.oracle.undeliverable(*number);
@@ -249,7 +251,7 @@ impl Run {
         let now = self.store_now();
         let (store, _) = self.world.store();
         compare_contents(store, &self.oracle, now);
-        // How far clocks were off, and what was dropped on the way, depends on when messages arrived.
+        // Clock skew and expired requests depend on the time of arrival.
         let of_requests = |(name, verb, _): &Counted, _: &mut u64| {
             verb.is_some() || matches!(*name, "refused" | "watches_lost")
         };
@@ -259,13 +261,13 @@ impl Run {
         expected.retain(of_requests);
         assert_eq!(seen, expected);
         assert_eq!((store.counters().overloaded, store.counters().not_requests), (0, 0));
-        assert_eq!(store.watches(), self.oracle.watches());
+        assert_eq!(store.registrations(), self.oracle.watches());
         for watching in &self.watches {
-            let told = self.logs.entry(watching.client).or_default().told(watching.id);
-            if !told.ended {
+            let state = self.logs.entry(watching.client).or_default().state(watching.id);
+            if !state.ended {
                 let stored = store.get(now, watching.key.as_bytes());
-                assert!(told.live, "{:?} of {} is not live at rest", watching.id, watching.key);
-                assert_eq!(told.value.as_deref(), stored.map(|stored| stored.value));
+                assert!(state.live, "{:?} of {} is not live at rest", watching.id, watching.key);
+                assert_eq!(state.value.as_deref(), stored.map(|stored| stored.value));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The clock a second time: the receive rule as its four cases, in 128 bits so that nothing can overflow.
+//! A second implementation of the clock: the four cases of the receive rule, in 128 bits so that
+//! nothing overflows.
 
 use statestore_proto::hlc::{Hlc, Node};
 
@@ -11,21 +12,21 @@ pub const DRIFT_MAX: u64 = 60_000;
 /// How many counts a timestamp may be past a clock that is itself further ahead.
 pub const LEAD_MAX: u128 = 65_536;
 
-/// The greatest counter that is issued.
+/// The greatest counter issued.
 const COUNTER_MAX: u128 = 2_147_483_647;
 
-/// A clock value of the core as a tuple.
+/// Converts a clock value of the core to a tuple.
 pub fn stamp<N: Node>(hlc: &Hlc<N>) -> Stamp {
     (hlc.wall().as_millis(), hlc.counter(), hlc.node().as_str().to_owned())
 }
 
-/// The bare text of a tuple.
+/// The text of a tuple, without padding.
 #[must_use]
 pub fn text((wall, counter, node): &Stamp) -> String {
     format!("{wall}:{counter}:{node}")
 }
 
-/// A tuple from text: three parts, the first two of digits only, the last of 1 to 256 bytes.
+/// Parses a tuple: three parts, the first two of digits only, the last of 1 to 256 bytes.
 #[must_use]
 pub fn parse(text: &str) -> Option<Stamp> {
     let parts: Vec<&str> = text.split(':').collect();
@@ -38,7 +39,7 @@ pub fn parse(text: &str) -> Option<Stamp> {
     node_fits.then_some((digits(wall)?, digits(counter)?, node.to_owned()))
 }
 
-/// How far ahead a refused value would have been, in milliseconds.
+/// Distance of a refused value from the wall clock, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift(pub u128);
 
@@ -68,7 +69,7 @@ impl Clock {
         self.issue(now, if now > wall { (now, None) } else { (wall, Some(counter)) })
     }
 
-    /// The receive rule; the first case that holds.
+    /// The receive rule: the first matching case.
     ///
     /// # Errors
     /// [`Drift`] when the value would be too far ahead; the clock is unchanged.
@@ -87,14 +88,14 @@ impl Clock {
         self.issue(now, next)
     }
 
-    /// Counts on from the counter, or begins at zero, and carries a full counter into the wall part.
+    /// Increments the counter or starts at zero; a full counter carries into the wall part.
     fn issue(&mut self, now: u64, (wall, counter): (u64, Option<u64>)) -> Result<Stamp, Drift> {
         let (mut wall, mut counter) =
             (u128::from(wall), counter.map_or(0, |counter| u128::from(counter) + 1));
         if counter > COUNTER_MAX {
             (wall, counter) = (wall + 1, 0);
         }
-        // Past the end of time is as far ahead as can be said.
+        // Beyond the greatest instant: saturates.
         let ahead = if wall > u128::from(u64::MAX) {
             u128::from(u64::MAX)
         } else {

@@ -2,7 +2,7 @@ use statestore_proto::message::{Command, Condition, Expiry, Notification, Refusa
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 use super::clock::{self, Clock, Drift};
-use super::{Model, Request, Told};
+use super::{Model, Notified, Request};
 
 const NOW: u64 = 1_696_374_425_000;
 
@@ -26,13 +26,13 @@ fn lock(holder: &str, lease: u64) -> Command<Vec<u8>> {
     }
 }
 
-fn told(client: &str, notification: Notification<Vec<u8>>, version: &str) -> Told {
+fn notified(client: &str, notification: Notification<Vec<u8>>, version: &str) -> Notified {
     let version = clock::parse(version).unwrap();
-    Told { client: client.into(), key: b"lock".to_vec(), notification, version }
+    Notified { client: client.into(), key: b"lock".to_vec(), notification, version }
 }
 
 #[test]
-fn a_lock_is_taken_renewed_lost_by_expiry_and_taken_by_the_next() {
+fn lock_is_acquired_renewed_expired_and_acquired_by_the_next() {
     let mut model = Model::new("StateStore");
     let watch = Command::Watch { key: b"lock".to_vec() };
     assert_eq!(model.request(&at(0, "b", watch)).reply, Reply::Done);
@@ -40,11 +40,11 @@ fn a_lock_is_taken_renewed_lost_by_expiry_and_taken_by_the_next() {
     let taken = model.request(&at(0, "a", lock("a", 100)));
     let first = format!("{NOW}:1:StateStore");
     assert_eq!((taken.reply, taken.version), (Reply::Done, clock::parse(&first)));
-    assert_eq!(taken.told, [told("b", Notification::Set(b"a".to_vec()), &first)]);
+    assert_eq!(taken.notified, [notified("b", Notification::Set(b"a".to_vec()), &first)]);
 
     let refused = model.request(&at(50, "b", lock("b", 100)));
     assert_eq!((refused.reply, refused.version), (Reply::NotApplied, clock::parse(&first)));
-    assert!(refused.told.is_empty());
+    assert!(refused.notified.is_empty());
 
     let renewed = model.request(&at(60, "a", lock("a", 100)));
     assert_eq!(
@@ -58,18 +58,18 @@ fn a_lock_is_taken_renewed_lost_by_expiry_and_taken_by_the_next() {
     assert_eq!(next.reply, Reply::Done);
     let own = format!("{}:0:StateStore", NOW + 160);
     let expected = [
-        told("b", Notification::Deleted, &last),
-        told("b", Notification::Set(b"b".to_vec()), &own),
+        notified("b", Notification::Deleted, &last),
+        notified("b", Notification::Set(b"b".to_vec()), &own),
     ];
-    assert_eq!(next.told, expected);
+    assert_eq!(next.notified, expected);
 
     model.client_gone("b");
     let expired = model.expire(u64::MAX);
-    assert!(expired.is_empty() && model.items.is_empty(), "gone, and nobody is told");
+    assert!(expired.is_empty() && model.items.is_empty(), "expired without a notification");
 }
 
 #[test]
-fn a_fenced_key_forgets_its_fence_when_deleted() {
+fn fence_is_deleted_with_its_key() {
     let mut model = Model::new("StateStore");
     let set = |value: &str| Command::Set {
         key: b"k".to_vec(),
@@ -91,7 +91,7 @@ fn a_fenced_key_forgets_its_fence_when_deleted() {
 }
 
 #[test]
-fn the_version_is_above_timestamp_token_and_every_version_before() {
+fn version_is_greater_than_timestamp_token_and_earlier_versions() {
     let mut model = Model::new("StateStore");
     let set = Command::Set {
         key: b"k".to_vec(),
@@ -107,7 +107,7 @@ fn the_version_is_above_timestamp_token_and_every_version_before() {
 }
 
 #[test]
-fn the_naive_clock_follows_its_four_cases() {
+fn receive_follows_its_four_cases() {
     let other = |wall, counter| (wall, counter, "c".to_owned());
     let node = "n".to_owned();
     let mut clock = Clock::new("n", 10);
@@ -122,7 +122,7 @@ fn the_naive_clock_follows_its_four_cases() {
 }
 
 #[test]
-fn clock_values_are_three_parts() {
+fn clock_value_has_exactly_three_parts() {
     assert_eq!(clock::parse("007:08:n"), Some((7, 8, "n".into())));
     for malformed in
         ["", "1:2", "1:2:", "1:2:n:m", "+1:2:n", ":2:n", "1: 2:n", "18446744073709551616:0:n"]

@@ -1,4 +1,4 @@
-//! Who may add what, by counting everything anew.
+//! Quotas, computed by counting everything again.
 
 use statestore_proto::message::Command;
 
@@ -11,7 +11,7 @@ impl Oracle {
         self.takes_too_much(command, asker) || self.is_refused_to_all(command, asker.0)
     }
 
-    /// What counts for a verified client: keys, their bytes, registrations, their bytes.
+    /// Usage of a verified client: keys, their bytes, registrations, their bytes.
     #[must_use]
     pub fn held_by(&self, client: &str) -> [usize; 4] {
         let own = self.owners.iter().filter(|(_, owner)| *owner == client);
@@ -23,7 +23,7 @@ impl Oracle {
         [keys, bytes, watches, all]
     }
 
-    /// Whether a verified client would hold more than its share.
+    /// Returns whether a verified client would exceed its share.
     fn takes_too_much(&self, command: &Command<&[u8]>, (client, verified): (&str, bool)) -> bool {
         let limits = &self.limits;
         let percent = usize::from(limits.client_percent.min(100));
@@ -37,21 +37,23 @@ impl Oracle {
                     let old = self.entries.get(key).map(|entry| key.len() + entry.value.len());
                     let owner = self.owners.get(key);
                     let own = old.filter(|_| owner.is_some_and(|owner| owner == client));
-                    // What is nobody's may be its own, restored.
+                    // A value without an owner may be the client's own, restored.
                     let old = old.filter(|_| owner.is_none_or(|owner| owner == client));
                     (old.is_none() && keys >= share(limits.keys_max))
                         || (old.is_none_or(|old| size > old)
                             && bytes - own.unwrap_or(0) + size > share(limits.bytes_max))
                 }
                 Command::Watch { .. } => {
-                    watches >= share(limits.watches_max)
-                        || watch_bytes + client.len() + key.len() > share(limits.watch_bytes_max)
+                    watches >= share(limits.registrations_max)
+                        || watch_bytes + client.len() + key.len()
+                            > share(limits.registration_bytes_max)
                 }
                 _ => false,
             }
     }
 
-    /// Claimed names of which nothing was heard for long give way, the one of longest ago first.
+    /// Evicts the registrations of unverified clients silent for too long, the longest silent
+    /// first.
     pub(super) fn make_room_to_watch(&mut self, command: &Command<&[u8]>, asker: (&str, bool)) {
         let (client, key) = (asker.0, command.key().to_vec());
         let Command::Watch { .. } = command else { return };
@@ -61,17 +63,17 @@ impl Oracle {
         if known || too_long || self.takes_too_much(command, asker) {
             return;
         }
-        self.heard.insert(client.into(), self.latest);
+        self.last_seen.insert(client.into(), self.latest);
         while self.is_refused_to_all(command, client) {
             let here = self.watches.iter().filter(|watch| watch.key == key).count();
-            let of_key = here >= self.limits.watches_per_key_max;
+            let of_key = here >= self.limits.registrations_per_key_max;
             let claimed = self.watches.iter().filter(|watch| !watch.verified);
             let claimed = claimed.filter(|watch| !of_key || watch.key == key);
             let oldest =
-                claimed.map(|watch| (self.heard[&watch.client], watch.client.clone())).min();
-            let kept = self.limits.claimed_watches_kept.as_millis();
-            let Some((_, gone)) =
-                oldest.filter(|(heard, _)| u128::from(self.latest) >= u128::from(*heard) + kept)
+                claimed.map(|watch| (self.last_seen[&watch.client], watch.client.clone())).min();
+            let kept = self.limits.unverified_registrations_kept.as_millis();
+            let Some((_, gone)) = oldest
+                .filter(|(last_seen, _)| u128::from(self.latest) >= u128::from(*last_seen) + kept)
             else {
                 return;
             };
@@ -99,10 +101,10 @@ impl Oracle {
                 let here = self.watches.iter().filter(|watch| watch.key == key).count();
                 key.len() > limits.key_bytes_max
                     || notification_topic(client, key).len() > 65_535
-                    || self.watches.len() >= limits.watches_max
+                    || self.watches.len() >= limits.registrations_max
                     || usize::saturating_add(bytes, client.len() + key.len())
-                        > limits.watch_bytes_max
-                    || here >= limits.watches_per_key_max
+                        > limits.registration_bytes_max
+                    || here >= limits.registrations_per_key_max
             }
             _ => false,
         }

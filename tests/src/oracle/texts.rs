@@ -1,4 +1,4 @@
-//! Names, clock values and topics, as the oracle reads and writes them.
+//! Client ids, clock values and topics, as read and written by the oracle.
 
 use statestore_proto::hlc::HlcRef;
 use statestore_proto::message::Refusal;
@@ -19,7 +19,8 @@ pub(super) fn identity(ask: &Ask) -> Option<String> {
     ask.verified.clone().or_else(source).or_else(from_topic)
 }
 
-/// At most a minute ahead of the wall clock, or at most 65,536 counts past the last version issued.
+/// Parses a value at most a minute ahead of the wall clock, or at most 65,536 counts past the last
+/// version.
 pub(super) fn stamp(
     text: &str,
     unix: u64,
@@ -32,7 +33,7 @@ pub(super) fn stamp(
     if stamp.0 > unix.saturating_add(60_000) && !follows { Err(ahead) } else { Ok(stamp) }
 }
 
-/// The wall part of a clock value that can be read.
+/// The wall part of a valid clock value.
 pub(super) fn wall(text: &str) -> Option<u64> {
     HlcRef::parse(text).ok().map(|hlc| hlc.wall().as_millis())
 }

@@ -1,4 +1,5 @@
-//! Requests delivered once, twice or three times, anywhere between those of somebody else, while time passes.
+//! Requests delivered once, twice or three times, between requests of another client, while time
+//! passes.
 
 use std::fmt::Write;
 
@@ -8,17 +9,18 @@ use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 use super::SmallWorld;
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Sent};
 
-/// How long an answer is kept for a request without a message expiry interval: the last millisecond and the next.
+/// How long the reply to a request without message expiry is cached: the last millisecond and the
+/// next.
 const WAITS: [u64; 2] = [59_999, 1];
 
-/// A request, how often it may still come, and its first answer with the time of it.
+/// A request, its remaining deliveries, and its first reply with the time until which it is cached.
 #[derive(Debug)]
 struct Repeated {
     ask: Ask,
     left: u8,
-    first: Option<(u64, Told)>,
+    first: Option<(u64, Sent)>,
 }
 
 /// The world.
@@ -31,10 +33,10 @@ pub struct Duplicates {
 }
 
 impl Duplicates {
-    /// A store that remembers so many answers.
+    /// A store with this many deduplication entries.
     #[must_use]
-    pub fn new(replies_max: usize) -> Self {
-        let limits = StoreLimits { replies_max, ..StoreLimits::default() };
+    pub fn new(dedup_entries_max: usize) -> Self {
+        let limits = StoreLimits { dedup_entries_max, ..StoreLimits::default() };
         let key = b"k".as_slice();
         let set = |value, condition| Command::Set { key, value, condition, expiry: None };
         let repeated = [set(b"a".as_slice(), Condition::IfAbsent), Command::Del { key }];
@@ -71,13 +73,14 @@ impl Duplicates {
         let request = &mut self.repeated[which];
         request.left -= 1;
         request.ask.hand_to(now, &mut self.store);
-        let told = Told::drain(&mut self.store);
-        let [answer @ Told::Reply { .. }, Told::Acknowledge(_)] = told.as_slice() else {
-            return Err(format!("{told:?} is not an answer and its acknowledgement"));
+        let sent = Sent::drain(&mut self.store);
+        let [answer @ Sent::Reply { .. }, Sent::Acknowledge(_)] = sent.as_slice() else {
+            return Err(format!("{sent:?} is not a reply and its acknowledgement"));
         };
         let first = request.first.clone().filter(|(until, _)| self.now < *until);
         let Some((_, first)) = first else {
-            // The broker does not deliver a request again whose time is over; if it did, it would be a new one.
+            // The broker does not redeliver an expired request; if it did, that would be a new
+            // request.
             request.left = if request.first.is_some() { 0 } else { request.left };
             request.first = Some((self.now + 60_000, answer.clone()));
             return Ok(());
@@ -113,7 +116,7 @@ impl SmallWorld for Duplicates {
                 let now = self.now();
                 if let Some(ask) = self.others.pop() {
                     ask.hand_to(now, &mut self.store);
-                    let _ = Told::drain(&mut self.store);
+                    let _ = Sent::drain(&mut self.store);
                 }
                 Ok(())
             }

@@ -1,4 +1,5 @@
-//! Two clients take turns at a lock whose lease may end at any moment, and a write may be on its way for any time.
+//! Two clients take turns holding a lock whose lease may end at any moment; writes may be delayed
+//! for any time.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, RequestId};
 use statestore_proto::hlc::{FencingToken, Hlc};
-use statestore_proto::message::{Command, Condition, Expiry, Reply};
+use statestore_proto::message::{Command, Condition, Expiry, Reply, Response};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 use super::SmallWorld;
@@ -24,7 +25,8 @@ struct Actor {
     token: Option<FencingToken>,
 }
 
-/// The world. The value written is the token of its author, so the store shows whose turn each write belongs to.
+/// The world. Each value written is the token of its writer, so the store shows whose turn a write
+/// belongs to.
 #[derive(Debug)]
 pub struct Fencing {
     server: Server,
@@ -36,17 +38,18 @@ pub struct Fencing {
 }
 
 impl Fencing {
-    /// Both are connected; `fenced` says whether writes carry the token.
+    /// Connects both clients; with `fenced`, writes carry the token.
     ///
     /// # Panics
-    /// Never: the names are plain.
+    /// Never: the client ids are valid.
     #[must_use]
     pub fn new(fenced: bool) -> Self {
         let now = Now::new(Instant::default(), UnixTime::from_millis(1_000_000));
         let mut server = Server::new(&NAMES);
         let actors = [0, 1].map(|link| {
-            let config = ClientConfig::new(NAMES[link], [b'0'; 8]).expect("a plain name");
-            let mut client = Client::new(config.timeout(Duration::from_secs(3_600)));
+            let config = ClientConfig::new(NAMES[link], [b'0'; 8]);
+            let config = config.timeout(Duration::from_secs(3_600));
+            let mut client = Client::new(config).expect("a plain name");
             server.connect(link);
             client.handle_connected(now, false);
             server.collect(link, &mut client);
@@ -86,7 +89,7 @@ impl Fencing {
         let (key, value) = (Bytes::from_static(b"data"), token.to_string().into());
         let set = Command::Set { key, value, condition: Condition::Always, expiry: None };
         let request = Request::new(set);
-        let request = if self.fenced { request.fencing_token(token) } else { request };
+        let request = if self.fenced { request.with_fencing_token(token) } else { request };
         self.actors[link].writes -= 1;
         self.submit(link, request).map(drop)
     }
@@ -104,7 +107,7 @@ impl Fencing {
         }
     }
 
-    fn hear(&mut self, link: usize) {
+    fn receive(&mut self, link: usize) {
         let actor = &mut self.actors[link];
         self.server.step_down(self.now, link, &mut actor.client);
         while let Some(event) = actor.client.poll_event() {
@@ -113,7 +116,12 @@ impl Fencing {
                 continue;
             }
             actor.taking = None;
-            if let Outcome::Replied { reply: Reply::Done, version: Some(version), .. } = outcome {
+            if let Outcome::Responded {
+                response: Response::Reply(Reply::Done),
+                version: Some(version),
+                ..
+            } = outcome
+            {
                 actor.token = Some(version.to_fencing_token());
             }
         }
@@ -123,7 +131,7 @@ impl Fencing {
 const TAKES: [&str; 2] = ["A takes the lock", "B takes the lock"];
 const WRITES: [&str; 2] = ["A writes", "B writes"];
 const ARRIVES: [&str; 2] = ["A's request arrives", "B's request arrives"];
-const HEARS: [&str; 2] = ["A hears", "B hears"];
+const RECEIVES: [&str; 2] = ["A receives a reply", "B receives a reply"];
 const LEASE_ENDS: &str = "a lease ends";
 
 impl SmallWorld for Fencing {
@@ -131,12 +139,12 @@ impl SmallWorld for Fencing {
         let mut choices = Vec::new();
         for (link, actor) in self.actors.iter().enumerate() {
             let (up, down) = self.server.in_flight(link);
-            // A holder that takes again after its lease would be a new holder.
+            // A holder that acquires the lock again after its lease would be a new holder.
             let options = [
                 (actor.tries > 0 && actor.taking.is_none() && actor.token.is_none(), TAKES),
                 (actor.writes > 0 && actor.token.is_some(), WRITES),
                 (up > 0, ARRIVES),
-                (down > 0, HEARS),
+                (down > 0, RECEIVES),
             ];
             choices.extend(options.iter().filter(|(can, _)| *can).map(|(_, names)| names[link]));
         }
@@ -161,7 +169,7 @@ impl SmallWorld for Fencing {
                 _ if choice == TAKES[link] => return self.take(link),
                 _ if choice == WRITES[link] => return self.write(link),
                 _ if choice == ARRIVES[link] => return self.arrive(link),
-                _ if choice == HEARS[link] => self.hear(link),
+                _ if choice == RECEIVES[link] => self.receive(link),
                 _ => {}
             }
         }

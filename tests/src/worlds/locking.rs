@@ -1,5 +1,6 @@
-//! Contenders for one lock: answers are lost, processes sleep longer than the lease, clocks disagree, time passes at
-//! any moment, and the store is started anew. The locks are the production machine, the store is the naive model.
+//! Contenders for one lock: replies are lost, processes sleep longer than the lease, clocks
+//! disagree, time passes at any moment, and the store restarts empty. The locks are the production
+//! machine; the store is the naive model.
 
 mod parts;
 
@@ -9,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
-use statestore_proto::lock::{Action, LockEvent, LockState};
-use statestore_proto::message::{Command, Condition, Incarnation, Notification, Reply};
+use statestore_proto::lock::{LockAction, LockEvent, LockState};
+use statestore_proto::message::{Command, Condition, Incarnation, Notification, Reply, Response};
 use statestore_proto::time::{Instant, Now, UnixTime};
 
 pub use parts::{Budget, Fault};
@@ -28,21 +29,21 @@ pub struct Locking {
     fault: Fault,
     budget: Budget,
     model: Model,
-    /// Numbers the stores.
+    /// The number of the current store.
     store: u64,
     contenders: Vec<Contender>,
     now: u64,
-    /// The greatest token of each store that a holder was told.
+    /// The greatest token of each store that a holder has received.
     last_token: [Option<FencingToken>; 3],
     /// The token that guarded the last accepted write.
     last_write: Option<FencingToken>,
 }
 
 impl Locking {
-    /// Nobody has asked for the lock yet, or the first one holds it.
+    /// No contender has requested the lock yet, or with `held` the first one holds it.
     ///
     /// # Panics
-    /// When a try without contenders and faults fails.
+    /// If an attempt without contenders and faults fails.
     #[must_use]
     pub fn new(fault: Fault, budget: Budget) -> Self {
         let mut world = Self {
@@ -58,8 +59,8 @@ impl Locking {
             last_write: None,
         };
         if budget.held {
-            for choice in [ACQUIRES[0], ARRIVES[0], HEARS[0]] {
-                world.choose(choice).expect("there is nobody else");
+            for choice in [ACQUIRES[0], ARRIVES[0], RECEIVES[0]] {
+                world.choose(choice).expect("no other contender exists");
             }
         }
         world
@@ -78,7 +79,7 @@ impl Locking {
         self.model.items.get(LOCK)
     }
 
-    /// Whether a contender holds the lock of the store that there is: one that is gone cannot keep others out.
+    /// Returns whether a contender holds the lock at the current store.
     fn holds(&self, who: usize) -> bool {
         let one = &self.contenders[who];
         let lock = &one.lock;
@@ -105,27 +106,27 @@ impl Locking {
         timers.chain(expiries).flatten().min()
     }
 
-    /// Time goes on to the next thing that is due.
+    /// Advances time to the next deadline.
     fn tick(&mut self) {
         let Some(due) = self.next_due() else { return };
         self.now = self.now.max(due);
-        let told = self.model.expire(self.now);
-        self.notify(told);
+        let notified = self.model.expire(self.now);
+        self.notify(notified);
     }
 
-    fn notify(&mut self, told: Vec<crate::model::Told>) {
-        for told in told {
-            let Ok(who) = told.client.parse::<usize>() else { continue };
-            let value = match told.notification {
+    fn notify(&mut self, notified: Vec<crate::model::Notified>) {
+        for notified in notified {
+            let Ok(who) = notified.client.parse::<usize>() else { continue };
+            let value = match notified.notification {
                 Notification::Set(value) => Some(value.into()),
                 Notification::Deleted => None,
             };
-            let event = WatchEvent::Changed { value, version: Some(version(&told.version)) };
+            let event = WatchEvent::Changed { value, version: Some(version(&notified.version)) };
             self.contenders[who].down.push_back(Down::Watch(event));
         }
     }
 
-    /// Everybody who is awake does what there is to be done.
+    /// Drives the lock of every contender that is awake.
     fn drive(&mut self) -> Result<(), String> {
         for who in 0..self.contenders.len() {
             let local = self.local(who);
@@ -146,23 +147,27 @@ impl Locking {
                 && one.lock.poll_timeout().is_some_and(|due| due <= local);
             while !deaf && let Some(action) = one.lock.poll_action(local) {
                 match action {
-                    Action::Submit { ticket, request } => {
+                    LockAction::Submit { ticket, request } => {
                         if fault == Fault::NoVdel
                             && matches!(request.command(), Some(Command::VDel { .. }))
                         {
                             let reply = Reply::Removed;
                             let incarnation = Some(Incarnation::new(self.store));
-                            let outcome = Outcome::Replied { reply, version: None, incarnation };
+                            let outcome = Outcome::Responded {
+                                response: Response::Reply(reply),
+                                version: None,
+                                incarnation,
+                            };
                             one.lock.handle_outcome(local, ticket, Ok(outcome));
                             continue;
                         }
-                        let limit = request.time_limit().ok_or("a request without a limit")?;
+                        let limit = request.timeout().ok_or("a request without a limit")?;
                         let until = local + limit;
                         one.outstanding = Some((ticket, Self::world_time(who, until)));
                         let command = request.command().ok_or("a lock lists nothing")?;
                         one.up.push_back(Up::Lock(ticket, command.clone()));
                     }
-                    Action::Watch(_) => {
+                    LockAction::Watch(_) => {
                         one.watching = true;
                         one.up.push_back(Up::Watch);
                     }
@@ -174,13 +179,13 @@ impl Locking {
                     }
                 }
             }
-            self.told(who)?;
+            self.check_events(who)?;
         }
         self.check()
     }
 
-    /// What a contender's lock has told.
-    fn told(&mut self, who: usize) -> Result<(), String> {
+    /// Checks the events of a contender's lock.
+    fn check_events(&mut self, who: usize) -> Result<(), String> {
         let one = &mut self.contenders[who];
         while let Some(event) = one.lock.poll_event() {
             let (token, acquired) = match event {
@@ -188,14 +193,17 @@ impl Locking {
                 LockEvent::Renewed { token } => (token, false),
                 _ => continue,
             };
-            if acquired && one.met < one.news {
-                return Err(format!("acquired at {}, though told of {}", one.met, one.news));
+            if acquired && one.contacted < one.news {
+                return Err(format!(
+                    "acquired at {}, though notified of {}",
+                    one.contacted, one.news
+                ));
             }
-            if !acquired && one.met != one.acquired_at {
+            if !acquired && one.contacted != one.acquired_at {
                 return Err(format!("{who} renewed over a new store"));
             }
-            one.acquired_at = one.met;
-            let last = &mut self.last_token[usize::try_from(one.met).unwrap_or_default()];
+            one.acquired_at = one.contacted;
+            let last = &mut self.last_token[usize::try_from(one.contacted).unwrap_or_default()];
             if last.as_ref().is_some_and(|last| *last >= token) {
                 return Err(format!("token {token} after {last:?}"));
             }
@@ -220,7 +228,7 @@ impl Locking {
         Ok(())
     }
 
-    /// Whether the lock was stored by this contender.
+    /// Returns whether this contender stored the lock.
     fn is_of(item: &Item, who: usize) -> bool {
         item.value.starts_with(format!("contender/{who:016x}/").as_bytes())
     }
@@ -230,10 +238,11 @@ impl Locking {
         match up {
             Up::Lock(ticket, command) => {
                 let (reply, version) = self.ask(who, command, None);
-                let said = Some(Incarnation::new(self.store));
-                let incarnation = said.filter(|_| self.fault != Fault::IgnoresStore);
+                let incarnation = Some(Incarnation::new(self.store));
+                let incarnation = incarnation.filter(|_| self.fault != Fault::IgnoresStore);
                 let reply = reply.map(Bytes::from);
-                let outcome = Outcome::Replied { reply, version, incarnation };
+                let outcome =
+                    Outcome::Responded { response: Response::Reply(reply), version, incarnation };
                 self.contenders[who].down.push_back(Down::Outcome(ticket, outcome, self.store));
             }
             Up::Watch => {
@@ -277,25 +286,25 @@ impl Locking {
             token: token.map(|token| token.to_string()),
             full: false,
         });
-        self.notify(answer.told);
+        self.notify(answer.notified);
         (answer.reply, answer.version.as_ref().map(version))
     }
 
-    fn hear(&mut self, who: usize) {
+    fn receive(&mut self, who: usize) {
         let local = self.local(who);
         let one = &mut self.contenders[who];
         match one.down.pop_front() {
-            // One that has timed out already is stale.
+            // A reply after the time-out is stale.
             Some(Down::Outcome(ticket, outcome, store))
                 if one.outstanding.is_some_and(|(other, _)| other == ticket) =>
             {
                 one.outstanding = None;
                 // The client registers with the new store.
-                if one.met != store && one.watching {
+                if one.contacted != store && one.watching {
                     one.up.push_back(Up::Watch);
                     one.down.push_back(Down::Watch(WatchEvent::Gap));
                 }
-                one.met = store;
+                one.contacted = store;
                 one.lock.handle_outcome(local, ticket, Ok(outcome));
             }
             Some(Down::Watch(event)) if one.watching => one.lock.handle_watch(local, &event),
@@ -303,8 +312,8 @@ impl Locking {
         }
     }
 
-    /// When no more can go wrong, a live waiter gets the lock in bounded time, and nothing is left of those who do not
-    /// want it.
+    /// Without further faults, a live waiter gets the lock in bounded time, and no lock is left
+    /// behind.
     fn heal(mut self) -> Result<(), String> {
         self.contenders.iter_mut().for_each(|one| one.asleep = false);
         let until = self.now + 6 * LEASE;
@@ -315,7 +324,7 @@ impl Locking {
                     self.arrive(who)?;
                 }
                 while !self.contenders[who].down.is_empty() {
-                    self.hear(who);
+                    self.receive(who);
                 }
             }
             self.drive()?;
@@ -332,14 +341,14 @@ impl Locking {
         let waits = states.contains(&LockState::Waiting);
         let held = states.contains(&LockState::Held);
         match (waits, held, self.item()) {
-            (true, false, _) => Err(format!("nobody gets the lock: {states:?}")),
+            (true, false, _) => Err(format!("no contender gets the lock: {states:?}")),
             (_, false, Some(item)) => Err(format!("{item:?} is left behind: {states:?}")),
             _ => Ok(()),
         }
     }
 
-    /// Whoever asks the store hears of the next one in any order with its answers, or not at all.
-    fn tell_news(&mut self, who: usize) {
+    /// The lock learns of a new store in any order with its replies, or not at all.
+    fn announce_store(&mut self, who: usize) {
         let local = self.local(who);
         let one = &mut self.contenders[who];
         one.news = self.store;
@@ -356,8 +365,8 @@ impl Locking {
         let local = self.local(who);
         let key = Bytes::from_static(DATA);
         let one = &mut self.contenders[who];
-        let guarded = one.lock.guard(local, Request::new(Command::Del { key }));
-        if let Some(token) = guarded.as_ref().and_then(Request::token) {
+        let fenced = one.lock.fence(local, Request::del(key)).map(Request::from);
+        if let Some(token) = fenced.as_ref().and_then(Request::fencing_token) {
             let sent = (self.fault != Fault::NoToken).then(|| token.clone());
             one.writes -= 1;
             one.up.push_back(Up::Write(token.clone(), sent));
@@ -383,14 +392,14 @@ const WRITES: [&str; 3] = ["A writes", "B writes", "C writes"];
 const SLEEPS: [&str; 3] = ["A falls asleep", "B falls asleep", "C falls asleep"];
 const WAKES: [&str; 3] = ["A wakes up", "B wakes up", "C wakes up"];
 const ARRIVES: [&str; 3] = ["A's request arrives", "B's request arrives", "C's request arrives"];
-const HEARS: [&str; 3] = ["A hears", "B hears", "C hears"];
+const RECEIVES: [&str; 3] = ["A receives", "B receives", "C receives"];
 const LOSES: [&str; 3] =
-    ["what comes to A is lost", "what comes to B is lost", "what comes to C is lost"];
+    ["a message to A is lost", "a message to B is lost", "a message to C is lost"];
 const NEWS: [&str; 3] =
-    ["A is told of the new store", "B is told of the new store", "C is told of the new store"];
-const RESTART: &str = "the store is started anew";
+    ["A learns of the new store", "B learns of the new store", "C learns of the new store"];
+const RESTART: &str = "the store restarts";
 const TICK: &str = "time passes";
-const HEAL: &str = "no more goes wrong";
+const HEAL: &str = "no more faults";
 
 impl SmallWorld for Locking {
     fn choices(&self) -> Vec<&'static str> {
@@ -405,7 +414,7 @@ impl SmallWorld for Locking {
                 (!one.asleep && active && self.budget.sleeps > 0, SLEEPS),
                 (one.asleep, WAKES),
                 (!one.up.is_empty(), ARRIVES),
-                (!one.asleep && !one.down.is_empty(), HEARS),
+                (!one.asleep && !one.down.is_empty(), RECEIVES),
                 (!one.down.is_empty() && self.budget.losses > 0, LOSES),
                 (!one.asleep && one.news < self.store && self.fault == Fault::None, NEWS),
             ];
@@ -451,8 +460,8 @@ impl SmallWorld for Locking {
                 }
                 _ if choice == WAKES[who] => self.contenders[who].asleep = false,
                 _ if choice == ARRIVES[who] => self.arrive(who)?,
-                _ if choice == HEARS[who] => self.hear(who),
-                _ if choice == NEWS[who] => self.tell_news(who),
+                _ if choice == RECEIVES[who] => self.receive(who),
+                _ if choice == NEWS[who] => self.announce_store(who),
                 _ if choice == LOSES[who] => {
                     self.budget.losses -= 1;
                     self.contenders[who].unlucky = true;
@@ -482,8 +491,8 @@ impl SmallWorld for Locking {
             let Contender { lock, tries, releases, writes, asleep, unlucky, .. } = one;
             let Contender { up, down, outstanding, watching, .. } = one;
             write!(out, "{lock:?} {tries} {releases} {writes} {asleep} {unlucky} {watching} ")?;
-            let Contender { met, news, acquired_at, .. } = one;
-            write!(out, "{up:?} {down:?} {outstanding:?} {met} {news} {acquired_at};")?;
+            let Contender { contacted, news, acquired_at, .. } = one;
+            write!(out, "{up:?} {down:?} {outstanding:?} {contacted} {news} {acquired_at};")?;
         }
         Ok(())
     }

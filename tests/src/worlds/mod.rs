@@ -1,8 +1,8 @@
-//! Worlds so small that every order of events can be tried.
+//! Worlds small enough to explore every order of events.
 //!
-//! The store and the client cannot be copied, so their worlds are reached by doing their choices again from the start;
-//! worlds of locks are copied. Worlds that look the same are visited once. A search is breadth first, so a counterexample
-//! is as short as one can be.
+//! The store and the client cannot be cloned, so their worlds are reached by replaying choices from
+//! the start; worlds of locks are cloned. Worlds with equal descriptions are visited once. The
+//! search is breadth first, so a counterexample is as short as possible.
 
 mod duplicates;
 mod fencing;
@@ -15,7 +15,7 @@ pub use duplicates::Duplicates;
 pub use fencing::Fencing;
 pub use locking::{Budget, Fault, Locking};
 pub use phases::{LockPhases, Step, WatchPhases, documented};
-pub use restarting::{Beginning, Restarting, Says};
+pub use restarting::{Beginning, Incarnations, Restarting};
 pub use watching::Watching;
 
 use std::collections::hash_map::DefaultHasher;
@@ -23,57 +23,57 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::Write;
 use std::hash::Hasher;
 
-/// A world in which something happens next, and a choice of what.
+/// A world with a choice of next events.
 pub trait SmallWorld {
-    /// What can happen next; nothing when the story is over.
+    /// The possible next events; empty at the end.
     fn choices(&self) -> Vec<&'static str>;
 
-    /// Lets it happen.
+    /// Performs an event.
     ///
     /// # Errors
-    /// What went wrong, which ends the search.
+    /// A violation, which ends the search.
     fn choose(&mut self, choice: &'static str) -> Result<(), String>;
 
-    /// In which phase the machine is that the world is about, if it is about one.
+    /// The phase of the machine under test, if the world has one.
     fn phase(&self) -> Option<String> {
         None
     }
 
-    /// Writes everything that decides what can happen later.
+    /// Writes the state that decides all later events.
     fn describe(&self, out: &mut dyn Write) -> std::fmt::Result;
 }
 
-/// What a search has seen.
+/// Statistics of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
-    /// Worlds that differ.
+    /// Distinct worlds.
     pub worlds: usize,
-    /// Choices tried.
+    /// Choices explored.
     pub choices: usize,
-    /// Worlds in which nothing more can happen.
+    /// Worlds without a next event.
     pub ends: usize,
-    /// Choices in the longest story.
+    /// Length of the longest path.
     pub depth: usize,
-    /// The choices that led from one phase to another, or may have led to the same.
+    /// Observed transitions between phases, self-transitions included.
     pub steps: BTreeSet<Step>,
 }
 
-/// The choices that led to what is wrong.
+/// The choices that led to a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counterexample {
     /// The choices.
     pub choices: Vec<&'static str>,
-    /// What is wrong.
+    /// The violation.
     pub wrong: String,
 }
 
-/// Visits every world that can be reached.
+/// Visits every reachable world.
 ///
 /// # Errors
-/// The shortest story in which something is wrong.
+/// The shortest path to a violation.
 ///
 /// # Panics
-/// When there are more than a million worlds.
+/// If there are more than a million worlds.
 pub fn explore<W: SmallWorld>(start: impl Fn() -> W) -> Result<Explored, Counterexample> {
     let mut seen = BTreeSet::from([fingerprint(&start())]);
     let mut waiting = VecDeque::from([Vec::new()]);
@@ -99,16 +99,17 @@ pub fn explore<W: SmallWorld>(start: impl Fn() -> W) -> Result<Explored, Counter
     Ok(explored)
 }
 
-/// Visits every world that can be reached, as [`explore`] does, by copying worlds instead of reaching them again.
+/// Visits every reachable world, as [`explore`] does, by cloning worlds instead of replaying
+/// choices.
 ///
 /// # Errors
-/// The shortest story in which something is wrong.
+/// The shortest path to a violation.
 ///
 /// # Panics
-/// When there are more than a million worlds.
+/// If there are more than a million worlds.
 pub fn explore_copies<W: SmallWorld + Clone>(start: W) -> Result<Explored, Counterexample> {
     let mut seen = HashSet::from([fingerprint(&start)]);
-    // How each world was reached: from which other, by which choice.
+    // The predecessor of each world, and the choice that led to it.
     let mut reached: Vec<(usize, &'static str)> = vec![(0, "")];
     let mut waiting = VecDeque::from([(0, 0, start)]);
     let mut explored = Explored::default();
@@ -158,9 +159,9 @@ fn replay<W: SmallWorld>(
     Ok(world)
 }
 
-/// Two numbers, so that chance does not make two worlds one.
+/// Two hashes, so that a collision does not merge worlds.
 fn fingerprint(world: &impl SmallWorld) -> (u64, u64) {
-    // At once: a hash of each small piece would take most of the time.
+    // Hashed at once: hashing each small piece would take most of the time.
     let mut text = String::with_capacity(4_096);
     let written = world.describe(&mut text);
     debug_assert!(written.is_ok(), "a string takes everything");

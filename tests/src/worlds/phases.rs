@@ -1,4 +1,4 @@
-//! Everything that can happen to a watch or a lock next, whoever is at fault: which phase follows which, and why.
+//! Every event of a watch or a lock, the peer's faults included, and the resulting transitions.
 
 mod lock;
 mod watch;
@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 pub use lock::LockPhases;
 pub use watch::WatchPhases;
 
-/// From which phase, by what, to which.
+/// A transition: from which phase, by which event, to which phase.
 pub type Step = (String, String, String);
 
-/// The steps that the first table in the documentation of an item allows: `| from | what happens | to |`, where each
-/// cell may have several, with commas between phases and semicolons between causes.
+/// The transitions of the first table in the documentation of an item, `| from | event | to |`. A
+/// cell may list several, separated by commas between phases and semicolons between events.
 ///
 /// # Panics
-/// When there is no such item, or no table before it.
+/// If the item or its table is missing.
 #[must_use]
 pub fn documented(source: &str, item: &str) -> BTreeSet<Step> {
     let (before, _) = source.split_once(item).expect("the item");
     let lines = before.lines().rev().skip_while(|line| !line.starts_with("/// |"));
     let rows: Vec<&str> = lines.take_while(|line| line.starts_with("/// |")).collect();
-    // The last two are the head.
+    // The last two lines are the table head.
     let rows = rows.len().checked_sub(2).map(|len| &rows[..len]).expect("a table");
     let mut steps = BTreeSet::new();
     for row in rows {

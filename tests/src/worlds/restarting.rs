@@ -1,5 +1,5 @@
-//! A client watches a key while somebody else writes it and the store is started anew, empty, without anybody being
-//! told.
+//! A client watches a key while another client writes it and the store restarts empty without
+//! notice.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,53 +17,53 @@ const KEY: &[u8] = b"k";
 
 const EPOCH: u64 = 1_000_000;
 
-/// How far the clock of the first store may be ahead.
+/// Clock advance of the first store.
 const AHEAD: u64 = 50_000;
 
-/// Between two renewals, and how long a request may take.
+/// Renewal interval, and time-out of a request.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a store says of itself.
+/// The incarnation that stores report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
-    /// Which incarnation it is.
-    Which,
-    /// Nothing.
+pub enum Incarnations {
+    /// A different one for each store.
+    Distinct,
+    /// None.
     Nothing,
-    /// Always the same: a client that believes it is one that ignores incarnations.
-    TheSame,
+    /// Always the same: the client behaves as if it ignored incarnations.
+    Constant,
 }
 
-/// How a story begins.
+/// The initial state.
 #[derive(Clone, Copy, Debug)]
 pub struct Beginning {
-    /// What stores say of themselves.
-    pub says: Says,
-    /// Whether the client renews its registration.
+    /// The incarnation that stores report.
+    pub incarnations: Incarnations,
+    /// The client renews its registration.
     pub renews: bool,
-    /// Whether the key has a value.
+    /// The key has a value.
     pub present: bool,
-    /// Whether the clock of the first store is ahead, so that later ones give lower versions.
+    /// The clock of the first store is ahead, so that later stores issue lower versions.
     pub ahead: bool,
-    /// How often the store is started anew.
+    /// Number of restarts.
     pub restarts: u8,
-    /// How often time passes before all goes well.
+    /// Advances of time before the faults end.
     pub ticks: u8,
 }
 
-/// What became of the key.
+/// A change of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Set(Version),
     Deleted(Version),
-    /// The store that had it is gone.
+    /// The store that held the value has been replaced.
     Vanished,
 }
 
-/// The world. It begins with a watch that is live.
+/// The world, starting with a live watch.
 #[derive(Debug)]
 pub struct Restarting {
-    says: Says,
+    incarnations: Incarnations,
     server: Server,
     client: Client,
     now: u64,
@@ -77,13 +77,14 @@ pub struct Restarting {
     healed: bool,
 }
 
-/// What the application knows. A place is a number of changes: the state of the key after so many of them.
+/// The application's knowledge. A place is a number of changes: the state of the key after that
+/// many.
 #[derive(Debug, Default)]
 struct Application {
     grammar: WatchLog,
-    /// Where the value is that it was told last; `None` for an absent key.
-    told: Option<usize>,
-    /// Where it may be, while it is promised every change.
+    /// Place of the last reported value; `None` for an absent key.
+    reported: Option<usize>,
+    /// Possible places while every change is reported.
     live: Option<Vec<usize>>,
 }
 
@@ -91,18 +92,18 @@ impl Restarting {
     /// A client with a live watch.
     ///
     /// # Panics
-    /// When nothing goes wrong and the watch is not live.
+    /// If the watch is not live without faults.
     #[must_use]
     pub fn new(beginning: Beginning) -> Self {
-        let Beginning { says, renews, present, ahead, restarts, ticks } = beginning;
-        let config = ClientConfig::new("watcher", [b'0'; 8]).expect("a plain name");
+        let Beginning { incarnations, renews, present, ahead, restarts, ticks } = beginning;
+        let config = ClientConfig::new("watcher", [b'0'; 8]);
         let config = config.timeout(INTERVAL).renew_watches(renews.then_some(INTERVAL));
-        let mut client = Client::new(config);
+        let mut client = Client::new(config).expect("a plain name");
         let mut server = Server::new(&["watcher"]);
         server.connect(0);
         client.watch(Now::default(), Bytes::from_static(KEY)).expect("room for one");
         let mut world = Self {
-            says,
+            incarnations,
             now: 1,
             ahead,
             restarts,
@@ -138,12 +139,12 @@ impl Restarting {
 
     fn make_store(&mut self) {
         self.made += 1;
-        // No two versions are equal.
+        // All versions are distinct.
         self.now += 1;
-        self.server.replace_store(match self.says {
-            Says::Which => Some(self.made.into()),
-            Says::Nothing => None,
-            Says::TheSame => Some(0),
+        self.server.replace_store(match self.incarnations {
+            Incarnations::Distinct => Some(self.made.into()),
+            Incarnations::Nothing => None,
+            Incarnations::Constant => Some(0),
         });
     }
 
@@ -176,7 +177,7 @@ impl Restarting {
         });
     }
 
-    /// Time goes on to what the client waits for.
+    /// Advances time to the client's next deadline.
     fn tick(&mut self) {
         if let Some(due) = self.client.poll_timeout() {
             self.now = self.now.max(due.as_millis());
@@ -184,7 +185,7 @@ impl Restarting {
         }
     }
 
-    /// Everything arrives that is on its way, and what follows from it.
+    /// Delivers all packets in transit and their consequences.
     fn deliver(&mut self) -> Result<(), String> {
         loop {
             self.drain()?;
@@ -197,7 +198,8 @@ impl Restarting {
         }
     }
 
-    /// Nothing goes wrong any more: after some renewals the application knows everything, or knew of a gap.
+    /// Without further faults, after some renewals, the application is up to date or has seen a
+    /// gap.
     fn heal(&mut self) -> Result<(), String> {
         self.deliver()?;
         for _ in 0..4 {
@@ -209,7 +211,7 @@ impl Restarting {
         if places.is_some_and(|places| places.contains(&self.log.len())) {
             Ok(())
         } else {
-            Err(format!("never told: {:?} of {:?}", self.application, self.log))
+            Err(format!("never reported: {:?} of {:?}", self.application, self.log))
         }
     }
 
@@ -226,7 +228,7 @@ impl Restarting {
 
 impl Application {
     fn take(&mut self, id: WatchId, event: &WatchEvent, log: &[Change]) -> Result<(), String> {
-        // Another store may give lower versions.
+        // Another store may issue lower versions.
         self.grammar.take(id, event, false);
         match event {
             WatchEvent::Gap => self.live = None,
@@ -236,7 +238,7 @@ impl Application {
                     !matches!(last, Some(Change::Set(_)))
                 };
                 let absent = || (0..=log.len()).filter(is_absent).collect();
-                self.live = Some(self.told.map_or_else(absent, |place| vec![place]));
+                self.live = Some(self.reported.map_or_else(absent, |place| vec![place]));
             }
             WatchEvent::Changed { value, version } => {
                 let is_it = |change: &Change| match (change, version) {
@@ -254,20 +256,20 @@ impl Application {
                     })?;
                     *places = vec![place + 1];
                 }
-                self.told = place.map(|place| place + 1).filter(|_| value.is_some());
+                self.reported = place.map(|place| place + 1).filter(|_| value.is_some());
             }
-            WatchEvent::Ended(end) => return Err(format!("it ended: {end:?}")),
+            other => return Err(format!("it ended, or an unknown event: {other:?}")),
         }
         Ok(())
     }
 }
 
-const RESTART: &str = "the store is started anew";
-const WRITE: &str = "somebody writes";
+const RESTART: &str = "the store restarts";
+const WRITE: &str = "another client writes";
 const TICK: &str = "time passes";
 const UP: &str = "a packet arrives";
 const DOWN: &str = "a packet comes back";
-const HEAL: &str = "no more goes wrong";
+const HEAL: &str = "no more faults";
 
 impl SmallWorld for Restarting {
     fn choices(&self) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! A client watches a key while its connection comes and goes and somebody else writes.
+//! A client watches a key while its connection is lost and restored and another client writes.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::machine_ops::{Server, WatchLog};
 
 const KEY: &[u8] = b"k";
 
-/// The world. Time stands still: no time-out hides what the messages alone must get right.
+/// The world. Time stands still, so no time-out hides a fault in the messages.
 #[derive(Debug)]
 pub struct Watching {
     server: Server,
@@ -24,20 +24,20 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// A client that is offline, a store, and so many connections that may be lost. With `forgetful` the store does not
-    /// hear of the registrations of later connections.
+    /// An offline client, a store, and this many lost connections. With `forgetful` the store does
+    /// not receive the KEYNOTIFY of later connections.
     ///
-    /// # Panics
+    /// Never: the client id is valid.
     /// Never: the name is plain.
     #[must_use]
     pub fn new(losses: u8, forgetful: bool) -> Self {
-        let config = ClientConfig::new("watcher", [b'0'; 8]).expect("a plain name");
+        let config = ClientConfig::new("watcher", [b'0'; 8]);
         let mut server = Server::new(&["watcher"]);
         server.forgets_registrations = forgetful;
         let writes = vec![Some(b"3".as_slice()), None, Some(b"1".as_slice())];
         Self {
             server,
-            client: Client::new(config),
+            client: Client::new(config).expect("a plain name"),
             log: WatchLog::default(),
             watch: None,
             losses,
@@ -62,13 +62,17 @@ impl Watching {
 
     fn lose(&mut self) -> Result<(), String> {
         self.losses -= 1;
-        let before = self.watch.map(|id| self.log.told(id)).unwrap_or_default();
+        let before = self.watch.map(|id| self.log.state(id)).unwrap_or_default();
         self.server.disconnect(0);
         self.client.handle_disconnected(Self::now());
         self.drain();
-        let after = self.watch.map(|id| self.log.told(id)).unwrap_or_default();
+        let after = self.watch.map(|id| self.log.state(id)).unwrap_or_default();
         let flagged = !after.live && after.gaps == before.gaps + usize::from(before.live);
-        if flagged { Ok(()) } else { Err(format!("no gap was told: {before:?}, then {after:?}")) }
+        if flagged {
+            Ok(())
+        } else {
+            Err(format!("no gap was reported: {before:?}, then {after:?}"))
+        }
     }
 
     fn drain(&mut self) {
@@ -80,24 +84,25 @@ impl Watching {
         self.server.collect(0, &mut self.client);
     }
 
-    /// At rest the application knows what the store has.
+    /// Checks that at rest the application knows the store's state.
     fn check(&self) -> Result<(), String> {
         let Some(watch) = self.watch else { return Ok(()) };
         let at_rest = self.server.is_connected(0) && self.server.in_flight(0) == (0, 0);
         if !at_rest {
             return Ok(());
         }
-        let told = self.log.told(watch);
+        let state = self.log.state(watch);
         let stored = self.server.store().get(Self::now(), KEY);
-        let same = told.live && told.value.as_deref() == stored.as_ref().map(|stored| stored.value);
-        if same { Ok(()) } else { Err(format!("{told:?}, but the store has {stored:?}")) }
+        let same =
+            state.live && state.value.as_deref() == stored.as_ref().map(|stored| stored.value);
+        if same { Ok(()) } else { Err(format!("{state:?}, but the store has {stored:?}")) }
     }
 }
 
 const OBSERVE: &str = "watch";
 const CONNECT: &str = "connect";
 const LOSE: &str = "the connection is lost";
-const WRITE: &str = "somebody writes";
+const WRITE: &str = "another client writes";
 const UP: &str = "a packet arrives";
 const DOWN: &str = "a packet comes back";
 

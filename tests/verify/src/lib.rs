@@ -14,12 +14,12 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use statestore_verify::{CASES, Run, Settings};
-//! # #[cfg(feature = "rumqttc")]
-//! use statestore_verify::over_rumqttc::{Options, Rumqttc};
+//! # #[cfg(feature = "client")]
+//! use statestore_verify::over_client::{Broker, Options};
 //!
-//! # #[cfg(feature = "rumqttc")]
+//! # #[cfg(feature = "client")]
 //! # async fn example() -> Result<(), statestore_verify::Unreachable> {
-//! let place = Rumqttc(Options::new("", "localhost", 1883));
+//! let place = Broker(Options::new("", "localhost", 1883));
 //! let mut run = Run::start(Arc::new(place), Settings::new("verify-7f3a")).await?;
 //! for case in CASES.iter().filter(|case| case.is_named("fence")) {
 //!     run.case(case).await;
@@ -41,8 +41,8 @@ mod case;
 mod cases;
 mod clean_up;
 mod expect;
-#[cfg(feature = "rumqttc")]
-pub mod over_rumqttc;
+#[cfg(feature = "client")]
+pub mod over_client;
 mod report;
 mod run;
 mod trial;
@@ -57,6 +57,6 @@ pub use report::{CaseReport, Finding, Report, Verdict};
 pub use run::{Run, Settings, Unreachable};
 
 /// The program in the README of this package.
-#[cfg(all(doctest, feature = "rumqttc"))]
+#[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -10,7 +10,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Lost>> + Send + 
 
 /// A broker with a store behind it: whoever opens connections to it.
 ///
-/// An implementation for brokers on a network comes with the feature `rumqttc`. Another one takes a hundred lines over any
+/// An implementation for brokers on a network comes with the feature `client`. Another one takes a hundred lines over any
 /// MQTT 5 client that shows every property of a PUBLISH and adds none.
 pub trait Place: Send + Sync {
     /// Connects with a clean session.

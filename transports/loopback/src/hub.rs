@@ -1,40 +1,28 @@
-//! The broker as a link: async clients and services in one process, in real time, with nothing between them.
+//! The broker, and the constructors of its clients.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use statestore_proto::mqtt::{Incoming, Transmit};
-use statestore_proto::time::Instant;
-use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
-use tokio::sync::Notify;
+use statestore_mqtt::Reason;
+use statestore_proto::client::ConfigError;
+use statestore_tokio::service::ServiceBuilder;
+use statestore_tokio::{LinkError, StateStore, StoreClosed, StoreService};
 
-use crate::broker::{Broker, Faults, Output};
-use crate::message::Message;
+use crate::connection::Shared;
+use crate::link::HubLink;
+use crate::raw::RawClient;
 
-/// A broker in this process. Clones are the same broker.
-#[derive(Clone)]
+/// MQTT client id of the store that a hub starts.
+const STORE: &str = "statestore";
+
+/// An in-memory broker. Clones refer to the same broker.
+///
+/// Connections have clean sessions. Messages arrive at once and in order, so their expiry interval
+/// never ends in the broker. At most 65,536 messages and results wait for each connection; a
+/// connection that exceeds this limit is closed.
+#[derive(Clone, Debug)]
 pub struct Hub {
-    state: Arc<Mutex<State>>,
-}
-
-struct State {
-    broker: Broker,
-    mailboxes: BTreeMap<Arc<str>, Arc<Mailbox>>,
-    refusing: bool,
-}
-
-/// What waits for one connection.
-#[derive(Default)]
-struct Mailbox {
-    queue: Mutex<VecDeque<Delivery>>,
-    arrived: Notify,
-    hears_of_others: bool,
-}
-
-enum Delivery {
-    Output(Output),
-    ClientGone(Arc<str>),
+    shared: Shared,
+    store: Option<Arc<StoreService>>,
 }
 
 impl Default for Hub {
@@ -44,283 +32,120 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// A broker without clients.
+    /// Creates a broker without a store.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(Broker::new(0, Faults::default()))
+        Self { shared: Shared::new(), store: None }
     }
 
-    /// This broker, which may change or keep back messages. In it no time passes, so what it delays does not arrive.
+    /// Creates a broker and a store with the default configuration. Waits until the store receives
+    /// requests. The store stops when the last clone of the hub is dropped.
+    ///
+    /// # Errors
+    /// [`StoreClosed`] if the store stops first.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn with_store() -> Result<Self, StoreClosed> {
+        Self::with_service(StoreService::builder()).await
+    }
+
+    /// Creates a broker and a store with another configuration, as [`with_store`](Self::with_store)
+    /// does.
+    ///
+    /// ```
+    /// use statestore_loopback::Hub;
+    /// use statestore_proto::limits::StoreLimits;
+    /// use statestore_tokio::StoreService;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = StoreLimits { keys_max: 1, ..StoreLimits::default() };
+    /// let hub = Hub::with_service(StoreService::builder().limits(limits)).await?;
+    /// let store = hub.connect("thermostat-7")?;
+    /// store.set("setpoint", "21").await?;
+    /// store.set("another", "22").await.expect_err("the store is full");
+    /// assert_eq!(hub.store().expect("the hub has a store").stats().keys, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreClosed`] if the store stops first, for instance because its journal failed.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, unless the builder has one.
+    pub async fn with_service(builder: ServiceBuilder) -> Result<Self, StoreClosed> {
+        let hub = Self::new();
+        let service = builder.spawn(hub.store_link(STORE));
+        service.wait_connected().await?;
+        Ok(Self { store: Some(Arc::new(service)), ..hub })
+    }
+
+    /// Returns the store that [`with_store`](Self::with_store) started.
     #[must_use]
-    pub fn of(broker: Broker) -> Self {
-        let state = State { broker, mailboxes: BTreeMap::new(), refusing: false };
-        Self { state: Arc::new(Mutex::new(state)) }
+    pub fn store(&self) -> Option<&StoreService> {
+        self.store.as_deref()
     }
 
-    /// A link for the client with this id.
+    /// Starts a client with default options. It connects in the background, and its requests wait
+    /// for that. For other options pass a [link](Self::link) to `StateStore::builder`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the client id is invalid.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[track_caller]
+    pub fn connect(&self, client_id: &str) -> Result<StateStore, ConfigError> {
+        StateStore::builder().spawn(self.link(client_id))
+    }
+
+    /// Returns a link for a client with this id.
     #[must_use]
     pub fn link(&self, client_id: &str) -> HubLink {
-        HubLink { hub: self.clone(), client_id: client_id.into(), is_store: false, mailbox: None }
+        HubLink::new(self.shared.clone(), client_id, false)
     }
 
-    /// A link for a store: as a broker that hosts it would, it says who sent a request, and which clients have gone.
+    /// Returns a link for a store with this id. It also reports disconnected clients, as a broker
+    /// that embeds the store does.
     #[must_use]
     pub fn store_link(&self, client_id: &str) -> HubLink {
-        let mut link = self.link(client_id);
-        link.is_store = true;
-        link
+        HubLink::new(self.shared.clone(), client_id, true)
     }
 
-    /// Connects a client that sends whatever it likes, without a machine or a drive loop: for tests of what a store must
-    /// bear. What it is sent waits in memory, without a bound, until it [takes](HubClient::next) it.
+    /// Connects a client that sends and receives any messages, without a state machine: to test how
+    /// a store handles invalid messages.
     ///
     /// ```
     /// use statestore_loopback::{Hub, Message};
     ///
     /// async fn overhear(hub: &Hub) -> Result<Message, statestore_tokio::LinkError> {
-    ///     let client = hub.client("observer")?;
+    ///     let client = hub.raw_client("observer")?;
     ///     client.subscribe("statestore/#");
     ///     client.next().await
     /// }
     /// ```
     ///
     /// # Errors
-    /// When the broker is [stopped](Self::stop).
-    pub fn client(&self, client_id: &str) -> Result<HubClient, LinkError> {
-        let client_id = client_id.into();
-        let mailbox = self.connect(&client_id, false)?;
-        Ok(HubClient { hub: self.clone(), client_id, mailbox })
+    /// [`LinkError`] if the broker is [stopped](Self::stop) or rejects the client id.
+    pub fn raw_client(&self, client_id: &str) -> Result<RawClient, LinkError> {
+        self.shared.connect(client_id, false).map(RawClient::new)
     }
 
-    fn connect(
-        &self,
-        client_id: &Arc<str>,
-        hears_of_others: bool,
-    ) -> Result<Arc<Mailbox>, LinkError> {
-        let mut state = self.state();
-        if state.refusing {
-            return Err(LinkError::transient("the broker is down"));
-        }
-        state.broker.handle_connect(client_id);
-        // Whoever had this client id before is told so.
-        state.settle();
-        let mailbox = Arc::new(Mailbox { hears_of_others, ..Mailbox::default() });
-        state.mailboxes.insert(Arc::clone(client_id), Arc::clone(&mailbox));
-        Ok(mailbox)
-    }
-
-    /// Ends the connection of a client.
+    /// Closes the connection of a client, if it has one. A client with a drive loop reconnects.
     pub fn disconnect(&self, client_id: &str) {
-        let mut state = self.state();
-        state.broker.handle_disconnect(client_id);
-        state.settle();
+        self.shared.state().disconnect_client(client_id, Reason::ADMINISTRATIVE_ACTION);
     }
 
-    /// Ends every connection and takes no new one until [`restart`](Self::restart): a broker that is down.
+    /// Closes all connections and rejects new ones until [`restart`](Self::restart), as a broker
+    /// that is down.
     pub fn stop(&self) {
-        let mut state = self.state();
-        state.refusing = true;
-        let clients: Vec<Arc<str>> = state.mailboxes.keys().cloned().collect();
-        for client_id in clients {
-            state.broker.handle_disconnect(&client_id);
-        }
-        state.settle();
+        self.shared.state().stop();
     }
 
-    /// Accepts connections again. Clients and stores come back when their pauses are over: wait for each of them that is
-    /// needed.
+    /// Accepts connections again. Clients and stores reconnect after their back-off.
     pub fn restart(&self) {
-        self.state().refusing = false;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").finish_non_exhaustive()
-    }
-}
-
-impl State {
-    /// Delivers everything at once: in this broker no time passes.
-    fn settle(&mut self) {
-        self.broker.handle_timeout(Instant::default());
-        while let Some(output) = self.broker.poll_output() {
-            if let Output::Disconnected { client_id } = &output {
-                let others = self.mailboxes.values().filter(|mailbox| mailbox.hears_of_others);
-                others
-                    .for_each(|mailbox| mailbox.push(Delivery::ClientGone(Arc::clone(client_id))));
-            }
-            let mailbox = match &output {
-                Output::Disconnected { client_id } => self.mailboxes.remove(client_id),
-                other => self.mailboxes.get(other.client_id()).cloned(),
-            };
-            if let Some(mailbox) = mailbox {
-                mailbox.push(Delivery::Output(output));
-            }
-        }
-    }
-}
-
-impl Mailbox {
-    fn push(&self, delivery: Delivery) {
-        self.queue().push_back(delivery);
-        self.arrived.notify_one();
-    }
-
-    /// The first thing there is, or the first that is no message.
-    fn pop(&self, messages: bool) -> Option<Delivery> {
-        let mut queue = self.queue();
-        let is_wanted = |delivery: &Delivery| {
-            messages || !matches!(delivery, Delivery::Output(Output::Message { .. }))
-        };
-        let at = queue.iter().position(is_wanted)?;
-        queue.remove(at)
-    }
-
-    async fn next(&self, messages: bool) -> Delivery {
-        loop {
-            if let Some(delivery) = self.pop(messages) {
-                return delivery;
-            }
-            self.arrived.notified().await;
-        }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A [`Link`] to a [`Hub`].
-pub struct HubLink {
-    hub: Hub,
-    client_id: Arc<str>,
-    is_store: bool,
-    mailbox: Option<Arc<Mailbox>>,
-}
-
-impl fmt::Debug for HubLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubLink").field("client_id", &self.client_id).finish_non_exhaustive()
-    }
-}
-
-impl Link for HubLink {
-    type Message = Message;
-
-    fn client_id(&self) -> &str {
-        &self.client_id
-    }
-
-    async fn connect(&mut self) -> Result<Connected, LinkError> {
-        self.mailbox = Some(self.hub.connect(&self.client_id, self.is_store)?);
-        Ok(Connected { session_present: false })
-    }
-
-    fn try_send(&mut self, transmit: Transmit) -> Result<(), Transmit> {
-        let mut state = self.hub.state();
-        state.broker.handle_transmit(Instant::default(), &self.client_id, transmit);
-        state.settle();
-        Ok(())
-    }
-
-    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
-        let Some(mailbox) = &self.mailbox else {
-            return Err(LinkError::transient("not connected"));
-        };
-        match mailbox.next(messages).await {
-            Delivery::ClientGone(gone) | Delivery::Output(Output::Gone { gone, .. }) => {
-                Ok(LinkEvent::ClientGone(gone))
-            }
-            Delivery::Output(Output::Subscribed { token, reason, .. }) => {
-                Ok(LinkEvent::Subscribed(token, reason))
-            }
-            Delivery::Output(Output::Published { token, reason, .. }) => {
-                Ok(LinkEvent::Published(token, reason))
-            }
-            Delivery::Output(Output::Message { message, .. }) => Ok(LinkEvent::Message(message)),
-            Delivery::Output(Output::Disconnected { .. }) => {
-                Err(LinkError::transient("disconnected by the broker"))
-            }
-        }
-    }
-
-    async fn disconnect(&mut self) {
-        self.mailbox = None;
-        self.hub.disconnect(&self.client_id);
-    }
-}
-
-impl Drop for HubLink {
-    fn drop(&mut self) {
-        if self.mailbox.is_some() {
-            self.hub.disconnect(&self.client_id);
-        }
-    }
-}
-
-/// A client of a [`Hub`] that is nothing but its connection.
-pub struct HubClient {
-    hub: Hub,
-    client_id: Arc<str>,
-    mailbox: Arc<Mailbox>,
-}
-
-impl HubClient {
-    /// Subscribes at once.
-    pub fn subscribe(&self, filter: &str) {
-        self.hub.state().broker.handle_subscribe(&self.client_id, filter);
-    }
-
-    /// Publishes a message of its own, whatever that says of its sender.
-    pub fn publish(&self, mut message: Message) {
-        message.sender = Arc::clone(&self.client_id);
-        let mut state = self.hub.state();
-        state.broker.handle_message(Instant::default(), message);
-        state.settle();
-    }
-
-    /// The next message. Cancel safe.
-    ///
-    /// # Errors
-    /// When the connection has ended.
-    pub async fn next(&self) -> Result<Message, LinkError> {
-        loop {
-            match self.mailbox.next(true).await {
-                Delivery::Output(Output::Message { message, .. }) => return Ok(message),
-                Delivery::Output(Output::Disconnected { .. }) => {
-                    return Err(LinkError::transient("disconnected by the broker"));
-                }
-                Delivery::Output(_) | Delivery::ClientGone(_) => {}
-            }
-        }
-    }
-}
-
-impl Drop for HubClient {
-    fn drop(&mut self) {
-        let mut state = self.hub.state();
-        // Another may have this client id by now.
-        let own = state.mailboxes.get(&self.client_id);
-        if own.is_some_and(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)) {
-            state.broker.handle_disconnect(&self.client_id);
-            state.settle();
-        }
-    }
-}
-
-impl fmt::Debug for HubClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubClient").field("client_id", &self.client_id).finish_non_exhaustive()
-    }
-}
-
-impl AsIncoming for Message {
-    fn as_incoming(&self) -> Option<Incoming<'_>> {
-        Some(Self::as_incoming(self))
+        self.shared.state().is_stopped = false;
     }
 }

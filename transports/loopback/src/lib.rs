@@ -1,39 +1,57 @@
-//! The state store protocol without a network: an in-memory MQTT 5 broker, clients and a store, in simulated time.
+//! An in-memory MQTT 5 broker for the state store protocol, so that an application can be tested
+//! in one process, without a network.
 //!
-//! Three layers, each usable alone:
-//!
-//! * [`Session`]: a store and some clients in one process, driven by plain calls. For a first look, for examples, and
-//!   for tests of code that uses a state store.
-//! * [`World`]: the same machines with a clock each and a network between them, driven step by step.
-//! * [`Broker`]: the network, itself a state machine without I/O, with a seed and rates for delay, loss, duplication,
-//!   reordering and disconnects. Equal seeds and equal calls give equal results.
-//!
-//! With the feature `tokio`, `Hub` is the broker as a link for the async handles of `statestore-tokio`.
+//! [`Hub`] is the broker. It can run a store, and returns handles of `statestore-tokio` for
+//! clients:
 //!
 //! ```
-//! use statestore_loopback::Session;
+//! use statestore_loopback::Hub;
 //!
-//! let mut session = Session::new();
-//! let alice = session.connect("alice")?;
-//! let version = session.set(alice, "thermostat", "21")?;
-//! let found = session.get(alice, "thermostat")?.unwrap();
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let hub = Hub::with_store().await?;
+//! let store = hub.connect("thermostat-7")?;
+//! let version = store.set("setpoint", "21").await?;
+//! let found = store.get("setpoint").await?.expect("the value was just set");
 //! assert_eq!((&found.value[..], found.version), (b"21".as_slice(), Some(version)));
-//! # Ok::<(), statestore_loopback::Error>(())
+//!
+//! let mut status = store.status();
+//! status.current();
+//! hub.disconnect("thermostat-7");
+//! status.changed().await; // the client has noticed the loss, and connects again
+//! assert!(store.get("setpoint").await?.is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Code without async uses the blocking handle of `statestore-tokio` on a [link](Hub::link):
+//!
+//! ```
+//! use statestore_loopback::Hub;
+//! use statestore_tokio::blocking::StateStore;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = tokio::runtime::Runtime::new()?; // runs the store
+//! let hub = runtime.block_on(Hub::with_store())?;
+//! let store = StateStore::spawn(hub.link("thermostat-7"), |builder| builder)?;
+//! store.set("setpoint", "21").wait()?;
+//! # Ok(())
+//! # }
 //! ```
 #![forbid(unsafe_code)]
 
-mod broker;
-mod error;
-#[cfg(feature = "tokio")]
+mod connection;
 mod hub;
+mod link;
 mod message;
-mod session;
-mod world;
+mod raw;
 
-pub use broker::{Broker, Detain, Faults, Output, Tamper};
-pub use error::Error;
-#[cfg(feature = "tokio")]
-pub use hub::{Hub, HubClient, HubLink};
+pub use hub::Hub;
+pub use link::HubLink;
 pub use message::Message;
-pub use session::Session;
-pub use world::{ClientIndex, Clock, Driver, Flaw, Traced, World};
+pub use raw::RawClient;
+
+/// The program in the README of this package.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct PackageReadme;

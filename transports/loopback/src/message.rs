@@ -1,4 +1,4 @@
-//! A PUBLISH at rest in the broker.
+//! A PUBLISH between the broker and a client.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_mqtt::packet::Publish as Packet;
-use statestore_mqtt::property::{Encode, Property};
-use statestore_mqtt::wire::Sink;
-use statestore_mqtt::{Unwritable, broker};
-use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos};
+use statestore_mqtt::property::Property;
 use statestore_proto::time::Instant;
+use statestore_proto::transport::{Correlation, Delivery, Incoming, Publish, Qos};
+use statestore_tokio::adapter::{machine_qos, packet_qos};
 
-/// A PUBLISH as it travels: its properties are text by now.
+/// A PUBLISH packet whose properties are text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The client id that published it; the broker knows.
+    /// Client id of the sender, verified by the broker.
     pub sender: Arc<str>,
     /// Topic name.
     pub topic: Arc<str>,
@@ -34,13 +33,13 @@ pub struct Message {
     pub message_expiry: Option<u32>,
     /// User properties in order.
     pub user_properties: Vec<(Cow<'static, str>, String)>,
-    /// To be acknowledged with, on a connection that acknowledges itself.
+    /// Delivery token, if the receiver acknowledges messages itself.
     pub delivery: Option<Delivery>,
-    /// When it reached its receiver, which may be busy and take it later.
+    /// Time of arrival at the receiver, which may take the message later.
     pub arrived: Option<Instant>,
 }
 
-/// Without its payload, which may hold a value.
+/// Omits the payload, which may contain a value.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
@@ -53,7 +52,7 @@ impl fmt::Debug for Message {
 }
 
 impl Message {
-    /// What a machine publishes, as its broker has it.
+    /// Converts a PUBLISH of a machine.
     #[must_use]
     pub fn new(sender: Arc<str>, publish: Publish) -> Self {
         let properties = publish.user_properties();
@@ -74,21 +73,19 @@ impl Message {
         }
     }
 
-    /// As the broker delivers it; `None` where nobody sent it. What has no sender is the host's.
-    pub(crate) fn of(
-        message: &broker::Message,
+    /// Converts a message of the broker, `now` being the broker's time. A message without a sender
+    /// is from the `host`; returns `None` if there is no host either.
+    #[must_use]
+    pub fn from_broker(
+        message: &statestore_broker::Message,
         now: Duration,
         host: Option<&Arc<str>>,
     ) -> Option<Self> {
-        let mut of = Self {
+        let mut converted = Self {
             sender: Arc::clone(message.sender().or(host)?),
             topic: message.topic().into(),
             payload: message.payload(),
-            qos: match message.qos() {
-                statestore_mqtt::Qos::AtMostOnce => Qos::AtMostOnce,
-                statestore_mqtt::Qos::AtLeastOnce => Qos::AtLeastOnce,
-                statestore_mqtt::Qos::ExactlyOnce => Qos::ExactlyOnce,
-            },
+            qos: machine_qos(message.qos()),
             response_topic: None,
             correlation_data: None,
             content_type: None,
@@ -99,38 +96,44 @@ impl Message {
         };
         for property in &message.properties() {
             match property {
-                Property::ResponseTopic(topic) => of.response_topic = Some(topic.into()),
+                Property::ResponseTopic(topic) => converted.response_topic = Some(topic.into()),
                 Property::CorrelationData(data) => {
-                    of.correlation_data = Some(Correlation::new(data));
+                    converted.correlation_data = Some(Correlation::new(data));
                 }
-                Property::ContentType(text) => of.content_type = Some(text.to_owned().into()),
+                Property::ContentType(text) => {
+                    converted.content_type = Some(text.to_owned().into())
+                }
                 Property::User(name, value) => {
-                    of.user_properties.push((name.to_owned().into(), value.to_owned()));
+                    converted.user_properties.push((name.to_owned().into(), value.to_owned()));
                 }
                 _ => {}
             }
         }
-        Some(of)
+        Some(converted)
     }
 
-    /// As the broker takes it.
-    pub(crate) fn packet(&self) -> Packet<'_, Properties<'_>> {
+    /// Returns the PUBLISH packet, for the broker.
+    #[must_use]
+    pub fn packet(&self) -> Packet<'_, Vec<Property<'_>>> {
+        let known = [
+            self.message_expiry.map(Property::MessageExpiry),
+            self.content_type.as_deref().map(Property::ContentType),
+            self.response_topic.as_deref().map(Property::ResponseTopic),
+            self.correlation_data.as_ref().map(|data| Property::CorrelationData(data.as_bytes())),
+        ];
+        let user = self.user_properties.iter().map(|(name, value)| Property::User(name, value));
         Packet {
             dup: false,
-            qos: match self.qos {
-                Qos::AtMostOnce => statestore_mqtt::Qos::AtMostOnce,
-                Qos::AtLeastOnce => statestore_mqtt::Qos::AtLeastOnce,
-                Qos::ExactlyOnce => statestore_mqtt::Qos::ExactlyOnce,
-            },
+            qos: packet_qos(self.qos),
             retain: false,
             topic: &self.topic,
             id: None,
-            properties: Properties(self),
+            properties: known.into_iter().flatten().chain(user).collect(),
             payload: &self.payload,
         }
     }
 
-    /// The message as a machine takes it.
+    /// Returns the message in the form that a machine receives.
     #[must_use]
     pub fn as_incoming(&self) -> Incoming<'_> {
         let mut incoming = Incoming::new(&self.topic, &self.payload);
@@ -145,24 +148,5 @@ impl Message {
             incoming.user_property(name, value);
         }
         incoming
-    }
-}
-
-/// The properties of a message.
-pub(crate) struct Properties<'a>(&'a Message);
-
-impl Encode for Properties<'_> {
-    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
-        let known = [
-            self.0.message_expiry.map(Property::MessageExpiry),
-            self.0.content_type.as_deref().map(Property::ContentType),
-            self.0.response_topic.as_deref().map(Property::ResponseTopic),
-            self.0.correlation_data.as_ref().map(|data| Property::CorrelationData(data.as_bytes())),
-        ];
-        known.put(sink)?;
-        self.0
-            .user_properties
-            .iter()
-            .try_for_each(|(name, value)| Property::User(name, value).put(sink))
     }
 }

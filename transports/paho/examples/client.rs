@@ -13,7 +13,7 @@ use statestore_proto::client::WatchEvent;
 
 const USAGE: &str = "usage: client [--broker mqtt://HOST:PORT] [--id CLIENT_ID] [KEY [VALUE]]";
 
-/// How long a connection may take.
+/// Timeout of connecting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
@@ -23,21 +23,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let key = rest.next().unwrap_or_else(|| "thermostat".into());
     let value = rest.next().unwrap_or_else(|| "21".into());
     if let Some(argument) = rest.next() {
-        args::refuse(USAGE, &format!("{argument:?} is too much"));
+        args::refuse(USAGE, &format!("unexpected argument {argument:?}"));
     }
     let store = connect(options)?;
-    if tokio::time::timeout(PATIENCE, store.connected()).await.is_err() {
+    if tokio::time::timeout(PATIENCE, store.wait_connected()).await.is_err() {
         let status = store.status().current();
-        let why = status.reason().unwrap_or("no answer");
-        return Err(format!("no connection: {why}; is there a broker?").into());
+        return Err(format!("not connected: {status}; is the broker running?").into());
     }
 
     let version = store
         .set(key.clone(), value)
         .await
-        .map_err(|error| format!("{error}; is there a store? `--example serve` hosts one"))?;
+        .map_err(|error| format!("{error}; does a store run? `--example serve` hosts one"))?;
     println!("set: version {version}");
-    let found = store.get(key.clone()).await?.ok_or("somebody deleted it")?;
+    let found = store.get(key.clone()).await?.ok_or("another client deleted the key")?;
     println!("get: {}", found.value.escape_ascii());
 
     let mut changes = store.watch(key.clone()).await?;
@@ -48,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("watch: {}", value.escape_ascii());
             }
             WatchEvent::Changed { value: None, .. } => break,
-            // From now on changes are told as they come.
+            // The watch reports changes from now on.
             WatchEvent::Live if deletion.is_none() => {
                 deletion = Some(store.del(key.clone()).await?)
             }

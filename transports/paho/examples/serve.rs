@@ -15,14 +15,14 @@ const USAGE: &str = "usage: serve [--broker mqtt://HOST:PORT] [--id CLIENT_ID]";
 async fn main() -> Result<(), Box<dyn Error>> {
     let (options, rest) = args::options(USAGE, "statestore");
     if let Some(argument) = rest.first() {
-        args::refuse(USAGE, &format!("{argument:?} is too much"));
+        args::refuse(USAGE, &format!("unexpected argument {argument:?}"));
     }
     println!("connecting: {options:?}");
-    let mut service = serve(options.presence(true));
-    service.connected().await?;
+    let service = serve(options.read_mosquitto_log(true));
+    service.wait_connected().await?;
     println!("serving; stop with Ctrl-C");
     tokio::select! {
-        stopped = service.stopped() => Err(format!("stopped: {stopped}").into()),
+        stopped = service.wait_closed() => Err(format!("stopped: {stopped}").into()),
         interrupted = tokio::signal::ctrl_c() => {
             interrupted?;
             service.shutdown().await;

@@ -1,205 +1,138 @@
-//! One connection: what Paho has to send, and what became of it.
+//! One connection: the packets that Paho has, and their outcomes.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::pin::Pin;
+use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use paho_mqtt::{DisconnectOptionsBuilder, Error, PropertyCode, QoS, ServerResponse, Token};
-use statestore_proto::mqtt::{Publish, PublishToken, SubscribeToken};
-use statestore_tokio::diagnostics::mosquitto;
-use statestore_tokio::{Address, LinkError, LinkEvent, Options};
+use paho_mqtt::{DisconnectOptionsBuilder, Error, MessageBuilder, ServerResponse, Token};
+use statestore_proto::transport::ReasonCode;
+use statestore_tokio::LinkError;
+use statestore_tokio::adapter::{
+    self, Completions, ConnectionEvent, Mailbox, Outgoing, PacketId, Ticket,
+};
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::client::Client;
 use crate::convert::{self, Message};
-use crate::mailbox::{Arrival, Mailbox};
-use crate::options;
 
-/// How long a goodbye waits for what is in flight.
+/// Maximum time to wait for the outcomes of sent packets before a DISCONNECT.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
 
-/// Who wants to know what became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ticket {
-    Publish(PublishToken),
-    Subscribe(SubscribeToken),
-    /// Nobody.
-    Other,
-}
-
 /// One connection.
-pub(crate) struct Connection {
+pub struct Connection {
     client: Client,
-    mailbox: Arc<Mailbox>,
-    packet_bytes_max: usize,
-    requests_max: usize,
-    presence: bool,
-    pub(crate) session_present: bool,
-    /// Packets that Paho has, by number.
-    outstanding: BTreeMap<u64, (Ticket, Token)>,
-    last: u64,
-    /// Whether a packet was refused whose sender waits to hear that there is room again.
-    starved: bool,
-    /// Never holds a message.
-    events: VecDeque<LinkEvent<Message>>,
+    mailbox: Arc<Mailbox<Message>>,
+    /// Paho calls the wakers under its only lock.
+    completions: Completions<Token>,
+    /// Whether a packet failed because the connection is lost. Paho would take further packets and
+    /// drop them.
+    is_lost: bool,
 }
 
 impl Connection {
-    /// Connects to this address. May be dropped at any time.
-    pub(crate) async fn open(
-        options: &Options,
-        at: &Address,
-        inbox: usize,
-    ) -> Result<Self, LinkError> {
-        let mailbox = Mailbox::new(inbox);
-        let mut client = Client::new(options, at, &mailbox)?;
-        let told = client.connected().await.map_err(|error| convert::refused(&error))?;
-        let limit = told.properties().get(PropertyCode::MaximumPacketSize);
-        let limit = limit.and_then(|limit| limit.get_u32());
-        let mut connection = Self {
-            client,
-            mailbox,
-            packet_bytes_max: limit
-                .and_then(|max| usize::try_from(max).ok())
-                .unwrap_or(convert::PACKET_BYTES_MAX),
-            requests_max: options::requests_max(options),
-            presence: options.presence,
-            session_present: told.connect_response().is_some_and(|it| it.session_present),
-            outstanding: BTreeMap::new(),
-            last: 0,
-            starved: false,
-            events: VecDeque::new(),
-        };
-        if options.presence {
-            for filter in mosquitto::FILTERS {
-                connection.subscribe(filter, QoS::AtMostOnce, Ticket::Other);
-            }
-        }
-        Ok(connection)
+    pub(crate) fn new(client: Client, mailbox: Arc<Mailbox<Message>>, requests_max: usize) -> Self {
+        let woken = Arc::clone(&mailbox);
+        let completions = Completions::new(requests_max, move || woken.wake());
+        Self { client, mailbox, completions, is_lost: false }
     }
 
-    /// Whether Paho may have another packet. If not, [`LinkEvent::Writable`] follows when it may.
-    pub(crate) fn has_room(&mut self) -> bool {
-        self.starved |= self.outstanding.len() >= self.requests_max;
-        self.watch_for_room();
-        !self.starved
-    }
-
-    pub(crate) fn publish(&mut self, publish: Publish) {
-        let ticket = publish.token.map_or(Ticket::Other, Ticket::Publish);
-        let topic = Arc::clone(&publish.topic);
-        match convert::packet(publish, self.packet_bytes_max) {
-            // The token alone, so that the payload is kept in one place only.
-            Ok(packet) => self.sent(ticket, self.client.paho.publish(packet).into()),
-            Err(refusal) => {
-                warn!(topic = &*topic, %refusal, "not sent");
-                if let Ticket::Publish(token) = ticket {
-                    self.events.push_back(LinkEvent::Published(token, refusal));
-                }
-            }
-        }
-    }
-
-    pub(crate) fn subscribe(&mut self, filter: &str, qos: QoS, ticket: Ticket) {
-        if let Some(refusal) = convert::refused_filter(filter, self.packet_bytes_max) {
-            warn!(filter, "not subscribed: too long for the broker, or no filter");
-            if let Ticket::Subscribe(token) = ticket {
-                self.events.push_back(LinkEvent::Subscribed(token, refusal));
-            }
-            return;
-        }
-        self.sent(ticket, self.client.paho.subscribe(filter, qos));
-    }
-
-    fn sent(&mut self, ticket: Ticket, mut token: Token) {
-        self.last += 1;
-        let waker = self.mailbox.waker(self.last, ticket != Ticket::Other);
-        match Pin::new(&mut token).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => self.settled(ticket, &result),
-            Poll::Pending => _ = self.outstanding.insert(self.last, (ticket, token)),
-        }
-    }
-
-    fn settled(&mut self, ticket: Ticket, result: &Result<ServerResponse, Error>) {
+    fn settle(&mut self, ticket: Ticket, result: &Result<ServerResponse, Error>) {
         if convert::is_poison(result) {
-            self.client.spoil();
+            self.client.release.in_use.is_poisoned = true;
         }
-        let Some(reason) = convert::outcome(result) else { return };
-        match ticket {
-            Ticket::Publish(token) => self.events.push_back(LinkEvent::Published(token, reason)),
-            Ticket::Subscribe(token) => self.events.push_back(LinkEvent::Subscribed(token, reason)),
-            Ticket::Other => {}
+        match convert::outcome(result) {
+            Some(reason) => self.mailbox.settle(ticket, reason),
+            None => self.is_lost = true,
         }
     }
 
-    /// The next event, without waiting.
-    pub(crate) fn take(&mut self, messages: bool) -> Result<Option<LinkEvent<Message>>, LinkError> {
+    fn settle_all(&mut self) {
+        for (ticket, result) in self.completions.take() {
+            self.settle(ticket, &result);
+        }
+    }
+
+    /// Waits for the outcomes of all sent packets.
+    async fn flush(&mut self) {
         loop {
-            if let Some(event) = self.events.pop_front() {
-                return Ok(Some(event));
+            self.settle_all();
+            if self.is_lost || !self.completions.wake_at_next() {
+                return;
             }
-            match self.mailbox.take(messages)? {
-                None => return Ok(None),
-                Some(Arrival::Settled(numbers)) => self.settle(numbers),
-                Some(Arrival::Message(packet)) => {
-                    if let Some(event) = self.received(Message::new(packet)) {
-                        return Ok(Some(event));
-                    }
+            self.mailbox.wait_woken().await;
+        }
+    }
+}
+
+impl adapter::Connection for Connection {
+    type Message = Message;
+
+    fn try_send(&mut self, packet: Outgoing) -> Result<(), Outgoing> {
+        if self.is_lost || !self.completions.has_capacity() {
+            return Err(packet);
+        }
+        let ticket = packet.ticket();
+        let paho = &self.client.paho;
+        let token = match packet {
+            Outgoing::Publish(publish) => match convert::packet(publish) {
+                // Only the token, so that the payload is stored once.
+                Ok(packet) => paho.publish(packet).into(),
+                Err(error) => {
+                    warn!(%error, "packet not sent");
+                    self.mailbox.settle(ticket, ReasonCode::UNSPECIFIED_ERROR);
+                    return Ok(());
                 }
+            },
+            Outgoing::Plain { topic, payload, qos, retain } => {
+                let message = MessageBuilder::new().topic(&*topic).payload(payload);
+                paho.publish(message.qos(qos as i32).retained(retain).finalize()).into()
             }
+            Outgoing::Subscribe { filter, qos, .. } => paho.subscribe(&*filter, qos as i32),
+            Outgoing::Unsubscribe { filter } => paho.unsubscribe(&*filter),
+            _ => return Ok(()),
+        };
+        if let Some((ticket, result)) = self.completions.push(ticket, token) {
+            self.settle(ticket, &result);
         }
+        Ok(())
     }
 
-    fn settle(&mut self, numbers: Vec<u64>) {
-        for number in numbers {
-            let Some((ticket, mut token)) = self.outstanding.remove(&number) else { continue };
-            match Pin::new(&mut token).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(result) => self.settled(ticket, &result),
-                Poll::Pending => {}
+    async fn next_event(&mut self, messages: bool) -> Result<ConnectionEvent<Message>, LinkError> {
+        loop {
+            self.settle_all();
+            if !self.is_lost && self.completions.has_drained() {
+                self.mailbox.report(ConnectionEvent::Writable);
             }
-        }
-        self.watch_for_room();
-    }
-
-    /// Half empty rather than one less than full: the link is woken once for many.
-    fn watch_for_room(&mut self) {
-        if !self.starved {
-            return;
-        }
-        let too_many = self.outstanding.len().saturating_sub(self.requests_max / 2);
-        self.mailbox.settled_worth(Some(too_many).filter(|many| *many > 0));
-        if too_many == 0 {
-            self.starved = false;
-            self.events.push_back(LinkEvent::Writable);
+            if let Some(event) = self.mailbox.poll(messages)? {
+                return Ok(event);
+            }
+            self.mailbox.wait_woken().await;
         }
     }
 
-    fn received(&self, message: Message) -> Option<LinkEvent<Message>> {
-        if self.presence && message.topic().starts_with(mosquitto::TOPICS) {
-            return mosquitto::gone(message.payload()).map(|id| LinkEvent::ClientGone(id.into()));
-        }
-        Some(LinkEvent::Message(message))
-    }
+    fn acknowledge(&mut self, _: PacketId) {}
 
-    /// Waits for [`take`](Self::take) to give something else.
-    pub(crate) async fn arrival(&self) {
-        self.mailbox.arrival().await;
-    }
-
-    /// Says goodbye after everything that was offered.
-    pub(crate) fn goodbye(&self) -> Token {
+    async fn close(mut self) {
+        let _ = timeout(FLUSH_MAX, self.flush()).await;
+        // Paho acknowledges messages until the connection is closed, and these are lost. If Paho
+        // waits itself, the DISCONNECT leaves more than a second later, even if nothing is in
+        // flight.
         self.mailbox.close();
-        let how = DisconnectOptionsBuilder::new().timeout(FLUSH_MAX).finalize();
-        self.client.paho.disconnect(how)
+        let options = DisconnectOptionsBuilder::new().timeout(Duration::ZERO).finalize();
+        let _ = self.client.paho.disconnect(options).await;
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.mailbox.close();
-        let outstanding = std::mem::take(&mut self.outstanding);
-        self.client.check(outstanding.into_values().map(|(_, token)| token).collect());
+        self.client.release.in_use.publishes = self.completions.take_pending().collect();
     }
 }

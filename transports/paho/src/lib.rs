@@ -3,101 +3,115 @@
 //! ```no_run
 //! use statestore_paho::{Options, connect};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = connect(Options::new("thermostat-7", "localhost", 1883))?;
 //! let version = store.set("setpoint", "21").await?;
-//! let found = store.get("setpoint").await?.expect("it was just set");
+//! let found = store.get("setpoint").await?.expect("the value was just set");
 //! assert_eq!(found.version, Some(version));
 //! store.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where the broker has no store, [`serve`] hosts one:
+//! If the broker does not provide a store, [`serve`] hosts one:
 //!
 //! ```no_run
 //! use statestore_paho::{Options, serve};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut service = serve(Options::new("statestore", "localhost", 1883).presence(true));
-//! service.connected().await?;
-//! println!("stopped: {}", service.stopped().await);
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = serve(Options::new("statestore", "localhost", 1883).read_mosquitto_log(true));
+//! service.wait_connected().await?;
+//! println!("stopped: {}", service.wait_closed().await);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`connect_with`] takes other time-outs and limits. For another store, or what only Paho has, make a [`PahoLink`] and
-//! give it to [`StateStore::builder`] or [`StoreService::builder`]. The package `statestore-rumqttc` offers the same
-//! in Rust alone, and more of it; this one is for applications that speak Paho already.
+//! [`connect_with`] accepts other timeouts and limits. For another configuration of the store, or
+//! for options of [`Paho`], create a [`PahoLink`] and pass it to [`StateStore::builder`] or
+//! [`StoreService::builder`]. Use this package if your application uses Paho already. Otherwise
+//! prefer `statestore-client`, which is written in Rust and has none of the limits below.
 //!
-//! # To build it
+//! # Build requirements
 //!
-//! Paho's C library comes with the crate and is built on the way: that takes a C compiler and `cmake`
-//! (`apt-get install gcc cmake`), and with the feature `tls` also the headers of OpenSSL
-//! (`apt-get install libssl-dev pkg-config`). The library sets `TCP_NODELAY`; the 1.3.12 that Debian 12 ships does not,
-//! and takes 88 ms for each request. Paho is licensed EPL-2.0 or BSD-3-Clause, at your choice.
+//! The crate `paho-mqtt` contains Paho's C library and builds it. That requires a C compiler and
+//! `cmake` (`apt-get install gcc cmake`), and with the feature `tls` also the headers of OpenSSL
+//! (`apt-get install libssl-dev pkg-config`). The library sets `TCP_NODELAY`; the 1.3.12 of Debian
+//! 12 does not, and each request takes 88 ms with it. Paho is licensed under EPL-2.0 or
+//! BSD-3-Clause, at your choice.
 //!
 //! # The broker
 //!
-//! Any MQTT 5 broker. For mosquitto, in its file:
+//! Any MQTT 5 broker works. Add these lines to the configuration file of mosquitto:
 //!
 //! ```text
-//! # or one request at a time takes 44 ms instead of 0.2
+//! # otherwise sequential requests take 44 ms each instead of 0.2
 //! set_tcp_nodelay true
-//! # or a burst of more than 1,000 requests loses some without a word
+//! # otherwise mosquitto drops requests of a burst of more than 1,000 without a report
 //! max_queued_messages 100000
 //! ```
 //!
-//! As a store, an ordinary client cannot know who sent a request, nor disconnect anyone: let the access rules of the
-//! broker decide who may write to the request topic.
+//! A store that is an ordinary client of the broker cannot identify the sender of a request, and
+//! cannot disconnect clients. Restrict with the broker's access rules which clients may publish to
+//! the request topic.
 //!
-//! # What Paho cannot do
+//! # Limitations of Paho
 //!
-//! * It acknowledges a message as soon as it was read. A store on Paho that crashes **loses the requests that it had
-//!   read and not answered**: their senders get no answer in time, and nobody sends them again.
-//! * It drops the reason of a PUBACK that is no failure. "Nobody subscribes to this topic" is not told, so that a request
-//!   without a store ends by time-out, and a watch whose client is gone is noticed by [`Options::presence`] only.
-//!   Failures are told.
-//! * It does not tell the DUP flag, nor empty correlation data from absent.
-//! * Its log (crate `log`) has payloads at level `debug`, and those of the C library `trace` them.
-//! * A broker that breaks MQTT's rule that a topic name is UTF-8 without NUL ends the process: Paho panics where that
-//!   cannot unwind. Clients cannot bring that about through a broker that keeps the rule, as mosquitto does.
+//! * Paho acknowledges a message when it reads it. If a store over Paho crashes, it **loses the
+//!   requests that it has read and not answered**: their senders time out, and the broker does not
+//!   redeliver them.
+//! * Paho drops the reason code of a successful PUBACK, so *no matching subscribers* is not
+//!   reported. A request without a store ends by timeout, and only [`Options::read_mosquitto_log`]
+//!   reports that the client of a watch has gone. Reason codes of failures are reported.
+//! * Paho does not report the DUP flag, and does not distinguish empty correlation data from
+//!   absent.
+//! * Its log (crate `log`) contains payloads at level `debug`. The C library writes them to its
+//!   trace.
+//! * If a broker sends a topic name that is not UTF-8 or contains NUL, which MQTT forbids, Paho
+//!   panics in a callback that cannot unwind, and the process aborts. Clients cannot cause that
+//!   through a broker that enforces the rule, as mosquitto does.
 //!
-//! # What is bounded by what
+//! # Limits
 //!
-//! * Requests: [`Options::in_flight`] wait for the broker and [`Options::queue`] for Paho; the rest stays with the
-//!   machine, which has limits of its own.
-//! * Messages: Paho cannot be made to read no more. When [`PahoLink::inbox`] messages wait for the machine, the link says
-//!   goodbye, hands out what waits, and connects again. A store's broker keeps later requests meanwhile; a client takes
-//!   that for a lost connection, of which it tells its watches. What still arrives until the goodbye is out waits too, up
-//!   to 16,384 messages; what comes beyond that is lost with a warning. Messages at QoS 0 beyond the inbox are dropped.
-//! * Packets: what is larger than the broker allows is not sent, and reported as
-//!   [`PACKET_TOO_LARGE`](statestore_proto::mqtt::ReasonCode::PACKET_TOO_LARGE). What is larger than
-//!   [`Options::max_packet_size`] the broker does not deliver.
-//! * Copies: a payload is copied once on its way out (into the C library; once more before that while something else
-//!   holds it, as the cache of answers does) and twice on its way in (by the C library, and by its binding). This package
-//!   adds none.
+//! * Requests: at most [`Options::max_in_flight`] wait for the broker and
+//!   [`Options::max_queued_packets`] for Paho. The machine queues the others, within its own
+//!   limits.
+//! * Messages: Paho cannot stop reading. When [`Paho::inbox`] messages are queued for the machine,
+//!   the link disconnects, returns the queued messages while the machine can receive, and
+//!   reconnects; the other queued messages are lost. The broker of a store queues further requests
+//!   until then; a client treats the disconnect as a lost connection and reports it to its watches.
+//!   Up to 16,384 messages that arrive before the DISCONNECT is written are queued too. Further
+//!   ones are lost, with a warning in the log. Messages at QoS 0 beyond the inbox are dropped.
+//! * Packets: a packet that exceeds the broker's limit is not sent, and is reported as
+//!   [`PACKET_TOO_LARGE`](statestore_proto::transport::ReasonCode::PACKET_TOO_LARGE). The broker
+//!   does not deliver packets that exceed [`Options::max_packet_size`].
+//! * Copies: a sent payload is copied once into the C library, and once more before that if another
+//!   owner shares it, for example the deduplication cache. A received payload is copied twice, by
+//!   the C library and by its binding. This package adds no copy.
 //!
-//! # A lost connection
+//! # Lost connections
 //!
-//! Every connection has a Paho client of its own. Paho's own way to reconnect does not come back after a DISCONNECT of
-//! the broker, and leaves requests without an end; here the machines decide what is sent again. A refusal of the
-//! credentials or the client id, and another client that takes over the client id, end the handle instead of being tried
-//! again.
+//! Each connection has a Paho client. Paho's automatic reconnect is not used: it does not reconnect
+//! after a DISCONNECT of the broker, and leaves requests without an outcome. Here the machines
+//! decide which packets are sent again. Rejected credentials, a rejected client id, and another
+//! client with the same client id end the handle.
 //!
-//! With [several addresses](Options::or_at) the next one is tried where one is not there or sends the client elsewhere. Which
-//! other server a broker names Paho tells with a DISCONNECT and not with a CONNACK; it is followed to one of these only.
+//! With [several addresses](Options::add_address), the link tries the next one if an address is
+//! unreachable or sends the client to another server. Paho reports the Server Reference of a
+//! DISCONNECT, but not that of a CONNACK. It is followed only to a configured address.
 //!
-//! Paho 1.3.16 crashes the process when it takes a client apart that lost its connection while it wrote a publish (it frees
-//! it twice, [issue 1621](https://github.com/eclipse-paho/paho.mqtt.c/issues/1621)). Such clients are left in memory
-//! instead, with what they had in flight, and a warning says so; all others are freed. For that a clean session asks the
-//! broker for an expiry of one second instead of none.
+//! Paho 1.3.16 crashes the process if it frees a client that lost its connection while it wrote a
+//! publish, because it frees the publish twice
+//! ([issue 1621](https://github.com/eclipse-paho/paho.mqtt.c/issues/1621)). Such clients and their
+//! packets in flight stay in memory, and a warning is logged; all other clients are freed. For the
+//! same reason a clean session requests an expiry of one second instead of zero.
 //!
 //! # Threads
 //!
-//! Paho has two threads of its own for all clients of a process, and one lock that each of its calls takes for a moment.
-//! Nothing here waits for the network on the threads of the runtime. Each connection has a thread that sleeps until its
-//! client is to be taken apart.
+//! Paho has two threads for all clients of a process, and one lock that each call takes for a
+//! moment. This package does not wait for the network on threads of the runtime. Each connection
+//! has a thread that sleeps until its client can be freed.
 //!
 //! # Features
 //!
@@ -108,22 +122,23 @@ mod client;
 mod connection;
 mod convert;
 mod link;
-mod mailbox;
 mod options;
 #[cfg(feature = "tls")]
 mod tls;
 
+pub use connection::Connection;
 pub use convert::Message;
-pub use link::PahoLink;
+pub use link::{Paho, PahoLink};
 pub use paho_mqtt;
 pub use statestore_tokio::*;
 #[cfg(feature = "tls")]
 pub use tls::tls_config;
 
-/// A handle for an application, with the client id of `options`. It connects at once.
+/// Returns a handle for an application, with the client id of `options`. It connects in the
+/// background.
 ///
 /// # Errors
-/// [`ConfigError`] when the client id cannot be one.
+/// [`ConfigError`] if the client id is invalid.
 ///
 /// # Panics
 /// Outside of a tokio runtime; see [`connect_with`].
@@ -132,35 +147,36 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
     connect_with(options, |builder| builder)
 }
 
-/// As [`connect`], with other time-outs, limits or pauses, or on another runtime.
+/// Does the same as [`connect`], with other timeouts, limits or pauses, or on another runtime.
 ///
 /// # Errors
-/// [`ConfigError`] when the client id cannot be one.
+/// [`ConfigError`] if the client id is invalid.
 ///
 /// # Panics
-/// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+/// Outside of a tokio runtime, unless the builder has [one](Builder::runtime).
 #[track_caller]
 pub fn connect_with(
     options: Options,
     build: impl FnOnce(Builder) -> Builder,
 ) -> Result<StateStore, ConfigError> {
-    build(StateStore::builder()).spawn(PahoLink::for_client(options))
+    adapter::connect::<Paho>(options, build)
 }
 
-/// The same for code without async: see [`blocking`].
+/// Does the same as [`connect`] for code without async: see [`blocking`].
 ///
 /// # Errors
-/// [`blocking::SpawnError`] when the client id cannot be one, or there is no thread.
+/// [`blocking::SpawnError`] if the client id is invalid or the thread does not start.
 pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocking::SpawnError> {
-    blocking::StateStore::spawn(PahoLink::for_client(options), |builder| builder)
+    adapter::connect_blocking::<Paho>(options)
 }
 
-/// A store with default limits. It connects at once.
+/// Hosts a store with default limits on a broker. It connects in the background.
 ///
 /// # Panics
-/// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
+/// Outside of a tokio runtime; [`ServiceBuilder::runtime`](service::ServiceBuilder::runtime)
+/// accepts another.
 #[must_use]
 #[track_caller]
 pub fn serve(options: Options) -> StoreService {
-    StoreService::builder().spawn(PahoLink::for_store(options))
+    adapter::serve::<Paho>(options)
 }

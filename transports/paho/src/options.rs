@@ -1,23 +1,22 @@
-//! What Paho needs to know.
-
-use std::time::Duration;
+//! Conversion of the options.
 
 use paho_mqtt::{
     ConnectOptions, ConnectOptionsBuilder, CreateOptions, CreateOptionsBuilder, MQTT_VERSION_5,
     Properties, PropertyCode,
 };
-use statestore_tokio::{Address, LinkError, Options};
+use statestore_tokio::{Address, LinkError, LinkErrorKind as Kind, Options};
 
-/// Paho clears a session that ends with its connection, and frees twice what it could not write when it does. So even a
-/// clean session is kept for that long.
-const SESSION_MIN: Duration = Duration::from_secs(1);
+/// Session expiry of a clean session. When a session ends with its connection, Paho clears it and
+/// frees packets twice that it could not write.
+const CLEAN_SESSION_SECONDS: u32 = 1;
 
-/// Packets that Paho may have at a time.
+/// Maximum number of packets that Paho has at a time.
 pub(crate) fn requests_max(options: &Options) -> usize {
-    usize::from(options.in_flight) + options.queue
+    usize::from(options.max_in_flight) + options.max_queued_packets
 }
 
-/// For a new client of this address. Nothing is persisted: the machines know what is to be sent again.
+/// Options of a new client for this address. Nothing is persisted: the machines decide which
+/// packets are sent again.
 pub(crate) fn create(options: &Options, at: &Address) -> CreateOptions {
     let scheme = if options.tls.is_some() { "mqtts" } else { "mqtt" };
     CreateOptionsBuilder::new()
@@ -29,39 +28,35 @@ pub(crate) fn create(options: &Options, at: &Address) -> CreateOptions {
         .finalize()
 }
 
-/// For its one connection.
+/// Options of its one connection.
 pub(crate) fn connect(options: &Options) -> Result<ConnectOptions, LinkError> {
-    let session = options.session();
-    let properties = properties(options, session.unwrap_or(SESSION_MIN));
+    let unsupported = |error| LinkError::from_source(Kind::Unsupported, error);
     let mut builder = ConnectOptionsBuilder::new_v5();
     builder
-        .clean_start(session.is_none())
+        .clean_start(options.session().is_none())
         .keep_alive_interval(options.keep_alive)
         .connect_timeout(options.connect_timeout)
-        .max_inflight(options.in_flight.into())
-        .properties(properties.map_err(LinkError::fatal)?);
+        .max_inflight(options.max_in_flight.into())
+        .properties(properties(options).map_err(unsupported)?);
     if let Some((user, password)) = &options.credentials {
-        if user.contains('\0') {
-            return Err(LinkError::fatal("the user name has a NUL; remove it"));
-        }
         builder.user_name(&**user).password(&**password);
     }
+    #[cfg(feature = "tls")]
     if let Some(tls) = &options.tls {
-        #[cfg(feature = "tls")]
-        builder.ssl_options(crate::tls_config(tls).map_err(LinkError::fatal)?);
-        #[cfg(not(feature = "tls"))]
-        return Err(LinkError::fatal(format_args!(
-            "statestore-paho was built without its feature `tls`, so not with {tls:?}"
-        )));
+        builder.ssl_options(crate::tls_config(tls).map_err(LinkError::tls)?);
+    }
+    #[cfg(not(feature = "tls"))]
+    if options.tls.is_some() {
+        return Err(LinkError::without_tls("statestore-paho"));
     }
     Ok(builder.finalize())
 }
 
-fn properties(options: &Options, session: Duration) -> Result<Properties, paho_mqtt::Error> {
+fn properties(options: &Options) -> Result<Properties, paho_mqtt::Error> {
     let mut properties = Properties::new();
     properties.push_u16(PropertyCode::ReceiveMaximum, options.receive_maximum)?;
     properties.push_u32(PropertyCode::MaximumPacketSize, options.max_packet_size)?;
-    let seconds = u32::try_from(session.max(SESSION_MIN).as_secs()).unwrap_or(u32::MAX);
-    properties.push_u32(PropertyCode::SessionExpiryInterval, seconds)?;
+    let session = options.session_seconds().unwrap_or(CLEAN_SESSION_SECONDS);
+    properties.push_u32(PropertyCode::SessionExpiryInterval, session)?;
     Ok(properties)
 }

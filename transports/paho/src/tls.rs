@@ -3,11 +3,11 @@
 use paho_mqtt::{Error, SslOptions, SslOptionsBuilder, SslVersion};
 use statestore_tokio::Tls;
 
-/// What Paho needs for a connection that is encrypted like this. OpenSSL reads the files when it connects; that they
-/// cannot be used is known then.
+/// Converts TLS settings for Paho. OpenSSL reads the certificates and keys for each connection, and
+/// reports an invalid file then. The password of the key is read here.
 ///
 /// # Errors
-/// When a path is not UTF-8 or has a NUL.
+/// If a path is not UTF-8 or contains a NUL character, or if the password file cannot be read.
 pub fn tls_config(tls: &Tls) -> Result<SslOptions, Error> {
     let mut builder = SslOptionsBuilder::new();
     builder.enable_server_cert_auth(true).verify(true).ssl_version(SslVersion::Default);
@@ -16,6 +16,9 @@ pub fn tls_config(tls: &Tls) -> Result<SslOptions, Error> {
     }
     if let Some((chain, key)) = &tls.identity {
         builder.key_store(chain)?.private_key(key)?;
+        if let Some(password) = tls.read_key_password()? {
+            builder.private_key_password(password);
+        }
     }
     Ok(builder.finalize())
 }

@@ -1,181 +1,218 @@
-//! One connection: what is sent on it, and what is acknowledged.
+//! One connection: its queue, and the task that polls rumqttc's event loop.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rumqttc::v5::AsyncClient;
-use rumqttc::v5::mqttbytes::v5::{Filter, Publish as Packet, Subscribe};
-use rumqttc::v5::mqttbytes::{QoS, valid_filter, valid_topic};
-use statestore_proto::mqtt::{Delivery, Publish, ReasonCode, SubscribeToken};
-use statestore_tokio::{AsIncoming, LinkError, LinkEvent};
-use tokio::sync::mpsc;
+use rumqttc::Outgoing as Written;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, PubAck, Publish};
+use rumqttc::v5::{AsyncClient, Event, EventLoop, Request};
+use statestore_proto::transport::{Qos, ReasonCode};
+use statestore_tokio::adapter::{
+    self, ConnectionEvent, Mailbox, Opening, Outgoing, Outstanding, PacketId, Ticket,
+};
+use statestore_tokio::{LinkError, LinkErrorKind};
 use tokio::task::JoinHandle;
-use tracing::{debug, warn};
 
 use crate::convert::{self, Message};
-use crate::mailbox::{Mailbox, Ticket};
-use crate::redelivery::Redelivery;
-use crate::takeover::Takeover;
 
-/// How long the echo of a claim's marker may take. Where access rules withhold it, each connection starts that much later.
-const ECHO_MAX: Duration = Duration::from_millis(500);
+/// One connection and the task that polls rumqttc.
+pub struct Connection {
+    client: AsyncClient,
+    shared: Arc<Shared>,
+    pump: JoinHandle<()>,
+    manual_acks: bool,
+}
 
-/// One connection and its pump.
-pub(crate) struct Connection {
-    pub(crate) client: AsyncClient,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) pump: JoinHandle<()>,
-    pub(crate) generation: u64,
-    pub(crate) packet_bytes_max: usize,
-    /// Messages to be acknowledged by hand in order of arrival, and whether they may be.
-    pub(crate) unacknowledged: VecDeque<(Delivery, bool)>,
-    /// Where this connection has left a claim.
-    pub(crate) claimed: Option<String>,
+/// State that a connection shares with its pump.
+struct Shared {
+    mailbox: Arc<Mailbox<Message>>,
+    /// Packets in rumqttc's channel leave it in order. That is how their ids are known.
+    outstanding: Mutex<Outstanding>,
+}
+
+impl Shared {
+    fn outstanding(&self) -> MutexGuard<'_, Outstanding> {
+        self.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a request into the channel by `send`, which returns whether it did.
+    fn send(&self, ticket: Ticket, send: impl FnOnce() -> bool) {
+        // Under the lock, so that the pump does not see the request written before its ticket.
+        let mut outstanding = self.outstanding();
+        if send() {
+            outstanding.push(ticket);
+        }
+    }
 }
 
 impl Connection {
-    pub(crate) fn publish(&self, publish: &Publish) {
-        let packet = convert::packet(publish);
-        let refusal = if packet.size() > self.packet_bytes_max {
-            ReasonCode::PACKET_TOO_LARGE
-        } else if valid_topic(&publish.topic) {
-            let (payload, properties) = (packet.payload, packet.properties.unwrap_or_default());
-            let (topic, qos, client) = (&*publish.topic, QoS::AtLeastOnce, &self.client);
-            self.mailbox.send(Ticket::Publish(publish.token), || {
+    pub(crate) fn new(client: AsyncClient, event_loop: EventLoop, opening: Opening<'_>) -> Self {
+        let shared = Arc::new(Shared {
+            mailbox: Mailbox::new(opening.options.receive_maximum.into()),
+            outstanding: Mutex::new(Outstanding::new(opening.options.max_queued_packets)),
+        });
+        let manual_acks = opening.manual_acks;
+        let pump = tokio::spawn(Pump { shared: Arc::clone(&shared), manual_acks }.run(event_loop));
+        Self { client, shared, pump, manual_acks }
+    }
+}
+
+impl adapter::Connection for Connection {
+    type Message = Message;
+
+    fn try_send(&mut self, packet: Outgoing) -> Result<(), Outgoing> {
+        if !self.shared.outstanding().has_capacity() {
+            return Err(packet);
+        }
+        let client = &self.client;
+        let ticket = packet.ticket();
+        self.shared.send(ticket, || match packet {
+            Outgoing::Publish(publish) => {
+                let properties = convert::properties(&publish);
+                let (topic, qos) = (&*publish.topic, QoS::AtLeastOnce);
+                let payload = publish.payload;
                 client.try_publish_with_properties(topic, qos, false, payload, properties).is_ok()
-            });
-            return;
-        } else {
-            ReasonCode(0x90)
-        };
-        warn!(topic = &*publish.topic, %refusal, "not sent");
-        if let Some(token) = publish.token {
-            self.mailbox.answer(LinkEvent::Published(token, refusal));
-        }
-    }
-
-    pub(crate) fn subscribe(&self, filter: &str, qos: QoS, token: Option<SubscribeToken>) {
-        let size = Subscribe::new(Filter::new(filter, qos), None).size();
-        if size > self.packet_bytes_max || !valid_filter(filter) {
-            warn!(filter, "not subscribed: too long for the broker, or no filter");
-            if let Some(token) = token {
-                self.mailbox.answer(LinkEvent::Subscribed(token, ReasonCode(0x8f)));
             }
-            return;
-        }
-        let client = &self.client;
-        self.mailbox.send(Ticket::Subscribe(token), || client.try_subscribe(filter, qos).is_ok());
-    }
-
-    /// Acknowledges a message as soon as all before it are.
-    pub(crate) fn acknowledge(&mut self, delivery: Delivery) {
-        let mut waiting = self.unacknowledged.iter_mut();
-        if let Some(entry) = waiting.find(|entry| **entry == (delivery, false)) {
-            entry.1 = true;
-        }
-        while let Some((delivery, true)) = self.unacknowledged.front().copied() {
-            self.unacknowledged.pop_front();
-            if let Some(packet) = convert::acknowledged(delivery, self.generation) {
-                let client = &self.client;
-                self.mailbox.send(Ticket::Other, || client.try_ack(&packet).is_ok());
+            Outgoing::Plain { topic, payload, qos, retain } => {
+                client.try_publish(&*topic, convert::qos(qos), retain, payload).is_ok()
             }
-        }
-    }
-
-    pub(crate) fn take(
-        &mut self,
-        messages: bool,
-        again: &mut Redelivery,
-    ) -> Result<Option<LinkEvent<Message>>, LinkError> {
-        while let Some(event) = self.mailbox.take(messages)? {
-            let LinkEvent::Message(message) = &event else { return Ok(Some(event)) };
-            let delivery = message.delivery();
-            self.unacknowledged.extend(delivery.map(|delivery| (delivery, false)));
-            let is_readable = message.as_incoming().is_some();
-            let early = delivery.filter(|_| again.is_suspect(message.packet()) || !is_readable);
-            early.into_iter().for_each(|delivery| self.acknowledge(delivery));
-            if is_readable {
-                return Ok(Some(event));
+            Outgoing::Subscribe { filter, qos, .. } => {
+                client.try_subscribe(&*filter, convert::qos(qos)).is_ok()
             }
-            debug!("a message that cannot be read was dropped");
-        }
-        Ok(None)
-    }
-
-    /// Leaves a claim, before anything else is done here; fails when another store has replaced this one. Where the
-    /// claims cannot be read, nothing is claimed.
-    pub(crate) async fn claim(
-        &mut self,
-        takeover: &mut Takeover,
-        heard: &mut mpsc::Receiver<Packet>,
-    ) -> Result<(), LinkError> {
-        let topic = takeover.topic().to_owned();
-        // At QoS 0 neither waits behind requests that nobody has acknowledged yet.
-        self.subscribe(&topic, QoS::AtMostOnce, None);
-        self.put(&topic, QoS::AtMostOnce, false, takeover.marker());
-        let echo = async {
-            while let Some(packet) = heard.recv().await {
-                if takeover.hear(packet.retain, &packet.payload) {
-                    return true;
-                }
-            }
-            false
-        };
-        let echo = tokio::time::timeout(ECHO_MAX, echo).await;
-        let client = &self.client;
-        self.mailbox.send(Ticket::Other, || client.try_unsubscribe(&*topic).is_ok());
-        match echo {
-            Ok(true) => {}
-            // The pump has ended, and says why.
-            Ok(false) => return self.mailbox.take(false).map(drop),
-            Err(_) => {
-                warn!(
-                    topic,
-                    "no claim, since this client does not hear itself: may it read and write this topic?"
-                );
-                return Ok(());
-            }
-        }
-        #[expect(clippy::disallowed_methods, reason = "a claim is a message to other machines")]
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-        if takeover.is_far(unix_ms) {
-            warn!(
-                topic,
-                "passed over a claim years beyond the clock here, which only a store with a wrong clock, or no store, can have \
-                 left; once no store is running, `mosquitto_pub -r -n -t '{topic}'` clears the topic"
-            );
-        }
-        let Some(claim) = takeover.claim(unix_ms) else {
-            return Err(LinkError::fatal(format_args!(
-                "another store has taken over client id {}; for this one to serve, stop that one and start this again; if \
-                 there is none, `mosquitto_pub -r -n -t '{topic}'` clears what somebody has retained there",
-                takeover.client_id()
-            )));
-        };
-        self.put(&topic, QoS::AtLeastOnce, true, claim);
-        self.claimed = Some(topic);
+            Outgoing::Unsubscribe { filter } => client.try_unsubscribe(&*filter).is_ok(),
+            _ => false,
+        });
         Ok(())
     }
 
-    /// Removes the claim of this connection. Were another store there, it would not be open any more.
-    pub(crate) fn withdraw(&mut self) {
-        if let Some(topic) = self.claimed.take() {
-            self.put(&topic, QoS::AtLeastOnce, true, String::new());
+    async fn next_event(&mut self, messages: bool) -> Result<ConnectionEvent<Message>, LinkError> {
+        let mailbox = &self.shared.mailbox;
+        loop {
+            if let Some(event) = mailbox.poll(messages)? {
+                return Ok(event);
+            }
+            // The pump has stopped, and what would let the machine continue may wait behind it.
+            if !messages && !self.manual_acks && mailbox.is_full() {
+                let text = "too many messages are queued; acknowledge them manually";
+                return Err(LinkError::new(LinkErrorKind::Overloaded, text));
+            }
+            mailbox.wait_woken().await;
         }
     }
 
-    fn put(&self, topic: &str, qos: QoS, retain: bool, payload: String) {
+    fn acknowledge(&mut self, id: PacketId) {
+        let packet = Publish { pkid: id.id, qos: convert::qos(id.qos), ..Publish::default() };
         let client = &self.client;
-        self.mailbox.send(Ticket::Publish(None), || {
-            client.try_publish(topic, qos, retain, payload).is_ok()
-        });
+        self.shared.send(Ticket::Other, || client.try_ack(&packet).is_ok());
+    }
+
+    async fn close(mut self) {
+        self.shared.mailbox.close();
+        let client = &self.client;
+        self.shared.send(Ticket::Other, || client.try_disconnect().is_ok());
+        // The broker closes the connection after it has read everything; closing it first on this
+        // side might discard the rest.
+        let _ = (&mut self.pump).await;
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.pump.abort();
+    }
+}
+
+/// The task that polls the event loop, and does nothing else.
+struct Pump {
+    shared: Arc<Shared>,
+    manual_acks: bool,
+}
+
+impl Pump {
+    /// Runs until the connection is lost. The event loop ends with it: rumqttc's own reconnect
+    /// loses requests.
+    async fn run(self, mut event_loop: EventLoop) {
+        loop {
+            match event_loop.poll().await {
+                Ok(event) => {
+                    release_collision(&mut event_loop, &event);
+                    self.handle(event);
+                }
+                Err(error) => {
+                    // Packets of the same read as the end were not returned yet.
+                    while let Some(event) = event_loop.state.events.pop_front() {
+                        self.handle(event);
+                    }
+                    self.shared.outstanding().close();
+                    self.shared.mailbox.fail(convert::error(error, false));
+                    return;
+                }
+            }
+            if !self.manual_acks {
+                self.shared.mailbox.wait_capacity().await;
+            }
+        }
+    }
+
+    fn handle(&self, event: Event) {
+        match event {
+            Event::Outgoing(written) => self.written(&written),
+            Event::Incoming(Packet::PubAck(ack)) => {
+                self.settle(ack.pkid, Some(convert::publish_reason(ack.reason)));
+            }
+            Event::Incoming(Packet::SubAck(ack)) => {
+                let reason = ack.return_codes.first().copied().map(convert::subscribe_reason);
+                self.settle(ack.pkid, reason);
+            }
+            Event::Incoming(Packet::Publish(packet)) => {
+                let qos = convert::proto_qos(packet.qos);
+                let is_manual = self.manual_acks && qos != Qos::AtMostOnce;
+                let id = is_manual.then_some(PacketId { id: packet.pkid, qos });
+                let (bytes, dup) = (packet.size(), packet.dup);
+                let _ = self.shared.mailbox.deliver(Message::new(packet), bytes, qos, id, dup);
+            }
+            Event::Incoming(_) => {}
+        }
+    }
+
+    /// Returns tickets by packet id, since nothing in rumqttc does.
+    fn settle(&self, id: u16, reason: Option<ReasonCode>) {
+        let ticket = self.shared.outstanding().settle(id);
+        let (Some(ticket), Some(reason)) = (ticket, reason) else { return };
+        self.shared.mailbox.settle(ticket, reason);
+    }
+
+    fn written(&self, written: &Written) {
+        let mut outstanding = self.shared.outstanding();
+        match written {
+            Written::Publish(id) | Written::Subscribe(id) => outstanding.written(Some(*id)),
+            Written::Unsubscribe(_) | Written::Disconnect => outstanding.written(None),
+            Written::PubAck(_) | Written::PubRec(_) if self.manual_acks => {
+                outstanding.written(None)
+            }
+            _ => return,
+        }
+        if outstanding.has_drained() {
+            drop(outstanding);
+            self.shared.mailbox.report(ConnectionEvent::Writable);
+        }
+    }
+}
+
+/// Works around a defect of rumqttc: it drops a PUBLISH that waits for a packet id if the PUBLISH
+/// with that id is refused. Everything behind it would wait forever.
+fn release_collision(event_loop: &mut EventLoop, event: &Event) {
+    if let Event::Incoming(Packet::PubAck(PubAck { pkid, reason, .. })) = event
+        && convert::publish_reason(*reason) != ReasonCode::SUCCESS
+        && let Some(waiting) = event_loop.state.collision.take_if(|waiting| waiting.pkid == *pkid)
+    {
+        event_loop.pending.push_back(Request::Publish(waiting));
     }
 }

@@ -4,24 +4,18 @@ use std::str;
 
 use bytes::Bytes;
 use rumqttc::v5::mqttbytes::v5::{
-    ConnectReturnCode as Refusal, DisconnectReasonCode as Goodbye, PubAckReason, Publish as Packet,
-    PublishProperties, SubscribeReasonCode,
+    ConnectReturnCode as Refusal, PubAckReason, Publish as Packet, PublishProperties,
+    SubscribeReasonCode,
 };
 use rumqttc::v5::mqttbytes::{Error as PacketError, QoS};
 use rumqttc::v5::{ConnectionError, StateError};
-use statestore_proto::mqtt::{Correlation, Delivery, Incoming, Publish, Qos, ReasonCode};
-use statestore_tokio::{AsIncoming, LinkError};
-use tokio::time::Instant;
+use statestore_proto::transport::{Correlation, Incoming, Publish, Qos, ReasonCode};
+use statestore_tokio::adapter::ReasonDetails;
+use statestore_tokio::{AsIncoming, LinkError, LinkErrorKind};
 
-/// How the reason begins when the broker has refused the connection, by a CONNACK with a code that is named after it.
-pub const REFUSED: &str = "the broker refused the connection";
-
-/// The longest packet that MQTT can express.
-pub(crate) const PACKET_BYTES_MAX: usize = 268_435_460;
-
-/// A PUBLISH as rumqttc sends it. Its packet id is a placeholder, so that its `size()` is what goes over the wire.
-pub(crate) fn packet(publish: &Publish) -> Packet {
-    let properties = PublishProperties {
+/// The properties of a PUBLISH as rumqttc sends them.
+pub(crate) fn properties(publish: &Publish) -> PublishProperties {
+    PublishProperties {
         response_topic: publish.response_topic.as_deref().map(Into::into),
         correlation_data: publish.correlation_data.as_ref().map(bytes_of),
         content_type: publish.content_type.map(Into::into),
@@ -31,38 +25,41 @@ pub(crate) fn packet(publish: &Publish) -> Packet {
             .map(|(name, value)| (name.into(), value.to_string()))
             .collect(),
         ..PublishProperties::default()
-    };
-    let payload = publish.payload.clone();
-    let mut packet = Packet::new(&*publish.topic, QoS::AtLeastOnce, payload, Some(properties));
-    packet.pkid = 1;
-    packet
+    }
 }
 
 fn bytes_of(correlation: &Correlation) -> Bytes {
     Bytes::copy_from_slice(correlation.as_bytes())
 }
 
+pub(crate) const fn qos(qos: Qos) -> QoS {
+    match qos {
+        Qos::AtMostOnce => QoS::AtMostOnce,
+        Qos::AtLeastOnce => QoS::AtLeastOnce,
+        Qos::ExactlyOnce => QoS::ExactlyOnce,
+    }
+}
+
+pub(crate) const fn proto_qos(qos: QoS) -> Qos {
+    match qos {
+        QoS::AtMostOnce => Qos::AtMostOnce,
+        QoS::AtLeastOnce => Qos::AtLeastOnce,
+        QoS::ExactlyOnce => Qos::ExactlyOnce,
+    }
+}
+
 /// A received PUBLISH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     packet: Packet,
-    delivery: Option<Delivery>,
-    received: Instant,
 }
 
 impl Message {
-    /// A message of the given connection, to be acknowledged by hand or not, that has just arrived.
-    pub(crate) fn new(packet: Packet, generation: u64, manual_acks: bool) -> Self {
-        let must_be = manual_acks && packet.qos != QoS::AtMostOnce;
-        let delivery = must_be.then(|| delivery(&packet, generation));
-        Self { delivery, packet, received: Instant::now() }
+    pub(crate) const fn new(packet: Packet) -> Self {
+        Self { packet }
     }
 
-    pub(crate) const fn delivery(&self) -> Option<Delivery> {
-        self.delivery
-    }
-
-    /// The packet as rumqttc gave it.
+    /// The packet of rumqttc.
     #[must_use]
     pub const fn packet(&self) -> &Packet {
         &self.packet
@@ -74,13 +71,8 @@ impl AsIncoming for Message {
         // Empty means a topic alias, which this side never allowed.
         let topic = str::from_utf8(&self.packet.topic).ok().filter(|topic| !topic.is_empty())?;
         let mut incoming = Incoming::new(topic, &self.packet.payload);
-        incoming.qos = match self.packet.qos {
-            QoS::AtMostOnce => Qos::AtMostOnce,
-            QoS::AtLeastOnce => Qos::AtLeastOnce,
-            QoS::ExactlyOnce => Qos::ExactlyOnce,
-        };
+        incoming.qos = proto_qos(self.packet.qos);
         incoming.retain = self.packet.retain;
-        incoming.delivery = self.delivery;
         if let Some(properties) = &self.packet.properties {
             incoming.response_topic = properties.response_topic.as_deref();
             incoming.correlation_data = properties.correlation_data.as_deref();
@@ -91,113 +83,124 @@ impl AsIncoming for Message {
         }
         Some(incoming)
     }
+}
 
-    fn received(&self) -> Option<Instant> {
-        Some(self.received)
+/// The reason code of a PUBACK, for which rumqttc has an enum.
+#[must_use]
+pub const fn publish_reason(reason: PubAckReason) -> ReasonCode {
+    match reason {
+        PubAckReason::Success => ReasonCode::SUCCESS,
+        PubAckReason::NoMatchingSubscribers => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+        PubAckReason::UnspecifiedError => ReasonCode::UNSPECIFIED_ERROR,
+        PubAckReason::ImplementationSpecificError => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+        PubAckReason::NotAuthorized => ReasonCode::NOT_AUTHORIZED,
+        PubAckReason::TopicNameInvalid => ReasonCode::TOPIC_NAME_INVALID,
+        PubAckReason::PacketIdentifierInUse => ReasonCode::PACKET_IDENTIFIER_IN_USE,
+        PubAckReason::QuotaExceeded => ReasonCode::QUOTA_EXCEEDED,
+        PubAckReason::PayloadFormatInvalid => ReasonCode::PAYLOAD_FORMAT_INVALID,
     }
 }
 
-/// Connection, quality of service and packet id, in one number.
-fn delivery(packet: &Packet, generation: u64) -> Delivery {
-    Delivery(generation << 18 | (packet.qos as u64) << 16 | u64::from(packet.pkid))
-}
-
-/// Of the packet that a delivery token names, what its acknowledgement needs; `None` for another connection.
-pub(crate) fn acknowledged(Delivery(token): Delivery, generation: u64) -> Option<Packet> {
-    let qos = match token >> 16 & 3 {
-        1 => QoS::AtLeastOnce,
-        _ => QoS::ExactlyOnce,
-    };
-    let pkid = u16::try_from(token & 0xffff).ok()?;
-    (token >> 18 == generation).then(|| Packet { pkid, qos, ..Packet::default() })
-}
-
-/// The reason code of a PUBACK, which rumqttc has as a name.
-#[must_use]
-pub const fn publish_reason(reason: PubAckReason) -> ReasonCode {
-    ReasonCode(match reason {
-        PubAckReason::Success => 0x00,
-        PubAckReason::NoMatchingSubscribers => 0x10,
-        PubAckReason::UnspecifiedError => 0x80,
-        PubAckReason::ImplementationSpecificError => 0x83,
-        PubAckReason::NotAuthorized => 0x87,
-        PubAckReason::TopicNameInvalid => 0x90,
-        PubAckReason::PacketIdentifierInUse => 0x91,
-        PubAckReason::QuotaExceeded => 0x97,
-        PubAckReason::PayloadFormatInvalid => 0x99,
-    })
-}
-
-/// The reason code of a SUBACK for one filter, which rumqttc has as a name.
+/// The reason code of a SUBACK for one filter, for which rumqttc has an enum.
 #[must_use]
 pub const fn subscribe_reason(reason: SubscribeReasonCode) -> ReasonCode {
     use SubscribeReasonCode as Code;
-    ReasonCode(match reason {
-        Code::Success(qos) => qos as u8,
-        Code::Failure | Code::Unspecified => 0x80,
-        Code::ImplementationSpecific => 0x83,
-        Code::NotAuthorized => 0x87,
-        Code::TopicFilterInvalid => 0x8f,
-        Code::PkidInUse => 0x91,
-        Code::QuotaExceeded => 0x97,
-        Code::SharedSubscriptionsNotSupported => 0x9e,
-        Code::SubscriptionIdNotSupported => 0xa1,
-        Code::WildcardSubscriptionsNotSupported => 0xa2,
-    })
-}
-
-/// What a failure means for the next try. One with the same options is in vain when it is the options that are wrong,
-/// and does harm when another client has taken this client id.
-pub(crate) fn error(error: &ConnectionError, retry_after_takeover: bool) -> LinkError {
-    match error {
-        ConnectionError::ConnectionRefused(code) => {
-            let text = format!("{REFUSED}: {code:?}");
-            match code {
-                // The Server Reference that may come with it rumqttc does not give away, nor with a DISCONNECT.
-                Refusal::ServerMoved => LinkError::fatal(text).elsewhere(None),
-                code if is_final_refusal(*code) => LinkError::fatal(text),
-                _ => LinkError::transient(text),
-            }
-        }
-        ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, reason_string }) => {
-            let (code, said) = (*reason_code as u8, reason_string.as_deref().unwrap_or_default());
-            let text = format!("disconnected by the broker: {reason_code:?} (0x{code:02x}) {said}");
-            let text = text.trim_end();
-            // Not authorized is said of one packet here, of an answer to a topic that somebody else chose for one.
-            match reason_code {
-                Goodbye::SessionTakenOver if !retry_after_takeover => LinkError::fatal(text),
-                Goodbye::ServerMoved => LinkError::fatal(text).elsewhere(None),
-                Goodbye::UseAnotherServer | Goodbye::ServerBusy | Goodbye::ServerShuttingDown => {
-                    LinkError::transient(text).elsewhere(None)
-                }
-                _ => LinkError::transient(text),
-            }
-        }
-        // Nothing is wrong with a packet here.
-        ConnectionError::MqttState(StateError::Deserialization(PacketError::Io(error)))
-        | ConnectionError::MqttState(StateError::Io(error)) => {
-            LinkError::transient(format_args!("the connection was lost: {error}"))
-        }
-        #[cfg(feature = "tls")]
-        ConnectionError::Tls(error @ rumqttc::v5::TlsError::DNSName(_)) => {
-            LinkError::fatal(error).elsewhere(None)
-        }
-        other => LinkError::transient(other),
+    match reason {
+        Code::Success(qos) => ReasonCode(qos as u8),
+        Code::Failure | Code::Unspecified => ReasonCode::UNSPECIFIED_ERROR,
+        Code::ImplementationSpecific => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+        Code::NotAuthorized => ReasonCode::NOT_AUTHORIZED,
+        Code::TopicFilterInvalid => ReasonCode::TOPIC_FILTER_INVALID,
+        Code::PkidInUse => ReasonCode::PACKET_IDENTIFIER_IN_USE,
+        Code::QuotaExceeded => ReasonCode::QUOTA_EXCEEDED,
+        Code::SharedSubscriptionsNotSupported => ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+        Code::SubscriptionIdNotSupported => ReasonCode::SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+        Code::WildcardSubscriptionsNotSupported => ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
     }
 }
 
-const fn is_final_refusal(code: Refusal) -> bool {
-    matches!(
-        code,
-        Refusal::BadUserNamePassword
-            | Refusal::NotAuthorized
-            | Refusal::ClientIdentifierNotValid
-            | Refusal::BadClientId
-            | Refusal::Banned
-            | Refusal::BadAuthenticationMethod
-            | Refusal::UnsupportedProtocolVersion
-            | Refusal::RefusedProtocolVersion
-    )
+/// The reason code of a CONNACK, for which rumqttc has an enum.
+const fn connect_reason(reason: Refusal) -> ReasonCode {
+    match reason {
+        Refusal::Success => ReasonCode::SUCCESS,
+        Refusal::UnspecifiedError => ReasonCode::UNSPECIFIED_ERROR,
+        Refusal::MalformedPacket => ReasonCode::MALFORMED_PACKET,
+        Refusal::ProtocolError => ReasonCode::PROTOCOL_ERROR,
+        Refusal::ImplementationSpecificError => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+        // Two of these are codes of MQTT 3.1.1.
+        Refusal::UnsupportedProtocolVersion | Refusal::RefusedProtocolVersion => {
+            ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+        }
+        Refusal::ClientIdentifierNotValid | Refusal::BadClientId => {
+            ReasonCode::CLIENT_IDENTIFIER_NOT_VALID
+        }
+        Refusal::BadUserNamePassword => ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+        Refusal::NotAuthorized => ReasonCode::NOT_AUTHORIZED,
+        Refusal::ServerUnavailable | Refusal::ServiceUnavailable => ReasonCode::SERVER_UNAVAILABLE,
+        Refusal::ServerBusy => ReasonCode::SERVER_BUSY,
+        Refusal::Banned => ReasonCode::BANNED,
+        Refusal::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
+        Refusal::TopicNameInvalid => ReasonCode::TOPIC_NAME_INVALID,
+        Refusal::PacketTooLarge => ReasonCode::PACKET_TOO_LARGE,
+        Refusal::QuotaExceeded => ReasonCode::QUOTA_EXCEEDED,
+        Refusal::PayloadFormatInvalid => ReasonCode::PAYLOAD_FORMAT_INVALID,
+        Refusal::RetainNotSupported => ReasonCode::RETAIN_NOT_SUPPORTED,
+        Refusal::QoSNotSupported => ReasonCode::QOS_NOT_SUPPORTED,
+        Refusal::UseAnotherServer => ReasonCode::USE_ANOTHER_SERVER,
+        Refusal::ServerMoved => ReasonCode::SERVER_MOVED,
+        Refusal::ConnectionRateExceeded => ReasonCode::CONNECTION_RATE_EXCEEDED,
+    }
+}
+
+/// The error of a connection or of an attempt to connect. `is_opening` is set until the CONNACK.
+///
+/// rumqttc does not return the Server Reference.
+pub(crate) fn error(error: ConnectionError, is_opening: bool) -> LinkError {
+    use LinkErrorKind as Kind;
+    let lost = if is_opening { Kind::Unreachable } else { Kind::Lost };
+    let link_error = match &error {
+        ConnectionError::ConnectionRefused(code) => {
+            LinkError::refused(connect_reason(*code), ReasonDetails::default())
+        }
+        ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, reason_string }) => {
+            let words = ReasonDetails::new(reason_string.as_deref(), None);
+            LinkError::disconnected(ReasonCode(*reason_code as u8), words)
+        }
+        ConnectionError::MqttState(StateError::Deserialization(PacketError::Io(io)))
+        | ConnectionError::MqttState(StateError::Io(io)) => {
+            LinkError::new(Kind::Lost, format_args!("the connection was lost: {io}"))
+        }
+        ConnectionError::MqttState(StateError::ConnectionAborted) => {
+            LinkError::new(Kind::Lost, "the broker closed the connection")
+        }
+        ConnectionError::MqttState(StateError::AwaitPingResp) => {
+            LinkError::new(Kind::TimedOut, "the broker did not respond to a ping in time")
+        }
+        ConnectionError::MqttState(_) | ConnectionError::NotConnAck(_) => {
+            LinkError::new(Kind::Protocol, &error)
+        }
+        ConnectionError::Timeout(_) => {
+            LinkError::new(Kind::TimedOut, "the broker did not respond in time")
+        }
+        #[cfg(feature = "tls")]
+        ConnectionError::Tls(rumqttc::v5::TlsError::DNSName(_)) => {
+            LinkError::new(Kind::Tls, &error).permanent().address_specific(None)
+        }
+        #[cfg(feature = "tls")]
+        ConnectionError::Tls(_) => LinkError::new(Kind::Tls, &error),
+        ConnectionError::Io(io) => {
+            let kind = io.kind();
+            LinkError::io(lost, std::io::Error::new(kind, io.to_string()))
+        }
+        _ => LinkError::new(Kind::Other, &error),
+    };
+    match error {
+        // rumqttc does not return the source of this one.
+        ConnectionError::MqttState(StateError::Deserialization(error)) => {
+            link_error.with_source(error)
+        }
+        error => link_error.with_source(error),
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! ```no_run
 //! use statestore_rumqttc::{Options, connect};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = connect(Options::new("thermostat-7", "localhost", 1883))?;
 //! let version = store.set("setpoint", "21").await?;
 //! let found = store.get("setpoint").await?.expect("it was just set");
@@ -13,60 +14,72 @@
 //! # }
 //! ```
 //!
-//! Where the broker has no store, [`serve`] hosts one:
+//! [`serve`] hosts a store on a broker without one:
 //!
 //! ```no_run
 //! use statestore_rumqttc::{Options, serve};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut service = serve(Options::new("statestore", "localhost", 1883).presence(true));
-//! service.connected().await?;
-//! println!("stopped: {}", service.stopped().await);
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = serve(Options::new("statestore", "localhost", 1883).read_mosquitto_log(true));
+//! service.wait_connected().await?;
+//! println!("stopped: {}", service.wait_closed().await);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`connect_with`] takes other time-outs and limits. For another store, or what only rumqttc has, make a [`RumqttcLink`]
-//! and give it to [`StateStore::builder`] or [`StoreService::builder`]. This crate names everything that an application
-//! needs; it can depend on nothing else.
+//! [`connect_with`] accepts other timeouts and limits. For a configured store, or for options that
+//! only rumqttc has, create a [`RumqttcLink`] and pass it to [`StateStore::builder`] or
+//! [`StoreService::builder`]. This crate re-exports everything that an application needs, so no
+//! other dependency is necessary.
 //!
 //! # The broker
 //!
-//! Any MQTT 5 broker. For mosquitto, in its file:
+//! Any MQTT 5 broker works. For mosquitto, set these options:
 //!
 //! ```text
-//! # or one request at a time takes 44 ms instead of 0.1
+//! # without it, a single request takes 44 ms instead of 0.1 ms
 //! set_tcp_nodelay true
-//! # or a burst of more than 1,000 requests loses some without a word
+//! # without it, a burst of more than 1,000 requests silently loses some
 //! max_queued_messages 100000
 //! ```
 //!
-//! An ordinary client has two limits as a store. It cannot know who sent a request: whatever a request says of its
-//! sender is a claim, so let the broker's access rules decide who may write to the request topic, and who may read which
-//! replies. And it cannot disconnect another client: requests that break the rules are dropped and counted.
+//! A store that is an ordinary MQTT client has two limitations:
 //!
-//! # What is bounded by what
+//! * It cannot verify the sender of a request. Let the access rules of the broker decide which
+//!   clients may write to the request topic, and which may read which responses.
+//! * It cannot disconnect another client. Requests that violate the protocol are dropped and
+//!   counted.
 //!
-//! * Requests: [`Options::queue`] wait for rumqttc, [`Options::in_flight`] for the broker; the rest stays with the
-//!   machine, which has limits of its own.
-//! * Messages: [`Options::receive_maximum`]. With [`RumqttcLink::manual_acks`] the broker holds back the rest; otherwise
-//!   this side stops reading until there is room. Messages at QoS 0 beyond that are dropped.
-//! * Packets: what is larger than the broker allows is not sent, and reported as
-//!   [`PACKET_TOO_LARGE`](statestore_proto::mqtt::ReasonCode::PACKET_TOO_LARGE). What is larger than
-//!   [`Options::max_packet_size`] the broker does not deliver.
+//! # Limits
 //!
-//! # A lost connection
+//! * Requests: [`Options::max_queued_packets`] bounds the packets that wait for rumqttc, and
+//!   [`Options::max_in_flight`] those that wait for the broker. The rest stays in the machine,
+//!   which has its own limits.
+//! * Messages: [`Options::receive_maximum`] bounds them. With [`RumqttcLink::manual_acks`] the
+//!   broker withholds further messages. Otherwise this side stops reading until the queue has
+//!   capacity, and reconnects if the queue is full while the machine cannot receive. The queued
+//!   messages are lost then. Messages at QoS 0 that exceed the limit are dropped.
+//! * Packets: a packet larger than the broker's Maximum Packet Size is not sent, and is reported as
+//!   [`PACKET_TOO_LARGE`](statestore_proto::transport::ReasonCode::PACKET_TOO_LARGE). The broker
+//!   does not deliver packets larger than [`Options::max_packet_size`].
 //!
-//! Every connection has an event loop of its own. rumqttc's own way to reconnect loses requests, and can get stuck; here
-//! the machines decide what is sent again. A refusal of the credentials or the client id, and another client that takes
-//! over the client id, end the handle instead of being tried again, where the broker says that it is so: one that only
-//! closes the connection, as the embedded one does, has two clients of one id throw each other out for as long as both run.
+//! # Lost connections
 //!
-//! With [several addresses](Options::or_at) the next one is tried where one is not there or sends the client elsewhere. Which
-//! other server a broker names then rumqttc does not tell, so they are tried in their order.
+//! Every connection has a new event loop of rumqttc. The reconnect of rumqttc itself loses requests
+//! and can get stuck; here the machines decide which packets to send again.
 //!
-//! A second store with the client id of the first takes over, with the session and the requests that wait in it: it
-//! serves, and the first ends. See [`RumqttcLink::without_claim`].
+//! The handle ends if the broker rejects the credentials or the client id, or if another client
+//! takes over the client id. A broker that closes the connection without a reason code, such as
+//! mosquitto 2.0, does not report a takeover. On such a broker, two clients with the same id
+//! disconnect each other as long as both run.
+//!
+//! With [several addresses](Options::add_address), the next address is tried if a broker is
+//! unreachable or sends the client elsewhere. rumqttc does not report the Server Reference, so the
+//! addresses are tried in order.
+//!
+//! A second store with the client id of the first one takes over the session and the requests that
+//! wait in it, and the first store ends. See [`RumqttcLink::without_claim`].
 //!
 //! # Features
 //!
@@ -76,35 +89,22 @@
 mod connection;
 mod convert;
 mod link;
-mod mailbox;
-mod offenders;
 mod options;
-#[cfg(feature = "tls")]
-mod probe;
-mod pump;
-mod redelivery;
-mod takeover;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(feature = "tls")]
-mod trouble;
 
-pub use convert::{Message, REFUSED, publish_reason, subscribe_reason};
-pub use link::RumqttcLink;
+pub use connection::Connection;
+pub use convert::{Message, publish_reason, subscribe_reason};
+pub use link::{Rumqttc, RumqttcLink};
 pub use options::mqtt_options;
 pub use rumqttc;
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use statestore_tokio::*;
-#[cfg(feature = "tls")]
-pub use tls::{TlsError, tls_config};
-#[cfg(feature = "tls")]
-pub use trouble::Trouble;
 
-/// A handle for an application, with the client id of `options`. It connects at once.
+/// Returns a handle for an application, with the client id of `options`. It connects in the
+/// background.
 ///
 /// # Errors
-/// [`ConfigError`] when the client id cannot be one.
+/// [`ConfigError`] if the client id is invalid.
 ///
 /// # Panics
 /// Outside of a tokio runtime; see [`connect_with`].
@@ -113,7 +113,7 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
     connect_with(options, |builder| builder)
 }
 
-/// As [`connect`], with other time-outs, limits or pauses, or on another runtime.
+/// Does the same as [`connect`], with other timeouts, limits or pauses, or on another runtime.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -121,25 +121,27 @@ pub fn connect(options: Options) -> Result<StateStore, ConfigError> {
 ///
 /// # fn example(handle: tokio::runtime::Handle) -> Result<(), statestore_rumqttc::ConfigError> {
 /// let options = Options::new("thermostat-7", "localhost", 1883);
-/// let store = connect_with(options, |builder| builder.timeout(Duration::from_secs(3)).runtime(handle))?;
+/// let store = connect_with(options, |builder| {
+///     builder.timeout(Duration::from_secs(3)).runtime(handle)
+/// })?;
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// [`ConfigError`] when the client id cannot be one.
+/// [`ConfigError`] if the client id is invalid.
 ///
 /// # Panics
-/// Outside of a tokio runtime, unless the builder is given [one](Builder::runtime).
+/// Outside of a tokio runtime, unless the builder has [one](Builder::runtime).
 #[track_caller]
 pub fn connect_with(
     options: Options,
     build: impl FnOnce(Builder) -> Builder,
 ) -> Result<StateStore, ConfigError> {
-    build(StateStore::builder()).spawn(RumqttcLink::for_client(options))
+    adapter::connect::<Rumqttc>(options, build)
 }
 
-/// The same for code without async: see [`blocking`].
+/// Does the same as [`connect`] for code without async: see [`blocking`].
 ///
 /// ```no_run
 /// use statestore_rumqttc::{Options, connect_blocking};
@@ -155,37 +157,20 @@ pub fn connect_with(
 /// ```
 ///
 /// # Errors
-/// [`blocking::SpawnError`] when the client id cannot be one, or there is no thread.
+/// [`blocking::SpawnError`] if the client id is invalid, or if the thread does not start.
 pub fn connect_blocking(options: Options) -> Result<blocking::StateStore, blocking::SpawnError> {
-    blocking::StateStore::spawn(RumqttcLink::for_client(options), |builder| builder)
+    adapter::connect_blocking::<Rumqttc>(options)
 }
 
-/// A store with default limits. It connects at once.
+/// Hosts a store with default limits. It connects in the background.
 ///
 /// # Panics
-/// Outside of a tokio runtime; [`ServiceBuilder::runtime`] takes another.
+/// Outside of a tokio runtime; [`ServiceBuilder::runtime`](service::ServiceBuilder::runtime)
+/// accepts another.
 #[must_use]
 #[track_caller]
 pub fn serve(options: Options) -> StoreService {
-    StoreService::builder().spawn(RumqttcLink::for_store(options))
-}
-
-/// The programs in the README of the repository.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// The programs in the pages of the repository.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/embedding.md")]
-    struct Embedding;
-
-    #[doc = include_str!("../../../docs/locks.md")]
-    struct Locks;
-
-    #[doc = include_str!("../../../docs/watches.md")]
-    struct Watches;
+    adapter::serve::<Rumqttc>(options)
 }
 
 /// The program in the README of this package.

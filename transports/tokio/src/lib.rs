@@ -1,20 +1,25 @@
 //! The state store protocol for tokio, over any MQTT 5 stack.
 //!
-//! * [`StateStore`] is a cloneable handle: `store.set(key, value).await?`. [`Watch`] is a stream of changes of a
-//!   key that goes on over reconnects and says when it may have missed something.
-//! * [`StoreService`] hosts a [`Store`](statestore_proto::store::Store) behind a broker.
-//! * [`Link`] is what an MQTT stack has to offer for that. One drive loop serves both ends over any link: it connects,
-//!   connects again with growing pauses, keeps time, and moves packets. The adapter crates implement it; so does
-//!   `statestore-loopback`, which needs no broker at all, so that an application can test itself in one process.
+//! * [`StateStore`] is a cloneable handle: `store.set(key, value).await?`. [`Watch`] is a stream of
+//!   the changes of a key. It continues after a reconnect, and reports a gap when it may have
+//!   missed changes.
+//! * [`StoreService`] hosts a [`Store`](statestore_proto::store::Store) on a broker. Its builder,
+//!   journals, statistics and captures are in [`service`].
+//! * [`Link`] is the interface to an MQTT stack. One drive loop serves both ends over any link: it
+//!   connects, reconnects with growing pauses, keeps deadlines, and moves packets. [`ManagedLink`]
+//!   implements `Link` over an MQTT library, for which an adapter crate implements the traits of
+//!   [`adapter`]. `statestore-loopback` implements `Link` with a broker in memory, for tests of an
+//!   application in one process.
 //!
 //! ```
 //! use statestore_loopback::Hub;
 //! use statestore_tokio::{StateStore, StoreService};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let broker = Hub::new();
 //! let service = StoreService::builder().spawn(broker.store_link("statestore"));
-//! service.connected().await?;
+//! service.wait_connected().await?;
 //! let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 //!
 //! let version = store.set("setpoint", "21").await?;
@@ -27,77 +32,80 @@
 //! # }
 //! ```
 //!
-//! # What can be seen
+//! # Observability
 //!
-//! [`StoreService::stats`] counts requests by verb and by what came of them, refusals by reason, and says how far the
-//! clocks of clients were off, how long answers and commits took, and how much waits. With the feature `metrics`, which is
-//! off by default, the same goes to the recorder of the [`metrics`](https://docs.rs/metrics) crate, under the names that the
-//! command exports them by; it costs a look-up for each request and each gauge that moves. [`ServiceBuilder::traffic`] counts who asks,
-//! and for which keys. With `tracing` at `debug` both sides tell of each request: the client in a span with verb,
-//! key and number, and an event with outcome and milliseconds; the store in an event with verb, client id, whether a
-//! broker vouches for that, verdict and microseconds. Keys are cut short and values are never told. At `warn` a client
-//! tells of refused subscriptions, of a clock that is ahead, and once per connection of a broker that holds small packets
-//! back ([`diagnostics::nagle`]).
+//! * [`StoreService::stats`] counts requests by verb and by outcome, and refusals by reason. It
+//!   also reports the largest clock skew of clients, the duration of responses and commits, and
+//!   queue lengths.
+//! * The feature `metrics`, off by default, sends the same values to the recorder of the
+//!   [`metrics`](https://docs.rs/metrics) crate. They have the names that the command `statestore`
+//!   exports. The feature costs one look-up per request and per gauge that changes.
+//! * [`ServiceBuilder::traffic`](service::ServiceBuilder::traffic) counts requests by client and by
+//!   key.
+//! * At level `debug`, `tracing` shows each request on both sides. The client emits a span with
+//!   verb, key and request id, and an event with outcome and milliseconds. The store emits an event
+//!   with verb, client id, whether the broker has verified that id, verdict and microseconds. Keys
+//!   are shortened, and values are never logged.
+//! * At level `warn`, a client logs refused subscriptions, and a store clock that is ahead of its
+//!   own. Once per connection it logs that the broker delays small packets
+//!   ([`diagnostics::nagle`]).
+//!
+//! # Waiting
+//!
+//! * Methods that begin with `wait_` are async, and complete when the handle, the service or the
+//!   lock reaches a state: [`StateStore::wait_connected`], [`StateStore::wait_closed`],
+//!   [`StoreService::wait_connected`], [`StoreService::wait_closed`], [`LockGuard::wait_lost`],
+//!   [`Leadership::wait_lost`]. They may be cancelled at any time and called again.
+//! * `wait` blocks the thread until a future is complete, for code without async: [`Call::wait`],
+//!   [`blocking::StateStore::wait`].
+//! * Methods that end in `timeout` set a time limit: [`Builder::timeout`], [`Call::timeout`],
+//!   [`LeasedLock::acquire_timeout`], [`Election::campaign_timeout`].
+//! * `next` of a stream returns its next item. [`StatusWatch::changed`] returns the next status.
 //!
 //! # Cancellation
 //!
-//! Dropping the future of a request gives the request up: it may have been applied, or may still be. Dropping an
-//! [`Watch`] ends it.
+//! Dropping the future of a request cancels the request. It may have been applied already, or may
+//! still be applied. Dropping a [`Watch`] ends it.
 #![forbid(unsafe_code)]
 
-mod address;
-mod addresses;
-mod backoff;
+pub mod adapter;
 pub mod blocking;
-mod call;
-mod client_task;
-mod clock;
+mod chain;
+mod client;
+mod closed;
 pub mod diagnostics;
 mod drive;
-mod error;
-mod fence;
-mod handle;
-mod histogram;
 mod journal;
-mod keeping;
-mod keys;
 mod link;
 mod lock;
-#[cfg(feature = "metrics")]
 mod metrics;
-mod options;
-mod recording;
-mod releases;
-mod service;
-mod stats;
+pub mod service;
 mod status;
-mod task;
-mod traffic;
-mod watch;
-mod watchers;
 
-pub use address::Address;
-pub use addresses::{Addresses, InUse};
-pub use backoff::Backoff;
-pub use call::{Call, Set};
-pub use error::{Error, StoreClosed};
-pub use handle::{Builder, StateStore};
-pub use histogram::Histogram;
-pub use journal::{Commit, Journal, JournalError, SnapshotPart};
-pub use keys::Keys;
-pub use link::{AsIncoming, Connected, Link, LinkError, LinkEvent};
-pub use lock::{
-    Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, LockLost, Update,
+pub use client::call::{Call, Set};
+pub use client::error::Error;
+pub use client::fence::LockLost;
+pub use client::handle::{Builder, StateStore};
+pub use client::keys::Keys;
+pub use client::watch::Watch;
+pub use closed::{CloseReason, StoreClosed};
+pub use drive::backoff::Backoff;
+pub use journal::JournalError;
+pub use link::address::Address;
+pub use link::addresses::{Addresses, InUse};
+pub use link::options::{Options, Tls, Transport};
+pub use link::{
+    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, UrlError,
 };
-pub use options::{Options, Tls};
-pub use recording::{Recording, RecordingReader, recording, redaction_key};
-pub use service::{NotDurable, ServiceBuilder, StoreService};
-pub use stats::{ClientStats, StatsHandle, StoreStats};
+#[cfg(feature = "tls")]
+pub use link::{TlsError, tls_config};
+pub use lock::{Election, HolderWatch, Leadership, LeasedLock, LockError, LockGuard, Update};
+pub use metrics::histogram::Histogram;
+pub use metrics::stats::ClientStats;
+pub use service::StoreService;
 pub use status::{Status, StatusWatch};
-pub use traffic::{ClientTraffic, KeyTraffic, Traffic, TrafficHandle};
-pub use watch::Watch;
 
-// What an application needs of the core, so that it depends on nothing else.
+// Types of the core, so that an application needs no dependency on it.
 pub use bytes::Bytes;
 pub use statestore_proto as proto;
 pub use statestore_proto::client::{
@@ -105,7 +113,6 @@ pub use statestore_proto::client::{
     WatchEvent,
 };
 pub use statestore_proto::hlc::{FencingToken, Version};
-pub use statestore_proto::limits::{ClientLimits, StoreLimits};
-pub use statestore_proto::lock::{Holder, HolderStatus, LossReason, NotAcquired};
+pub use statestore_proto::limits::ClientLimits;
+pub use statestore_proto::lock::{Holder, HolderStatus, LockConfigError, LossReason, NotAcquired};
 pub use statestore_proto::message::{Operand, Refusal, ServiceError};
-pub use statestore_proto::store::{Access, Authorizer, Durability, Principal, StoreConfig};

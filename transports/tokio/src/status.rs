@@ -1,58 +1,61 @@
-//! How a handle or a store stands with its broker.
+//! State of the connection of a handle or a store.
 
 use std::fmt;
 
 use tokio::sync::watch;
 
-use crate::error::StoreClosed;
+use crate::closed::{CloseReason, StoreClosed};
+use crate::link::LinkError;
 
-/// How a handle or a store stands with its broker. Whether a store listens behind that broker, only its answers tell.
+/// State of the connection of a handle or a store. It does not show whether a store is subscribed
+/// at that broker; only a response shows that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// Not connected, or what is needed is not subscribed yet. Another try is made by itself.
+    /// Not connected, or not subscribed yet. The next attempt is made automatically.
     Offline {
-        /// Why the last try or the last connection failed, if there was one.
-        reason: Option<String>,
+        /// Error of the last attempt or connection, if any.
+        last_error: Option<LinkError>,
     },
-    /// Connected, and what is needed is subscribed.
+    /// Connected and subscribed.
     Online,
-    /// Given up: another try would not mend it.
-    Failed {
-        /// Why.
-        reason: String,
-    },
-    /// Given up: what this store writes cannot be kept, or what was kept cannot be read. Whatever was not safe was not
-    /// acknowledged, so the broker delivers it again to the next store.
-    JournalFailed {
-        /// Why.
-        reason: String,
-    },
-    /// Ended, as it was told to.
+    /// Ended: a retry is pointless, or the journal of the store failed.
+    Failed(CloseReason),
+    /// Ended as requested.
     Stopped,
 }
 
-/// In a few words, with the reason where it is known.
+/// A short text, with the reason if it is known.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Offline { .. } => "offline",
-            Self::Online => "online",
-            Self::Failed { .. } | Self::JournalFailed { .. } => "failed",
-            Self::Stopped => "stopped",
-        })?;
-        self.reason().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+        match self {
+            Self::Offline { last_error: None } => f.write_str("offline"),
+            Self::Offline { last_error: Some(error) } => write!(f, "offline: {error}"),
+            Self::Online => f.write_str("online"),
+            Self::Failed(reason) => write!(f, "failed: {reason}"),
+            Self::Stopped => f.write_str("stopped"),
+        }
     }
 }
 
 impl Status {
-    /// Why it is not online, where that is known.
+    /// Reason for the lack of a connection, as text.
     #[must_use]
-    pub fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&dyn fmt::Display> {
         match self {
-            Self::Offline { reason } => reason.as_deref(),
+            Self::Offline { last_error } => last_error.as_ref().map(|error| error as _),
+            Self::Failed(reason) => Some(reason),
             Self::Online | Self::Stopped => None,
-            Self::Failed { reason } | Self::JournalFailed { reason } => Some(reason),
+        }
+    }
+
+    /// Error of the link, if it failed.
+    #[must_use]
+    pub const fn link_error(&self) -> Option<&LinkError> {
+        match self {
+            Self::Offline { last_error } => last_error.as_ref(),
+            Self::Failed(reason) => reason.link_error(),
+            Self::Online | Self::Stopped => None,
         }
     }
 }
@@ -72,32 +75,36 @@ impl StatusWatch {
         self.0.borrow_and_update().clone()
     }
 
-    /// Waits for another status than the one that this or [`current`](Self::current) gave last; `None` when the handle or
-    /// the store has ended. Of several changes only the last is told. Cancel safe.
+    /// Waits for a status that differs from the one that this method or [`current`](Self::current)
+    /// returned last; `None` when the handle or the store has ended. Of several changes only the
+    /// last is returned. Cancel safe.
     pub async fn changed(&mut self) -> Option<Status> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())
     }
 
-    /// Waits until nothing follows.
-    pub(crate) async fn ended(mut self) {
+    /// Waits until the drive loop has ended. Returns the reason.
+    pub(crate) async fn wait_closed(mut self) -> StoreClosed {
         while self.0.changed().await.is_ok() {}
+        self.closed()
     }
 
-    /// Waits until it is online.
-    pub(crate) async fn online(mut self) -> Result<(), StoreClosed> {
+    /// Waits until the connection is online.
+    ///
+    /// # Errors
+    /// [`StoreClosed`] if the handle or the store has ended.
+    pub(crate) async fn wait_connected(mut self) -> Result<(), StoreClosed> {
         let over = |status: &Status| !matches!(status, Status::Offline { .. });
         let is_online = self.0.wait_for(over).await.is_ok_and(|status| *status == Status::Online);
         if is_online { Ok(()) } else { Err(self.closed()) }
     }
 
-    /// Why it has ended.
+    /// Reason for the end.
     pub(crate) fn closed(&self) -> StoreClosed {
-        let (reason, is_journal) = match &*self.0.borrow() {
-            Status::Failed { reason } => (Some(reason.clone()), false),
-            Status::JournalFailed { reason } => (Some(reason.clone()), true),
-            Status::Online | Status::Offline { .. } | Status::Stopped => (None, false),
+        let reason = match &*self.0.borrow() {
+            Status::Failed(reason) => Some(reason.clone()),
+            Status::Online | Status::Offline { .. } | Status::Stopped => None,
         };
-        StoreClosed { reason, is_journal }
+        StoreClosed { reason }
     }
 }

@@ -14,7 +14,7 @@ everywhere!(
 
 fn start(form: Form, scratch: &Scratch, options: &[&str]) -> Option<Place> {
     let dir = scratch.path("dir");
-    form.start(&[&["--data", dir.to_str().unwrap()], options].concat())
+    form.start(&[&["--data-dir", dir.to_str().unwrap()], options].concat())
 }
 
 fn through(here: &Place, verb: &str, options: &[&str]) -> Ended {
@@ -75,12 +75,12 @@ fn a_key_that_is_refused_is_named(form: Form) {
 fn a_store_says_what_it_begins_with(form: Form) {
     let scratch = Scratch::new();
     let Some(mut here) = start(form, &scratch, &["--durable", "all"]) else { return };
-    for (keys, told) in [("a", "; it begins with 1 key"), ("b", "; it begins with 2 keys")] {
+    for (keys, told) in [("a", "; 1 key loaded"), ("b", "; 2 keys loaded")] {
         here.run(&["set", keys, "v"]).version();
         here.kill_store();
         let store = Running::start(&mut here.serve());
         let line = store.line();
-        assert!(line.contains("everything survives in ") && line.ends_with(told), "{line}");
+        assert!(line.contains("all keys survive in ") && line.ends_with(told), "{line}");
         store.signal("-TERM");
         store.end().is(0, "");
         here.start_store();
@@ -91,7 +91,7 @@ fn a_store_says_what_it_begins_with(form: Form) {
 fn what_survives_needs_a_directory() {
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
     for options in [["--durable", "all"], ["--durable-keys", "k"], ["--durable", "requested"]] {
-        serve(&options).fails(2, &[options[0], "without --data nothing does", "--data DIR"]);
+        serve(&options).fails(2, &[options[0], "requires data-dir or etcd"]);
     }
-    serve(&["--data", "/no/such", "--durable", "none"]).fails(2, &["'none'", "requested, all"]);
+    serve(&["--data-dir", "/no/such", "--durable", "none"]).fails(2, &["'none'", "requested, all"]);
 }

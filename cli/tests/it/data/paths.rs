@@ -137,9 +137,9 @@ fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
     run_with_input(&mut data("restore", &dir), input.as_bytes()).is(0, "restored 20 keys\n");
     let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
     let largest = files.max().unwrap();
-    let serve = ["serve", "--broker", "mqtt://127.0.0.1:1", "--durable", "all", "--data"];
+    let serve = ["serve", "--broker", "mqtt://127.0.0.1:1", "--durable", "all", "--data-dir"];
     let ended = limited(largest / 512 + 1, &[&serve[..], &[dir.to_str().unwrap()]].concat());
-    ended.fails(5, &["records.db", "nothing that was answered is lost"]);
+    ended.fails(5, &["records.db", "every acknowledged write is durable"]);
 }
 
 /// Under this limit no file has the size that a store's have from the start, as if there were no more room.
@@ -154,14 +154,14 @@ fn a_full_disk_is_told_apart_from_what_is_wrong() {
     run(data("restore", &dir).arg(&large)).is(0, "restored 1 key\n");
     let limited = |arguments: &[&str]| limited(1_000, arguments);
     let [dir, new, large, file] = [&dir, &new, &large, &file].map(|path| path.to_str().unwrap());
-    limited(&["serve", "--listen", "127.0.0.1:0", "--data", new]).fails(5, &[new]);
+    limited(&["serve", "--listen", "127.0.0.1:0", "--data-dir", new]).fails(5, &[new]);
     limited(&["data", "restore", &format!("{new}er"), large]).fails(5, &["newer"]);
     limited(&["data", "compact", dir]).fails(5, &[dir]);
-    limited(&["data", "dump", dir, "--output", file]).fails(5, &[file, "make room"]);
+    limited(&["data", "dump", dir, "--output", file]).fails(5, &[file, "free space"]);
     assert_eq!(scratch.names(), ["dir", "large.jsonl", "new"]);
     // What room does not mend.
     let serve =
-        |dir: &str| run(statestore().args(["serve", "--listen", "127.0.0.1:0", "--data", dir]));
+        |dir: &str| run(statestore().args(["serve", "--listen", "127.0.0.1:0", "--data-dir", dir]));
     serve(large).fails(2, &["not a directory"]);
     let journal = statestore_sqlite::SqliteJournal::open(dir).unwrap();
     serve(dir).fails(2, &["in use"]);

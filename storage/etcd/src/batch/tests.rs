@@ -3,9 +3,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use statestore_proto::hlc::{Hlc, NodeId};
-use statestore_proto::mqtt::Correlation;
 use statestore_proto::store::decode_records;
 use statestore_proto::time::UnixTime;
+use statestore_proto::transport::Correlation;
 
 use super::*;
 
@@ -29,14 +29,15 @@ fn put(key: &str, value: Vec<u8>, wall: u64) -> Record {
 }
 
 fn answered(order: u64) -> Record {
-    Record::Answered(Answered {
+    Record::Response(RecordedResponse {
         client_id: "lamp".into(),
         response_topic: Arc::from("answers/lamp"),
         correlation: Correlation::new(&order.to_be_bytes()),
         content: order,
         payload: Bytes::from_static(b"+OK\r\n"),
         timestamp: None,
-        kept: Duration::from_secs(order % 7),
+        retention: Duration::from_secs(order % 7),
+        given_at: Duration::ZERO,
         order,
     })
 }
@@ -61,7 +62,7 @@ fn orders(part: &Part) -> Vec<u64> {
         return Vec::new();
     }
     let order = |record: &Record| match record {
-        Record::Answered(answered) => answered.order,
+        Record::Response(answered) => answered.order,
         other => panic!("{other:?}"),
     };
     decode_records(bytes).unwrap().iter().map(order).collect()
@@ -140,7 +141,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     prop_oneof![
         6 => (key.clone(), 0..40_000_usize, 0..1_000_u64).prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
         2 => (key.clone(), 0..1_000_u64).prop_map(|(key, wall)| Record::Removed { key: key.as_bytes().into(), version: version(wall) }),
-        1 => key.prop_map(|key| Record::Unwatched { client_id: "lamp".into(), key: key.as_bytes().into() }),
+        1 => key.prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key: key.as_bytes().into() }),
         6 => (0..1_000_u64).prop_map(answered),
     ]
 }
@@ -153,7 +154,7 @@ proptest! {
             let (key, value) = match record {
                 Record::Put { key, .. } => (keys().value(key), Some(encode_records([record]))),
                 Record::Removed { key, .. } => (keys().value(key), None),
-                Record::Unwatched { key, client_id } => (keys().watch(key, client_id).unwrap(), None),
+                Record::Unregistered { key, client_id } => (keys().watch(key, client_id).unwrap(), None),
                 _ => continue,
             };
             expected.insert(key, value);
@@ -166,7 +167,7 @@ proptest! {
         prop_assert_eq!(left, expected);
         let answers: Vec<u64> = parts.iter().flat_map(orders).collect();
         let given = records.iter().filter_map(|record| match record {
-            Record::Answered(answered) => Some(answered.order),
+            Record::Response(answered) => Some(answered.order),
             _ => None,
         });
         prop_assert_eq!(answers, given.collect::<Vec<_>>());

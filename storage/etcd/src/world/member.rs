@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
-use statestore_tests::ask::{Ask, Told};
+use statestore_tests::ask::{Ask, Sent as StorePacket};
 
 use super::etcd::{Etcd, Txn};
 use super::{EXPIRY, LEASE, Twin, now};
@@ -50,7 +50,7 @@ struct Sent {
 #[derive(Default)]
 pub(super) struct Output {
     pub(super) txns: Vec<(u64, Txn)>,
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<StorePacket>,
 }
 
 fn store(twin: Twin) -> Store {
@@ -107,7 +107,7 @@ impl Member {
             self.inbox.clear();
         }
         self.write(at, &mut output);
-        output.told.extend(Told::drain(&mut self.store));
+        output.told.extend(StorePacket::drain(&mut self.store));
         output
     }
 
@@ -136,7 +136,7 @@ impl Member {
             let is_old = is_first && entry.at + 2_000 * u64::from(EXPIRY) < at;
             let is_dropped = is_old || self.twin == Twin::NoAnswers;
             let is_kept =
-                move |record: &&Record| !is_dropped || !matches!(record, Record::Answered(_));
+                move |record: &&Record| !is_dropped || !matches!(record, Record::Response(_));
             entry.records.iter().filter(is_kept)
         });
         if is_first {

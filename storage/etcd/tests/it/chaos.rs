@@ -120,7 +120,7 @@ async fn what_was_acknowledged_is_there_once_and_in_order() {
         proxy.set(ways[rng.usize(..ways.len())]);
         // Who leads does not know that it does not any more, as one that stood still.
         if rng.bool() {
-            client.delete("/ss/statestore/leader", None).await.unwrap();
+            client.delete("/statestore/leader", None).await.unwrap();
         }
         sleep(Duration::from_millis(rng.u64(1..1_500))).await;
         proxy.set(Way::Cut);

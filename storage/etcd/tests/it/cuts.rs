@@ -107,13 +107,13 @@ async fn what_a_watch_leaves_out_is_noticed_and_read() {
     let (epoch, sequence) = server.head().await;
     let head = format!("{epoch} {} 1700000000000 1 1700000000000:9:StateStore", sequence + 3);
     let skipped = Txn::new().and_then([
-        TxnOp::delete("/ss/statestore/k/a", None),
-        TxnOp::put("/ss/statestore/head", head, None),
+        TxnOp::delete("/statestore/k/a", None),
+        TxnOp::put("/statestore/head", head, None),
     ]);
     server.client().await.txn(skipped).await.unwrap();
     let error = commit(&mut first, set(&mut store, 9, b"d", b"v")).await.unwrap_err().to_string();
     assert!(error.contains("somebody else writes there"), "{error}");
-    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    server.client().await.delete("/statestore/leader", None).await.unwrap();
     let (mut second, records) = loading.await.unwrap().unwrap();
     let again = restore(&records);
     let keys: Vec<&[u8]> = records.iter().filter_map(Record::key).collect();

@@ -63,9 +63,9 @@ async fn one_that_hangs_is_found_by_the_time() {
 async fn what_is_not_a_store_of_this_version_is_left_alone() {
     let Some(server) = Server::start().await else { return };
     let mut client = server.client().await;
-    client.put("/ss/statestore/x", "y", None).await.unwrap();
+    client.put("/statestore/x", "y", None).await.unwrap();
     let error = load_error(&mut journal(&server.url(), "only", 60)).await;
-    assert!(error.contains("the prefix /ss/statestore/ holds what no state store"), "{error}");
+    assert!(error.contains("the prefix /statestore/ holds what no state store"), "{error}");
     assert_eq!(server.keys().await.len(), 1);
     // Beside it there is room.
     let beside = options(&server.url(), "only", 60).prefix("/ss/beside/");
@@ -86,7 +86,7 @@ async fn bytes_that_no_store_has_written_are_named() {
     first.leadership().resign().await.unwrap();
     let mut client = server.client().await;
     for key in ["k/a", "head"] {
-        let key = format!("/ss/statestore/{key}");
+        let key = format!("/statestore/{key}");
         let mut before = client.get(&*key, None).await.unwrap();
         client.put(&*key, "secret bytes", None).await.unwrap();
         let error = load_error(&mut journal(&server.url(), "second", 60)).await;
@@ -109,15 +109,15 @@ async fn keys_that_no_store_has_made_do_no_harm() {
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
     let mut client = server.client().await;
     for key in ["w/x", "a/0", "other", "k/", "s/junk", "s/a\nleads b"] {
-        client.put(format!("/ss/statestore/{key}"), "junk", None).await.unwrap();
+        client.put(format!("/statestore/{key}"), "junk", None).await.unwrap();
     }
     // While it follows, and when it reads everything.
     let mut second = journal(&server.url(), "second", 60);
     let mut role = second.role();
     let loading = tokio::spawn(async move { load(&mut second).await });
     role.changed().await.unwrap();
-    client.put("/ss/statestore/w/y", "junk", None).await.unwrap();
-    client.delete("/ss/statestore/other", None).await.unwrap();
+    client.put("/statestore/w/y", "junk", None).await.unwrap();
+    client.delete("/statestore/other", None).await.unwrap();
     let survey = Survey::take(&options(&server.url(), "third", 60)).await.unwrap();
     assert!(survey.standbys.iter().all(|standby| standby.name == "second"), "{survey:?}");
     first.leadership().resign().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_key_of_the_leader_without_a_lease_is_nobodys() {
     first.leadership().resign().await.unwrap();
     let mut client = server.client().await;
     for value in ["junk", "1\nsomebody\n"] {
-        client.put("/ss/statestore/leader", value, None).await.unwrap();
+        client.put("/statestore/leader", value, None).await.unwrap();
         let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
         assert_eq!((survey.leader, survey.foreign_lease), (None, None));
         let mut next = journal(&server.url(), "next", 60);
@@ -155,7 +155,7 @@ async fn a_key_of_the_leader_that_is_somebody_elses_is_named() {
     let mut client = server.client().await;
     let lease = client.lease_grant(60, None).await.unwrap().id();
     let under = PutOptions::new().with_lease(lease);
-    client.put("/ss/statestore/leader", "junk", Some(under)).await.unwrap();
+    client.put("/statestore/leader", "junk", Some(under)).await.unwrap();
     let survey = Survey::take(&options(&server.url(), "looks", 60)).await.unwrap();
     assert_eq!((survey.leader, survey.foreign_lease), (None, Some(lease)));
     let mut next = journal(&server.url(), "next", 60);
@@ -176,12 +176,12 @@ async fn a_leader_with_nothing_to_do_notices_that_etcd_went_back() {
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
     let mut client = server.client().await;
-    let mut before = client.get("/ss/statestore/head", None).await.unwrap();
+    let mut before = client.get("/statestore/head", None).await.unwrap();
     commit(&mut first, set(&mut store, 2, b"b", b"1")).await.unwrap();
     let mut role = first.role();
     assert!(matches!(role.current(), Role::Leading { .. }));
     let head = before.take_kvs().remove(0);
-    client.put("/ss/statestore/head", head.value(), None).await.unwrap();
+    client.put("/statestore/head", head.value(), None).await.unwrap();
     let Some(Role::Lost { reason }) = role.changed().await else { panic!("{role:?}") };
     assert!(reason.contains("etcd has lost what it held"), "{reason}");
     // And it has given its lead back, long before the lease would have ended.
@@ -197,7 +197,7 @@ async fn a_lost_lead_is_given_back_as_soon_as_etcd_can_be_reached() {
     // Of the lease of a minute most is left when the head is found to be another's.
     let mut role = first.role();
     let mut client = server.client().await;
-    client.put("/ss/statestore/head", "9 9 1 1 -", None).await.unwrap();
+    client.put("/statestore/head", "9 9 1 1 -", None).await.unwrap();
     let store = &mut new_store();
     let error = commit(&mut first, set(store, 1, b"a", b"1")).await.unwrap_err().to_string();
     assert!(error.contains("deposed"), "{error}");
@@ -321,17 +321,17 @@ async fn who_may_not_is_told_so() {
     let error = load_error(&mut EtcdJournal::new(with("wrong")).unwrap()).await;
     assert!(error.contains("refuses this user") && !error.contains("wrong"), "{error}");
     let error = load_error(&mut EtcdJournal::new(with("right")).unwrap()).await;
-    assert!(error.contains("readwrite on the prefix /ss/statestore/"), "{error}");
+    assert!(error.contains("readwrite on the prefix /statestore/"), "{error}");
 
     // What the documentation says is enough is enough.
-    let granted = Permission::read_write("/ss/statestore/").with_prefix();
+    let granted = Permission::read_write("/statestore/").with_prefix();
     admin.role_grant_permission("store", granted).await.unwrap();
     let mut journal = EtcdJournal::new(with("right")).unwrap();
     load(&mut journal).await.unwrap();
     let mut store = new_store();
     commit(&mut journal, set(&mut store, 1, b"a", b"1")).await.unwrap();
     let revoked = RoleRevokePermissionOptions::new().with_prefix();
-    admin.role_revoke_permission("store", "/ss/statestore/", Some(revoked)).await.unwrap();
+    admin.role_revoke_permission("store", "/statestore/", Some(revoked)).await.unwrap();
     let error = commit(&mut journal, set(&mut store, 2, b"b", b"2")).await.unwrap_err().to_string();
     assert!(error.contains("readwrite on the prefix"), "{error}");
 }

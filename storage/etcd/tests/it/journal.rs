@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_etcd::MAX_VALUE_BYTES;
 use statestore_proto::hlc::{Hlc, NodeId, Version};
-use statestore_proto::mqtt::Correlation;
-use statestore_proto::store::{Answered, Record};
+use statestore_proto::store::{Record, RecordedResponse};
 use statestore_proto::time::UnixTime;
-use statestore_tokio::Journal as _;
+use statestore_proto::transport::Correlation;
+use statestore_tokio::service::Journal as _;
 
 use crate::support::{
     Server, answers, commit, contents, journal, load, new_store, request, restore, set,
@@ -40,7 +40,7 @@ async fn a_restart_finds_what_was_committed() {
     assert!(matches!(records.last(), Some(Record::Issued { .. })), "{records:?}");
     let mut again = restore(&records);
     assert_eq!(contents(&again), contents(&store));
-    assert!(contents(&store).iter().any(|record| matches!(record, Record::Watched { .. })));
+    assert!(contents(&store).iter().any(|record| matches!(record, Record::Registered { .. })));
     // The request that comes again has the first answer and writes nothing.
     let repeated = set(&mut again, 1, b"a", b"1");
     assert_eq!((repeated, answers(&mut again)), (vec![], answered));
@@ -140,17 +140,18 @@ fn put_and_answer(number: u64) -> [Record; 2] {
         expires: None,
         persist: true,
     };
-    let answered = Answered {
+    let answered = RecordedResponse {
         client_id: "lamp".into(),
         response_topic: "answers".into(),
         correlation: Correlation::new(&number.to_be_bytes()),
         content: number,
         payload: Bytes::from_static(b"+OK\r\n"),
         timestamp: None,
-        kept: Duration::ZERO,
+        retention: Duration::ZERO,
+        given_at: Duration::ZERO,
         order: number + 1,
     };
-    [put, Record::Answered(answered)]
+    [put, Record::Response(answered)]
 }
 
 #[tokio::test]
@@ -164,7 +165,7 @@ async fn the_largest_transaction_is_one_that_etcd_takes() {
         commit(&mut journal, records.collect()).await.unwrap();
         assert_eq!(server.head().await, (1, 2 + round));
         let keys = server.keys().await;
-        let entries = keys.iter().filter(|(key, _)| key.starts_with(b"/ss/statestore/a/"));
+        let entries = keys.iter().filter(|(key, _)| key.starts_with(b"/statestore/a/"));
         assert_eq!(entries.count(), 1);
     }
 }

@@ -97,7 +97,7 @@ async fn one_that_was_deposed_writes_nothing_more() {
     let mut store = new_store();
     commit(&mut first, set(&mut store, 1, b"a", b"1")).await.unwrap();
     // As if its lease had run out while it stood still.
-    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    server.client().await.delete("/statestore/leader", None).await.unwrap();
     let mut second = journal(&server.url(), "second", 60);
     let records = load(&mut second).await.unwrap();
     assert_eq!(contents(&restore(&records)), contents(&store));
@@ -121,7 +121,7 @@ async fn a_barrier_finds_that_another_leads() {
     let mut first = journal(&server.url(), "first", 60);
     load(&mut first).await.unwrap();
     commit(&mut first, vec![]).await.unwrap();
-    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    server.client().await.delete("/statestore/leader", None).await.unwrap();
     let mut second = journal(&server.url(), "second", 60);
     load(&mut second).await.unwrap();
     let error = commit(&mut first, vec![]).await.unwrap_err().to_string();
@@ -194,13 +194,13 @@ async fn a_clock_that_is_seconds_off_lets_others_go_first() {
         until(&mut role, |role| matches!(role, Role::Standby { leader: Some(_), .. })).await;
         // What the leader would have written with such a clock, and its end.
         let mut client = server.client().await;
-        let head = client.get("/ss/statestore/head", None).await.unwrap();
+        let head = client.get("/statestore/head", None).await.unwrap();
         let head = head.kvs()[0].value_str().unwrap().to_owned();
         let fields: Vec<&str> = head.split(' ').collect();
         let (epoch, sequence) = (fields[0], fields[1].parse::<u64>().unwrap() + 1);
         let head = format!("{epoch} {sequence} {} 1 {}", wall() - skew, fields[4]);
-        client.put("/ss/statestore/head", head, None).await.unwrap();
-        client.delete("/ss/statestore/leader", None).await.unwrap();
+        client.put("/statestore/head", head, None).await.unwrap();
+        client.delete("/statestore/leader", None).await.unwrap();
         let free = Instant::now();
         let second = timeout(LONG, loading).await.unwrap().unwrap().unwrap();
         assert!(free.elapsed() >= at_least, "{skew} ms: {:?}", free.elapsed());

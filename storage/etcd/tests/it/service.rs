@@ -2,7 +2,8 @@
 
 use statestore_etcd::{Leadership, Role, RoleWatch};
 use statestore_loopback::Hub;
-use statestore_tokio::{Durability, StateStore, Status, StoreConfig, StoreService};
+use statestore_tokio::service::{Durability, StoreConfig};
+use statestore_tokio::{StateStore, Status, StoreService};
 
 use crate::support::{Server, journal};
 
@@ -17,7 +18,7 @@ fn start(hub: &Hub, url: &str, name: &str) -> Running {
     let (role, leadership) = (journal.role(), journal.leadership());
     let config = StoreConfig::new(7)
         .durability(Durability::All)
-        .durable_watches(true)
+        .durable_registrations(true)
         .linearizable_reads(true);
     let service = StoreService::builder().journal(journal).config(config).unwrap();
     // One client id, so that the broker takes them for one store.
@@ -30,7 +31,7 @@ async fn a_store_goes_on_where_another_ended() {
     let Some(server) = Server::start().await else { return };
     let hub = Hub::new();
     let mut first = start(&hub, &server.url(), "first");
-    first.service.connected().await.unwrap();
+    first.service.wait_connected().await.unwrap();
     let client = StateStore::builder().spawn(hub.link("lamp")).unwrap();
     let version = client.set("k", "v").await.unwrap();
     client.set("gone", "v").await.unwrap();
@@ -46,7 +47,7 @@ async fn a_store_goes_on_where_another_ended() {
     first.service.shutdown().await;
     first.leadership.resign().await.unwrap();
     assert!(matches!(second.role.settled().await, Some(Role::Leading { epoch: 2, .. })));
-    second.service.connected().await.unwrap();
+    second.service.wait_connected().await.unwrap();
     assert!(client.set("k", "w").await.unwrap() > version);
     assert_eq!(client.get("k").await.unwrap().unwrap().value, "w");
     assert_eq!(client.get("gone").await, Ok(None));
@@ -57,12 +58,12 @@ async fn a_store_goes_on_where_another_ended() {
     third.service.shutdown().await;
 
     // Whoever is deposed ends, and says so; a read finds it as well as a write.
-    server.client().await.delete("/ss/statestore/leader", None).await.unwrap();
+    server.client().await.delete("/statestore/leader", None).await.unwrap();
     let other = Hub::new();
     let fourth = start(&other, &server.url(), "fourth");
-    fourth.service.connected().await.unwrap();
+    fourth.service.wait_connected().await.unwrap();
     let read = tokio::spawn(async move { client.get("k").await });
-    let closed = second.service.stopped().await;
+    let closed = second.service.wait_closed().await;
     assert!(closed.to_string().contains("deposed: \"fourth\" leads in epoch 3"), "{closed}");
     assert!(matches!(second.role.current(), Role::Deposed { .. }));
     assert!(!read.is_finished(), "it was not answered");

@@ -10,16 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use etcd_client::{Client, GetOptions};
 use statestore_etcd::{EtcdJournal, Options};
-use statestore_proto::mqtt::{Incoming, Transmit};
-use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
+use statestore_proto::store::{Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic;
-use statestore_tokio::{Commit, Journal as _, JournalError};
+use statestore_proto::transport::{Incoming, Transmit};
+use statestore_tokio::JournalError;
+use statestore_tokio::service::{Commit, Journal as _};
 
 const CLIENT: &str = "lamp-1";
 const RESPONSE_TOPIC: &str = "clients/lamp-1/services/statestore/_any_/command/invoke/response";
 const STARTED: u64 = 1_700_000_000_000;
-const PREFIX: &str = "/ss/statestore/";
+const PREFIX: &str = "/statestore/";
 
 /// An etcd of one member, or one member of several, that ends with this, in a directory that goes with it.
 pub(crate) struct Server {
@@ -203,9 +204,9 @@ fn now() -> Now {
 }
 
 pub(crate) fn new_store() -> Store {
-    let config = StoreConfig::new(7).durability(Durability::All).durable_watches(true);
+    let config = StoreConfig::new(7).durability(Durability::All).durable_registrations(true);
     let mut store = Store::new(config);
-    store.handle_connected();
+    store.handle_connected(Now::default());
     while store.poll_transmit().is_some() {}
     store
 }
@@ -239,7 +240,8 @@ pub(crate) fn stamped(
     incoming.correlation_data = Some(&correlation);
     let stamp = format!("{STARTED}:{counter}:{CLIENT}");
     incoming.user_property("__ts", &stamp);
-    store.handle_publish(now(), Principal::verified(CLIENT), &incoming);
+    incoming.verified_sender = Some(CLIENT);
+    store.handle_publish(now(), &incoming);
     let records = store.poll_records().map(|batch| {
         store.handle_persisted(batch.id);
         batch.records

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use statestore_proto::store::Record;
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::support::{Dir, Parts, block_on, contents, copy, load, new_store, restore, set};
 

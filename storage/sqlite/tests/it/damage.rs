@@ -5,7 +5,7 @@ use std::path::Path;
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::support::{Dir, Parts, block_on, commit, copy, load, new_store, set};
 

@@ -2,7 +2,7 @@
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
-use statestore_tokio::{Commit, Journal as _, SnapshotPart};
+use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
 
 use crate::support::{
     Dir, Parts, answers, block_on, commit, contents, load, new_store, request, restore, set,
@@ -25,7 +25,7 @@ fn a_store_comes_back_with_contents_answers_and_versions() {
     let third = request(&mut store, 4, &[b"DEL", b"b"]);
     commit(&mut journal, third.clone()).unwrap();
     let watch = request(&mut store, 5, &[b"KEYNOTIFY", b"a"]);
-    assert!(watch.iter().any(|record| matches!(record, Record::Watched { .. })));
+    assert!(watch.iter().any(|record| matches!(record, Record::Registered { .. })));
     commit(&mut journal, watch.clone()).unwrap();
     drop(journal);
 

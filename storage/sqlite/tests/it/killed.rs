@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::support::{Dir, Parts, block_on, contents, load, restore, set};
 

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use statestore_proto::mqtt::{Incoming, Transmit};
-use statestore_proto::store::{
-    Durability, Principal, Record, SnapshotPosition, Store, StoreConfig,
-};
+use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic;
+use statestore_proto::transport::{Incoming, Transmit};
 use statestore_sqlite::SqliteJournal;
-use statestore_tokio::{Commit, Journal as _, JournalError, SnapshotPart};
+use statestore_tokio::JournalError;
+use statestore_tokio::service::{Commit, Journal as _, SnapshotPart};
 
 const CLIENT: &str = "lamp-1";
 const RESPONSE_TOPIC: &str = "clients/lamp-1/services/statestore/_any_/command/invoke/response";
@@ -66,9 +65,9 @@ fn now() -> Now {
 }
 
 pub(crate) fn new_store() -> Store {
-    let config = StoreConfig::new(7).durability(Durability::All).durable_watches(true);
+    let config = StoreConfig::new(7).durability(Durability::All).durable_registrations(true);
     let mut store = Store::new(config);
-    store.handle_connected();
+    store.handle_connected(Now::default());
     while store.poll_transmit().is_some() {}
     store
 }
@@ -92,7 +91,8 @@ pub(crate) fn request(store: &mut Store, number: u64, words: &[&[u8]]) -> Vec<Re
     incoming.correlation_data = Some(&correlation);
     let stamp = format!("{STARTED}:{number}:{CLIENT}");
     incoming.user_property("__ts", &stamp);
-    store.handle_publish(now(), Principal::verified(CLIENT), &incoming);
+    incoming.verified_sender = Some(CLIENT);
+    store.handle_publish(now(), &incoming);
     let records = store.poll_records().map(|batch| {
         store.handle_persisted(batch.id);
         batch.records

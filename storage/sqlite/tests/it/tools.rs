@@ -4,7 +4,7 @@ use std::fs;
 
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, Reader, SqliteJournal, backup};
-use statestore_tokio::{Commit, Journal as _};
+use statestore_tokio::service::{Commit, Journal as _};
 
 use crate::support::{Dir, Parts, block_on, commit, contents, load, new_store, restore, set};
 

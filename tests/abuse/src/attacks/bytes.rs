@@ -8,7 +8,7 @@ use crate::packets::{self, Hello};
 use crate::scene::{Peer, Scene};
 
 /// Packets with the statement of MQTT 5 that decides about each, most of them malformed.
-const TABLE: &str = include_str!("../../../../transports/mqtt/tests/it/packets.txt");
+const TABLE: &str = include_str!("../../../../mqtt/tests/it/packets.txt");
 
 pub(super) fn half_packets(scene: &Scene) {
     // A PUBLISH of a megabyte, of which a piece comes each time, and never the end.

@@ -1,14 +1,14 @@
 use super::{
-    Broken, answered, answers_instead, asked, differs, fails, is, now, property, set_property,
-    stamped, wall,
+    Broken, differs, fails, is, now, on_clock_value, on_reply, on_request, property, replace_reply,
+    set_property, wall,
 };
 
 pub(super) fn versions() -> Vec<Broken> {
     vec![
         fails(
-            "a SET has no version",
+            "a SET lacks a version",
             "version/of-set",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload == "+OK\r\n" {
                     set_property(reply, "__ts", None);
                 }
@@ -17,7 +17,7 @@ pub(super) fn versions() -> Vec<Broken> {
         fails(
             "versions in two parts",
             "version/of-set",
-            answered(|reply| {
+            on_reply(|reply| {
                 let cut = property(reply, "__ts")
                     .map(|version| version.trim_end_matches(":StateStore").to_owned());
                 set_property(reply, "__ts", cut);
@@ -26,7 +26,7 @@ pub(super) fn versions() -> Vec<Broken> {
         fails(
             "counters of 64 bits",
             "version/of-set",
-            answered(|reply| {
+            on_reply(|reply| {
                 if property(reply, "__ts").is_some() {
                     set_property(reply, "__ts", Some(format!("{}:4294967296:StateStore", now())));
                 }
@@ -35,52 +35,52 @@ pub(super) fn versions() -> Vec<Broken> {
         differs(
             "versions are padded",
             "version/form",
-            answered(|reply| {
+            on_reply(|reply| {
                 let padded = property(reply, "__ts").map(|version| format!("00{version}"));
                 set_property(reply, "__ts", padded);
             }),
         ),
         fails(
-            "each version is the same",
+            "all versions are equal",
             "version/grows",
-            answered(|reply| {
+            on_reply(|reply| {
                 if property(reply, "__ts").is_some() {
                     set_property(reply, "__ts", Some("1696374425000:0:StateStore".into()));
                 }
             }),
         ),
         fails(
-            "the request's clock does not matter",
+            "__ts is ignored",
             "version/past-request",
-            stamped("__ts", |_, _| Some("1:0:verify".into())),
+            on_clock_value("__ts", |_, _| Some("1:0:verify".into())),
         ),
         fails(
-            "the token's clock does not matter",
+            "__ft is ignored",
             "version/past-token",
-            stamped("__ft", |_, _| Some("1:0:verify".into())),
+            on_clock_value("__ft", |_, _| Some("1:0:verify".into())),
         ),
         fails(
-            "GET has no version",
+            "GET lacks a version",
             "version/of-replies",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload.starts_with(b"$") {
                     set_property(reply, "__ts", None);
                 }
             }),
         ),
         fails(
-            "DEL has a version of its own",
+            "DEL returns a new version",
             "version/of-replies",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload == ":1\r\n" {
                     set_property(reply, "__ts", Some(format!("{}:0:StateStore", now() + 1_000)));
                 }
             }),
         ),
         differs(
-            "VDEL has no version",
+            "VDEL lacks a version",
             "version/of-vdel",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload == ":-1\r\n" {
                     set_property(reply, "__ts", None);
                 }
@@ -89,7 +89,7 @@ pub(super) fn versions() -> Vec<Broken> {
         differs(
             "everything has a version",
             "version/none",
-            answered(|reply| {
+            on_reply(|reply| {
                 if property(reply, "__ts").is_none() {
                     set_property(reply, "__ts", Some("1:0:StateStore".into()));
                 }
@@ -101,32 +101,32 @@ pub(super) fn versions() -> Vec<Broken> {
 pub(super) fn clocks() -> Vec<Broken> {
     vec![
         fails(
-            "no clock, no matter",
+            "a missing __ts is accepted",
             "clock/missing",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if property(request, "__ts").is_none() {
                     set_property(request, "__ts", Some("1:0:verify".into()));
                 }
             }),
         ),
         fails(
-            "a bad clock is none",
+            "a malformed __ts is accepted",
             "clock/malformed",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if wall(text).is_some() { text.to_owned() } else { "1:0:verify".into() })
             }),
         ),
         fails(
-            "no zeros before a clock",
+            "a padded __ts is refused",
             "clock/padded",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if text.starts_with('0') { "x".into() } else { text.to_owned() })
             }),
         ),
         fails(
-            "clocks may be ahead",
+            "any clock ahead is accepted",
             "clock/ahead",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if wall(text).is_some_and(|wall| wall > now() + 60_000) {
                     "1:0:verify".into()
                 } else {
@@ -135,9 +135,9 @@ pub(super) fn clocks() -> Vec<Broken> {
             }),
         ),
         fails(
-            "clocks may be ahead by an hour",
+            "a clock far ahead is accepted",
             "clock/refused",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if wall(text).is_some_and(|wall| wall > now() + 60_000) {
                     format!("{}:0:verify", now() + 59_000)
                 } else {
@@ -146,9 +146,9 @@ pub(super) fn clocks() -> Vec<Broken> {
             }),
         ),
         fails(
-            "clocks may be ahead by ten seconds",
+            "a clock ahead by ten seconds is refused",
             "clock/nearly-ahead",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if wall(text).is_some_and(|wall| wall > now() + 10_000) {
                     format!("{}:0:verify", u64::MAX)
                 } else {
@@ -157,9 +157,9 @@ pub(super) fn clocks() -> Vec<Broken> {
             }),
         ),
         fails(
-            "clocks may be behind by an hour",
+            "a clock behind by an hour is refused",
             "clock/behind",
-            stamped("__ts", |_, text| {
+            on_clock_value("__ts", |_, text| {
                 Some(if wall(text).is_some_and(|wall| wall + 3_600_000 < now()) {
                     "x".into()
                 } else {
@@ -168,9 +168,9 @@ pub(super) fn clocks() -> Vec<Broken> {
             }),
         ),
         differs(
-            "every clock is read",
+            "__ts of every verb is checked",
             "clock/of-set-alone",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 let is_bad = property(request, "__ts").is_none_or(|text| wall(&text).is_none());
                 (is_bad && !is(words, "SET")).then_some("-ERR malformed timestamp\r\n")
             }),

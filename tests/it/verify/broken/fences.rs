@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use statestore_proto::hlc::Hlc;
 
 use super::{
-    Broken, Tokens, Words, answers_instead, asked, differs, fails, is, now, property, set_property,
-    stamped, wall,
+    Broken, Tokens, Words, differs, fails, is, now, on_clock_value, on_request, property,
+    replace_reply, set_property, wall,
 };
 
 const REQUIRED: &str = "-ERR a fencing token is required for this request\r\n";
@@ -16,29 +16,29 @@ fn key(words: &Words) -> Vec<u8> {
 pub(super) fn orders() -> Vec<Broken> {
     vec![
         differs(
-            "timestamps come first",
+            "timestamps are checked first",
             "order/grammar-timestamp",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 (property(request, "__ts").is_none() && is(words, "SET"))
                     .then_some("-ERR missing timestamp\r\n")
             }),
         ),
         differs(
-            "fences come first",
+            "fences are checked first",
             "order/timestamp-fence",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 (property(request, "__ts").is_none() && is(words, "SET")).then_some(REQUIRED)
             }),
         ),
         differs(
-            "tokens are read where there is a fence",
+            "tokens are parsed only for fenced keys",
             "order/token-fence",
-            stamped("__ft", |_, text| wall(text).map(|_| text.to_owned())),
+            on_clock_value("__ft", |_, text| wall(text).map(|_| text.to_owned())),
         ),
         differs(
-            "conditions come first",
+            "conditions are checked first",
             "order/fence-condition",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 (property(request, "__ft").is_none() && words.len() > 3).then_some(":-1\r\n")
             }),
         ),
@@ -48,17 +48,17 @@ pub(super) fn orders() -> Vec<Broken> {
 pub(super) fn tokens() -> Vec<Broken> {
     vec![
         fails(
-            "conditional values have no token",
+            "a conditional SET ignores the token",
             "fence/required",
-            asked(|request, words| {
+            on_request(|request, words| {
                 if words.len() > 3 {
                     set_property(request, "__ft", None);
                 }
             }),
         ),
-        fails("a key without a token never has one", "fence/required", {
+        fails("a key written without a token is never fenced", "fence/required", {
             let mut known = BTreeSet::new();
-            asked(move |request, words| {
+            on_request(move |request, words| {
                 if is(&words, "SET") && property(request, "__ft").is_none() {
                     known.insert(key(&words));
                 } else if known.contains(&key(&words)) {
@@ -66,26 +66,26 @@ pub(super) fn tokens() -> Vec<Broken> {
                 }
             })
         }),
-        fails("tokens do not matter", "fence/lower", stamped("__ft", |_, _| None)),
+        fails("tokens are ignored", "fence/lower", on_clock_value("__ft", |_, _| None)),
         fails(
-            "a token is not needed",
+            "a missing token is accepted",
             "fence/required",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if property(request, "__ft").is_none() {
                     set_property(request, "__ft", Some(format!("{}:0:verify", now() + 50_000)));
                 }
             }),
         ),
         fails(
-            "a token is always needed",
+            "a token is always required",
             "fence/unfenced",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 (property(request, "__ft").is_none() && is(words, "DEL")).then_some(REQUIRED)
             }),
         ),
-        fails("lower tokens are as good", "fence/lower", {
+        fails("lower tokens are accepted", "fence/lower", {
             let mut greatest = Tokens::new();
-            stamped("__ft", move |words, text| {
+            on_clock_value("__ft", move |words, text| {
                 let token = greatest.entry(key(words)).or_insert_with(|| text.to_owned());
                 if Hlc::parse(text).ok() > Hlc::parse(token).ok() {
                     *token = text.to_owned();
@@ -93,22 +93,22 @@ pub(super) fn tokens() -> Vec<Broken> {
                 Some(token.clone())
             })
         }),
-        fails("a token is good once", "fence/equal", {
+        fails("a token is valid once", "fence/equal", {
             let mut seen = BTreeSet::new();
-            stamped("__ft", move |words, text| {
+            on_clock_value("__ft", move |words, text| {
                 let is_new = seen.insert((key(words), text.to_owned()));
                 Some(if is_new { text.to_owned() } else { "0:0:a".into() })
             })
         }),
-        fails("the first token is kept", "fence/higher", {
+        fails("the fence stays at the first token", "fence/higher", {
             let mut first = Tokens::new();
-            stamped("__ft", move |words, text| {
+            on_clock_value("__ft", move |words, text| {
                 Some(first.entry(key(words)).or_insert_with(|| text.to_owned()).clone())
             })
         }),
-        fails("tokens are text", "fence/numbers", {
+        fails("tokens are compared as text", "fence/numbers", {
             let mut greatest = Tokens::new();
-            stamped("__ft", move |words, text| {
+            on_clock_value("__ft", move |words, text| {
                 let token = greatest.entry(key(words)).or_insert_with(|| text.to_owned());
                 if text < token.as_str() {
                     return Some("0:0:a".into());
@@ -123,15 +123,15 @@ pub(super) fn tokens() -> Vec<Broken> {
 pub(super) fn fences() -> Vec<Broken> {
     vec![
         fails(
-            "tokens have no padding",
+            "padded tokens are refused",
             "fence/versions",
-            stamped("__ft", |_, text| {
+            on_clock_value("__ft", |_, text| {
                 Some(if text.starts_with('0') { "x".into() } else { text.to_owned() })
             }),
         ),
-        fails("tokens outlive their keys", "fence/gone-with-key", {
+        fails("a fence outlives its key", "fence/gone-with-key", {
             let mut fenced = BTreeSet::new();
-            answers_instead(move |request, words| {
+            replace_reply(move |request, words| {
                 let has_token = property(request, "__ft").is_some();
                 if has_token && (is(words, "DEL") || is(words, "VDEL")) {
                     fenced.insert(key(words));
@@ -139,9 +139,9 @@ pub(super) fn fences() -> Vec<Broken> {
                 (!has_token && is(words, "SET") && fenced.contains(&key(words))).then_some(REQUIRED)
             })
         }),
-        fails("tokens outlive an expiry", "fence/gone-with-expiry", {
+        fails("a fence outlives an expiry", "fence/gone-with-expiry", {
             let mut fenced = BTreeSet::new();
-            answers_instead(move |request, words| {
+            replace_reply(move |request, words| {
                 let has_token = property(request, "__ft").is_some();
                 if has_token && is(words, "SET") {
                     fenced.insert(key(words));
@@ -149,9 +149,9 @@ pub(super) fn fences() -> Vec<Broken> {
                 (!has_token && is(words, "SET") && fenced.contains(&key(words))).then_some(REQUIRED)
             })
         }),
-        differs("what is not applied stores its token", "fence/not-stored", {
+        differs("a SET that is not applied stores its token", "fence/not-stored", {
             let mut fenced = BTreeSet::new();
-            answers_instead(move |request, words| {
+            replace_reply(move |request, words| {
                 let has_token = property(request, "__ft").is_some();
                 if has_token {
                     fenced.insert(key(words));
@@ -160,9 +160,9 @@ pub(super) fn fences() -> Vec<Broken> {
             })
         }),
         fails(
-            "tokens may be ahead",
+            "tokens ahead are accepted",
             "fence/ahead",
-            stamped("__ft", |_, text| {
+            on_clock_value("__ft", |_, text| {
                 Some(if wall(text).is_some_and(|wall| wall > now() + 60_000) {
                     format!("{}:0:a", now())
                 } else {
@@ -171,14 +171,14 @@ pub(super) fn fences() -> Vec<Broken> {
             }),
         ),
         fails(
-            "a bad token is none",
+            "a malformed token is ignored",
             "fence/malformed",
-            stamped("__ft", |_, text| wall(text).map(|_| text.to_owned())),
+            on_clock_value("__ft", |_, text| wall(text).map(|_| text.to_owned())),
         ),
         differs(
-            "every token is read",
+            "__ft of every verb is checked",
             "fence/of-writes-alone",
-            answers_instead(|request, words| {
+            replace_reply(|request, words| {
                 let is_bad = property(request, "__ft").is_some_and(|text| wall(&text).is_none());
                 (is_bad && is(words, "GET")).then_some("-ERR malformed timestamp\r\n")
             }),

@@ -1,5 +1,5 @@
 use super::{
-    Broken, answered, answers_instead, asked, differs, fails, is, payload, reworded, without,
+    Broken, differs, fails, is, on_reply, on_request, on_words, payload, replace_reply, without,
 };
 
 pub(super) fn options() -> Vec<Broken> {
@@ -7,41 +7,41 @@ pub(super) fn options() -> Vec<Broken> {
         differs(
             "NEX takes no argument",
             "grammar/nex-argument",
-            reworded(|words| {
+            on_words(|words| {
                 if words.len() > 4 && words[3] == b"NEX" && words[4] != b"PX" {
                     words[3] = b"XX".to_vec();
                 }
             }),
         ),
         fails(
-            "unknown options do not matter",
+            "unknown options are ignored",
             "grammar/options",
-            reworded(|words| {
+            on_words(|words| {
                 ["XX", "EX", ""].iter().for_each(|option| without(words, option.as_bytes()));
             }),
         ),
         fails(
             "NX twice is NX",
             "grammar/options",
-            reworded(|words| {
+            on_words(|words| {
                 if words.iter().skip(3).filter(|word| *word == b"NX").count() > 1 {
                     without(words, b"NX");
                 }
             }),
         ),
         differs(
-            "no expiry is as good as a bad one",
+            "an invalid expiry is ignored",
             "grammar/expiry-numbers",
-            reworded(|words| {
+            on_words(|words| {
                 if words.get(4).is_some_and(|px| px.first() == Some(&b'0') || px.contains(&b'.')) {
                     words.truncate(3);
                 }
             }),
         ),
         fails(
-            "more elements do not matter",
+            "extra elements are ignored",
             "grammar/arity",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "GET") {
                     words.truncate(2);
                 }
@@ -50,7 +50,7 @@ pub(super) fn options() -> Vec<Broken> {
         differs(
             "the key is checked first",
             "grammar/order",
-            answers_instead(|_, words| {
+            replace_reply(|_, words| {
                 let is_empty = words.get(1).is_some_and(Vec::is_empty);
                 is_empty.then_some("-ERR the key length is zero\r\n")
             }),
@@ -61,32 +61,32 @@ pub(super) fn options() -> Vec<Broken> {
 pub(super) fn grammar() -> Vec<Broken> {
     vec![
         fails(
-            "errors of its own",
+            "error texts differ",
             "grammar/resp3",
-            answered(|reply| payload(reply, "-ERR syntax error\r\n", "-ERR bad syntax\r\n")),
+            on_reply(|reply| payload(reply, "-ERR syntax error\r\n", "-ERR bad syntax\r\n")),
         ),
         fails(
-            "options in lower case alone",
+            "options are accepted in lower case only",
             "grammar/requests",
-            reworded(|words| {
+            on_words(|words| {
                 if words.len() > 3 && words[3] == b"NEX" {
                     words[3] = b"XX".to_vec();
                 }
             }),
         ),
         differs(
-            "no verbs in lower case",
+            "verbs in lower case are refused",
             "grammar/any-case",
-            reworded(|words| {
+            on_words(|words| {
                 if words.first().is_some_and(|verb| verb.iter().any(u8::is_ascii_lowercase)) {
                     words[0] = b"NO SUCH VERB".to_vec();
                 }
             }),
         ),
         differs(
-            "no zeros before a number",
+            "leading zeros are refused",
             "grammar/tolerated",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request.payload.starts_with(b"*0")
                     || request.payload.windows(2).any(|two| two == b"$0")
                 {
@@ -95,9 +95,9 @@ pub(super) fn grammar() -> Vec<Broken> {
             }),
         ),
         fails(
-            "what follows is cut off",
+            "trailing bytes are ignored",
             "grammar/cut",
-            asked(|request, words| {
+            on_request(|request, words| {
                 let shorter = request.payload.slice(..request.payload.len().saturating_sub(1));
                 if words.is_empty() && super::words(&shorter).is_some() {
                     request.payload = shorter;
@@ -105,9 +105,9 @@ pub(super) fn grammar() -> Vec<Broken> {
             }),
         ),
         fails(
-            "the last line end is made up",
+            "a missing final line end is accepted",
             "grammar/cut",
-            asked(|request, words| {
+            on_request(|request, words| {
                 let longer = [&request.payload[..], b"\n"].concat();
                 if words.is_empty() && super::words(&longer).is_some() {
                     request.payload = longer.into();
@@ -115,14 +115,14 @@ pub(super) fn grammar() -> Vec<Broken> {
             }),
         ),
         fails(
-            "any verb will do",
+            "any verb is accepted",
             "grammar/verbs",
-            answered(|reply| payload(reply, "-ERR unknown command\r\n", "+OK\r\n")),
+            on_reply(|reply| payload(reply, "-ERR unknown command\r\n", "+OK\r\n")),
         ),
         fails(
-            "an empty key is a key",
+            "an empty key is accepted",
             "grammar/empty-key",
-            reworded(|words| {
+            on_words(|words| {
                 if let Some(key) = words.get_mut(1).filter(|key| key.is_empty()) {
                     *key = b"verify/empty".to_vec();
                 }

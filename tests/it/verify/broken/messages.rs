@@ -1,13 +1,16 @@
 use std::collections::BTreeSet;
 
-use statestore_proto::mqtt::{Correlation, Qos};
 use statestore_proto::topic;
+use statestore_proto::transport::{Correlation, Qos};
 
-use super::{Broken, answered, asked, differs, fails, lose, payload, property, set_property, told};
+use super::{
+    Broken, differs, fails, lose, on_notification, on_reply, on_request, payload, property,
+    set_property,
+};
 
 pub(super) fn replies() -> Vec<Broken> {
     vec![
-        fails("clients of the page are not answered", "reply/topic", {
+        fails("requests without __protVer get no reply", "reply/topic", {
             let mut page = BTreeSet::new();
             Box::new(move |message| {
                 let name = message.correlation_data.clone().map(|data| data.as_bytes().to_vec());
@@ -21,32 +24,32 @@ pub(super) fn replies() -> Vec<Broken> {
         fails(
             "no status",
             "reply/properties",
-            answered(|reply| set_property(reply, "__stat", None)),
+            on_reply(|reply| set_property(reply, "__stat", None)),
         ),
         fails(
-            "errors with a status of their own",
+            "errors have another status",
             "reply/properties",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload.starts_with(b"-ERR") {
                     set_property(reply, "__stat", Some("400".into()));
                 }
             }),
         ),
-        fails("QoS 0", "reply/properties", answered(|reply| reply.qos = Qos::AtMostOnce)),
+        fails("QoS 0", "reply/properties", on_reply(|reply| reply.qos = Qos::AtMostOnce)),
         fails(
             "a content type of text",
             "reply/properties",
-            answered(|reply| reply.content_type = Some("text/plain".into())),
+            on_reply(|reply| reply.content_type = Some("text/plain".into())),
         ),
         fails(
             "the next protocol version",
             "reply/properties",
-            answered(|reply| set_property(reply, "__protVer", Some("2.0".into()))),
+            on_reply(|reply| set_property(reply, "__protVer", Some("2.0".into()))),
         ),
         fails(
             "one response topic for all",
             "reply/any-topic",
-            answered(|reply| {
+            on_reply(|reply| {
                 let id = reply.topic.split('/').nth(1).unwrap_or_default();
                 let topic =
                     format!("clients/{id}/services/statestore/_any_/command/invoke/response");
@@ -54,31 +57,31 @@ pub(super) fn replies() -> Vec<Broken> {
             }),
         ),
         fails(
-            "16 bytes of correlation data and no more",
+            "correlation data are truncated at 16 bytes",
             "reply/correlation",
-            answered(|reply| {
+            on_reply(|reply| {
                 if let Some(data) = &reply.correlation_data {
                     let cut = data.as_bytes().get(..16).unwrap_or(data.as_bytes());
                     reply.correlation_data = Some(Correlation::new(cut));
                 }
             }),
         ),
-        differs("no expiry", "reply/expiry", answered(|reply| reply.message_expiry = None)),
+        differs("no expiry", "reply/expiry", on_reply(|reply| reply.message_expiry = None)),
         differs(
-            "deletes in the page's dialect",
+            "delete notifications in the dialect of the specification",
             "watch/dialect",
-            told(|told| {
+            on_notification(|notification| {
                 payload(
-                    told,
+                    notification,
                     "*2\r\n$6\r\nNOTIFY\r\n$6\r\nDELETE\r\n",
                     "*2\r\n$6\r\nNOTIFY\r\n$3\r\nDEL\r\n",
                 );
             }),
         ),
         differs(
-            "the page's dialect",
+            "replies in the dialect of the specification",
             "condition/dialect",
-            answered(|reply| payload(reply, ":-1\r\n", "-1\r\n")),
+            on_reply(|reply| payload(reply, ":-1\r\n", "-1\r\n")),
         ),
     ]
 }
@@ -86,33 +89,37 @@ pub(super) fn replies() -> Vec<Broken> {
 pub(super) fn requests() -> Vec<Broken> {
     vec![
         differs(
-            "QoS 2 will do",
+            "QoS 2 is accepted",
             "request/qos-2",
-            asked(|request, _| request.qos = Qos::AtLeastOnce),
+            on_request(|request, _| request.qos = Qos::AtLeastOnce),
         ),
-        fails("QoS 0 will do", "request/qos-0", asked(|request, _| request.qos = Qos::AtLeastOnce)),
         fails(
-            "correlation data are made up",
+            "QoS 0 is accepted",
+            "request/qos-0",
+            on_request(|request, _| request.qos = Qos::AtLeastOnce),
+        ),
+        fails(
+            "correlation data are invented",
             "request/no-correlation",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request.correlation_data.is_none() {
                     request.correlation_data = Some(Correlation::new(b"made up"));
                 }
             }),
         ),
         differs(
-            "a response topic is made up",
+            "a response topic is invented",
             "request/no-response-topic",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request.response_topic.is_none() {
                     request.response_topic = Some("made/up".into());
                 }
             }),
         ),
         fails(
-            "any response topic will do",
+            "any response topic is accepted",
             "request/reserved-response",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request
                     .response_topic
                     .as_deref()
@@ -123,27 +130,27 @@ pub(super) fn requests() -> Vec<Broken> {
             }),
         ),
         differs(
-            "any number of levels",
+            "any number of levels is accepted",
             "request/levels-of-response",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request.response_topic.as_deref().is_some_and(|topic| topic.starts_with("l/")) {
                     request.response_topic = Some("made/up".into());
                 }
             }),
         ),
         fails(
-            "the request topic as a response topic",
+            "the request topic is accepted as a response topic",
             "request/topic-as-response",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if request.response_topic.as_deref() == Some(topic::REQUEST) {
                     request.response_topic = Some("made/up".into());
                 }
             }),
         ),
         fails(
-            "no properties of others",
+            "unknown properties are refused",
             "request/other-properties",
-            asked(|request, _| {
+            on_request(|request, _| {
                 if property(request, "traceparent").is_some() {
                     request.payload = b"*0\r\n".as_slice().into();
                 }

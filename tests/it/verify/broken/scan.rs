@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
-use super::{Broken, answered, answers_instead, differs, fails, is, payload, reworded};
+use super::{Broken, differs, fails, is, on_reply, on_words, payload, replace_reply};
 
 pub(super) fn pages() -> Vec<Broken> {
     vec![
-        fails("a token is a number of keys", "scan/meanwhile", {
-            // The first page forgets its place by as many keys as were removed since.
+        fails("a token is an offset", "scan/meanwhile", {
+            // The next page skips as many keys as were deleted since.
             let mut removed = 0;
             let mut skip = 0;
             Box::new(move |message| {
@@ -23,23 +23,23 @@ pub(super) fn pages() -> Vec<Broken> {
             })
         }),
         fails(
-            "no page where there is nothing",
+            "an empty result is not a page",
             "scan/nothing",
-            answered(|reply| payload(reply, "*1\r\n*0\r\n", "*0\r\n")),
+            on_reply(|reply| payload(reply, "*1\r\n*0\r\n", "*0\r\n")),
         ),
         fails(
-            "tokens lead to the beginning",
+            "tokens restart the scan",
             "scan/pages",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     words.truncate(2);
                 }
             }),
         ),
         fails(
-            "a page is the last",
+            "every page is the last",
             "scan/meanwhile",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload.starts_with(b"*2\r\n*") {
                     let page: Vec<_> = reply.payload[4..].to_vec();
                     let token =
@@ -48,18 +48,18 @@ pub(super) fn pages() -> Vec<Broken> {
                 }
             }),
         ),
-        fails("a token is good once", "scan/token-again", {
+        fails("a token is valid once", "scan/token-again", {
             let mut seen = BTreeSet::new();
-            answers_instead(move |_, words| {
+            replace_reply(move |_, words| {
                 let is_again =
                     words.len() == 3 && is(words, "SCAN") && !seen.insert(words[2].clone());
                 is_again.then_some("-ERR syntax error\r\n")
             })
         }),
         differs(
-            "what is no token is none",
+            "an invalid token is ignored",
             "scan/bad-token",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     words.truncate(2);
                 }
@@ -71,17 +71,17 @@ pub(super) fn pages() -> Vec<Broken> {
 pub(super) fn patterns() -> Vec<Broken> {
     vec![
         differs(
-            "keys in no order",
+            "keys are not ordered",
             "scan/order",
-            answered(|reply| {
+            on_reply(|reply| {
                 let swapped = String::from_utf8_lossy(&reply.payload).replace("/aa\r\n", "/zz\r\n");
                 reply.payload = swapped.into();
             }),
         ),
         differs(
-            "long patterns",
+            "long patterns are truncated",
             "scan/long-pattern",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     words[1].truncate(1_000);
                 }
@@ -90,7 +90,7 @@ pub(super) fn patterns() -> Vec<Broken> {
         differs(
             "no SCAN",
             "scan/keys",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     words[0] = b"NO SUCH VERB".to_vec();
                 }
@@ -98,9 +98,9 @@ pub(super) fn patterns() -> Vec<Broken> {
         )
         .skipped(),
         fails(
-            "the first key is forgotten",
+            "the first key is missing",
             "scan/keys",
-            answered(|reply| {
+            on_reply(|reply| {
                 if let Some(page) = reply.payload.strip_prefix(b"*1\r\n*2\r\n") {
                     let line = page.windows(2).position(|two| two == b"\r\n").unwrap_or_default();
                     let len: usize =
@@ -112,7 +112,7 @@ pub(super) fn patterns() -> Vec<Broken> {
         fails(
             "a question mark is a star",
             "scan/patterns",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     let starred =
                         words[1].iter().map(|byte| if *byte == b'?' { b'*' } else { *byte });
@@ -123,30 +123,30 @@ pub(super) fn patterns() -> Vec<Broken> {
         fails(
             "a caret negates",
             "scan/patterns",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") {
                     words[1] = String::from_utf8_lossy(&words[1]).replace("[^", "[!").into();
                 }
             }),
         ),
         fails(
-            "SCAN of nothing is of all",
+            "SCAN without a pattern lists all keys",
             "scan/grammar",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SCAN") && words.len() == 1 {
                     words.push(b"*".to_vec());
                 }
             }),
         ),
         differs(
-            "what is no pattern is text",
+            "an invalid pattern matches nothing",
             "scan/no-pattern",
-            answered(|reply| payload(reply, "-ERR syntax error\r\n", "*1\r\n*0\r\n")),
+            on_reply(|reply| payload(reply, "-ERR syntax error\r\n", "*1\r\n*0\r\n")),
         ),
         fails(
-            "what is no text is made text",
+            "bytes that are not UTF-8 are removed",
             "scan/no-text",
-            reworded(|words| {
+            on_words(|words| {
                 words.iter_mut().for_each(|word| word.retain(|byte| *byte != 0xff));
             }),
         ),

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-use super::{Broken, Words, answered, fails, is, now, payload, reworded, set_property, without};
+use super::{Broken, Words, fails, is, now, on_reply, on_words, payload, set_property, without};
 
 pub(super) fn conditions() -> Vec<Broken> {
     vec![
         fails("NEX compares the first byte", "condition/nex", {
             let mut first: Words = Vec::new();
-            reworded(move |words| {
+            on_words(move |words| {
                 if words.get(3).is_some_and(|option| option == b"NEX") {
                     if let Some(before) =
                         first.iter().find(|value| value.first() == words[2].first())
@@ -17,25 +17,25 @@ pub(super) fn conditions() -> Vec<Broken> {
                 }
             })
         }),
-        fails("NX does not matter", "condition/nx", reworded(|words| without(words, b"NX"))),
-        fails("NEX does not matter", "condition/nex", reworded(|words| without(words, b"NEX"))),
+        fails("NX does not matter", "condition/nx", on_words(|words| without(words, b"NX"))),
+        fails("NEX does not matter", "condition/nex", on_words(|words| without(words, b"NEX"))),
         fails(
             "NEX is NX",
             "condition/nex",
-            reworded(|words| {
+            on_words(|words| {
                 if words.get(3).is_some_and(|option| option == b"NEX") {
                     words[3] = b"NX".to_vec();
                 }
             }),
         ),
         fails(
-            "what is not applied is an error",
+            "not applied is an error",
             "condition/nx",
-            answered(|reply| payload(reply, ":-1\r\n", "-ERR not applied\r\n")),
+            on_reply(|reply| payload(reply, ":-1\r\n", "-ERR not applied\r\n")),
         ),
-        fails("what is refused renews", "condition/refused", {
-            // A GET tells a version that is newer than that of the SET.
-            answered(|reply| {
+        fails("a refused SET issues a version", "condition/refused", {
+            // GET returns a version that is newer than that of the SET.
+            on_reply(|reply| {
                 if reply.payload.starts_with(b"$1") {
                     set_property(reply, "__ts", Some(format!("{}:0:StateStore", now() + 1_000)));
                 }
@@ -47,33 +47,33 @@ pub(super) fn conditions() -> Vec<Broken> {
 pub(super) fn values() -> Vec<Broken> {
     vec![
         fails(
-            "every value is the same",
+            "another value is returned",
             "value/set-get",
-            answered(|reply| payload(reply, "$5\r\nvalue\r\n", "$5\r\nVALUE\r\n")),
+            on_reply(|reply| payload(reply, "$5\r\nvalue\r\n", "$5\r\nVALUE\r\n")),
         ),
         fails(
             "the first value stays",
             "value/replaced",
-            answered(|reply| {
+            on_reply(|reply| {
                 if reply.payload.starts_with(b"$") && reply.payload.ends_with(b"another one\r\n") {
                     reply.payload = "$5\r\nfirst\r\n".into();
                 }
             }),
         ),
         fails(
-            "an empty value is none",
+            "an empty value is absent",
             "value/empty",
-            answered(|reply| payload(reply, "$0\r\n\r\n", "$-1\r\n")),
+            on_reply(|reply| payload(reply, "$0\r\n\r\n", "$-1\r\n")),
         ),
         fails(
             "absent is empty",
             "value/absent",
-            answered(|reply| payload(reply, "$-1\r\n", "$0\r\n\r\n")),
+            on_reply(|reply| payload(reply, "$-1\r\n", "$0\r\n\r\n")),
         ),
         fails(
-            "values end with their line",
+            "values are truncated at CR",
             "value/binary",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SET") {
                     let line =
                         words[2].split(|byte| *byte == b'\r').next().unwrap_or_default().to_vec();
@@ -82,32 +82,32 @@ pub(super) fn values() -> Vec<Broken> {
             }),
         ),
         fails(
-            "values of 32 KiB",
+            "values are truncated at 32 KiB",
             "value/large",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SET") {
                     words[2].truncate(32_768);
                 }
             }),
         ),
         fails(
-            "keys in lower case",
+            "keys are lowercased",
             "value/keys-differ",
-            reworded(|words| {
+            on_words(|words| {
                 if let Some(key) = words.get_mut(1) {
                     key.make_ascii_lowercase();
                 }
             }),
         ),
         fails(
-            "nothing is counted",
+            "DEL always returns 0",
             "value/del",
-            answered(|reply| payload(reply, ":1\r\n", ":0\r\n")),
+            on_reply(|reply| payload(reply, ":1\r\n", ":0\r\n")),
         ),
         fails(
             "VDEL is DEL",
             "value/vdel",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "VDEL") {
                     *words = vec![b"DEL".to_vec(), words[1].clone()];
                 }
@@ -115,7 +115,7 @@ pub(super) fn values() -> Vec<Broken> {
         ),
         fails("VDEL compares the first byte", "value/vdel", {
             let mut values: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-            reworded(move |words| {
+            on_words(move |words| {
                 if is(words, "SET") {
                     values.insert(words[1].clone(), words[2].clone());
                 } else if is(words, "VDEL")

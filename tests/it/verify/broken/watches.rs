@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
-use statestore_loopback::Message;
-use statestore_proto::mqtt::Qos;
 use statestore_proto::topic;
+use statestore_proto::transport::Qos;
+use statestore_sim::Message;
 
 use super::{
-    Broken, Words, answers_instead, differs, fails, is, is_notification, lose, now, reworded,
-    set_property, told, without, words,
+    Broken, Words, differs, fails, is, is_notification, lose, now, on_notification, on_words,
+    replace_reply, set_property, without, words,
 };
 
 pub(super) fn expiry() -> Vec<Broken> {
@@ -16,11 +16,11 @@ pub(super) fn expiry() -> Vec<Broken> {
         }
     };
     vec![
-        fails("nothing expires", "expiry/expires", reworded(without_px)),
+        fails("nothing expires", "expiry/expires", on_words(without_px)),
         fails(
             "milliseconds are seconds",
             "expiry/expires",
-            reworded(|words| {
+            on_words(|words| {
                 if let Some(at) = words.iter().skip(3).position(|word| word == b"PX")
                     && let Some(px) = words.get_mut(at + 4)
                 {
@@ -31,7 +31,7 @@ pub(super) fn expiry() -> Vec<Broken> {
         fails(
             "everything expires at once",
             "expiry/expires",
-            reworded(|words| {
+            on_words(|words| {
                 if let Some(at) = words.iter().skip(3).position(|word| word == b"PX")
                     && let Some(px) = words.get_mut(at + 4)
                 {
@@ -42,16 +42,16 @@ pub(super) fn expiry() -> Vec<Broken> {
         fails(
             "only plain values expire",
             "expiry/expires",
-            reworded(move |words| {
+            on_words(move |words| {
                 if words.get(3).is_some_and(|option| option == b"NX") {
                     without_px(words);
                 }
             }),
         ),
         fails(
-            "an expiry of a second is for ever",
+            "an expiry of a second never ends",
             "expiry/expires",
-            reworded(move |words| {
+            on_words(move |words| {
                 if words.get(4).is_some_and(|px| px == b"1000") {
                     without_px(words);
                 }
@@ -60,7 +60,7 @@ pub(super) fn expiry() -> Vec<Broken> {
         fails(
             "milliseconds of 31 bits",
             "expiry/expires",
-            reworded(|words| {
+            on_words(|words| {
                 if let Some(px) = words.get_mut(4).filter(|px| px.len() >= 10) {
                     *px = b"1".to_vec();
                 }
@@ -69,7 +69,7 @@ pub(super) fn expiry() -> Vec<Broken> {
         fails(
             "an expiry is not renewed",
             "expiry/counts-anew",
-            reworded(move |words| {
+            on_words(move |words| {
                 if words.get(3).is_some_and(|option| option == b"NEX") {
                     without_px(words);
                 }
@@ -78,15 +78,15 @@ pub(super) fn expiry() -> Vec<Broken> {
         differs(
             "an expiry stays",
             "expiry/removed",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "SET") && words.len() == 3 {
                     words.extend([b"PX".to_vec(), b"250".to_vec()]);
                 }
             }),
         ),
-        fails("what is refused has its expiry", "expiry/refused", {
+        fails("a refused SET changes the expiry", "expiry/refused", {
             let mut last: Option<Vec<u8>> = None;
-            answers_instead(move |_, words| {
+            replace_reply(move |_, words| {
                 if words.get(3).is_some_and(|option| option == b"NX") {
                     last = words.get(1).cloned();
                 }
@@ -103,57 +103,70 @@ fn is_delete(message: &Message) -> bool {
 
 pub(super) fn changes() -> Vec<Broken> {
     vec![
-        fails("notifications at QoS 0", "watch/set", told(|told| told.qos = Qos::AtMostOnce)),
         fails(
-            "values are told up to ten bytes",
+            "notifications at QoS 0",
             "watch/set",
-            told(|told| {
-                if told.payload.len() > 100 {
-                    told.payload =
+            on_notification(|notification| notification.qos = Qos::AtMostOnce),
+        ),
+        fails(
+            "notified values are truncated",
+            "watch/set",
+            on_notification(|notification| {
+                if notification.payload.len() > 100 {
+                    notification.payload =
                         "*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$2\r\nva\r\n".into();
                 }
             }),
         ),
-        fails("nobody is told", "watch/set", told(lose)),
+        fails("notifications are lost", "watch/set", on_notification(lose)),
         fails(
             "topics in lower case",
             "watch/set",
-            told(|told| {
-                let at = told.topic.rfind('/').unwrap_or_default();
-                let (head, key) = told.topic.split_at(at);
-                told.topic = format!("{head}{}", key.to_lowercase()).into();
+            on_notification(|notification| {
+                let at = notification.topic.rfind('/').unwrap_or_default();
+                let (head, key) = notification.topic.split_at(at);
+                notification.topic = format!("{head}{}", key.to_lowercase()).into();
             }),
         ),
-        fails("no version is told", "watch/set", told(|told| set_property(told, "__ts", None))),
         fails(
-            "another value is told",
+            "notifications have no version",
             "watch/set",
-            told(move |told| {
-                if !is_delete(told) {
-                    told.payload =
+            on_notification(|notification| set_property(notification, "__ts", None)),
+        ),
+        fails(
+            "notifications carry another value",
+            "watch/set",
+            on_notification(move |notification| {
+                if !is_delete(notification) {
+                    notification.payload =
                         "*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n$1\r\nx\r\n".into();
                 }
             }),
         ),
+    ]
+}
+
+pub(super) fn removals() -> Vec<Broken> {
+    vec![
         fails(
-            "removals are not told",
+            "deletes are not notified",
             "watch/removed",
-            told(move |told| {
-                if is_delete(told) {
-                    lose(told);
+            on_notification(move |notification| {
+                if is_delete(notification) {
+                    lose(notification);
                 }
             }),
         ),
         fails(
-            "removals are told in words of their own",
+            "deletes are notified with an unknown verb",
             "watch/removed",
-            told(move |told| {
-                if is_delete(told) {
-                    told.payload = "*2\r\n$6\r\nNOTIFY\r\n$7\r\nREMOVED\r\n".into();
+            on_notification(move |notification| {
+                if is_delete(notification) {
+                    notification.payload = "*2\r\n$6\r\nNOTIFY\r\n$7\r\nREMOVED\r\n".into();
                 }
             }),
         ),
-        fails("expiries are not told", "watch/expired", {
+        fails("expiries are not notified", "watch/expired", {
             let mut verb = Vec::new();
             Box::new(move |message| {
                 if *message.topic == *topic::REQUEST {
@@ -165,15 +178,24 @@ pub(super) fn changes() -> Vec<Broken> {
             })
         }),
         differs(
-            "expiries have a version of their own",
+            "expiries have a new version",
             "watch/expired-version",
-            told(move |told| {
-                if is_delete(told) {
-                    set_property(told, "__ts", Some(format!("{}:0:StateStore", now() + 1_000)));
+            on_notification(move |notification| {
+                if is_delete(notification) {
+                    set_property(
+                        notification,
+                        "__ts",
+                        Some(format!("{}:0:StateStore", now() + 1_000)),
+                    );
                 }
             }),
         ),
-        fails("own writes are not told", "watch/own", {
+    ]
+}
+
+pub(super) fn senders() -> Vec<Broken> {
+    vec![
+        fails("a client's own writes are not notified", "watch/own", {
             let mut sender = String::new();
             Box::new(move |message| {
                 if *message.topic == *topic::REQUEST {
@@ -183,12 +205,12 @@ pub(super) fn changes() -> Vec<Broken> {
                 }
             })
         }),
-        fails("every other change is told", "watch/each", {
+        fails("every second change is not notified", "watch/each", {
             let mut count = 0;
-            told(move |told| {
+            on_notification(move |notification| {
                 count += 1;
                 if count % 2 == 0 {
-                    lose(told);
+                    lose(notification);
                 }
             })
         }),
@@ -198,46 +220,46 @@ pub(super) fn changes() -> Vec<Broken> {
 pub(super) fn watches() -> Vec<Broken> {
     vec![
         fails(
-            "only what exists can be watched",
+            "KEYNOTIFY accepts only existing keys",
             "watch/absent",
-            answers_instead(|_, words| is(words, "KEYNOTIFY").then_some(":0\r\n")),
+            replace_reply(|_, words| is(words, "KEYNOTIFY").then_some(":0\r\n")),
         ),
         fails(
-            "what is not applied is told",
+            "writes that are not applied are notified",
             "watch/no-change",
-            reworded(|words| without(words, b"NX")),
+            on_words(|words| without(words, b"NX")),
         ),
-        fails("whoever watches again watches no more", "watch/again", {
+        fails("a second KEYNOTIFY ends the registration", "watch/again", {
             let mut watched = BTreeSet::new();
-            reworded(move |words| {
+            on_words(move |words| {
                 if is(words, "KEYNOTIFY") && words.len() == 2 && !watched.insert(words[1].clone()) {
                     words.push(b"STOP".to_vec());
                 }
             })
         }),
         fails(
-            "STOP is not heard",
+            "STOP is ignored",
             "watch/stop",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "KEYNOTIFY") {
                     words.truncate(2);
                 }
             }),
         ),
-        fails("what comes before STOP is dropped", "watch/before-stop", told(lose)),
-        fails("one client watches for all", "watch/by-client", {
-            told(|told| {
-                let parts: Vec<&str> = told.topic.split('/').collect();
+        fails("notifications before STOP are dropped", "watch/before-stop", on_notification(lose)),
+        fails("all notifications go to one client", "watch/by-client", {
+            on_notification(|notification| {
+                let parts: Vec<&str> = notification.topic.split('/').collect();
                 let topic = [&parts[..4], &[&*hex::encode_upper("verify-b")], &parts[5..]]
                     .concat()
                     .join("/");
-                told.topic = topic.into();
+                notification.topic = topic.into();
             })
         }),
         fails(
             "keys are patterns",
             "watch/literal",
-            reworded(|words| {
+            on_words(|words| {
                 if is(words, "KEYNOTIFY") && words[1].ends_with(b"*") {
                     words[1].pop();
                     words[1].push(b'k');
@@ -245,16 +267,16 @@ pub(super) fn watches() -> Vec<Broken> {
             }),
         ),
         fails(
-            "keys that are watched are text",
+            "KEYNOTIFY accepts only text keys",
             "watch/binary",
-            answers_instead(|_, words| {
+            replace_reply(|_, words| {
                 let is_text = words.get(1).is_none_or(|key| std::str::from_utf8(key).is_ok());
                 (is(words, "KEYNOTIFY") && !is_text).then_some("-ERR syntax error\r\n")
             }),
         ),
         differs("registrations outlive connections", "watch/ends", {
             let mut watched = BTreeSet::new();
-            answers_instead(move |_, words| {
+            replace_reply(move |_, words| {
                 let known = is(words, "KEYNOTIFY") && !watched.insert(words[1].clone());
                 known.then_some("+OK\r\n")
             })

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use statestore_mqtt::broker::{Broker, Busy, Config, LocalEvent, LocalId, Wake};
+use statestore_broker::{Broker, Busy, Config, LocalEvent, LocalId, Wake};
 use statestore_mqtt::packet::{Connect, Packet, Publish, Subscription, SubscriptionOptions};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
@@ -67,7 +67,7 @@ impl Run {
     pub(super) fn publish_local(&mut self, [a, topic, flags, len, d]: Args) {
         let Some((id, name)) = self.locals[usize::from(a) % 2] else { return };
         let sent = self.message(Some(name), pick(&TOPICS, topic), flags, len, d);
-        let wants = self.broker.wants_local(id);
+        let wants = self.broker.can_publish_local(id);
         let result = self.host_or_local(id, &sent, len, d);
         assert_eq!(result.is_err(), !wants);
         if let Ok(reason) = result {
@@ -277,7 +277,8 @@ impl Run {
         assert!(stats.bytes <= max, "{stats:?}");
     }
 
-    /// Everybody reads and acknowledges, for as long as there is anything; only those who are woken are asked.
+    /// Everybody reads and acknowledges, for as long as there is anything; only those who are woken
+    /// are asked.
     fn drain(&mut self) {
         for turn in 0.. {
             assert!(turn < TURNS_MAX, "it goes on for ever");

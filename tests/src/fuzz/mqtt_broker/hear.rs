@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use statestore_mqtt::broker::{Output, Wake};
+use statestore_broker::{Output, Wake};
 use statestore_mqtt::packet::{Ack, Packet};
 use statestore_mqtt::{Qos, Reason};
 

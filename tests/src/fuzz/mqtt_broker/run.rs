@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use statestore_mqtt::broker::{Admission, Broker, Config, ConnectionId, Event, Limits, LocalId};
+use statestore_broker::{Admission, Broker, Config, ConnectionId, Event, Limits, LocalId};
 use statestore_mqtt::packet::{Packet, Publish};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};

@@ -1,8 +1,8 @@
-//! What the client gives, checked as it comes, and how it must end.
+//! Checks of the client's output as it is polled, and of its final state.
 
 use statestore_proto::client::Event;
-use statestore_proto::message::{Command, CommandKind, Scan, WordCase};
-use statestore_proto::mqtt::{Correlation, Publish, Transmit};
+use statestore_proto::message::{Request, RequestKind, WordCase};
+use statestore_proto::transport::{Correlation, Publish, Transmit};
 
 use super::{ClientRig, ID, Sent};
 use crate::ask::response_topic;
@@ -10,7 +10,7 @@ use crate::ask::response_topic;
 impl ClientRig {
     pub(super) fn poll_event(&mut self) -> bool {
         let Some(event) = self.client.poll_event() else { return false };
-        self.told.push(format!("{event:?}"));
+        self.events.push(format!("{event:?}"));
         match event {
             Event::Completed { id, .. } => {
                 assert!(self.accepted.remove(&id), "{id:?} completed twice, or was never accepted");
@@ -20,7 +20,7 @@ impl ClientRig {
                 self.log.take(id, &event, self.server.is_some());
             }
             Event::Ready => {}
-            _ => assert!(self.server.is_none() || !self.told.is_empty()),
+            _ => assert!(self.server.is_none() || !self.events.is_empty()),
         }
         true
     }
@@ -43,14 +43,9 @@ impl ClientRig {
     }
 
     fn check_publish(&mut self, publish: &Publish) {
-        let kind = match Command::decode(&publish.payload) {
-            Ok(command) => command.kind(),
-            Err(_) => {
-                Scan::decode(&publish.payload, WordCase::Upper).expect("a request");
-                CommandKind::Scan
-            }
-        };
-        let watches = matches!(kind, CommandKind::Watch | CommandKind::Unwatch);
+        let request = Request::decode_with(&publish.payload, WordCase::Upper);
+        let kind = request.expect("a request").kind();
+        let watches = matches!(kind, RequestKind::Watch | RequestKind::Unwatch);
         assert!(self.responses, "{kind} before the response topic is subscribed");
         assert!(self.notifications || !watches, "{kind} before notifications are subscribed");
         assert_eq!(publish.response_topic.as_deref(), Some(&*response_topic(ID)));
@@ -77,7 +72,8 @@ impl ClientRig {
         server.step_down(self.now, 0, &mut self.client)
     }
 
-    /// Everything that can happen without time happens; then the application knows what the store has.
+    /// Delivers everything pending without advancing time; then the application knows the store's
+    /// state.
     fn settle(&mut self) {
         if !self.connected {
             self.connect(false);
@@ -92,28 +88,28 @@ impl ClientRig {
         }
         let Some(server) = &self.server else { return };
         for (id, key) in &self.watches {
-            let told = self.log.told(*id);
-            if told.ended {
+            let state = self.log.state(*id);
+            if state.ended {
                 continue;
             }
             let stored = server.store().get(now, key);
-            assert!(told.live, "{id:?} of {key:?} is not live at rest: {told:?}");
+            assert!(state.live, "{id:?} of {key:?} is not live at rest: {state:?}");
             assert_eq!(
-                told.value.as_deref(),
+                state.value.as_deref(),
                 stored.map(|stored| stored.value),
-                "{key:?} {told:?}"
+                "{key:?} {state:?}"
             );
         }
     }
 
-    /// Ends everything: whatever happened, each request completes once and each watch ends.
+    /// Ends everything: each request completes once, and each watch ends.
     ///
     /// # Panics
-    /// When one does not.
+    /// If a request or watch does not.
     pub fn finish(mut self) {
         let queued = self.drain();
         let limits = self.limits;
-        // One event for each watch that lags, and one for another store.
+        // One event for each watch that lags, and one for a new incarnation.
         assert!(queued <= limits.events_max + 2 * limits.pending_max + limits.watches_max + 1);
         if self.server.is_some() {
             self.settle();
@@ -128,7 +124,7 @@ impl ClientRig {
         }
         self.drain();
         assert!(self.accepted.is_empty(), "never completed: {:?}", self.accepted);
-        assert!(self.watches.iter().all(|(id, _)| self.log.told(*id).ended), "{:?}", self.log);
+        assert!(self.watches.iter().all(|(id, _)| self.log.state(*id).ended), "{:?}", self.log);
         assert_eq!(self.client.poll_timeout(), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Messages as the network might bring them.
+//! Messages as the network may deliver them.
 
 use bytes::Bytes;
-use statestore_proto::message::{CommandKind, Dialect, Notification, property};
-use statestore_proto::mqtt::Incoming;
+use statestore_proto::message::{Dialect, Notification, RequestKind, property};
 use statestore_proto::topic::NotificationTopic;
+use statestore_proto::transport::Incoming;
 
 use super::super::Args;
 use super::super::store::{KEYS, PAYLOADS};
@@ -28,14 +28,18 @@ const REPLIES: &[&[u8]] = &[
 ];
 
 impl ClientRig {
-    pub(super) fn reply(&mut self, fitting: bool, [which, payload, version, stray, says]: Args) {
+    pub(super) fn reply(
+        &mut self,
+        fitting: bool,
+        [which, payload, version, stray, incarnation]: Args,
+    ) {
         let Some(mut sent) = pick(&self.requested, which) else { return };
         let payload: &[u8] = match (sent.kind, fitting) {
             (_, false) => REPLIES[usize::from(payload) % REPLIES.len()],
-            (CommandKind::Get, _) if payload & 1 == 0 => b"$-1\r\n",
-            (CommandKind::Get, _) => b"$5\r\nvalue\r\n",
-            (CommandKind::Del | CommandKind::VDel, _) => b":1\r\n",
-            (CommandKind::Scan, _) => b"*2\r\n*1\r\n$1\r\na\r\n$1\r\nt\r\n",
+            (RequestKind::Get, _) if payload & 1 == 0 => b"$-1\r\n",
+            (RequestKind::Get, _) => b"$5\r\nvalue\r\n",
+            (RequestKind::Del | RequestKind::VDel, _) => b":1\r\n",
+            (RequestKind::Scan, _) => b"*2\r\n*1\r\n$1\r\na\r\n$1\r\nt\r\n",
             _ => b"+OK\r\n",
         };
         if !fitting {
@@ -52,11 +56,11 @@ impl ClientRig {
         incoming.correlation_data = Some(&sent.correlation);
         incoming.retain = !fitting && stray & 0x80 != 0;
         incoming.user_property("__ts", &version);
-        says_which(&mut incoming, says);
+        set_incarnation(&mut incoming, incarnation);
         self.client.handle_publish(self.now, &incoming);
     }
 
-    pub(super) fn notification(&mut self, [key, kind, version, says, _]: Args) {
+    pub(super) fn notification(&mut self, [key, kind, version, incarnation, _]: Args) {
         let key = KEYS[usize::from(key) % KEYS.len()].as_bytes();
         let topic = NotificationTopic::new(ID, key).expect("short").to_string();
         let value = [kind];
@@ -66,11 +70,11 @@ impl ClientRig {
         let version = self.version(version);
         let mut incoming = Incoming::new(&topic, &payload);
         incoming.user_property("__ts", &version);
-        says_which(&mut incoming, says);
+        set_incarnation(&mut incoming, incarnation);
         self.client.handle_publish(self.now, &incoming);
     }
 
-    /// A message that belongs to nothing that this client asked.
+    /// A message unrelated to any request of this client.
     pub(super) fn stranger(&mut self, [topic, payload, version, kind, _]: Args) {
         let own = NotificationTopic::new(ID, b"never watched").expect("short").to_string();
         let other = NotificationTopic::new("other", b"a").expect("short").to_string();
@@ -99,8 +103,8 @@ impl ClientRig {
     }
 }
 
-/// What a store says of itself: nothing, or which of two it is, or nonsense.
-fn says_which(incoming: &mut Incoming<'_>, choice: u8) {
+/// Sets the incarnation property: absent, one of two, or invalid.
+fn set_incarnation(incoming: &mut Incoming<'_>, choice: u8) {
     let text = ["", "0000000000000001", "0000000000000002", "soon"].get(usize::from(choice % 8));
     if let Some(text) = text {
         incoming.user_property(property::INCARNATION, text);

@@ -1,19 +1,19 @@
-//! Requests made of argument bytes.
+//! Requests built from argument bytes.
 
 use bytes::Bytes;
 use statestore_proto::message::{Command, Condition, Expiry, Operand, Scan};
-use statestore_proto::mqtt::Qos;
 use statestore_proto::time::{Instant, Now};
 use statestore_proto::topic::{REQUEST, RESERVED};
+use statestore_proto::transport::Qos;
 
 use super::super::Args;
 use super::{CLIENTS, KEYS, PAYLOADS, SECRET, StoreOp};
 use crate::ask::Ask;
 
-/// Patterns of keys, one of them refused and one that is not UTF-8.
+/// Patterns of keys, one invalid and one not UTF-8.
 const PATTERNS: [&[u8]; 7] = [b"*", b"?", b"*o*", b"[a-b]", b"[", b"secret", b"\xff*"];
 
-/// A request that any store would take; only its clock texts may be wrong.
+/// A valid request, except that its clock texts may be malformed.
 pub(super) fn request(
     op: StoreOp,
     [who, key, value, option, stamps]: Args,
@@ -80,7 +80,7 @@ fn clock_text(choice: u8, now: Now) -> Option<String> {
     })
 }
 
-/// A payload of the table, one byte of it changed or its end cut.
+/// A payload of the table with one byte changed or its end truncated.
 pub(super) fn damaged([_, which, at, with, _]: Args) -> Bytes {
     let mut payload = PAYLOADS[usize::from(which) % PAYLOADS.len()].to_vec();
     let at = usize::from(at) % (payload.len() + 1);
@@ -93,7 +93,7 @@ pub(super) fn damaged([_, which, at, with, _]: Args) -> Bytes {
     payload.into()
 }
 
-/// Makes a request wrong in what surrounds its payload.
+/// Changes a property of a request other than its payload.
 pub(super) fn spoil(ask: &mut Ask, flaw: u8, now: Now) {
     let earlier = Instant::from_millis(now.instant.as_millis().saturating_sub(900));
     match flaw % 16 {

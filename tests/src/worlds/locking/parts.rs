@@ -1,4 +1,4 @@
-//! What a world of locks is made of.
+//! Parts of a world of locks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,81 +6,82 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, WatchEvent};
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::lock::{Lock, LockConfig, Ticket};
+use statestore_proto::lock::{Lock, LockConfig, LockRequestId};
 use statestore_proto::message::Command;
 
 /// The key of the lock.
 pub(super) const LOCK: &[u8] = b"lock";
 
-/// What a right wall clock shows when the story begins.
+/// Wall time of a correct clock at the start.
 pub(super) const EPOCH: u64 = 1_000_000;
 
 /// The lease of every contender.
 pub(super) const LEASE: u64 = 100;
 
-/// How long an answer may take.
+/// Time-out of a request.
 pub(super) const TIMEOUT: u64 = 30;
 
-/// What is broken on purpose.
+/// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// Guarded writes go without their token.
+    /// Guarded writes do not carry their token.
     NoToken,
-    /// A holder considers its lease over later than it knows it to be, by as much as an answer may take.
+    /// A holder considers its lease longer than it is, by the time-out of a request.
     NegativeMargin,
-    /// There is no margin for clocks that run at different rates.
+    /// No margin for clocks that run at different rates.
     NoMargin,
-    /// A waiter listens, and looks at no clock.
+    /// A waiter relies on notifications alone, without a timer.
     NoTimer,
-    /// What is given up is not removed, but the lock is told that it was.
+    /// An abandoned lock is not removed, but its machine receives a successful reply.
     NoVdel,
-    /// Both contenders have the same name and nonce, as one would that kept its nonce over a restart.
+    /// Both contenders have the same name and nonce, as after a restart with a persisted nonce.
     SameSession,
-    /// Nobody looks at which store answers.
+    /// The incarnation of the store is ignored.
     IgnoresStore,
 }
 
-/// How much may happen.
+/// Limits on the number of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Contenders, three at most.
     pub contenders: usize,
-    /// Tries of each.
+    /// Attempts per contender.
     pub tries: u8,
-    /// Releases of each.
+    /// Releases per contender.
     pub releases: u8,
-    /// Guarded writes of each.
+    /// Guarded writes per contender.
     pub writes: u8,
     /// Messages lost.
     pub losses: u8,
-    /// Times that somebody falls asleep.
+    /// Pauses of contenders.
     pub sleeps: u8,
-    /// Times that time passes.
+    /// Advances of time.
     pub ticks: u8,
-    /// Times that the store is started anew, empty.
+    /// Restarts with an empty store.
     pub restarts: u8,
-    /// Whether tries give up after half a lease.
+    /// Attempts are abandoned after half a lease.
     pub deadlines: bool,
-    /// Whether the first holds the lock already.
+    /// The first contender holds the lock at the start.
     pub held: bool,
 }
 
-/// What a contender has sent.
+/// A message sent by a contender.
 #[derive(Clone, Debug)]
 pub(super) enum Up {
-    Lock(Ticket, Command<Bytes>),
+    Lock(LockRequestId, Command<Bytes>),
     Watch,
-    /// A write to the protected key, the token that it was guarded with, and the one that it carries.
+    /// A write to the protected key, the token that it was guarded with, and the token that it
+    /// carries.
     Write(FencingToken, Option<FencingToken>),
 }
 
-/// What comes back.
+/// A message to a contender.
 #[derive(Clone, Debug)]
 pub(super) enum Down {
     /// An outcome and the number of the store that it comes from.
-    Outcome(Ticket, Outcome, u64),
+    Outcome(LockRequestId, Outcome, u64),
     Watch(WatchEvent),
 }
 
@@ -93,26 +94,26 @@ pub(super) struct Contender {
     pub(super) asleep: bool,
     pub(super) up: VecDeque<Up>,
     pub(super) down: VecDeque<Down>,
-    /// The request outstanding, and when it times out.
-    pub(super) outstanding: Option<(Ticket, u64)>,
+    /// The outstanding request and its time-out.
+    pub(super) outstanding: Option<(LockRequestId, u64)>,
     pub(super) watching: bool,
-    /// The store that its client heard of last.
-    pub(super) met: u64,
-    /// The store that its lock was told of, beside outcomes.
+    /// The store that last replied to its client.
+    pub(super) contacted: u64,
+    /// The store announced to its lock, apart from outcomes.
     pub(super) news: u64,
-    /// The store that its lock was acquired at.
+    /// The store at which its lock was acquired.
     pub(super) acquired_at: u64,
-    /// Whether something of it was lost or late, so that it cannot know what the store has.
+    /// A message was lost or late, so the contender cannot know the state of the store.
     pub(super) unlucky: bool,
 }
 
-/// Milliseconds that a contender's wall clock is ahead of the store's, plus as many as the world's monotonic origin.
+/// Offset of a contender's wall clock from the store's, plus the world's monotonic origin.
 pub(super) const WALL: [u64; 3] = [EPOCH + 30_000, EPOCH - 30_000, EPOCH];
 
-/// Where each monotonic clock begins.
+/// Origin of each monotonic clock.
 pub(super) const ORIGIN: [u64; 3] = [0, 7_000, 900];
 
-/// How many milliseconds each monotonic clock counts in a thousand: the first is slow.
+/// Rate of each monotonic clock, per thousand: the first is slow.
 pub(super) const RATE: [u64; 3] = [950, 1_000, 1_000];
 
 impl Contender {
@@ -124,10 +125,10 @@ impl Contender {
             .margin(millis(margin))
             .renew_after(millis(45))
             .timeout(millis(TIMEOUT))
-            .longest_lease(millis(LEASE + 10))
+            .max_lease(millis(LEASE + 10))
             .retry(millis(10), millis(10));
         Self {
-            lock: Lock::new(config),
+            lock: Lock::new(config).expect("a valid configuration"),
             tries: budget.tries,
             releases: budget.releases,
             writes: budget.writes,
@@ -136,7 +137,7 @@ impl Contender {
             down: VecDeque::new(),
             outstanding: None,
             watching: false,
-            met: 0,
+            contacted: 0,
             news: 0,
             acquired_at: 0,
             unlucky: false,

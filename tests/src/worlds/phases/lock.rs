@@ -1,4 +1,4 @@
-//! One lock.
+//! Transitions of one lock.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, WatchEvent};
 use statestore_proto::hlc::{Hlc, Version};
-use statestore_proto::lock::{Action, Lock, LockConfig, LockState, Ticket};
-use statestore_proto::message::{Command, Incarnation, Refusal, Reply};
+use statestore_proto::lock::{Lock, LockAction, LockConfig, LockRequestId, LockState};
+use statestore_proto::message::{Command, Incarnation, Refusal, Reply, Response};
 use statestore_proto::time::Instant;
 
 use super::super::SmallWorld;
@@ -20,44 +20,44 @@ const RELEASE: &str = "release";
 const APPLIED: &str = "SET is applied";
 const OLDER: &str = "SET is applied with an older version";
 const TAKEN: &str = "another holder has it";
-const TAKEN_ONCE: &str = "the only try meets another holder";
+const TAKEN_ONCE: &str = "the only attempt finds another holder";
 const REFUSED: &str = "the store refuses";
 const REFUSED_NOW: &str = "the store refuses for now";
-const LATE: &str = "no answer in time";
-const LATE_ONCE: &str = "the only try is not answered";
-const OTHER: &str = "another store answers";
-const OTHER_TWICE: &str = "the only try is answered by one store after another";
+const LATE: &str = "no response in time";
+const LATE_ONCE: &str = "the only attempt gets no response";
+const OTHER: &str = "a different store responds";
+const OTHER_TWICE: &str = "the only attempt gets responses from different stores";
 const TIMER: &str = "the time of the next request";
 const DEADLINE: &str = "the deadline";
 const EXPIRED: &str = "the lease runs out";
 const DELETED: &str = "its key is deleted";
-const FENCED: &str = "a guarded write is fenced out";
-const REMOVED: &str = "VDEL is answered";
+const FENCED: &str = "a fenced write is refused for its token";
+const REMOVED: &str = "VDEL gets a response";
 
-/// A lock with its watch, and the world as far as that can tell.
+/// A lock with its watch, and the simulated store.
 #[derive(Clone, Debug)]
 pub struct LockPhases {
     lock: Lock,
     now: u64,
-    outstanding: Option<(Ticket, bool)>,
-    /// Whether one request is all that was asked for, and how many stores have answered that.
+    outstanding: Option<(LockRequestId, bool)>,
+    /// The lock makes one request only; and how many stores have replied to it.
     once: bool,
     answered: u8,
     deadline: Option<u64>,
     version: u64,
     store: u64,
-    /// The store that has applied a SET, of those heard of last.
+    /// The store that has applied a SET, of those that have replied.
     known: Option<u64>,
     left: u8,
 }
 
 impl LockPhases {
-    /// A lock that nobody asked for, to which so many things can happen.
+    /// A lock before its first request, and the number of events to explore.
     #[must_use]
     pub fn new(left: u8) -> Self {
         let lease = Duration::from_millis(LEASE);
         let config = LockConfig::new("lock", "me", *b"noncenon", lease).watch_holder(true);
-        let lock = Lock::new(config);
+        let lock = Lock::new(config).expect("a valid configuration");
         let (outstanding, once, answered) = (None, false, 0);
         let (deadline, known) = (None, None);
         let (now, version, store) = (1_000, 10, 1);
@@ -77,7 +77,7 @@ impl LockPhases {
     fn reply(&mut self, reply: Reply<Bytes>, version: u64) {
         let hlc: Hlc = format!("{version}:0:S").parse().expect("a clock value");
         let (version, incarnation) = (Some(Version::new(hlc)), Some(Incarnation::new(self.store)));
-        self.outcome(Outcome::Replied { reply, version, incarnation });
+        self.outcome(Outcome::Responded { response: Response::Reply(reply), version, incarnation });
     }
 
     fn advance_to(&mut self, due: Option<Instant>) {
@@ -87,7 +87,7 @@ impl LockPhases {
 
     fn drain(&mut self) {
         while let Some(action) = self.lock.poll_action(self.now()) {
-            if let Action::Submit { ticket, request } = action {
+            if let LockAction::Submit { ticket, request } = action {
                 let takes = matches!(request.command(), Some(Command::Set { .. }));
                 self.outstanding = Some((ticket, takes));
             }
@@ -159,7 +159,7 @@ impl SmallWorld for LockPhases {
             REFUSED_NOW => self.reply(Reply::Error(Refusal::QuotaExceeded.into()), self.version),
             LATE | LATE_ONCE => self.outcome(Outcome::TimedOut { sent: true }),
             OTHER | OTHER_TWICE => {
-                // The first one is heard of before it answers, so that there is one to differ from.
+                // The first store is known before it replies, so that the second one differs.
                 self.lock.handle_incarnation(now, Some(Incarnation::new(self.store)));
                 (self.store, self.answered) = (self.store + 1, self.answered + 1);
                 self.version += 1;

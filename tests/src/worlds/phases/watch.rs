@@ -1,16 +1,16 @@
-//! One watch.
+//! Transitions of one watch.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use statestore_proto::client::{Client, ClientConfig, WatchId, WatchPhase};
-use statestore_proto::message::{CommandKind, Dialect, Notification, property};
-use statestore_proto::mqtt::{
-    Correlation, Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit,
-};
+use statestore_proto::message::{Dialect, Notification, RequestKind, property};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::NotificationTopic;
+use statestore_proto::transport::{
+    Correlation, Incoming, PublishToken, ReasonCode, SubscribeToken, Transmit,
+};
 
 use super::super::SmallWorld;
 use crate::ask::response_topic;
@@ -23,37 +23,38 @@ const EPOCH: u64 = 1_696_374_425_000;
 const CONNECT: &str = "a connection";
 const LOSE: &str = "the connection is lost";
 const GRANT: &str = "SUBACK";
-const REGISTERED: &str = "KEYNOTIFY is answered";
-const READ: &str = "GET is answered";
-const READ_LESS: &str = "GET does not find a value that was heard since";
+const REGISTERED: &str = "KEYNOTIFY gets a response";
+const READ: &str = "GET gets a response";
+const READ_LESS: &str = "GET does not find a value of a later notification";
 const FOUND: &str = "a renewal finds that changes may be missing";
-const STOPPED: &str = "STOP is answered";
+const STOPPED: &str = "STOP gets a response";
 const REFUSED: &str = "the store refuses";
-const NONSENSE: &str = "the answer makes no sense";
-const NOBODY: &str = "nobody listens";
-const LATE: &str = "no answer in time";
+const NONSENSE: &str = "the response is unusable";
+const NOBODY: &str = "no store is subscribed";
+const LATE: &str = "no response in time";
 const RETRY: &str = "the time of a retry";
 const RENEW: &str = "the time of a renewal";
-const OTHER: &str = "another store answers";
-const OTHER_AGAIN: &str = "another store answers just after another";
-const HEARD: &str = "a change is heard";
-const HEARD_REGISTERING: &str =
-    "a silent store tells a change before it answers a renewal's KEYNOTIFY";
-const HEARD_READING: &str = "a silent store tells a change before it answers a renewal's GET";
+const OTHER: &str = "a new incarnation responds";
+const OTHER_AGAIN: &str = "a new incarnation responds just after another";
+const CHANGE: &str = "a change is heard";
+const CHANGE_REGISTERING: &str =
+    "a store without incarnation notifies before it responds to a renewal's KEYNOTIFY";
+const CHANGE_READING: &str =
+    "a store without incarnation notifies before it responds to a renewal's GET";
 const MISSED: &str = "a change is not heard";
 const LOST: &str = "events are lost";
 const UNWATCH: &str = "it is ended";
 const UNWATCH_EARLY: &str = "it is ended before SUBACK";
 
-/// A request of the watch that was sent.
+/// A request that the watch has sent.
 #[derive(Clone, Debug)]
 struct Sent {
     correlation: Correlation,
     token: PublishToken,
-    kind: CommandKind,
+    kind: RequestKind,
 }
 
-/// A client with one watch, and the world as far as that can tell.
+/// A client with one watch, and the simulated store.
 #[derive(Debug)]
 pub struct WatchPhases {
     client: Client,
@@ -63,30 +64,30 @@ pub struct WatchPhases {
     subscribes: Vec<SubscribeToken>,
     granted: bool,
     sent: Option<Sent>,
-    /// The version of the key, and the one that the watch knows.
+    /// The version of the key, and the version that the watch knows.
     version: u64,
     known: u64,
-    /// Which store it is, where it says so.
+    /// The number of the store, if it has an incarnation.
     store: Option<u64>,
-    /// Whether the client has heard from a store.
-    met: bool,
+    /// A store has replied to the client.
+    contacted: bool,
     replaced_at: Option<u64>,
     left: u8,
 }
 
 impl WatchPhases {
-    /// A watch to which these things have happened, at a store that says which one it is or does not; so many more can
-    /// happen.
+    /// A watch after the events of `story`, at a store with or without an incarnation, and the
+    /// number of events to explore.
     ///
     /// # Panics
-    /// When one of these things cannot happen then.
+    /// If an event is impossible at its place.
     #[must_use]
-    pub fn new(story: &[&'static str], says: bool, left: u8) -> Self {
-        let config = ClientConfig::new(ID, *b"noncenon").expect("a plain name");
+    pub fn new(story: &[&'static str], has_incarnation: bool, left: u8) -> Self {
+        let config = ClientConfig::new(ID, *b"noncenon");
         let config = config
             .timeout(Duration::from_millis(TIMEOUT))
             .renew_watches(Some(Duration::from_millis(TIMEOUT * 10)));
-        let mut client = Client::new(config);
+        let mut client = Client::new(config).expect("a plain name");
         let watch = client.watch(Self::time(1_000), KEY).expect("room");
         let mut world = Self {
             client,
@@ -98,8 +99,8 @@ impl WatchPhases {
             sent: None,
             version: 1,
             known: 0,
-            store: says.then_some(1),
-            met: false,
+            store: has_incarnation.then_some(1),
+            contacted: false,
             replaced_at: None,
             left: u8::MAX,
         };
@@ -119,11 +120,11 @@ impl WatchPhases {
         Self::time(self.now)
     }
 
-    fn is_asking(&self, kind: CommandKind) -> bool {
+    fn is_asking(&self, kind: RequestKind) -> bool {
         self.sent.as_ref().is_some_and(|sent| sent.kind == kind)
     }
 
-    /// Takes the packets that the client has.
+    /// Takes the packets of the client.
     fn drain(&mut self) {
         while self.client.poll_event().is_some() {}
         while let Some(transmit) = self.client.poll_transmit() {
@@ -133,9 +134,9 @@ impl WatchPhases {
                     let payload = &publish.payload;
                     let has = |word: &[u8]| payload.windows(word.len()).any(|part| part == word);
                     let kind = match (has(b"STOP"), has(b"KEYNOTIFY")) {
-                        (true, _) => CommandKind::Unwatch,
-                        (_, true) => CommandKind::Watch,
-                        _ => CommandKind::Get,
+                        (true, _) => RequestKind::Unwatch,
+                        (_, true) => RequestKind::Watch,
+                        _ => RequestKind::Get,
                     };
                     let correlation = publish.correlation_data.expect("every request has some");
                     let token = publish.token.expect("every request is acknowledged");
@@ -163,7 +164,7 @@ impl WatchPhases {
             incoming.user_property(property::INCARNATION, store);
         }
         self.client.handle_publish(self.now(), &incoming);
-        self.met = true;
+        self.contacted = true;
     }
 
     fn notify(&mut self) {
@@ -173,7 +174,7 @@ impl WatchPhases {
         self.hand_over(&topic, &payload, None);
     }
 
-    /// What an answered GET means while changes are reported.
+    /// The event of a GET reply while changes are reported.
     fn is_behind(&self) -> bool {
         self.phase_now() == Some(WatchPhase::Live) && self.known != self.version
     }
@@ -187,24 +188,24 @@ impl SmallWorld for WatchPhases {
     fn choices(&self) -> Vec<&'static str> {
         let Some(phase) = self.phase_now().filter(|_| self.left > 0) else { return Vec::new() };
         let live = phase == WatchPhase::Live;
-        let get = self.is_asking(CommandKind::Get);
-        let asking = get || self.is_asking(CommandKind::Watch);
+        let get = self.is_asking(RequestKind::Get);
+        let asking = get || self.is_asking(RequestKind::Watch);
         let again = self.replaced_at.is_some_and(|at| self.now < at + TIMEOUT / 10);
-        let heard = match (live && asking && self.store.is_none(), get) {
-            (true, false) => HEARD_REGISTERING,
-            (true, true) => HEARD_READING,
-            (false, _) => HEARD,
+        let change = match (live && asking && self.store.is_none(), get) {
+            (true, false) => CHANGE_REGISTERING,
+            (true, true) => CHANGE_READING,
+            (false, _) => CHANGE,
         };
         let waits = self.client.poll_timeout().is_some() && self.sent.is_none();
         let options = [
             (!self.connected, CONNECT),
             (self.connected, LOSE),
             (self.connected && !self.granted, GRANT),
-            (self.is_asking(CommandKind::Watch), REGISTERED),
+            (self.is_asking(RequestKind::Watch), REGISTERED),
             (get && !self.is_behind(), READ),
             (get && self.is_behind(), FOUND),
             (get && phase == WatchPhase::Reading, READ_LESS),
-            (self.is_asking(CommandKind::Unwatch), STOPPED),
+            (self.is_asking(RequestKind::Unwatch), STOPPED),
             (asking, REFUSED),
             (asking, NONSENSE),
             (self.sent.is_some(), NOBODY),
@@ -212,10 +213,10 @@ impl SmallWorld for WatchPhases {
             (waits && self.connected && phase == WatchPhase::Waiting, RETRY),
             (waits && live, RENEW),
             (
-                (asking || live) && self.met && self.store.is_some(),
+                (asking || live) && self.contacted && self.store.is_some(),
                 if again { OTHER_AGAIN } else { OTHER },
             ),
-            (self.connected, heard),
+            (self.connected, change),
             (live, MISSED),
             (true, LOST),
             (true, if self.granted { UNWATCH } else { UNWATCH_EARLY }),
@@ -273,7 +274,7 @@ impl SmallWorld for WatchPhases {
                     self.notify();
                 }
             }
-            HEARD | HEARD_REGISTERING | HEARD_READING => {
+            CHANGE | CHANGE_REGISTERING | CHANGE_READING => {
                 self.notify();
                 self.known = self.version;
             }

@@ -1,10 +1,10 @@
-//! What both examples are told.
+//! The command line of both examples.
 
 use std::process::exit;
 
 use statestore_paho::Options;
 
-/// The options that `--broker` and `--id` name, and the arguments that remain.
+/// Returns the options of `--broker` and `--id`, and the remaining arguments.
 pub(crate) fn options(usage: &str, id: &str) -> (Options, Vec<String>) {
     let (mut broker, mut id) = ("mqtt://127.0.0.1:1883".to_owned(), id.to_owned());
     let (mut rest, mut arguments) = (Vec::new(), std::env::args().skip(1));
@@ -16,7 +16,7 @@ pub(crate) fn options(usage: &str, id: &str) -> (Options, Vec<String>) {
                 println!("{usage}");
                 exit(0)
             }
-            _ if argument.starts_with("--") => refuse(usage, &format!("no option {argument}")),
+            _ if argument.starts_with("--") => refuse(usage, &format!("unknown option {argument}")),
             _ => {
                 rest.push(argument);
                 continue;
@@ -24,10 +24,10 @@ pub(crate) fn options(usage: &str, id: &str) -> (Options, Vec<String>) {
         };
         *value = arguments
             .next()
-            .unwrap_or_else(|| refuse(usage, &format!("{argument} needs a value after it")));
+            .unwrap_or_else(|| refuse(usage, &format!("{argument} requires a value")));
     }
     let Some((host, port)) = address(&broker) else {
-        refuse(usage, &format!("{broker:?} is no broker; it should look like mqtt://host:1883"))
+        refuse(usage, &format!("invalid broker {broker:?}; use mqtt://HOST:PORT"))
     };
     (Options::new(id, host, port), rest)
 }
@@ -41,7 +41,7 @@ fn address(broker: &str) -> Option<(&str, u16)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// Says what is wrong, and how it should be.
+/// Prints the error and the usage, and exits.
 pub(crate) fn refuse(usage: &str, what: &str) -> ! {
     eprintln!("error: {what}\n\n{usage}");
     exit(2)

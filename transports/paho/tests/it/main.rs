@@ -4,6 +4,6 @@ mod conformance;
 mod faults;
 mod links;
 mod real;
-mod several;
+mod suite;
 #[cfg(feature = "tls")]
 mod tls;

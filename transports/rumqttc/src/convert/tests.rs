@@ -1,11 +1,11 @@
 use bytes::BytesMut;
+use rumqttc::v5::mqttbytes::v5::DisconnectReasonCode as Goodbye;
 use rumqttc::v5::mqttbytes::v5::Packet as Any;
 use statestore_proto::client::{Client, ClientConfig, Request};
 use statestore_proto::hlc::FencingToken;
-use statestore_proto::message::{Command, Condition};
-use statestore_proto::mqtt::Transmit;
-use statestore_proto::store::{Principal, Store, StoreConfig};
+use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::{Delivery, Transmit};
 
 use super::*;
 
@@ -13,18 +13,12 @@ fn now() -> Now {
     Now::new(Instant::default(), UnixTime::from_millis(1_696_374_425_000))
 }
 
-/// The first request of a client, as it comes from the machine.
+/// The first request of a client, as the machine returns it.
 fn request(value: Vec<u8>) -> Publish {
-    let mut client = Client::new(ClientConfig::new("c1", *b"8 random").expect("a client id"));
-    let command = Command::Set {
-        key: Bytes::from_static(b"key"),
-        value: value.into(),
-        condition: Condition::Always,
-        expiry: None,
-    };
+    let mut client = Client::new(ClientConfig::new("c1", *b"8 random")).expect("a client id");
     let token = FencingToken::new("1696374425000:1:holder".parse().expect("a clock value"));
-    let request = Request::new(command).fencing_token(token).persist(true);
-    client.submit(now(), request).expect("room");
+    let request = Request::set(b"key", value).fencing_token(token).persist(true);
+    client.submit(now(), request).expect("capacity");
     client.handle_connected(now(), false);
     let Some(Transmit::Subscribe { token, .. }) = client.poll_transmit() else { panic!("first") };
     client.handle_subscribed(now(), token, ReasonCode::GRANTED_QOS_1);
@@ -32,7 +26,7 @@ fn request(value: Vec<u8>) -> Publish {
     publish
 }
 
-/// The same packet after a trip over the wire.
+/// The packet, encoded and decoded by rumqttc.
 fn over_the_wire(packet: Packet) -> Packet {
     let mut wire = BytesMut::new();
     let size = packet.size();
@@ -44,16 +38,17 @@ fn over_the_wire(packet: Packet) -> Packet {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_message_knows_when_it_arrived() {
-    let message = Message::new(Packet::default(), 1, true);
-    tokio::time::advance(std::time::Duration::from_secs(5)).await;
-    let waited = message.received().map(|at| at.elapsed());
-    assert_eq!(waited, Some(std::time::Duration::from_secs(5)));
+/// A PUBLISH as rumqttc sends it.
+fn packet(publish: &Publish) -> Packet {
+    let payload = publish.payload.clone();
+    let properties = Some(properties(publish));
+    let mut packet = Packet::new(&*publish.topic, QoS::AtLeastOnce, payload, properties);
+    packet.pkid = 1;
+    packet
 }
 
 #[test]
-fn a_request_keeps_everything() {
+fn request_properties_survive_the_wire() {
     let publish = request(b"value".to_vec());
     let packet = over_the_wire(packet(&publish));
     assert_eq!(packet.topic, publish.topic.as_bytes());
@@ -80,7 +75,7 @@ fn a_request_keeps_everything() {
 }
 
 #[test]
-fn the_size_is_exact_where_the_length_field_grows() {
+fn size_is_exact_at_boundaries_of_the_length_field() {
     let around = [100, 16_000, 2_097_000];
     for value in around.into_iter().flat_map(|near| near..near + 400).step_by(7) {
         let publish = request(vec![0; value]);
@@ -89,23 +84,23 @@ fn the_size_is_exact_where_the_length_field_grows() {
 }
 
 #[test]
-fn a_store_understands_what_a_client_sent_and_answers() {
+fn store_decodes_a_request_of_a_client_and_responds() {
     let mut store = Store::new(StoreConfig::new(7));
-    store.handle_connected();
+    store.handle_connected(Now::default());
     assert!(matches!(store.poll_transmit(), Some(Transmit::Subscribe { .. })));
     let mut received = over_the_wire(packet(&request(b"value".to_vec())));
     received.pkid = 77;
-    let message = Message::new(received, 3, true);
-    let incoming = message.as_incoming().expect("it can be read");
-    assert_eq!(incoming.delivery, message.delivery());
+    let message = Message::new(received);
+    let mut incoming = message.as_incoming().expect("it can be read");
+    incoming.delivery = Some(Delivery(3));
     assert_eq!(incoming.qos, Qos::AtLeastOnce);
-    store.handle_publish(now(), Principal::claimed(&incoming), &incoming);
+    store.handle_publish(now(), &incoming);
     let Some(Transmit::Publish(reply)) = store.poll_transmit() else { panic!("a reply") };
     let reply = over_the_wire(packet(&reply));
     assert_eq!(reply.topic, incoming.response_topic.expect("a response topic"));
     let properties = reply.properties.expect("properties");
     assert_eq!(properties.correlation_data.as_deref(), incoming.correlation_data);
-    assert_eq!(store.poll_transmit(), message.delivery().map(Transmit::Acknowledge));
+    assert_eq!(store.poll_transmit(), Some(Transmit::Acknowledge(Delivery(3))));
     assert_eq!(
         store.get(now(), b"key").map(|stored| stored.value.to_vec()),
         Some(b"value".to_vec())
@@ -113,10 +108,10 @@ fn a_store_understands_what_a_client_sent_and_answers() {
 }
 
 #[test]
-fn messages_that_name_no_topic_are_none() {
+fn message_without_a_valid_topic_is_unreadable() {
     for (topic, readable) in [(&b"a/b"[..], true), (b"", false), (b"a/\xff", false)] {
         let packet = Packet { topic: Bytes::from_static(topic), ..Packet::default() };
-        assert_eq!(Message::new(packet, 1, true).as_incoming().is_some(), readable, "{topic:?}");
+        assert_eq!(Message::new(packet).as_incoming().is_some(), readable, "{topic:?}");
     }
 }
 
@@ -130,30 +125,14 @@ fn absent_and_empty_correlation_data_differ() {
         };
         let topic = Bytes::from_static(b"t");
         let packet = Packet { topic, properties: Some(properties), ..Packet::default() };
-        let message = Message::new(over_the_wire(packet), 1, false);
+        let message = Message::new(over_the_wire(packet));
         let incoming = message.as_incoming().expect("it can be read");
         assert_eq!(incoming.correlation_data, data.as_deref());
     }
 }
 
 #[test]
-fn delivery_tokens_name_packet_and_connection() {
-    for (qos, pkid, generation) in [
-        (QoS::AtLeastOnce, 1, 1),
-        (QoS::ExactlyOnce, 65_535, 1),
-        (QoS::AtLeastOnce, 65_535, 1 << 40),
-    ] {
-        let packet = Packet { qos, pkid, ..Packet::default() };
-        let token = Message::new(packet.clone(), generation, true).delivery().expect("a token");
-        assert_eq!(acknowledged(token, generation), Some(packet.clone()));
-        assert_eq!(acknowledged(token, generation + 1), None);
-        assert_eq!(Message::new(packet, generation, false).delivery(), None);
-    }
-    assert_eq!(Message::new(Packet::default(), 1, true).delivery(), None, "QoS 0 has none");
-}
-
-#[test]
-fn reasons_are_those_of_mqtt() {
+fn puback_and_suback_codes_are_those_of_mqtt() {
     use rumqttc::v5::mqttbytes::v5::{PubAck, SubAck};
     for code in [0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99] {
         let mut wire = BytesMut::from(&[0x40, 4, 0, 1, code, 0][..]);
@@ -172,48 +151,50 @@ fn reasons_are_those_of_mqtt() {
 }
 
 #[test]
-fn what_another_try_does_not_mend_is_final() {
-    let refused = |code| error(&ConnectionError::ConnectionRefused(code), false).is_transient();
-    for code in [Refusal::BadUserNamePassword, Refusal::NotAuthorized, Refusal::Banned] {
-        assert!(!refused(code), "{code:?}");
+fn connack_codes_are_those_of_mqtt() {
+    use rumqttc::v5::mqttbytes::v5::ConnAck;
+    let codes = [
+        0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8a, 0x8c, 0x90, 0x95, 0x97,
+        0x99, 0x9a, 0x9b, 0x9c, 0x9d, 0x9f,
+    ];
+    for code in codes {
+        let mut wire = BytesMut::from(&[0x20, 3, 0, code, 0][..]);
+        let Ok(Any::ConnAck(ConnAck { code: refusal, .. })) = Any::read(&mut wire, None) else {
+            panic!("CONNACK 0x{code:02x}")
+        };
+        let error = error(ConnectionError::ConnectionRefused(refusal), true);
+        assert_eq!(error, LinkError::refused(ReasonCode(code), ReasonDetails::default()));
     }
-    assert!(!refused(Refusal::ClientIdentifierNotValid));
-    for code in [Refusal::ServerBusy, Refusal::ServerUnavailable, Refusal::UseAnotherServer] {
-        assert!(refused(code), "{code:?}");
-    }
-    let goodbye = |reason_code, retry| {
-        let reason_string = Some("why".to_owned());
-        let disconnect = StateError::ServerDisconnect { reason_code, reason_string };
-        error(&ConnectionError::MqttState(disconnect), retry)
-    };
-    assert!(!goodbye(Goodbye::SessionTakenOver, false).is_transient());
-    assert!(goodbye(Goodbye::SessionTakenOver, true).is_transient());
-    assert!(goodbye(Goodbye::ServerShuttingDown, false).is_transient());
-    assert!(goodbye(Goodbye::AdministrativeAction, false).is_transient());
-    assert!(goodbye(Goodbye::PacketTooLarge, false).is_transient());
-    // An answer to a topic that a requester chose must not end a store.
-    assert!(goodbye(Goodbye::NotAuthorized, false).is_transient());
-    for code in [Goodbye::UseAnotherServer, Goodbye::ServerBusy, Goodbye::ServerShuttingDown] {
-        let told = goodbye(code, false);
-        assert!(told.is_elsewhere() && told.is_transient(), "{code:?}");
-    }
-    let moved = ConnectionError::ConnectionRefused(Refusal::ServerMoved);
-    for told in [error(&moved, false), goodbye(Goodbye::ServerMoved, false)] {
-        assert!(told.is_elsewhere() && !told.is_transient(), "{told}");
-    }
-    assert!(!goodbye(Goodbye::SessionTakenOver, false).is_elsewhere(), "the same everywhere");
-    let text = goodbye(Goodbye::SessionTakenOver, false).to_string();
-    assert_eq!(text, "disconnected by the broker: SessionTakenOver (0x8e) why");
-    let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-    assert!(error(&ConnectionError::Io(io), false).is_transient());
 }
 
 #[test]
-fn a_lost_connection_is_called_so() {
+fn disconnect_codes_are_those_of_mqtt() {
+    for reason_code in [Goodbye::NotAuthorized, Goodbye::SessionTakenOver, Goodbye::ServerMoved] {
+        let reason_string = Some("why".to_owned());
+        let code = ReasonCode(reason_code as u8);
+        let disconnect = StateError::ServerDisconnect { reason_code, reason_string };
+        let error = error(ConnectionError::MqttState(disconnect), false);
+        assert_eq!(error, LinkError::disconnected(code, ReasonDetails::new(Some("why"), None)));
+    }
+}
+
+#[test]
+fn lost_connection_is_reported_as_lost_with_its_source() {
     let reset = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
     for lost in [StateError::Deserialization(PacketError::Io(reset())), StateError::Io(reset())] {
-        let error = error(&ConnectionError::MqttState(lost), false);
+        let error = error(ConnectionError::MqttState(lost), false);
         assert!(error.is_transient());
+        assert_eq!(error.kind(), LinkErrorKind::Lost);
         assert_eq!(error.to_string(), "the connection was lost: connection reset");
+        assert!(error.get_ref().is_some());
     }
+}
+
+#[test]
+fn refused_tcp_connection_is_unreachable() {
+    let io = std::io::Error::from_raw_os_error(111);
+    let error = error(ConnectionError::Io(io), true);
+    assert!(error.is_transient());
+    assert_eq!(error.kind(), LinkErrorKind::Unreachable);
+    assert_eq!(error.to_string(), "connection refused");
 }

@@ -1,4 +1,4 @@
-//! rumqttc over a real broker as a transport.
+//! Conformance of a store over rumqttc and mosquitto.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use statestore_tests::conformance::{Stage, cases, run};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::verify::{BESIDE, assert_ours, every_case};
 use statestore_tokio::StoreService;
-use statestore_verify::over_rumqttc;
+use statestore_verify::over_client;
 
-/// Enough for every other case.
+/// Maximum packet size of the broker, enough for all other cases.
 const PACKET_BYTES_MAX: usize = 100_000;
 
 struct Rumqttc(Mosquitto);
@@ -23,15 +23,19 @@ impl Stage for Rumqttc {
     }
 
     fn store_link(&self, client_id: &str) -> RumqttcLink {
-        RumqttcLink::for_store(self.0.options(client_id).presence(true))
+        RumqttcLink::for_store(self.0.options(client_id).read_mosquitto_log(true))
     }
 
     fn narrow_link(&self, client_id: &str) -> RumqttcLink {
-        RumqttcLink::for_client(self.0.options(client_id).receive_maximum(5).in_flight(5).queue(5))
+        RumqttcLink::for_client(
+            self.0.options(client_id).receive_maximum(5).max_in_flight(5).max_queued_packets(5),
+        )
     }
 
     fn narrow_store_link(&self, client_id: &str) -> RumqttcLink {
-        RumqttcLink::for_store(self.0.options(client_id).receive_maximum(5).in_flight(5).queue(5))
+        RumqttcLink::for_store(
+            self.0.options(client_id).receive_maximum(5).max_in_flight(5).max_queued_packets(5),
+        )
     }
 
     fn restart(&mut self) {
@@ -50,12 +54,12 @@ async fn rumqttc_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_over_rumqttc_passes_every_case_of_the_kit() {
+async fn store_over_rumqttc_passes_the_conformance_kit() {
     let Some(broker) = Mosquitto::start("kit") else { return };
     let link = RumqttcLink::for_store(broker.options("statestore"));
     let service = StoreService::builder().spawn(link);
-    service.connected().await.expect("the store connects");
-    let place = over_rumqttc::Rumqttc(broker.options(""));
+    service.wait_connected().await.expect("the store connects");
+    let place = over_client::Broker(broker.options(""));
     assert_ours(&every_case(Arc::new(place)).await, &BESIDE);
     assert_eq!(service.stats().keys, 0);
 }

@@ -1,4 +1,4 @@
-//! The deployed clients.
+//! Clients with the wire format of the deployed SDKs.
 
 use statestore_rumqttc::serve;
 use statestore_tests::deployed;
@@ -6,13 +6,13 @@ use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::timely::timely;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deployed_clients_are_answered_as_they_demand() {
-    let Some(broker) = Mosquitto::start("deployed_clients_are_answered_as_they_demand") else {
+async fn deployed_clients_receive_valid_responses() {
+    let Some(broker) = Mosquitto::start("deployed_clients_receive_valid_responses") else {
         return;
     };
     timely(async {
         let service = serve(broker.options("statestore"));
-        service.connected().await.expect("the store connects");
+        service.wait_connected().await.expect("the store connects");
         deployed::clients_are_answered(broker.port());
         service.shutdown().await;
     })

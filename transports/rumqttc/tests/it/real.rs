@@ -1,10 +1,10 @@
-//! Against mosquitto.
+//! The link against mosquitto.
 
 use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
-use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::store::{Store, StoreConfig};
+use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::raw::{Ask, Raw, words};
@@ -14,12 +14,12 @@ use statestore_tokio::{
 };
 use tokio::task::JoinSet;
 
-/// A client, when a store answers it.
+/// A client, as soon as a store responds to it.
 async fn client(options: Options) -> StateStore {
     let store = connect(options).expect("a client id");
-    // A store that is connected may not be subscribed yet.
-    while let Err(error) = store.get("is anybody there").timeout(Duration::from_secs(1)).await {
-        assert!(!error.may_be_applied() || error == Error::Unknown, "{error}");
+    // A connected store may not be subscribed yet.
+    while let Err(error) = store.get("probe").timeout(Duration::from_secs(1)).await {
+        assert!(!error.may_be_applied() || error == Error::ConnectionLost, "{error}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     store
@@ -34,7 +34,7 @@ fn value(found: &Option<VersionedValue>) -> Option<&[u8]> {
 }
 
 async fn changed(watch: &mut Watch) -> Option<Vec<u8>> {
-    match watch.next().await.expect("the watch goes on") {
+    match watch.next().await.expect("the watch continues") {
         WatchEvent::Changed { value, .. } => value.map(|value| value.to_vec()),
         other => panic!("{other:?} instead of a change"),
     }
@@ -46,19 +46,19 @@ async fn every_command_works() {
     timely(async {
         let (service, store) = both(&broker).await;
         let version = store.set("k", "v").await.expect("a version");
-        let found = store.get("k").await.expect("an answer").expect("a value");
+        let found = store.get("k").await.expect("a response").expect("a value");
         assert_eq!((&found.value[..], found.version), (&b"v"[..], Some(version)));
 
-        assert_eq!(store.vdel("k", "other").await, Ok(Removal::Different));
+        assert_eq!(store.vdel("k", "other").await, Ok(Removal::NotApplied));
         assert_eq!(store.vdel("k", "v").await, Ok(Removal::Removed));
-        assert_eq!(store.vdel("k", "v").await, Ok(Removal::Absent));
+        assert_eq!(store.vdel("k", "v").await, Ok(Removal::NothingRemoved));
         assert_eq!(store.del("k").await, Ok(false));
         assert_eq!(store.get("k").await, Ok(None));
 
-        assert!(store.set("lock", "me").if_absent().await.expect("an answer").is_some());
+        assert!(store.set("lock", "me").if_absent().await.expect("a response").is_some());
         assert_eq!(store.set("lock", "you").if_absent().await, Ok(None));
         assert_eq!(store.set("lock", "you").if_absent_or_equal().await, Ok(None));
-        assert!(store.set("lock", "me").if_absent_or_equal().await.expect("an answer").is_some());
+        assert!(store.set("lock", "me").if_absent_or_equal().await.expect("a response").is_some());
         assert_eq!(store.del("lock").await, Ok(true));
 
         let stats = service.stats();
@@ -70,24 +70,24 @@ async fn every_command_works() {
 }
 
 #[tokio::test]
-async fn binary_keys_and_large_values_come_back() {
-    let Some(broker) = Mosquitto::start("binary_keys_and_large_values_come_back") else { return };
+async fn binary_keys_and_large_values_round_trip() {
+    let Some(broker) = Mosquitto::start("binary_keys_and_large_values_round_trip") else { return };
     timely(async {
         let (_service, store) = both(&broker).await;
         let large: Vec<u8> = (0..65_000_u32).map(|at| (at % 251) as u8).collect();
         let key = &b"\0\r\n\xff $5"[..];
         store.set(key, large.clone()).await.expect("a version");
-        assert_eq!(value(&store.get(key).await.expect("an answer")), Some(&large[..]));
+        assert_eq!(value(&store.get(key).await.expect("a response")), Some(&large[..]));
         let megabyte = vec![7; 1_000_000];
         store.set(key, megabyte.clone()).await.expect("a version");
-        assert_eq!(value(&store.get(key).await.expect("an answer")), Some(&megabyte[..]));
+        assert_eq!(value(&store.get(key).await.expect("a response")), Some(&megabyte[..]));
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_expired_key_is_told() {
-    let Some(broker) = Mosquitto::start("an_expired_key_is_told") else { return };
+async fn expiry_is_notified() {
+    let Some(broker) = Mosquitto::start("expiry_is_notified") else { return };
     timely(async {
         let (_service, store) = both(&broker).await;
         let other = client(broker.options("c2")).await;
@@ -103,8 +103,8 @@ async fn an_expired_key_is_told() {
 }
 
 #[tokio::test]
-async fn many_requests_at_once_are_answered() {
-    let Some(broker) = Mosquitto::start("many_requests_at_once_are_answered") else { return };
+async fn concurrent_requests_all_get_a_response() {
+    let Some(broker) = Mosquitto::start("concurrent_requests_all_get_a_response") else { return };
     timely(async {
         let (service, store) = both(&broker).await;
         let mut calls = JoinSet::new();
@@ -117,7 +117,7 @@ async fn many_requests_at_once_are_answered() {
             });
         }
         while let Some(found) = calls.join_next().await {
-            assert!(value(&found.expect("an outcome").expect("an answer")).is_some());
+            assert!(value(&found.expect("an outcome").expect("a response")).is_some());
         }
         assert_eq!(service.stats().keys, 512);
     })
@@ -125,15 +125,15 @@ async fn many_requests_at_once_are_answered() {
 }
 
 #[tokio::test]
-async fn one_request_after_the_other() {
-    let Some(broker) = Mosquitto::start("one_request_after_the_other") else { return };
+async fn sequential_requests_read_their_writes() {
+    let Some(broker) = Mosquitto::start("sequential_requests_read_their_writes") else { return };
     timely(async {
         let (_service, store) = both(&broker).await;
         let mut last = None;
         for at in 0..500_u32 {
             let version = store.set("k", at.to_string()).await.expect("a version");
             assert!(last.replace(version.clone()) < Some(version.clone()), "versions grow");
-            let found = store.get("k").await.expect("an answer").expect("a value");
+            let found = store.get("k").await.expect("a response").expect("a value");
             assert_eq!(
                 (&found.value[..], found.version),
                 (at.to_string().as_bytes(), Some(version))
@@ -144,11 +144,11 @@ async fn one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn an_watch_outlives_the_broker() {
-    let Some(mut broker) = Mosquitto::start("an_watch_outlives_the_broker") else { return };
+async fn watch_survives_a_broker_restart() {
+    let Some(mut broker) = Mosquitto::start("watch_survives_a_broker_restart") else { return };
     timely(async {
         let _service = serve(broker.options("statestore"));
-        // A watch that finds no store tries again after its time-out.
+        // A watch without a store retries after its timeout.
         let store = StateStore::builder()
             .timeout(Duration::from_millis(500))
             .spawn(RumqttcLink::for_client(broker.options("c1")))
@@ -159,12 +159,12 @@ async fn an_watch_outlives_the_broker() {
         assert_eq!(changed(&mut watch).await.as_deref(), Some(&b"before"[..]));
         assert_eq!(watch.next().await, Some(WatchEvent::Live));
 
-        assert!(broker.restart(), "it starts again");
+        assert!(broker.restart(), "the broker restarts");
         assert_eq!(watch.next().await, Some(WatchEvent::Gap));
         while other.set("k", "after").timeout(Duration::from_secs(1)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // The gap is closed before that change or after it.
+        // The gap ends before or after this change.
         let mut live = 0;
         for expected in [Some("after"), None, Some("again")] {
             match expected {
@@ -173,7 +173,7 @@ async fn an_watch_outlives_the_broker() {
                 Some(_) => {}
             }
             let value = loop {
-                match watch.next().await.expect("it goes on") {
+                match watch.next().await.expect("the watch continues") {
                     WatchEvent::Changed { value, .. } => break value,
                     WatchEvent::Live => live += 1,
                     other => panic!("{other:?}"),
@@ -197,10 +197,10 @@ async fn requests_end_when_the_broker_dies() {
             calls.spawn(call.into_future());
         }
         broker.kill();
-        assert!(broker.restart(), "it starts again");
+        assert!(broker.restart(), "the broker restarts");
         while let Some(outcome) = calls.join_next().await {
             match outcome.expect("an outcome") {
-                Ok(_) | Err(Error::Unknown | Error::NotSent) => {}
+                Ok(_) | Err(Error::ConnectionLost | Error::NotSent { .. }) => {}
                 Err(Error::TimedOut | Error::Unanswered { .. }) => {}
                 Err(Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS)) => {}
                 other => panic!("{other:?}"),
@@ -213,21 +213,20 @@ async fn requests_end_when_the_broker_dies() {
 }
 
 #[tokio::test]
-async fn without_a_store_the_broker_says_so() {
-    let Some(broker) = Mosquitto::start("without_a_store_the_broker_says_so") else { return };
+async fn request_without_a_store_is_undelivered() {
+    let Some(broker) = Mosquitto::start("request_without_a_store_is_undelivered") else { return };
     timely(async {
         let store = connect(broker.options("c1")).expect("a client id");
-        let nobody = Err(Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS));
-        assert_eq!(store.get("k").await, nobody);
+        let undelivered = Err(Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS));
+        assert_eq!(store.get("k").await, undelivered);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_request_has_one_effect_and_one_answer() {
-    let Some(broker) = Mosquitto::start("a_repeated_request_has_one_effect_and_one_answer") else {
-        return;
-    };
+async fn duplicate_request_has_one_effect_and_the_same_response() {
+    let test = "duplicate_request_has_one_effect_and_the_same_response";
+    let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let (_service, store) = both(&broker).await;
         let mut raw = Raw::connect(broker.port(), "raw");
@@ -239,7 +238,7 @@ async fn a_repeated_request_has_one_effect_and_one_answer() {
             first.payload
         };
         assert_eq!(twice(&["SET", "k", "value", "NX"]), &b"+OK\r\n"[..]);
-        assert_eq!(value(&store.get("k").await.expect("an answer")), Some(&b"value"[..]));
+        assert_eq!(value(&store.get("k").await.expect("a response")), Some(&b"value"[..]));
         assert_eq!(twice(&["DEL", "k"]), &b":1\r\n"[..]);
     })
     .await;
@@ -255,7 +254,7 @@ async fn requests_wait_while_a_store_restarts() {
             .map(|at| tokio::spawn(store.set(format!("key {at}"), "v").into_future()))
             .collect();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(calls.iter().all(|call| !call.is_finished()), "the broker keeps them");
+        assert!(calls.iter().all(|call| !call.is_finished()), "the broker queues the requests");
         let service = serve(broker.options("statestore"));
         for call in calls {
             call.await.expect("an outcome").expect("a version");
@@ -266,8 +265,8 @@ async fn requests_wait_while_a_store_restarts() {
 }
 
 #[tokio::test]
-async fn what_a_store_did_not_answer_its_successor_does() {
-    let Some(broker) = Mosquitto::start("what_a_store_did_not_answer_its_successor_does") else {
+async fn successor_responds_to_unanswered_requests() {
+    let Some(broker) = Mosquitto::start("successor_responds_to_unanswered_requests") else {
         return;
     };
     timely(async {
@@ -275,11 +274,14 @@ async fn what_a_store_did_not_answer_its_successor_does() {
         let mut link = RumqttcLink::for_store(options).without_claim();
         let mut store = Store::new(StoreConfig::new(1));
         link.connect().await.expect("a connection");
-        store.handle_connected();
+        store.handle_connected(statestore_proto::time::Now::default());
         while let Some(transmit) = store.poll_transmit() {
-            link.try_send(transmit).expect("room");
+            link.try_send(transmit).expect("capacity");
         }
-        assert!(matches!(link.next(true).await, Ok(LinkEvent::Subscribed(_, reason)) if !reason.is_error()));
+        match link.next_event(true).await.expect("a SUBACK") {
+            LinkEvent::Subscribed(_, reason) => assert!(!reason.is_error(), "{reason}"),
+            other => panic!("{other:?}"),
+        }
 
         let client = connect(broker.options("c1")).expect("a client id");
         let calls: Vec<_> = (0..4_u32)
@@ -287,21 +289,22 @@ async fn what_a_store_did_not_answer_its_successor_does() {
             .collect();
         let mut taken = Vec::new();
         while taken.len() < 4 {
-            match link.next(true).await.expect("the connection lives") {
-                LinkEvent::Message(message) => taken.push(message.packet().pkid),
+            match link.next_event(true).await.expect("the connection lives") {
+                LinkEvent::Message(message) => taken.push(message.message().packet().pkid),
                 other => panic!("{other:?}"),
             }
         }
-        // It takes them and says nothing more. Another store comes with the same client id.
+        // The store receives the requests and does not respond. Another store connects with the
+        // same client id.
         let successor = serve(broker.options("statestore"));
         for call in calls {
             call.await.expect("an outcome").expect("a version");
         }
-        assert!(link.next(true).await.is_err(), "the broker has closed the first connection");
+        assert!(link.next_event(true).await.is_err(), "the broker has closed the first connection");
         assert_eq!(successor.stats().keys, 4);
-        // An acknowledgement that belongs to the lost connection goes nowhere.
+        // An acknowledgement of the lost connection is ignored.
         link.connect().await.expect("a connection");
-        let late = statestore_proto::mqtt::Delivery(1 << 18 | 1 << 16 | 1);
+        let late = statestore_proto::transport::Delivery(1 << 18 | 1 << 16 | 1);
         assert!(link.try_send(Transmit::Acknowledge(late)).is_ok());
         link.disconnect().await;
     })
@@ -309,11 +312,12 @@ async fn what_a_store_did_not_answer_its_successor_does() {
 }
 
 #[tokio::test]
-async fn a_store_learns_who_has_gone() {
+async fn store_drops_registrations_of_disconnected_clients() {
     let lines = "log_dest topic\nlog_type notice\nlog_type error\n";
-    let Some(broker) = Mosquitto::start_with("a_store_learns_who_has_gone", lines) else { return };
+    let test = "store_drops_registrations_of_disconnected_clients";
+    let Some(broker) = Mosquitto::start_with(test, lines) else { return };
     timely(async {
-        let service = serve(broker.options("statestore").presence(true));
+        let service = serve(broker.options("statestore").read_mosquitto_log(true));
         let stays = client(broker.options("stays")).await;
         let _kept = stays.watch("k").await.expect("a watch");
         for end in ["goodbye", "takeover"] {
@@ -321,10 +325,10 @@ async fn a_store_learns_who_has_gone() {
             let store = client(broker.options(&id)).await;
             let mut watch = store.watch("k").await.expect("a watch");
             assert_eq!(watch.next().await, Some(WatchEvent::Live));
-            assert_eq!(service.stats().watches, 2);
+            assert_eq!(service.stats().registrations, 2);
             match end {
                 "goodbye" => store.shutdown().await,
-                // Another with its client id, which watches nothing and goes without a word.
+                // Another client takes over the client id, watches nothing and disconnects.
                 _ => {
                     let mut link = RumqttcLink::for_client(broker.options(&id));
                     link.connect().await.expect("a connection");
@@ -333,12 +337,16 @@ async fn a_store_learns_who_has_gone() {
                 }
             }
             drop(watch);
-            while service.stats().watches != 1 {
+            while service.stats().registrations != 1 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
         stays.set("k", "v").await.expect("a version");
-        assert_eq!(service.stats().watches, 1, "and who has stayed");
+        assert_eq!(
+            service.stats().registrations,
+            1,
+            "the registration of the connected client remains"
+        );
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Brokers that hinder and do not say so.
+//! Brokers that withhold or delay packets without an error.
 
 use std::env;
 use std::fs;
@@ -14,23 +14,25 @@ use statestore_tests::timely::timely;
 use statestore_tokio::{Error, StateStore};
 use tokio::time::Instant;
 
-use crate::requests::{set_if_absent, watch};
 use crate::store;
+use statestore_tests::requests::{set_if_absent, watch};
 
-/// Everybody may send requests; only the client `allowed` may read answers.
-const RULES: &str = "topic readwrite statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke\n\
-                     topic write clients/#\ntopic read clients/allowed/#\n";
+/// All clients may send requests; only the client `allowed` may read responses.
+const RULES: &str = "\
+    topic readwrite statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke\n\
+    topic write clients/#\n\
+    topic read clients/allowed/#\n";
 
 #[tokio::test]
-async fn answers_that_the_broker_withholds_are_told_as_such() {
-    let test = "answers_that_the_broker_withholds_are_told_as_such";
+async fn withheld_responses_are_reported_as_unanswered() {
+    let test = "withheld_responses_are_reported_as_unanswered";
     let rules = env::temp_dir().join(format!("statestore-rumqttc-acl-{}", process::id()));
-    fs::write(&rules, RULES).expect("a file of our own");
+    fs::write(&rules, RULES).expect("a writable file");
     let broker = Mosquitto::start_with(test, &format!("acl_file {}", rules.display()));
     let Some(broker) = broker else { return };
     timely(async {
         let service = serve(broker.options("statestore"));
-        service.connected().await.expect("the store connects");
+        service.wait_connected().await.expect("the store connects");
         let client = |client_id: &str| {
             StateStore::builder()
                 .timeout(Duration::from_millis(500))
@@ -40,30 +42,30 @@ async fn answers_that_the_broker_withholds_are_told_as_such() {
         client("allowed").set("k", "v").await.expect("a version");
 
         let denied = client("denied");
-        // The broker grants the subscription all the same.
-        denied.connected().await.expect("it is granted");
-        let silence = denied.set("k", "w").await.expect_err("it hears nothing");
+        // The broker grants the subscription nevertheless.
+        denied.wait_connected().await.expect("the subscription is granted");
+        let silence = denied.set("k", "w").await.expect_err("no response");
         assert!(matches!(silence, Error::Unanswered { .. }) && silence.may_be_applied());
         let text = silence.to_string();
         assert!(text.contains("access rules"), "{text}");
         assert!(text.contains("clients/denied/services/statestore/_any_/command/invoke/response"));
-        let found = client("allowed").get("k").await.expect("an answer").expect("a value");
-        assert_eq!(&found.value[..], b"w", "it was applied");
+        let found = client("allowed").get("k").await.expect("a response").expect("a value");
+        assert_eq!(&found.value[..], b"w", "the SET was applied");
     })
     .await;
     let _ = fs::remove_file(rules);
 }
 
-/// How long single requests take against a broker with this line in its file.
+/// Measures sequential requests at this broker; returns sorted durations.
 async fn single_requests(broker: &Mosquitto, count: usize) -> Vec<Duration> {
     let service = serve(broker.options("statestore"));
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     let store = connect(broker.options("c1")).expect("a client id");
     store.set("k", "v").await.expect("a version");
     let mut times = Vec::new();
     for _ in 0..count {
         let since = Instant::now();
-        store.get("k").await.expect("an answer");
+        store.get("k").await.expect("a response");
         times.push(since.elapsed());
     }
     times.sort();
@@ -71,15 +73,15 @@ async fn single_requests(broker: &Mosquitto, count: usize) -> Vec<Duration> {
 }
 
 #[tokio::test]
-async fn a_broker_that_holds_packets_back_is_told_as_such() {
-    let test = "a_broker_that_holds_packets_back_is_told_as_such";
+async fn broker_that_delays_packets_is_reported() {
+    let test = "broker_that_delays_packets_is_reported";
     let log = Log::listen();
     let warnings = || log.with(&["WARN", "set_tcp_nodelay true"]).len();
     let Some(prompt) = Mosquitto::start_with(test, "") else { return };
     let Some(slow) = Mosquitto::start_with(test, "set_tcp_nodelay false") else { return };
     timely(async {
         let times = single_requests(&prompt, 200).await;
-        // The others may be those of a busy machine.
+        // Other durations may be longer on a busy machine.
         assert!(times[0] < Duration::from_millis(1), "{times:?}");
         assert!(times[100] < Duration::from_millis(35), "{times:?}");
         assert_eq!(warnings(), 0);
@@ -90,7 +92,7 @@ async fn a_broker_that_holds_packets_back_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_notification_that_reaches_nobody_ends_the_watch() {
+async fn notification_without_subscribers_ends_the_registration() {
     timely(async {
         let broker = Scripted::start().await;
         let service = store(&broker, |it| it);
@@ -98,11 +100,11 @@ async fn a_notification_that_reaches_nobody_ends_the_watch() {
         for (id, mut request) in (1..).zip([watch("gone", "k"), watch("stays", "l")]) {
             request.pkid = id;
             peer.deliver(request).await;
-            let answer = peer.publish().await;
-            assert_eq!(answer.payload, &b"+OK\r\n"[..]);
-            peer.puback(answer.pkid, 0).await;
+            let response = peer.publish().await;
+            assert_eq!(response.payload, &b"+OK\r\n"[..]);
+            peer.puback(response.pkid, 0).await;
         }
-        assert_eq!(service.stats().watches, 2);
+        assert_eq!(service.stats().registrations, 2);
         for (id, key) in (3..).zip(["l", "k"]) {
             let mut request = set_if_absent(key, key);
             request.pkid = id;
@@ -117,21 +119,21 @@ async fn a_notification_that_reaches_nobody_ends_the_watch() {
                 answered |= !is_notification;
             }
         }
-        while service.stats().watches != 1 {
+        while service.stats().registrations != 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(service.stats().counters.watches_lost, 1);
+        assert_eq!(service.stats().counters.registrations_lost, 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn watches_share_a_registration_over_a_real_broker_too() {
-    let test = "watches_share_a_registration_over_a_real_broker_too";
+async fn watches_share_a_registration_over_mosquitto() {
+    let test = "watches_share_a_registration_over_mosquitto";
     let Some(broker) = Mosquitto::start(test) else { return };
     timely(async {
         let service = serve(broker.options("statestore"));
-        service.connected().await.expect("the store connects");
+        service.wait_connected().await.expect("the store connects");
         let store = connect(broker.options("c1")).expect("a client id");
         let mut first = store.watch("k").await.expect("a watch");
         assert_eq!(first.next().await, Some(WatchEvent::Live));
@@ -141,7 +143,7 @@ async fn watches_share_a_registration_over_a_real_broker_too() {
         let change = WatchEvent::Changed { value: Some("v".into()), version: Some(version) };
         assert_eq!(first.next().await.as_ref(), Some(&change));
         assert_eq!(second.next().await, Some(change));
-        assert_eq!(service.stats().watches, 1);
+        assert_eq!(service.stats().registrations, 1);
     })
     .await;
 }

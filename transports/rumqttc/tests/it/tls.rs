@@ -1,47 +1,20 @@
-//! The same over TLS, with certificates made for the test.
+//! TLS; see [`statestore_tests::tls_suite`].
 
-use std::time::Duration;
+use statestore_tests::tls_suite;
 
-use statestore_rumqttc::{Options, Tls, connect, serve};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::timely::timely;
-use statestore_tokio::StateStore;
+use crate::suite::Links;
 
 #[tokio::test]
-async fn both_sides_prove_who_they_are() {
-    let Some(made) = Certificates::make("both_sides_prove_who_they_are") else { return };
-    let test = "both_sides_prove_who_they_are";
-    let Some(broker) = Mosquitto::start_with(test, &made.broker_lines()) else { return };
-    timely(async {
-        let (chain, key) = (made.path("client.pem"), made.path("client.key"));
-        let trusting = |file| Tls::default().ca_file(made.path(file));
-        let known = trusting("ca.pem").identity(&chain, &key);
-        let options = |id: &str| Options::new(id, "localhost", broker.port());
-        let _service = serve(options("statestore").tls(known.clone()));
-        let store = connect(options("c1").tls(known.clone())).expect("a client id");
-        while store.set("k", "v").await.is_err() {}
-        assert!(store.get("k").await.expect("an answer").is_some());
+async fn peers_verify_their_certificates() {
+    tls_suite::peers_verify_their_certificates::<Links>("rumqttc_peers_verify_their_certificates")
+        .await;
+}
 
-        // The name that counts is that of the address in use, whichever comes first.
-        let by_address = Options::new("c3", "127.0.0.1", broker.port()).tls(known.clone());
-        let found = connect(by_address.or_at("localhost", broker.port())).expect("a client id");
-        assert!(found.get("k").await.expect("an answer").is_some());
-        let gone = Options::new("c4", "localhost", 1).tls(known);
-        let refused = connect(gone.or_at("127.0.0.1", broker.port())).expect("a client id");
-        assert!(refused.get("k").timeout(Duration::from_millis(500)).await.is_err());
-
-        for tls in [
-            trusting("ca.pem"),
-            trusting("broker.pem").identity(&chain, &key),
-            // Whom the machine trusts.
-            Tls::default().identity(&chain, &key),
-        ] {
-            let stranger = options("c2").tls(tls);
-            let store: StateStore = connect(stranger).expect("a client id");
-            let short = Duration::from_millis(500);
-            assert!(store.get("k").timeout(short).await.is_err());
-        }
-    })
+#[cfg(feature = "encrypted-keys")]
+#[tokio::test]
+async fn encrypted_key_needs_its_password() {
+    tls_suite::encrypted_key_needs_its_password::<Links>(
+        "rumqttc_encrypted_key_needs_its_password",
+    )
     .await;
 }

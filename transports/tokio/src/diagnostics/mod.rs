@@ -1,4 +1,4 @@
-//! What brokers do and do not say: Nagle's delay, and mosquitto's log.
+//! Diagnostics of brokers: Nagle's algorithm, and mosquitto's log.
 
 pub mod mosquitto;
 pub mod nagle;

@@ -1,15 +1,17 @@
-//! Which clients have gone, as mosquitto tells it: by lines of its log, where the broker's file has `log_dest topic`.
+//! Clients that have gone, as mosquitto reports them: by lines of its log, which it publishes if
+//! its configuration has `log_dest topic`.
 
 use std::net::SocketAddr;
 use std::str;
 
-/// How the topics begin on which mosquitto publishes its log.
+/// Prefix of the topics on which mosquitto publishes its log.
 pub const TOPICS: &str = "$SYS/broker/log/";
 
-/// The parts of the log that name those who have gone: notices, and for takeovers errors.
+/// Topics of the log lines about clients that have gone: notices, and errors for takeovers.
 pub const FILTERS: [&str; 2] = ["$SYS/broker/log/N", "$SYS/broker/log/E"];
 
-/// How such a line ends. None is the end of another, so that no client id can feign another's line.
+/// Endings of such lines. None is a suffix of another, so that a client id cannot forge a line
+/// about another client.
 const ENDINGS: [&str; 17] = [
     " disconnected.",
     " closed its connection.",
@@ -30,10 +32,12 @@ const ENDINGS: [&str; 17] = [
     " disconnected: No route to host.",
 ];
 
-/// The client id in a line of mosquitto's log that says that a client has gone.
+/// Parses a line of mosquitto's log. Returns the client id if the line reports that a client has
+/// gone.
 ///
-/// Lines are read from both ends, since a client id may hold blanks or look like a line itself. From version 2.1 on the
-/// address stands behind the client id, in brackets; a client id that ends so is cut short.
+/// Lines are read from both ends, since a client id may contain spaces or look like a line itself.
+/// From version 2.1 on, the address follows the client id in brackets; a client id that ends like
+/// an address is truncated.
 ///
 /// ```
 /// use statestore_tokio::diagnostics::mosquitto::gone;
@@ -49,13 +53,13 @@ pub fn gone(line: &[u8]) -> Option<&str> {
         _ => line,
     };
     let text = text.strip_prefix("Client ")?;
-    let who = ENDINGS.iter().find_map(|ending| text.strip_suffix(ending))?;
-    let client_id = without_address(who).unwrap_or(who);
+    let client = ENDINGS.iter().find_map(|ending| text.strip_suffix(ending))?;
+    let client_id = without_address(client).unwrap_or(client);
     (!client_id.is_empty()).then_some(client_id)
 }
 
-fn without_address(who: &str) -> Option<&str> {
-    let (client_id, address) = who.strip_suffix(']')?.rsplit_once(" [")?;
+fn without_address(client: &str) -> Option<&str> {
+    let (client_id, address) = client.strip_suffix(']')?.rsplit_once(" [")?;
     address.parse::<SocketAddr>().is_ok().then_some(client_id)
 }
 
@@ -64,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_go_is_noticed() {
+    fn every_ending_yields_the_client_id() {
         for ending in ENDINGS {
             for client_id in ["a", "two words", "x disconnected.", "Client y", "ü", "1: Client z"]
             {
@@ -77,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ending_is_the_end_of_another() {
+    fn no_ending_is_a_suffix_of_another() {
         for (at, ending) in ENDINGS.iter().enumerate() {
             let hidden = ENDINGS
                 .iter()
@@ -88,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_later_versions_are_left_out() {
+    fn address_after_the_client_id_is_removed() {
         for (line, expected) in [
             ("1: Client a b [127.0.0.1:1883] disconnected.", "a b"),
             ("1: Client a [::1]:5 disconnected.", "a [::1]:5"),
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_say_nothing() {
+    fn other_lines_yield_no_client_id() {
         for line in [
             "1: New client connected from ::1:5 as a (p5, c1, k60).",
             "1: No will message specified.",

@@ -1,24 +1,24 @@
-//! Whether single requests take as long as a broker that waits for acknowledgements before it sends.
+//! Detects that a broker delays small packets by Nagle's algorithm.
 
 use std::time::Duration;
 
-/// What to do when [`is_delay`].
+/// Advice for a broker for which [`is_delay`] returns true.
 pub const REMEDY: &str =
     "let the broker send at once; for mosquitto, write `set_tcp_nodelay true` into its file";
 
-/// Requests that are judged together.
+/// Number of requests that are evaluated together.
 const WINDOW: usize = 16;
 
-/// Whether requests made one at a time that take so long at the median do so because of Nagle's algorithm.
+/// Returns whether this median duration of sequential requests suggests Nagle's algorithm.
 ///
-/// A broker without `TCP_NODELAY` holds a small packet back until the one before is acknowledged, which the other side
-/// delays by 40 ms; two such waits are 88 ms.
+/// A broker without `TCP_NODELAY` withholds a small packet until the previous one is acknowledged,
+/// and the receiver delays that acknowledgement by 40 ms. Two such delays take about 88 ms.
 #[must_use]
 pub fn is_delay(median: Duration) -> bool {
     (Duration::from_millis(35)..Duration::from_millis(100)).contains(&median)
 }
 
-/// How long the latest single requests of one connection took.
+/// Durations of the latest sequential requests of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     times: [Duration; WINDOW],
@@ -27,8 +27,9 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Records how long a request took that was alone on its connection. Returns whether to warn, which is once.
-    pub(crate) fn note(&mut self, took: Duration) -> bool {
+    /// Records the duration of a request that was alone on its connection. Returns whether to warn;
+    /// true once.
+    pub(crate) fn record(&mut self, took: Duration) -> bool {
         let Some(slot) = self.times.get_mut(self.seen).filter(|_| !self.warned) else {
             return false;
         };
@@ -48,21 +49,21 @@ mod tests {
 
     fn warnings(times: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let mut latency = Latency::default();
-        let warns = |(at, millis)| latency.note(Duration::from_millis(millis)).then_some(at);
+        let warns = |(at, millis)| latency.record(Duration::from_millis(millis)).then_some(at);
         times.into_iter().enumerate().filter_map(warns).collect()
     }
 
     #[test]
-    fn a_delay_at_the_median_is_told_once() {
+    fn delayed_median_warns_once() {
         assert_eq!(warnings([44; 100]), [WINDOW - 1]);
         assert_eq!(warnings([88; 100]), [WINDOW - 1]);
-        // Fewer than half are something else.
+        // Fewer than half are fast.
         let mixed = (0..32).map(|at| if at % 3 == 0 { 1 } else { 44 });
         assert_eq!(warnings(mixed), [WINDOW - 1]);
     }
 
     #[test]
-    fn other_times_are_not() {
+    fn other_medians_do_not_warn() {
         for millis in [0, 1, 34, 100, 500] {
             assert_eq!(warnings([millis; 100]), [], "{millis} ms");
         }
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_windows_follow_each_other() {
+    fn windows_do_not_overlap() {
         let later = [1; WINDOW].into_iter().chain([44; WINDOW]);
         assert_eq!(warnings(later), [2 * WINDOW - 1]);
     }

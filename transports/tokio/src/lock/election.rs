@@ -3,36 +3,37 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::{IntoBytes, Removal};
+use statestore_proto::client::{DelRequest, IntoBytes, Removal, VDelRequest};
 use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::lock::Holder;
 
-use super::guard::{LockGuard, LockLost};
-use super::{HolderWatch, LeasedLock, LockError};
-use crate::call::{Call, Set};
-use crate::error::Error;
-use crate::handle::StateStore;
+use super::{HolderWatch, LeasedLock, LockError, LockGuard};
+use crate::client::call::{Call, Set};
+use crate::client::error::Error;
+use crate::client::fence::LockLost;
+use crate::client::handle::StateStore;
 
 /// An election of one leader among candidates: a [lock](LeasedLock) whose holder leads.
 ///
 /// ```
 /// # use statestore_loopback::Hub;
 /// # use statestore_tokio::{StateStore, StoreService};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let broker = Hub::new();
 /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
-/// # service.connected().await?;
+/// # service.wait_connected().await?;
 /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 /// let election = store.election("leaders/heating");
 /// let leadership = election.campaign().await?;
-/// assert_eq!(election.leader().await?.expect("there is one").name(), b"thermostat-7");
-/// leadership.set("heating/plan", "night").await?; // refused if somebody else leads by now
+/// assert_eq!(election.leader().await?.expect("a leader").name(), b"thermostat-7");
+/// leadership.set("heating/plan", "night").await?; // refused if a newer leader has written the key
 /// leadership.resign().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nobody stands for election before the campaign"]
+#[must_use = "call `campaign` to stand for election"]
 pub struct Election {
     lock: LeasedLock,
 }
@@ -42,25 +43,26 @@ impl Election {
         Self { lock: LeasedLock::new(store, key) }
     }
 
-    /// The name under which others see the leader; the MQTT client id by default.
+    /// Sets the name of the leader that other clients see; the MQTT client id by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.lock = self.lock.name(name);
         self
     }
 
-    /// How long a leader that dies is still the leader; ten seconds by default.
+    /// Sets the lease: how long a leader stays the leader after it has died; ten seconds by
+    /// default.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
-    /// How long a campaign may take; for ever by default.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.lock = self.lock.wait(wait);
+    /// Sets the time limit of a campaign; unlimited by default.
+    pub fn campaign_timeout(mut self, timeout: Duration) -> Self {
+        self.lock = self.lock.acquire_timeout(timeout);
         self
     }
 
-    /// Stands for election until it is won. Dropping the future ends the campaign.
+    /// Waits until this candidate is the leader. Dropping the future ends the campaign.
     ///
     /// # Errors
     /// As [`LeasedLock::acquire`].
@@ -68,7 +70,7 @@ impl Election {
         Ok(Leadership { guard: self.lock.acquire().await? })
     }
 
-    /// Who leads now; `None` when nobody does.
+    /// The current leader; `None` without a leader.
     ///
     /// # Errors
     /// As [`LeasedLock::holder`].
@@ -76,7 +78,7 @@ impl Election {
         self.lock.holder().await
     }
 
-    /// Who leads, as it changes.
+    /// Watches the leader.
     ///
     /// # Errors
     /// As [`StateStore::watch`].
@@ -85,7 +87,8 @@ impl Election {
     }
 }
 
-/// An election that is won: the [guard](LockGuard) of its lock, in other words. Dropping it resigns.
+/// The leadership that a candidate has won: the [guard](LockGuard) of the lock of the election.
+/// Dropping it resigns.
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership {
@@ -93,21 +96,22 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Whether this candidate leads now.
+    /// Returns whether this candidate is the leader now.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// The term: the newest fencing token, greater than that of every leader before; `None` when another may lead by now.
+    /// The term: the newest fencing token, greater than that of every previous leader; `None` if
+    /// another candidate may be the leader.
     #[must_use]
     pub fn term(&self) -> Option<FencingToken> {
         self.guard.token()
     }
 
     /// Waits until the leadership is lost. Cancel safe.
-    pub async fn lost(&self) -> LockLost {
-        self.guard.lost().await
+    pub async fn wait_lost(&self) -> LockLost {
+        self.guard.wait_lost().await
     }
 
     /// Stores a value as the leader, with errors as for [`LockGuard::set`].
@@ -116,24 +120,24 @@ impl Leadership {
     }
 
     /// Removes a key as the leader, with errors as for [`LockGuard::del`].
-    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool, DelRequest> {
         self.guard.del(key)
     }
 
     /// Removes a key as the leader if its value is `value`, with errors as for [`LockGuard::vdel`].
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
         self.guard.vdel(key, value)
     }
 
-    /// The guard of the lock underneath.
+    /// The guard of the underlying lock.
     pub const fn guard(&self) -> &LockGuard {
         &self.guard
     }
 
-    /// Makes way for another leader. Whether the store said so.
+    /// Resigns, and waits for the store to confirm. Returns whether the store did.
     ///
     /// # Errors
-    /// [`LockLost`] when it was over already.
+    /// [`LockLost`] if the leadership was lost before.
     pub async fn resign(self) -> Result<bool, LockLost> {
         self.guard.release().await
     }

@@ -1,36 +1,27 @@
-//! What an application has while it holds a lock.
+//! The guard of a lock that is held.
 
 use std::fmt;
 
-use statestore_proto::client::{IntoBytes, Removal};
+use statestore_proto::client::{DelRequest, IntoBytes, Removal, VDelRequest};
 use statestore_proto::hlc::{FencingToken, Version};
-use statestore_proto::lock::LossReason;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::call::{Call, Set};
-use crate::error::StoreClosed;
-use crate::fence::{End, Fence};
-use crate::handle::StateStore;
-use crate::releases::Release;
+use crate::client::call::{Call, Set};
+use crate::client::fence::{Fence, LockEnd, LockLost};
+use crate::client::handle::StateStore;
+use crate::client::releases::Release;
 
-/// Why a guard holds its lock no longer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LockLost {
-    /// The lock is held no longer.
-    #[error("the lock is lost: {0}")]
-    Lost(LossReason),
-    /// The handle is closed, so that nothing renews the lock.
-    #[error("the lock is lost: {0}")]
-    Closed(StoreClosed),
-}
-
-/// A lock that is held. Dropping it releases the lock, as far as the store can be reached; otherwise the lease does.
+/// A lock that is held. Dropping the guard releases the lock if the store can be reached; otherwise
+/// the lease runs out.
 ///
-/// The lock is renewed by itself. It is lost when that fails for too long, when another holder has it, when another store
-/// answers than the one that it was acquired at, or when a guarded write is refused because a newer holder has written;
-/// [`lost`](Self::lost) tells.
+/// The lock is renewed automatically. It is lost in these cases, which
+/// [`wait_lost`](Self::wait_lost) reports:
+///
+/// * the lease runs out before a renewal succeeds;
+/// * another holder has the lock, or its key was deleted;
+/// * the store was restarted or replaced;
+/// * a guarded write is refused because a newer holder has written.
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     store: StateStore,
@@ -47,64 +38,61 @@ impl LockGuard {
         Self { store, fence, stop }
     }
 
-    /// Whether the lock is held now.
+    /// Returns whether the lock is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.fence.token().is_some()
     }
 
-    /// Until when it is held unless it is renewed; `None` when it is lost.
+    /// The end of the lease unless it is renewed; `None` if the lock is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         self.fence.held_until()
     }
 
-    /// The newest fencing token of this holding, greater than that of every holder before; `None` when the lock is lost.
-    /// The writes of this guard carry it by themselves.
+    /// The newest fencing token of this holding, greater than that of every previous holder; `None`
+    /// if the lock is lost. The writes of this guard carry it automatically.
     #[must_use]
     pub fn token(&self) -> Option<FencingToken> {
         self.fence.token()
     }
 
     /// Waits until the lock is lost. Cancel safe.
-    pub async fn lost(&self) -> LockLost {
-        match self.fence.ended().await {
-            End::Lost(loss) => LockLost::Lost(loss),
-            End::Closed(closed) => LockLost::Closed(closed),
-            // Neither happens to a guard that is there.
-            End::GaveUp(_) | End::Released { .. } => LockLost::Lost(LossReason::Expired),
-        }
+    pub async fn wait_lost(&self) -> LockLost {
+        self.fence.wait_lost().await
     }
 
-    /// Stores a value under the lock. [`Error::LockLost`](crate::Error::LockLost) when the lock is held no longer, or the
-    /// store refuses because a newer holder has written.
+    /// Stores a value under the lock.
+    ///
+    /// Fails with [`Error::LockLost`](crate::Error::LockLost) if the lock is no longer held, or if
+    /// the store refuses the write because a newer holder has written the key.
     pub fn set(&self, key: impl IntoBytes, value: impl IntoBytes) -> Set<Version> {
         self.store.set(key, value).guarded_by(self.fence.clone())
     }
 
-    /// Removes a key under the lock, with errors as for [`set`](Self::set); whether it was there. The key's protection
-    /// goes with it.
-    pub fn del(&self, key: impl IntoBytes) -> Call<bool> {
+    /// Removes a key under the lock, with errors as for [`set`](Self::set). Returns whether the key
+    /// existed. A removed key loses its fence.
+    pub fn del(&self, key: impl IntoBytes) -> Call<bool, DelRequest> {
         self.store.del(key).guarded_by(self.fence.clone())
     }
 
     /// Removes a key under the lock if its value is `value`, with errors as for [`set`](Self::set).
-    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal> {
+    pub fn vdel(&self, key: impl IntoBytes, value: impl IntoBytes) -> Call<Removal, VDelRequest> {
         self.store.vdel(key, value).guarded_by(self.fence.clone())
     }
 
-    /// Gives the lock back and waits for the store to say so, for the lease at most. Whether it did; otherwise the lease
-    /// has run out, or will.
+    /// Releases the lock, and waits for the store to confirm that, for the lease at most. Returns
+    /// whether the store has confirmed it; otherwise the lease has run out or will.
     ///
     /// # Errors
-    /// [`LockLost`] when there was nothing left to give back.
+    /// [`LockLost`] if the lock was lost before.
     pub async fn release(self) -> Result<bool, LockLost> {
         self.stop();
-        match self.fence.ended().await {
-            End::Released { confirmed } => Ok(confirmed),
-            End::Lost(loss) => Err(LockLost::Lost(loss)),
-            End::Closed(closed) => Err(LockLost::Closed(closed)),
-            End::GaveUp(_) => Ok(false),
+        match self.fence.wait_over().await {
+            LockEnd::Released { confirmed } => Ok(confirmed),
+            LockEnd::Lost(loss) => Err(LockLost::Lost(loss)),
+            LockEnd::Closed(closed) => Err(LockLost::Closed(closed)),
+            LockEnd::AcquireFailed(_) => Ok(false),
         }
     }
 

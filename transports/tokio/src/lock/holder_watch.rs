@@ -1,4 +1,4 @@
-//! Who holds a lock, as a stream.
+//! The holder of a lock, as a stream.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,33 +6,34 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use statestore_proto::client::{WatchEnd, WatchEvent};
-use statestore_proto::lock::{Holder, HolderStatus};
+use statestore_proto::lock::{HolderStatus, HolderTracker};
 
-use crate::watch::Watch;
+use crate::client::watch::Watch;
 
-/// A stream of who holds a lock or leads an election, without the renewals. It begins with the holder of now, or that
-/// there is none; at a gap of the [`Watch`] underneath, as after a lost connection, it says [`HolderStatus::Unknown`]
-/// until it is known again. It ends as that does.
+/// A stream of the holders of a lock or the leaders of an election, without the renewals.
+///
+/// It begins with the current holder, or with the report that the lock is free. At a gap of the
+/// underlying [`Watch`], for example after a lost connection, it yields [`HolderStatus::Unknown`]
+/// until the holder is known again. It ends when the watch ends.
 pub struct HolderWatch {
     watch: Watch,
-    holder: Option<Holder>,
-    live: bool,
-    told: Option<HolderStatus>,
+    tracker: HolderTracker,
+    reported: HolderStatus,
     end: Option<WatchEnd>,
 }
 
 impl HolderWatch {
     pub(crate) const fn new(watch: Watch) -> Self {
-        Self { watch, holder: None, live: false, told: None, end: None }
+        Self { watch, tracker: HolderTracker::new(), reported: HolderStatus::Unknown, end: None }
     }
 
-    /// What is known next; `None` when it is over. Cancel safe.
+    /// Returns the next status; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<HolderStatus> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    /// Why it is over, as when the store refused to have the key watched; `None` as long as it goes on, and when the
-    /// handle has ended.
+    /// The reason for the end, for example that the store refused the registration; `None` before
+    /// the end, and if the handle has ended.
     #[must_use]
     pub const fn end(&self) -> Option<&WatchEnd> {
         self.end.as_ref()
@@ -43,38 +44,15 @@ impl HolderWatch {
             let Some(event) = ready!(self.watch.poll(context)) else {
                 return Poll::Ready(None);
             };
-            match event {
-                WatchEvent::Changed { value, version } => {
-                    self.holder = value.map(|value| Holder::new(value, version));
-                }
-                WatchEvent::Live => self.live = true,
-                WatchEvent::Gap => self.live = false,
-                WatchEvent::Ended(end) => {
-                    self.live = false;
-                    self.end = Some(end);
-                }
+            if let WatchEvent::Ended(end) = &event {
+                self.end = Some(end.clone());
             }
-            let seen = match &self.holder {
-                // It is not over before it has begun: the first holder is told when it is known to be current.
-                _ if !self.live && self.told.is_none() => continue,
-                _ if !self.live => HolderStatus::Unknown,
-                Some(holder) => HolderStatus::Held(holder.clone()),
-                None => HolderStatus::Free,
-            };
-            let is_news = !self.told.as_ref().is_some_and(|told| is_same(told, &seen));
-            self.told = Some(seen.clone());
-            if is_news {
-                return Poll::Ready(Some(seen));
+            let Some(status) = self.tracker.handle_event(&event) else { continue };
+            if !status.is_same_holding(&self.reported) {
+                self.reported = status.clone();
+                return Poll::Ready(Some(status.clone()));
             }
         }
-    }
-}
-
-/// A renewal has another version and is the same holding.
-fn is_same(told: &HolderStatus, seen: &HolderStatus) -> bool {
-    match (told, seen) {
-        (HolderStatus::Held(told), HolderStatus::Held(seen)) => told.value() == seen.value(),
-        _ => told == seen,
     }
 }
 
@@ -88,6 +66,6 @@ impl Stream for HolderWatch {
 
 impl fmt::Debug for HolderWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HolderWatch").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("HolderWatch").field("reported", &self.reported).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,5 @@
-//! Locks and elections for applications: what the machine of the core decides, a task of its own does.
+//! Locks and elections for applications. The lock machine of the core decides; a task per lock
+//! drives it.
 
 mod election;
 mod guard;
@@ -9,97 +10,122 @@ mod update;
 use std::time::Duration;
 
 use bytes::Bytes;
-use statestore_proto::client::IntoBytes;
-use statestore_proto::lock::{Holder, LockConfig, NotAcquired};
+use statestore_proto::client::{IntoBytes, Request, RequestError};
+use statestore_proto::lock::{Holder, Lock, LockConfig, LockConfigError, NotAcquired};
 use tokio::sync::{mpsc, watch};
 
-use crate::call::value;
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::fence::{End, Fence, LockStatus};
-use crate::handle::StateStore;
+use crate::client::call::value;
+use crate::client::error::Error;
+use crate::client::fence::{Fence, LockEnd, LockLost, LockStatus};
+use crate::client::handle::StateStore;
+use crate::drive::clock::Clock;
+use crate::status::Status;
 
 pub use election::{Election, Leadership};
-pub use guard::{LockGuard, LockLost};
+pub use guard::LockGuard;
 pub use holder_watch::HolderWatch;
 pub use update::Update;
 
 use task::LockTask;
 
 impl StateStore {
-    /// A lock with this key. Nothing is taken before [`LeasedLock::acquire`].
+    /// A lock with this key. No request is sent before [`LeasedLock::acquire`].
     pub fn lock(&self, key: impl IntoBytes) -> LeasedLock {
         LeasedLock::new(self, key.into_bytes())
     }
 
-    /// An election with this key. Nobody stands before [`Election::campaign`].
+    /// An election with this key. No request is sent before [`Election::campaign`].
     pub fn election(&self, key: impl IntoBytes) -> Election {
         Election::new(self, key.into_bytes())
     }
 }
 
-/// The lease when nothing else is said: short enough to wait for when a holder dies, long enough for renewals over a bad
-/// connection.
+/// The default lease: short enough to wait for after a holder has died, long enough for renewals
+/// over a bad connection.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Why a lock was not acquired, or why what was to be done under it was not.
+/// Error of acquiring a lock, or of work under it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not acquired. What an unanswered try may have taken all the same is given back.
+    /// The lock was not acquired. If an unanswered request acquired it nevertheless, it is
+    /// released.
     #[error("the lock was not acquired: {0}")]
     NotAcquired(NotAcquired),
-    /// Others changed the key of an edit again and again, without holding the lock.
-    #[error("the key was changed again and again by others who do not hold the lock")]
-    Contested,
-    /// The lock was lost before what was to be done under it was done.
+    /// The configuration is invalid. Nothing was sent.
+    #[error("invalid lock configuration: {0}")]
+    Config(LockConfigError),
+    /// Clients that do not hold the lock changed the key of an edit in each of eight rounds.
+    #[error("edit abandoned: clients that do not hold the lock kept changing the key")]
+    EditContested,
+    /// The lock was lost before the work under it was complete.
     #[error(transparent)]
     Lost(#[from] LockLost),
     /// A request under the lock failed, or the handle is closed.
     #[error(transparent)]
-    Request(#[from] Error),
+    Request(Error),
 }
 
-/// A lock of a store: a key that one holder at a time has for a lease, which is renewed until it is released.
+impl From<LockConfigError> for LockError {
+    fn from(error: LockConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// A write that failed because the lock was lost is [`LockError::Lost`].
+impl From<Error> for LockError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::LockLost(lost) => Self::Lost(lost),
+            error => Self::Request(error),
+        }
+    }
+}
+
+/// A lock of a store: a key that one holder at a time has for a lease. The lease is renewed until
+/// the lock is released.
 ///
 /// ```
 /// # use statestore_loopback::Hub;
 /// # use statestore_tokio::{StateStore, StoreService};
 /// use std::time::Duration;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let broker = Hub::new();
 /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
-/// # service.connected().await?;
+/// # service.wait_connected().await?;
 /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
 /// let guard = store.lock("locks/boiler").lease(Duration::from_secs(5)).acquire().await?;
-/// guard.set("boiler", "on").await?; // refused if somebody else has got the lock meanwhile
+/// guard.set("boiler", "on").await?; // refused if a newer holder has written the key
 /// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// # What a lease promises, and what not
+/// # Guarantees and limits of a lease
 ///
-/// Writes through the guard are safe: they carry the fencing token, and the store refuses those of a holder that was
-/// asleep while another took over. What is done outside of the store is not protected: between asking
-/// [`LockGuard::is_held`] and doing something a process may be stopped for longer than the lease. On a machine that is
-/// suspended the clock that counts the lease may stand still too.
+/// Writes through the guard are safe: they carry the fencing token. The store refuses the writes of
+/// a holder that was suspended while another client acquired the lock. Effects outside of the store
+/// are not protected: a process may be suspended for longer than the lease between a call of
+/// [`LockGuard::is_held`] and the effect. On a machine that is suspended, the clock that counts the
+/// lease may stop too.
 ///
-/// A store in memory that is started anew has forgotten its locks and what they guard. Where it says which one it is, as
-/// those of this project do, every lock of the handle is lost as soon as any request of it is answered; the deployed store
-/// renews them without a word.
+/// A store in memory loses its locks and its fences when it restarts. If the store sends an
+/// incarnation, as the stores of this project do, every lock of the handle is lost as soon as the
+/// new store responds to any request. The deployed store sends none, and renews these locks without
+/// an error.
 #[derive(Clone, Debug)]
-#[must_use = "a lock is taken when it is acquired"]
+#[must_use = "call `acquire` to acquire the lock"]
 pub struct LeasedLock {
     store: StateStore,
     key: Bytes,
     name: String,
     lease: Duration,
-    wait: Option<Duration>,
+    acquire_timeout: Option<Duration>,
     renew_after: Option<Duration>,
     margin: Option<Duration>,
-    longest_lease: Option<Duration>,
+    max_lease: Option<Duration>,
 }
 
 impl LeasedLock {
@@ -109,63 +135,70 @@ impl LeasedLock {
             key,
             name: store.client_id().to_owned(),
             lease: LEASE,
-            wait: None,
+            acquire_timeout: None,
             renew_after: None,
             margin: None,
-            longest_lease: None,
+            max_lease: None,
         }
     }
 
-    /// The name under which others see the holder; the MQTT client id by default.
+    /// Sets the name of the holder that other clients see; the MQTT client id by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How long the lock stays taken when its holder dies; ten seconds by default, a millisecond at least.
+    /// Sets the lease: how long the lock stays held after its holder has died; ten seconds by
+    /// default.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How long to wait for a lock that another holds; for ever by default.
-    pub const fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
+    /// Sets the time limit of [`acquire`](Self::acquire), which waits for another holder; unlimited
+    /// by default.
+    pub const fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = Some(timeout);
         self
     }
 
-    /// When to renew, counted from the last success; a third of the lease by default.
+    /// Sets the time from the last successful request to the next renewal; a third of the lease by
+    /// default.
     pub const fn renew_after(mut self, renew_after: Duration) -> Self {
         self.renew_after = Some(renew_after);
         self
     }
 
-    /// How much earlier than the store this holder considers its lease over; a tenth of the lease by default.
+    /// Sets the time by which this holder considers its lease over before the store does; a tenth
+    /// of the lease by default.
     pub const fn margin(mut self, margin: Duration) -> Self {
         self.margin = Some(margin);
         self
     }
 
-    /// The longest lease that other holders of this lock take; that of this one by default. A waiter tries again at the
-    /// latest when it has heard nothing for so long.
-    pub const fn longest_lease(mut self, lease: Duration) -> Self {
-        self.longest_lease = Some(lease);
+    /// Sets the longest lease of other holders of this lock; the lease of this one by default.
+    /// After this time without a notification, a waiter tries again.
+    pub const fn max_lease(mut self, lease: Duration) -> Self {
+        self.max_lease = Some(lease);
         self
     }
 
-    /// Takes the lock as soon as it is free. Dropping the future gives it up and leaves nothing behind.
+    /// Acquires the lock as soon as it is free. Dropping the future cancels the attempt, and
+    /// releases the lock if a request in flight acquires it.
     ///
     /// # Errors
-    /// [`LockError::NotAcquired`] when the [wait](Self::wait) is over or the store refuses; [`Error::Closed`] within
-    /// [`LockError::Request`].
+    /// * [`LockError::Config`] if a duration is invalid;
+    /// * [`LockError::NotAcquired`] if the [time limit](Self::acquire_timeout) passes or the store
+    ///   refuses;
+    /// * [`Error::Closed`] within [`LockError::Request`] if the handle ends.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.begin(false).await
     }
 
-    /// Tries once to take the lock; `None` when another holds it.
+    /// Tries once to acquire the lock; `None` if another holder has it.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and when the store does not answer.
+    /// As [`acquire`](Self::acquire), and if the store does not respond.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         match self.begin(true).await {
             Ok(guard) => Ok(Some(guard)),
@@ -174,16 +207,16 @@ impl LeasedLock {
         }
     }
 
-    /// Who holds the lock now; `None` when nobody does.
+    /// The current holder of the lock; `None` if the lock is free.
     ///
     /// # Errors
-    /// [`Error`], as any read.
+    /// [`Error`], as for any read.
     pub async fn holder(&self) -> Result<Option<Holder>, Error> {
-        let outcome = self.store.outcome(Holder::query(self.key.clone()), tracing::Span::none());
+        let outcome = self.store.outcome(Request::get(&self.key).into(), tracing::Span::none());
         Ok(value(outcome.await?)?.map(|found| Holder::new(found.value, found.version)))
     }
 
-    /// Who holds the lock, as it changes.
+    /// Watches the holder of the lock.
     ///
     /// # Errors
     /// As [`StateStore::watch`].
@@ -193,18 +226,27 @@ impl LeasedLock {
 
     async fn begin(&self, once: bool) -> Result<LockGuard, LockError> {
         let (stop, stopped) = watch::channel(None);
-        let (status, status_of) = watch::channel(LockStatus::Waiting);
+        let (status, status_receiver) = watch::channel(LockStatus::Waiting);
         let (fenced_out, fencings) = mpsc::channel(1);
         let clock = Clock::new();
         let nonce = fastrand::Rng::new().u64(..).to_be_bytes();
-        let task = LockTask::new(self, self.config(nonce), clock, once);
+        let lock = Lock::new(self.config(nonce))?;
+        let task = LockTask::new(self, lock, clock, once);
         drop(self.store.shared.runtime.spawn(task.run(status, fencings, stopped)));
-        let fence = Fence::new(status_of, fenced_out);
-        // Dropped with the future it ends the try.
+        let fence = Fence::new(status_receiver, fenced_out);
+        // Dropping the future drops the guard, which ends the attempt.
         let guard = LockGuard::new(self.store.clone(), fence.clone(), stop);
-        match fence.decided().await {
-            LockStatus::Over(End::GaveUp(reason)) => Err(LockError::NotAcquired(reason)),
-            LockStatus::Over(End::Closed(closed)) => Err(Error::Closed(closed).into()),
+        match fence.wait_decided().await {
+            LockStatus::Over(LockEnd::AcquireFailed(reason)) => {
+                let is_offline = matches!(self.store.status().current(), Status::Offline { .. });
+                Err(LockError::NotAcquired(match reason {
+                    NotAcquired::Deadline | NotAcquired::NoAnswer if is_offline => {
+                        NotAcquired::Unreachable(RequestError::NotSent)
+                    }
+                    reason => reason,
+                }))
+            }
+            LockStatus::Over(LockEnd::Closed(closed)) => Err(Error::Closed(closed).into()),
             _ => Ok(guard),
         }
     }
@@ -217,8 +259,8 @@ impl LeasedLock {
         if let Some(margin) = self.margin {
             config = config.margin(margin);
         }
-        if let Some(longest_lease) = self.longest_lease {
-            config = config.longest_lease(longest_lease);
+        if let Some(max_lease) = self.max_lease {
+            config = config.max_lease(max_lease);
         }
         config
     }

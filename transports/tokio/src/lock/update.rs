@@ -1,20 +1,20 @@
-//! Read, change, write, under a lock.
+//! Read, change and write a key under a lock.
 
 use bytes::Bytes;
 use statestore_proto::client::{IntoBytes, Removal, VersionedValue};
 use statestore_proto::hlc::Version;
 
 use super::{LeasedLock, LockError, LockGuard};
-use crate::error::Error;
+use crate::client::error::Error;
 
-/// What to make of a key.
+/// The change of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Update {
-    /// It gets this value.
+    /// Sets this value.
     Set(Bytes),
-    /// It is removed, and its protection by tokens with it.
+    /// Removes the key and its fence.
     Delete,
-    /// It stays as it is.
+    /// Leaves the key unchanged.
     Keep,
 }
 
@@ -28,42 +28,50 @@ impl std::fmt::Debug for Update {
     }
 }
 
-/// How often a key is read again because somebody changed it after it was read. Late writes of earlier holders are few;
-/// only somebody who writes without the lock can go on for ever.
+/// Maximum number of rounds, each of which reads the key again because it was changed after the
+/// previous read. Late writes of previous holders are few. Only a client that writes without the
+/// lock can exceed the limit.
 const ROUNDS_MAX: usize = 8;
 
-/// How far one round of an edit came.
+/// Outcome of one round of an edit.
 enum Round {
-    /// It is done; the version of what was set, if anything was.
+    /// The edit is complete; contains the version of the new value, if any.
     Done(Option<Version>),
-    /// The key is not as it was read.
+    /// The key was changed after it was read.
     Changed,
 }
 
 impl LeasedLock {
-    /// Takes the lock, reads a key, writes what `change` makes of it, and gives the lock back. The version of what was
-    /// set, if anything was.
+    /// Acquires the lock, reads a key, writes the change that `change` returns, and releases the
+    /// lock. Returns the version of the new value, if any.
     ///
-    /// Of all that change the key so under the same lock, each sees what the one before has made of it. That holds for a
-    /// late write too, of a holder that lost the lock after sending it: one that arrives before this edit claims the key
-    /// is seen, and `change` is asked again with what was read then; one that arrives later is refused. The claim is what
-    /// makes the difference: a value is set once more as it was read, on the condition that it is still the same, which
-    /// raises the token that protects the key. So an edit of a key that has a value costs a round trip and a notification
-    /// more than a write; one that sets an absent key or deletes costs none, since there the write itself has the
-    /// condition. An expiry of the key ends with the claim, as with any write that sets none.
+    /// Edits of a key under the same lock are serialized: each sees the result of the previous one.
+    /// This includes late writes, which a holder sent before it lost the lock:
     ///
-    /// What remains: a deletion takes the protection of the key with it, so a late write is not refused after one, and a
-    /// late deletion that arrives between the read and the claim is overwritten unseen.
+    /// * A late write that arrives before this edit claims the key is detected. The edit reads the
+    ///   key again, and calls `change` with the new value.
+    /// * A late write that arrives after the claim is refused.
+    ///
+    /// A claim sets the value that was read once more, on the condition that it is unchanged, with
+    /// the token of this lock. This raises the fence of the key. So an edit of a key with a value
+    /// costs one more round trip and one more notification than a write. An edit that sets an
+    /// absent key, or deletes a key, needs no claim, since the write itself is conditional. The
+    /// claim removes an expiry of the key, as any write without an expiry does.
+    ///
+    /// Two cases are not protected. A deletion removes the fence of the key, so a late write is not
+    /// refused afterwards. And a late deletion that arrives between the read and the claim is
+    /// overwritten unnoticed.
     ///
     /// ```
     /// # use statestore_loopback::Hub;
     /// # use statestore_tokio::{StateStore, StoreService};
     /// use statestore_tokio::Update;
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let broker = Hub::new();
     /// # let service = StoreService::builder().spawn(broker.store_link("statestore"));
-    /// # service.connected().await?;
+    /// # service.wait_connected().await?;
     /// # let store = StateStore::builder().spawn(broker.link("thermostat-7"))?;
     /// store.lock("locks/log").edit("log", |found| {
     ///     let mut log = found.map(|found| found.value.to_vec()).unwrap_or_default();
@@ -75,8 +83,8 @@ impl LeasedLock {
     /// ```
     ///
     /// # Errors
-    /// [`LockError`]. With [`Error::LockLost`] in it the lock was lost in between, and the value is as it was; so it is
-    /// with [`LockError::Contested`], when others kept changing the key without the lock.
+    /// [`LockError`]. After [`LockError::Lost`] and [`LockError::EditContested`], the value is
+    /// unchanged by this edit.
     pub async fn edit(
         &self,
         key: impl IntoBytes,
@@ -84,7 +92,7 @@ impl LeasedLock {
     ) -> Result<Option<Version>, LockError> {
         let key = key.into_bytes();
         let guard = self.acquire().await?;
-        let mut edited = Err(LockError::Contested);
+        let mut edited = Err(LockError::EditContested);
         for _ in 0..ROUNDS_MAX {
             let found = self.store.get(key.clone()).await?;
             let before = found.as_ref().map(|found| found.value.clone());
@@ -93,13 +101,13 @@ impl LeasedLock {
                 break;
             }
         }
-        // It is done; if the lock cannot be given back, its lease ends it.
+        // If the lock cannot be released, its lease runs out.
         let _ = guard.release().await;
         edited
     }
 }
 
-/// Writes if the key is still as it was read.
+/// Writes the change if the key is unchanged since it was read.
 async fn write(
     guard: &LockGuard,
     key: &Bytes,
@@ -120,8 +128,8 @@ async fn write(
             }
         }
         (Some(before), Update::Delete) => match guard.vdel(key, before).await? {
-            Removal::Removed | Removal::Absent => Round::Done(None),
-            Removal::Different => Round::Changed,
+            Removal::Removed | Removal::NothingRemoved => Round::Done(None),
+            Removal::NotApplied => Round::Changed,
         },
     })
 }

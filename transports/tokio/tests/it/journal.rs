@@ -1,24 +1,23 @@
-//! A store with a journal: nothing is told before it is kept, and what was kept is there again.
+//! A store with a journal: responses wait for durability, and persisted state is restored.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::store::{Durability, Record, decode_records, encode_records};
-use statestore_tokio::{
-    Commit, Error, Journal, JournalError, SnapshotPart, Status, StoreConfig, StoreService,
-};
+use statestore_tokio::service::{Commit, Journal, SnapshotPart, StoreConfig};
+use statestore_tokio::{Error, JournalError, Status, StoreService};
 use tokio::sync::Semaphore;
 
 use super::client;
 
-/// What a disk holds, for all journals that are on it.
+/// The content of a disk, shared by all journals on it.
 #[derive(Clone)]
 struct Disk(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// How many commits may still be done; without end if it is not held.
+    /// Permits for commits; used only while `holds` is set.
     commits: Semaphore,
 }
 
@@ -41,10 +40,10 @@ impl Disk {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        act(&mut self.0.state.lock().expect("nobody panics with it"))
+        act(&mut self.0.state.lock().expect("no panic elsewhere"))
     }
 
-    /// As a new process would open it.
+    /// Opens the journal as a new process would.
     fn open(&self) -> OnDisk {
         self.with(|state| {
             state.making = None;
@@ -55,7 +54,7 @@ impl Disk {
 
     fn service(&self, hub: &Hub, config: StoreConfig) -> StoreService {
         let service = StoreService::builder().journal(self.open()).config(config);
-        service.expect("there is a journal").spawn(hub.store_link("statestore"))
+        service.expect("a journal is set").spawn(hub.store_link("statestore"))
     }
 }
 
@@ -77,7 +76,7 @@ impl Journal for OnDisk {
         }
         self.0.with(|state| {
             if state.fails {
-                return Err(JournalError::new("the disk is full: make room and start again"));
+                return Err(JournalError::new("the disk is full: free space and restart"));
             }
             state.commits += 1;
             state.since_snapshot += 1;
@@ -113,26 +112,26 @@ fn all() -> StoreConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_before_it_is_kept() {
+async fn response_waits_until_its_record_is_durable() {
     let (hub, disk) = (Hub::new(), Disk::new());
     let service = disk.service(&hub, all());
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     let store = client(hub.link("c")).await;
     disk.with(|state| state.holds = true);
     let mut set = std::pin::pin!(async { store.set("k", "v").await });
     let soon = Duration::from_millis(100);
-    assert!(tokio::time::timeout(soon, &mut set).await.is_err(), "it waits for the disk");
-    assert_eq!(store.get("other").await, Ok(None), "whoever asks about another key does not");
+    assert!(tokio::time::timeout(soon, &mut set).await.is_err(), "the response waits for the disk");
+    assert_eq!(store.get("other").await, Ok(None), "a request about another key does not wait");
     disk.0.commits.add_permits(1);
     set.await.expect("set");
     assert_eq!(disk.with(|state| state.commits), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_one_commit() {
+async fn waiting_records_form_one_commit() {
     let (hub, disk) = (Hub::new(), Disk::new());
     let service = disk.service(&hub, all());
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     let store = client(hub.link("c")).await;
     disk.with(|state| state.holds = true);
     let sets: Vec<_> = (0..100)
@@ -146,11 +145,15 @@ async fn what_waits_is_one_commit() {
     for set in sets {
         assert_eq!(set.await.expect("it ends"), Ok(()));
     }
-    assert_eq!(disk.with(|state| state.commits), 2, "the first, and all that came meanwhile");
+    assert_eq!(
+        disk.with(|state| state.commits),
+        2,
+        "the first record, and all later ones together"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_kept_is_there_again() {
+async fn restarted_store_restores_persisted_state() {
     let (hub, disk) = (Hub::new(), Disk::new());
     let service = disk.service(&hub, all());
     let store = client(hub.link("c")).await;
@@ -159,15 +162,15 @@ async fn what_was_kept_is_there_again() {
     assert_eq!(store.del("gone").await, Ok(true));
     service.shutdown().await;
     let service = disk.service(&hub, all());
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     assert_eq!((service.stats().keys, store.get("gone").await), (1, Ok(None)));
-    let found = store.get("k").await.expect("get").expect("it was kept");
+    let found = store.get("k").await.expect("get").expect("the key was persisted");
     assert_eq!((&found.value[..], found.version), (&b"v"[..], Some(version.clone())));
     assert!(store.set("k", "w").await.expect("set") > version);
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_it_keeps_what_is_asked_for() {
+async fn only_requested_keys_are_persisted_by_default() {
     for is_configured in [false, true] {
         let (hub, disk) = (Hub::new(), Disk::new());
         let journal = || {
@@ -175,8 +178,8 @@ async fn by_default_it_keeps_what_is_asked_for() {
             if !is_configured {
                 return service;
             }
-            // A configuration that does not speak of durability takes nothing away.
-            service.config(StoreConfig::new(7)).expect("there is a journal")
+            // A configuration without durability does not change the default.
+            service.config(StoreConfig::new(7)).expect("a journal is set")
         };
         let service = journal().spawn(hub.store_link("statestore"));
         let store = client(hub.link("c")).await;
@@ -184,42 +187,42 @@ async fn by_default_it_keeps_what_is_asked_for() {
         store.set("kept", "v").persist().await.expect("set");
         service.shutdown().await;
         let service = journal().spawn(hub.store_link("statestore"));
-        service.connected().await.expect("the store connects");
+        service.wait_connected().await.expect("the store connects");
         assert_eq!(store.get("plain").await, Ok(None));
         assert!(store.get("kept").await.expect("get").is_some());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_fails_is_the_end_and_is_not_told() {
+async fn failed_commit_ends_the_service_without_a_response() {
     let (hub, disk) = (Hub::new(), Disk::new());
-    let mut service = disk.service(&hub, all());
+    let service = disk.service(&hub, all());
     let store = client(hub.link("c")).await;
     store.set("k", "1").await.expect("set");
     disk.with(|state| state.fails = true);
     assert_eq!(store.set("k", "2").await, Err(Error::TimedOut));
-    let closed = service.stopped().await;
-    assert!(closed.is_journal, "{closed:?}");
-    let reason = closed.reason.expect("there is one");
-    assert!(reason.contains("make room"), "{reason}");
-    assert_eq!(service.status().current(), Status::JournalFailed { reason });
+    let closed = service.wait_closed().await;
+    let reason = closed.reason.expect("a reason");
+    assert!(reason.is_journal() && reason.to_string().contains("free space"), "{reason}");
+    assert_eq!(service.status().current(), Status::Failed(reason));
     disk.with(|state| state.fails = false);
     let service = disk.service(&hub, all());
-    service.connected().await.expect("the store connects");
-    assert_eq!(store.get("k").await.expect("get").expect("it was kept").value, "1");
+    service.wait_connected().await.expect("the store connects");
+    assert_eq!(store.get("k").await.expect("get").expect("the key was persisted").value, "1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_cannot_be_read_serves_nobody() {
+async fn unreadable_journal_ends_the_service() {
     let (hub, disk) = (Hub::new(), Disk::new());
     disk.with(|state| state.log.push(b"nonsense".to_vec()));
-    let mut service = disk.service(&hub, all());
-    let closed = service.stopped().await;
-    assert!(closed.is_journal && closed.reason.is_some_and(|why| why.contains("damaged")));
+    let service = disk.service(&hub, all());
+    let closed = service.wait_closed().await;
+    let reason = closed.reason.expect("a reason");
+    assert!(reason.is_journal() && reason.to_string().contains("corrupt"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_takes_the_place_of_the_log_while_the_store_goes_on() {
+async fn snapshot_replaces_the_log_of_a_running_store() {
     let (hub, disk) = (Hub::new(), Disk::new());
     disk.with(|state| state.snapshot_after = 50);
     let service = disk.service(&hub, all());
@@ -234,10 +237,11 @@ async fn a_snapshot_takes_the_place_of_the_log_while_the_store_goes_on() {
     let (parts, log) = disk.with(|state| (state.parts.len(), state.log.len()));
     assert!(parts > 1 && log < 200, "{parts} parts, {log} batches");
     let service = disk.service(&hub, all());
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     assert_eq!(service.stats().keys, 40);
     for number in 0..40 {
-        let found = store.get(format!("k{number}")).await.expect("get").expect("it was kept");
+        let found =
+            store.get(format!("k{number}")).await.expect("get").expect("the key was persisted");
         assert!(found.value == value(9, number), "k{number}");
     }
 }

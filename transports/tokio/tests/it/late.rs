@@ -1,21 +1,21 @@
-//! A link that hands messages over late: an hour of it passes in no time.
+//! A link that delays messages; simulated time makes long delays cheap.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use statestore_loopback::{HubLink, Message};
-use statestore_proto::mqtt::{Incoming, Transmit};
+use statestore_proto::transport::{Incoming, Transmit};
 use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent};
 use tokio::time::{Instant, sleep_until};
 
-/// A link whose messages wait in it.
+/// A link that queues messages for a fixed time.
 pub(crate) struct Late {
     pub(crate) link: HubLink,
     pub(crate) wait: Duration,
     waiting: VecDeque<Waited>,
 }
 
-/// A message, and when it arrived.
+/// A message with its time of arrival.
 pub(crate) struct Waited(Message, Instant);
 
 impl Late {
@@ -50,7 +50,7 @@ impl Link for Late {
         self.link.try_send(transmit)
     }
 
-    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Waited>, LinkError> {
+    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Waited>, LinkError> {
         loop {
             let due = self.waiting.front().map(|Waited(_, arrived)| *arrived + self.wait);
             let event = tokio::select! {
@@ -58,7 +58,7 @@ impl Link for Late {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     return Ok(LinkEvent::Message(self.waiting.pop_front().expect("it is due")));
                 }
-                event = self.link.next(messages) => event?,
+                event = self.link.next_event(messages) => event?,
             };
             match event {
                 LinkEvent::Message(message) => {

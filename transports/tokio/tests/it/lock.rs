@@ -1,10 +1,12 @@
-//! Locks and elections, in simulated time: a lease passes in no time.
+//! Locks and elections, in simulated time, so that leases run out at once.
 
 use std::time::Duration;
 
 use statestore_loopback::Hub;
+use statestore_proto::client::RequestError;
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::lock::{HolderStatus, LossReason, NotAcquired};
+use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{
     Error, HolderWatch, LeasedLock, LockError, LockGuard, LockLost, StateStore, Update,
 };
@@ -22,14 +24,14 @@ fn token(guard: &LockGuard) -> FencingToken {
     guard.token().expect("it is held")
 }
 
-/// How long something takes, to the millisecond.
-async fn timed<T>(what: impl Future<Output = T>) -> (T, Duration) {
+/// The duration of a future in simulated time.
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let start = Instant::now();
-    let done = what.await;
+    let done = future.await;
     (done, start.elapsed())
 }
 
-/// A broker with a store, and clients `a` and `b`.
+/// A broker with a store, and the clients `a` and `b`.
 async fn three() -> (Hub, statestore_tokio::StoreService, StateStore, StateStore) {
     let broker = Hub::new();
     let service = service(broker.store_link("statestore")).await;
@@ -38,7 +40,7 @@ async fn three() -> (Hub, statestore_tokio::StoreService, StateStore, StateStore
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_holder_at_a_time_and_tokens_grow() {
+async fn lock_has_one_holder_at_a_time_and_growing_tokens() {
     let (_broker, service, a, b) = three().await;
     let first = lock(&a).try_acquire().await.unwrap().expect("free");
     assert!(lock(&b).try_acquire().await.unwrap().is_none(), "taken");
@@ -53,16 +55,20 @@ async fn one_holder_at_a_time_and_tokens_grow() {
     assert_eq!(lock(&a).holder().await.unwrap().expect("held").name(), b"second");
     drop(second);
     lock(&a).acquire().await.unwrap().release().await.unwrap();
-    assert_eq!((service.stats().keys, service.stats().watches), (0, 0), "nothing is left");
+    assert_eq!(
+        (service.stats().keys, service.stats().registrations),
+        (0, 0),
+        "keys and registrations are removed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_gets_the_lock_as_soon_as_it_is_free() {
+async fn waiter_acquires_the_lock_as_soon_as_it_is_free() {
     let (_broker, _service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
     let waiting = tokio::spawn(async move { timed(lock(&b).acquire()).await });
     sleep(Duration::from_secs(60)).await;
-    assert!(guard.is_held(), "it renews itself");
+    assert!(guard.is_held(), "the lock is renewed");
     assert_eq!(guard.release().await, Ok(true));
     let (acquired, took) = waiting.await.unwrap();
     assert!(acquired.unwrap().is_held());
@@ -70,20 +76,32 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_has_an_end() {
+async fn acquisition_without_a_store_names_the_missing_store() {
+    let broker = Hub::new();
+    let store = client(broker.link("c")).await;
+    let short = lock(&store).acquire_timeout(Duration::from_secs(3));
+    let undelivered = RequestError::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS);
+    assert_eq!(
+        short.acquire().await.unwrap_err(),
+        LockError::NotAcquired(NotAcquired::Unreachable(undelivered))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquisition_fails_at_its_time_limit() {
     let (_broker, service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
-    let (refused, took) = timed(lock(&b).wait(Duration::from_secs(3)).acquire()).await;
+    let (refused, took) = timed(lock(&b).acquire_timeout(Duration::from_secs(3)).acquire()).await;
     assert_eq!(refused.unwrap_err(), LockError::NotAcquired(NotAcquired::Deadline));
     assert_eq!(took.as_secs(), 3);
     drop(guard);
-    // A future that is dropped leaves nothing behind.
+    // A dropped future leaves no key and no registration.
     let guard = lock(&a).acquire().await.unwrap();
     let given_up = tokio::time::timeout(Duration::from_secs(1), lock(&b).acquire()).await;
     assert!(given_up.is_err());
     assert_eq!(guard.release().await, Ok(true));
     sleep(LEASE).await;
-    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
+    assert_eq!((service.stats().keys, service.stats().registrations), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,24 +118,25 @@ async fn renewals_have_greater_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_whose_store_is_away_loses_the_lock_before_its_lease_is_over() {
+async fn holder_without_a_store_loses_the_lock_a_margin_before_its_lease_ends() {
     let (broker, _service, a, b) = three().await;
     let guard = lock(&a).margin(Duration::from_secs(1)).acquire().await.unwrap();
     let until = guard.held_until().unwrap();
     assert_eq!(until - Instant::now(), Duration::from_secs(9));
     broker.stop();
-    let (lost, took) = timed(guard.lost()).await;
+    let (lost, took) = timed(guard.wait_lost()).await;
     assert_eq!(lost, LockLost::Lost(LossReason::Expired));
     assert_eq!(took, Duration::from_secs(9));
     assert!(!guard.is_held() && guard.token().is_none());
-    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
+    let expired = LockLost::Lost(LossReason::Expired);
+    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost(expired)));
     assert_eq!(guard.release().await, Err(LockLost::Lost(LossReason::Expired)));
     broker.restart();
     assert!(lock(&b).acquire().await.unwrap().is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_takes_over_when_the_holder_dies() {
+async fn waiter_acquires_the_lock_after_the_holder_dies() {
     let (_broker, _service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
     let old = token(&guard);
@@ -125,7 +144,10 @@ async fn a_waiter_takes_over_when_the_holder_dies() {
     let (next, took) = timed(lock(&b).acquire()).await;
     assert!(token(&next.unwrap()) > old);
     assert!(took <= LEASE + Duration::from_millis(10), "{took:?}");
-    assert!(matches!(guard.lost().await, LockLost::Closed(_)), "nothing renews it");
+    assert!(
+        matches!(guard.wait_lost().await, LockLost::Closed(_)),
+        "the lock is no longer renewed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,31 +157,39 @@ async fn guarded_writes_carry_the_newest_token() {
     let old = token(&guard);
     assert!(guard.set("valve", "open").await.is_ok());
     sleep(LEASE).await;
-    assert_eq!(guard.set("valve", "half").if_absent().await, Ok(None), "options as ever");
+    assert_eq!(
+        guard.set("valve", "half").if_absent().await,
+        Ok(None),
+        "options apply to guarded writes"
+    );
     assert!(guard.set("valve", "shut").expires_after(LEASE * 9).await.is_ok());
     let stale = b.set("valve", "open").fencing_token(old).await;
-    assert!(matches!(stale, Err(Error::Refused(_))), "{stale:?}");
-    assert!(matches!(b.del("valve").await, Err(Error::Refused(_))), "it needs a token");
-    assert_eq!(guard.vdel("valve", "open").await, Ok(statestore_tokio::Removal::Different));
+    assert!(matches!(stale, Err(Error::Refused { .. })), "{stale:?}");
+    assert!(
+        matches!(b.del("valve").await, Err(Error::Refused { .. })),
+        "the fence requires a token"
+    );
+    assert_eq!(guard.vdel("valve", "open").await, Ok(statestore_tokio::Removal::NotApplied));
     assert_eq!(guard.del("valve").await, Ok(true));
     assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_fenced_out_loses_the_lock() {
+async fn fenced_out_write_loses_the_lock() {
     let (_broker, _service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
-    // What a newer holder would have: any later version.
+    // Any later version serves as the token of a newer holder.
     sleep(Duration::from_millis(20)).await;
     let newer = b.set("other", "lock").await.unwrap().to_fencing_token();
     b.set("valve", "shut").fencing_token(newer).await.unwrap();
-    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
-    assert_eq!(guard.lost().await, LockLost::Lost(LossReason::FencedOut));
+    let fenced_out = LockLost::Lost(LossReason::FencedOut);
+    assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost(fenced_out)));
+    assert_eq!(guard.wait_lost().await, LockLost::Lost(LossReason::FencedOut));
     assert_eq!(&b.get("valve").await.unwrap().unwrap().value[..], b"shut");
 }
 
 #[tokio::test(start_paused = true)]
-async fn edits_do_not_lose_each_other() {
+async fn concurrent_edits_are_serialized() {
     let (_broker, service, a, b) = three().await;
     let add = |found: Option<statestore_tokio::VersionedValue>| {
         let old = found.map_or(0, |found| str::from_utf8(&found.value).unwrap().parse().unwrap());
@@ -177,12 +207,12 @@ async fn edits_do_not_lose_each_other() {
     assert_eq!(&a.get("count").await.unwrap().unwrap().value[..], b"20");
     assert_eq!(lock(&a).edit("count", |_| Update::Keep).await, Ok(None));
     assert_eq!(lock(&a).edit("count", |_| Update::Delete).await, Ok(None));
-    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
+    assert_eq!((service.stats().keys, service.stats().registrations), (0, 0));
 }
 
-/// What is told next of the leader: its name, or none.
+/// The name of the next reported leader: `None` without a leader, `?` if unknown.
 async fn leader(changes: &mut HolderWatch) -> Option<String> {
-    match changes.next().await.expect("it goes on") {
+    match changes.next().await.expect("the watch continues") {
         HolderStatus::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),
         HolderStatus::Free => None,
         HolderStatus::Unknown => Some("?".to_owned()),
@@ -190,7 +220,7 @@ async fn leader(changes: &mut HolderWatch) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_another_follows() {
+async fn candidate_becomes_leader_after_a_resignation() {
     let (broker, _service, a, b) = three().await;
     let election =
         |store: &StateStore, name: &str| store.election("leader").name(name).lease(LEASE);
@@ -204,16 +234,16 @@ async fn one_leads_and_another_follows() {
     sleep(LEASE * 2).await;
     assert_eq!(one.resign().await, Ok(true));
     let two = campaign.await.unwrap().unwrap();
-    assert_eq!(leader(&mut changes).await, None, "renewals are no news");
+    assert_eq!(leader(&mut changes).await, None, "renewals are not reported");
     assert_eq!(leader(&mut changes).await.as_deref(), Some("two"));
-    assert!(two.set("plan", "night").await.is_ok(), "a leader is a guard");
+    assert!(two.set("plan", "night").await.is_ok(), "a leader can write");
     broker.stop();
     assert_eq!(leader(&mut changes).await.as_deref(), Some("?"));
     drop(two);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_handle_takes_no_lock() {
+async fn closed_handle_acquires_no_lock() {
     let (_broker, _service, a, _b) = three().await;
     a.clone().shutdown().await;
     let refused = lock(&a).acquire().await.unwrap_err();
@@ -221,13 +251,13 @@ async fn a_closed_handle_takes_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_whose_guard_is_dropped_is_free_when_the_handle_has_ended() {
+async fn shutdown_waits_for_locks_with_dropped_guards() {
     let (_broker, service, a, b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
     drop(guard);
     a.shutdown().await;
-    assert_eq!(service.stats().keys, 0, "it was given back");
-    // One that is still held is not waited for, and stays until its lease is over.
+    assert_eq!(service.stats().keys, 0, "the lock was released");
+    // A lock that is still held is not released, and stays until its lease runs out.
     let guard = lock(&b).acquire().await.unwrap();
     b.clone().shutdown().await;
     assert_eq!(service.stats().keys, 1);
@@ -235,7 +265,7 @@ async fn a_lock_whose_guard_is_dropped_is_free_when_the_handle_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_does_not_hold_up_the_end() {
+async fn shutdown_does_not_wait_for_an_unreachable_store() {
     let (broker, _service, a, _b) = three().await;
     let guard = lock(&a).acquire().await.unwrap();
     broker.stop();

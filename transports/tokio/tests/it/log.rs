@@ -1,4 +1,4 @@
-//! What a log is told of requests, and what never.
+//! Content of the log.
 
 use statestore_loopback::Hub;
 use statestore_tests::log::Log;
@@ -8,18 +8,18 @@ use crate::both;
 const SECRET: &str = "a secret value";
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_told_on_both_sides_and_values_never() {
+async fn both_sides_log_requests_and_never_values() {
     let log = Log::listen();
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
     let mut changes = store.watch("thermostat").await.expect("watch");
     store.set("thermostat", SECRET).await.expect("set");
     assert!(store.get("thermostat").await.expect("get").is_some());
-    assert!(store.set("thermostat", SECRET).if_absent().await.expect("an answer").is_none());
+    assert!(store.set("thermostat", SECRET).if_absent().await.expect("a response").is_none());
     store.vdel("thermostat", SECRET).await.expect("vdel");
     store.get("k".repeat(500)).await.expect("get");
     store.set("", SECRET).await.expect_err("an empty key");
-    changes.next().await.expect("it goes on");
+    changes.next().await.expect("the watch continues");
 
     for (verb, outcome, verdict) in [
         ("Set", "done", "Applied"),
@@ -33,11 +33,15 @@ async fn requests_are_told_on_both_sides_and_values_never() {
         let outcome = format!("outcome=\"{outcome}\"");
         let completed = log.with(&["DEBUG", "completed", &outcome, "elapsed_ms="]);
         assert_eq!(completed.len(), 1, "{outcome}: {completed:?}");
-        let told = ["DEBUG", &verb, "client=\"c\"", "verified=true", &verdict, "elapsed_us="];
-        assert!(!log.with(&told).is_empty(), "{told:?}");
+        let event = ["DEBUG", &verb, "client=\"c\"", "verified=true", &verdict, "elapsed_us="];
+        assert!(!log.with(&event).is_empty(), "{event:?}");
     }
-    assert_eq!(log.with(&["record", "id=RequestId("]).len(), 5, "one for each that was sent");
+    assert_eq!(
+        log.with(&["record", "id=RequestId("]).len(),
+        5,
+        "one for each request that was sent"
+    );
     assert_eq!(log.with(&["not accepted"]).len(), 1);
-    assert_eq!(log.with(&["span request", "(500 bytes)"]).len(), 1, "long keys are cut");
+    assert_eq!(log.with(&["span request", "(500 bytes)"]).len(), 1, "long keys are shortened");
     assert_eq!(log.with(&["secret"]), [""; 0]);
 }

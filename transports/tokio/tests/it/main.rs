@@ -1,5 +1,6 @@
 //! The handles over the loopback, in simulated time.
 
+mod capture;
 mod facade;
 mod journal;
 mod keys;
@@ -8,7 +9,6 @@ mod lock;
 mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod recorded;
 mod replaced;
 mod requests;
 mod slow;
@@ -21,14 +21,14 @@ use statestore_tokio::{Link, StateStore, StoreService};
 /// A store that is connected.
 async fn service(link: impl Link) -> StoreService {
     let service = StoreService::builder().spawn(link);
-    service.connected().await.expect("the store connects");
+    service.wait_connected().await.expect("the store connects");
     service
 }
 
 /// A client that is connected.
 async fn client(link: impl Link) -> StateStore {
     let store = StateStore::builder().spawn(link).expect("a client id");
-    store.connected().await.expect("the client connects");
+    store.wait_connected().await.expect("the client connects");
     store
 }
 

@@ -1,4 +1,4 @@
-//! The numbers of a store at the recorder of the application.
+//! Metrics of a store in the recorder of the application.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use statestore_loopback::Hub;
 
 use crate::both;
 
-/// What was recorded, by name and labels; of durations their number.
+/// Recorded values by name and labels; for histograms, the number of samples.
 #[derive(Clone, Debug, Default)]
 struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
 
@@ -20,7 +20,7 @@ struct One(Recorded, String);
 
 impl One {
     fn change(&self, change: impl FnOnce(f64) -> f64) {
-        let mut all = self.0.0.lock().expect("nobody panics");
+        let mut all = self.0.0.lock().expect("no panic elsewhere");
         let value = all.entry(self.1.clone()).or_default();
         *value = change(*value);
     }
@@ -64,7 +64,7 @@ impl Recorded {
     }
 
     fn value(&self, name: &str) -> Option<f64> {
-        self.0.lock().expect("nobody panics").get(name).copied()
+        self.0.lock().expect("no panic elsewhere").get(name).copied()
     }
 }
 
@@ -89,7 +89,7 @@ impl Recorder for Recorded {
 }
 
 #[test]
-fn the_recorder_of_the_application_has_the_numbers_of_the_store() {
+fn recorder_of_the_application_receives_the_metrics_of_the_store() {
     let recorded = Recorded::default();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().expect("a runtime");
@@ -98,11 +98,11 @@ fn the_recorder_of_the_application_has_the_numbers_of_the_store() {
             let (service, store) = both(&Hub::new()).await;
             store.set("k", "v").await.expect("a version");
             store.set("k", "value").await.expect("a version");
-            assert!(store.get("none").await.expect("an answer").is_none());
-            assert!(store.set("k", "x").if_absent().await.expect("an answer").is_none());
+            assert!(store.get("none").await.expect("a response").is_none());
+            assert!(store.set("k", "x").if_absent().await.expect("a response").is_none());
             let token = store.set("lock", "me").await.expect("a version").to_fencing_token();
             store.set("f", "1").fencing_token(token).await.expect("a version");
-            assert!(store.set("f", "2").await.is_err(), "it is fenced");
+            assert!(store.set("f", "2").await.is_err(), "the key is fenced");
             let stats = service.stats_handle();
             store.shutdown().await;
             service.shutdown().await;
@@ -122,5 +122,5 @@ fn the_recorder_of_the_application_has_the_numbers_of_the_store() {
     ] {
         assert_eq!(recorded.value(name), Some(value), "{name}: {recorded:?}");
     }
-    assert_eq!((stats.keys, stats.requests.count(), stats.unanswered), (3, 7, 0));
+    assert_eq!((stats.keys, stats.response_times.count(), stats.pending_requests), (3, 7, 0));
 }

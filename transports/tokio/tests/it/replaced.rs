@@ -1,4 +1,4 @@
-//! A store that ends and another in its place: what handles are told.
+//! Handles whose store is replaced by another one.
 
 use std::time::Duration;
 
@@ -10,53 +10,56 @@ use tokio::time::{Instant, timeout};
 
 use super::{client, service};
 
-/// A broker with a client and a store, and then another, empty one, of which nobody says anything.
+/// A broker with a client and a store that is replaced, unannounced, by another, empty one.
 async fn replaced<T>(with: impl AsyncFnOnce(&StateStore) -> T) -> (StateStore, T, Instant) {
     let broker = Hub::new();
     let first = service(broker.store_link("first")).await;
     let store = client(broker.link("a")).await;
     let had = with(&store).await;
-    // Without the news that a client is gone: only the store goes.
+    // The client stays connected: only the store is replaced.
     first.shutdown().await;
     let second = service(broker.store_link("second")).await;
-    // It lives as long as its runtime.
+    // The store lives as long as its runtime.
     std::mem::forget(second);
     (store, had, Instant::now())
 }
 
 async fn next(changes: &mut Watch) -> WatchEvent {
-    changes.next().await.expect("it goes on")
+    changes.next().await.expect("the watch continues")
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_lock_of_a_handle_is_lost_at_the_first_answer_of_another_store() {
+async fn all_locks_of_a_handle_are_lost_at_the_first_response_of_another_store() {
     let (store, (one, two), when) = replaced(async |store: &StateStore| {
         let one = store.lock("one").acquire().await.unwrap();
         (one, store.lock("two").acquire().await.unwrap())
     })
     .await;
-    assert!(one.is_held() && two.is_held(), "nobody knows yet");
+    assert!(one.is_held() && two.is_held(), "no response has arrived yet");
     assert_eq!(store.get("whatever").await, Ok(None));
     for guard in [&one, &two] {
-        let lost = timeout(Duration::from_secs(1), guard.lost()).await;
+        let lost = timeout(Duration::from_secs(1), guard.wait_lost()).await;
         assert_eq!(lost, Ok(LockLost::Lost(LossReason::StoreReplaced)));
-        assert_eq!(guard.set("valve", "open").await, Err(Error::LockLost));
+        assert_eq!(
+            guard.set("valve", "open").await,
+            Err(Error::LockLost(LockLost::Lost(LossReason::StoreReplaced)))
+        );
     }
     assert!(when.elapsed() < Duration::from_secs(1));
-    assert!(store.lock("one").acquire().await.unwrap().is_held(), "and can be taken anew");
+    assert!(store.lock("one").acquire().await.unwrap().is_held(), "the lock can be acquired again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_nobody_asks_about_is_lost_at_its_renewal() {
+async fn idle_lock_is_lost_at_its_renewal() {
     let (_store, guard, when) =
         replaced(async |store: &StateStore| store.lock("one").acquire().await.unwrap()).await;
-    assert_eq!(guard.lost().await, LockLost::Lost(LossReason::StoreReplaced));
+    assert_eq!(guard.wait_lost().await, LockLost::Lost(LossReason::StoreReplaced));
     let after = when.elapsed();
     assert!(after < Duration::from_secs(4), "{after:?} of a lease of ten seconds");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_watch_tells_a_gap_and_what_the_other_store_has() {
+async fn watch_reports_a_gap_and_the_value_in_the_other_store() {
     let (store, mut changes, _) = replaced(async |store: &StateStore| {
         store.set("k", "v").await.unwrap();
         let mut changes = store.watch("k").await.unwrap();

@@ -1,26 +1,28 @@
-//! Requests without an answer, and requests that come too late.
+//! Requests without a response, and requests that expire while they are queued.
 
 use std::time::Duration;
 
 use statestore_loopback::Hub;
-use statestore_tokio::Error;
+use statestore_proto::transport::ReasonCode;
+use statestore_tokio::service::{StoreConfig, StoreLimits};
+use statestore_tokio::{Error, Refusal, ServiceError, StoreService};
 
 use crate::late::Late;
 use crate::{client, service};
 
 #[tokio::test(start_paused = true)]
-async fn silence_from_the_start_has_other_causes_than_silence_later() {
+async fn timeout_without_any_response_on_the_connection_is_unanswered() {
     let broker = Hub::new();
-    // It takes requests and says nothing for an hour.
+    // A store that responds an hour later.
     let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
     let mute = service(mute).await;
     let store = client(broker.link("c")).await;
-    let silence = store.set("k", "v").await.expect_err("nobody answers");
+    let silence = store.set("k", "v").await.expect_err("no response");
     let Error::Unanswered { response_topic } = &silence else { panic!("{silence:?}") };
     assert_eq!(&**response_topic, "clients/c/services/statestore/_any_/command/invoke/response");
     assert!(silence.may_be_applied());
     let text = silence.to_string();
-    assert!(text.contains("no store listens") && text.contains(&**response_topic), "{text}");
+    assert!(text.contains("no store is subscribed") && text.contains(&**response_topic), "{text}");
     mute.shutdown().await;
 
     let able = service(broker.store_link("statestore")).await;
@@ -29,26 +31,104 @@ async fn silence_from_the_start_has_other_causes_than_silence_later() {
     let mute = Late::new(broker.store_link("statestore"), Duration::from_secs(3_600));
     let _mute = service(mute).await;
     assert_eq!(store.get("k").await, Err(Error::TimedOut));
-    // What was heard on another connection says nothing about this one.
+    // Responses on another connection do not count.
     broker.disconnect("c");
     let mut silence = store.get("k").await;
-    while silence == Err(Error::Unknown) {
-        // It went out before the loss was noticed.
+    while silence == Err(Error::ConnectionLost) {
+        // The request was sent before the client detected the loss.
         silence = store.get("k").await;
     }
     assert!(matches!(silence, Err(Error::Unanswered { .. })), "{silence:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waited_past_its_expiry_is_dropped() {
+async fn request_that_expires_while_queued_is_dropped() {
     let broker = Hub::new();
     let late = Late::new(broker.store_link("statestore"), Duration::from_millis(1_500));
     let service = service(late).await;
     let store = client(broker.link("c")).await;
     let hasty = store.set("hasty", "v").timeout(Duration::from_secs(1)).await;
     assert!(hasty.is_err());
-    store.set("patient", "v").timeout(Duration::from_secs(2)).await.expect("it waited less");
+    store
+        .set("patient", "v")
+        .timeout(Duration::from_secs(2))
+        .await
+        .expect("the delay is below the time limit");
     let stats = service.stats();
     assert_eq!((stats.keys, stats.counters.expired_requests), (1, 1));
     assert_eq!((stats.counters.executed(), stats.counters.dropped()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_a_refusal_contains_the_reason_of_the_store() {
+    for explains in [true, false] {
+        let broker = Hub::new();
+        let limits = StoreLimits { keys_max: 1, ..StoreLimits::default() };
+        let config = StoreConfig::new(7).limits(limits).explain(explains);
+        let service = StoreService::builder().config(config).expect("nothing durable");
+        let service = service.spawn(broker.store_link("statestore"));
+        service.wait_connected().await.expect("the store connects");
+        let store = client(broker.link("c")).await;
+        store.set("first", "v").await.expect("the quota allows one key");
+        let (refused, found) = tokio::join!(store.set("second", "v"), store.get("first"));
+        assert!(found.is_ok_and(|found| found.is_some()));
+        let refused = refused.expect_err("the quota allows no second key");
+        let text = refused.to_string();
+        let Error::Refused { error, reason } = refused else { panic!("{refused:?}") };
+        assert_eq!(error.known(), Some(Refusal::QuotaExceeded));
+        assert_eq!(reason.is_some(), explains, "{reason:?}");
+        let shown = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+        assert_eq!(text, format!("the store refused: {error}{shown}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_and_authorizer_of_the_builder_hold_in_any_order() {
+    for is_config_last in [true, false] {
+        let broker = Hub::new();
+        let builder = StoreService::builder();
+        let config = || StoreConfig::new(7);
+        let builder = if is_config_last { Ok(builder) } else { builder.config(config()) };
+        let builder = builder
+            .expect("nothing durable")
+            .limits(StoreLimits { keys_max: 1, ..StoreLimits::default() })
+            .authorizer(|_, _, key| key != b"secret");
+        let builder = if is_config_last { builder.config(config()) } else { Ok(builder) };
+        let service = builder.expect("nothing durable").spawn(broker.store_link("statestore"));
+        service.wait_connected().await.expect("the store connects");
+        let store = client(broker.link("c")).await;
+        store.set("first", "v").await.expect("the quota allows one key");
+        for (key, refusal) in
+            [("second", Refusal::QuotaExceeded), ("secret", Refusal::NotAuthorized)]
+        {
+            let refused = store.set(key, "v").await.expect_err(key);
+            let Error::Refused { error, .. } = refused else { panic!("{refused:?}") };
+            assert_eq!(error.known(), Some(refusal), "{key}");
+        }
+    }
+}
+
+#[test]
+fn display_of_a_refusal_has_no_control_characters() {
+    let error = ServiceError::Known(Refusal::NotAuthorized);
+    let refused = Error::Refused { error, reason: Some("a\x1b[31m\nb".into()) };
+    let text = refused.to_string();
+    assert!(!text.contains(char::is_control) && text.ends_with("b)"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn undelivered_request_has_the_advice_to_start_a_store() {
+    let broker = Hub::new();
+    let store = client(broker.link("c")).await;
+    let error = store.get("k").await.expect_err("there is no store");
+    assert_eq!(error, Error::Undelivered(ReasonCode::NO_MATCHING_SUBSCRIBERS));
+    let text = error.to_string();
+    assert!(
+        text.ends_with(
+            "no store listens at this broker: start one, for example with `statestore serve`"
+        ),
+        "{text}"
+    );
+    let text = Error::Undelivered(ReasonCode::QUOTA_EXCEEDED).to_string();
+    assert!(!text.contains(';'), "other reasons have no advice: {text}");
 }

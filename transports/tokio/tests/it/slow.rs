@@ -1,4 +1,4 @@
-//! A broker that holds small packets back is noticed.
+//! Detection of a broker that delays small packets.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ async fn client_after(broker: &Hub, millis: u64) -> StateStore {
 
 async fn one_at_a_time(store: &StateStore, count: u32) {
     for _ in 0..count {
-        store.get("k").await.expect("an answer");
+        store.get("k").await.expect("a response");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_answers_are_told_once_for_each_connection() {
+async fn delayed_responses_warn_once_per_connection() {
     let log = Log::listen();
     let broker = Hub::new();
     let _service = service(broker.store_link("statestore")).await;
     let store = client_after(&broker, 44).await;
     one_at_a_time(&store, 15).await;
-    assert_eq!(log.with(&WARNING), [""; 0], "too early to tell");
+    assert_eq!(log.with(&WARNING), [""; 0], "too few requests");
     one_at_a_time(&store, 50).await;
     assert_eq!(log.with(&WARNING).len(), 1);
     broker.disconnect("c");
@@ -38,7 +38,7 @@ async fn delayed_answers_are_told_once_for_each_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_delays_and_busy_connections_are_not_told() {
+async fn other_delays_and_concurrent_requests_do_not_warn() {
     let log = Log::listen();
     let broker = Hub::new();
     let _service = service(broker.store_link("statestore")).await;

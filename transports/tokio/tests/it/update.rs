@@ -1,28 +1,27 @@
-//! Edits, and the late writes of earlier holders that arrive in the middle of one.
+//! Edits, and late writes of previous holders that arrive during an edit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use statestore_loopback::{Hub, HubLink, Message};
 use statestore_proto::client::{Client, ClientConfig, Request, WatchEvent};
 use statestore_proto::hlc::FencingToken;
 use statestore_proto::message::{Command, Condition};
-use statestore_proto::mqtt::{ReasonCode, Transmit};
 use statestore_proto::time::{Instant, Now, UnixTime};
+use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_tokio::{
-    Connected, Error, Link, LinkError, LinkEvent, LockError, StateStore, StoreService, Update,
-    VersionedValue,
+    Connected, Link, LinkError, LinkEvent, LockError, LockLost, LossReason, StateStore,
+    StoreService, Update, VersionedValue,
 };
 
 use super::{client, service};
 
 const KEY: &str = "count";
 
-/// Which request of an edit the late writes overtake.
+/// Selects the requests of an edit that late writes overtake.
 type Is = fn(&Command<&[u8]>) -> bool;
 
-/// A link that hands the broker the next late write of another client just before each request of one kind.
+/// A link that sends the next late write of another client just before each request of one kind.
 struct Overtaken {
     link: HubLink,
     is: Is,
@@ -54,8 +53,8 @@ impl Link for Overtaken {
         self.link.try_send(transmit)
     }
 
-    async fn next(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
-        self.link.next(messages).await
+    async fn next_event(&mut self, messages: bool) -> Result<LinkEvent<Message>, LinkError> {
+        self.link.next_event(messages).await
     }
 
     async fn disconnect(&mut self) {
@@ -63,26 +62,24 @@ impl Link for Overtaken {
     }
 }
 
-/// Writes that a holder with this token sent and that have not arrived yet.
+/// Writes that a holder with this token has sent and that have not arrived yet.
 fn late_writes(token: &FencingToken, count: usize) -> VecDeque<Transmit> {
     let now = Now::new(Instant::from_millis(1), UnixTime::from_millis(1));
-    let mut sender = Client::new(ClientConfig::new("late", *b"8 random").expect("a client id"));
+    let mut sender = Client::new(ClientConfig::new("late", *b"8 random")).expect("a client id");
     sender.handle_connected(now, false);
     let Some(Transmit::Subscribe { token: subscribed, .. }) = sender.poll_transmit() else {
-        panic!("it subscribes first")
+        panic!("a client subscribes first")
     };
     sender.handle_subscribed(now, subscribed, ReasonCode::GRANTED_QOS_1);
     for number in 0..count {
-        let value = format!("late{number}").into();
-        let key = Bytes::from_static(KEY.as_bytes());
-        let set = Command::Set { key, value, condition: Condition::Always, expiry: None };
-        sender.submit(now, Request::new(set).fencing_token(token.clone())).expect("room");
+        let set = Request::set(KEY, format!("late{number}")).fencing_token(token.clone());
+        sender.submit(now, set).expect("capacity");
     }
     std::iter::from_fn(|| sender.poll_transmit()).collect()
 }
 
-/// A store whose key an earlier holder has written, if it has a value, and a handle whose requests of one kind are
-/// overtaken by so many late writes of that holder.
+/// A store, and a handle whose requests of one kind are overtaken by `count` late writes of a
+/// previous holder. With `before`, that holder has written this value.
 async fn overtaken(
     before: Option<&'static str>,
     count: usize,
@@ -111,18 +108,18 @@ async fn overtaken_with(
     (service, earlier, editor)
 }
 
-/// Adds a plus sign, or removes the key; what it was asked about is kept.
+/// Appends a plus sign, or removes the key. Also returns the values that `change` received.
 async fn edit(store: &StateStore, delete: bool) -> (Result<bool, LockError>, Vec<String>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let change = |found: Option<VersionedValue>| {
         let text = found
             .map_or_else(|| "-".into(), |found| String::from_utf8(found.value.to_vec()).unwrap());
-        asked.lock().unwrap().push(text.clone());
+        seen.lock().unwrap().push(text.clone());
         if delete { Update::Delete } else { Update::Set(format!("{text}+").into()) }
     };
     let edited = store.lock("lock").edit(KEY, change).await.map(|set| set.is_some());
-    let asked = asked.lock().unwrap().clone();
-    (edited, asked)
+    let seen = seen.lock().unwrap().clone();
+    (edited, seen)
 }
 
 async fn value(store: &StateStore) -> Option<String> {
@@ -143,63 +140,63 @@ fn is_conditional(command: &Command<&[u8]>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_write_before_the_claim_is_seen() {
+async fn late_write_before_the_claim_is_detected() {
     let (_service, earlier, editor) = overtaken(Some("v"), 1, is_claim).await;
     assert_eq!(edit(&editor, false).await, (Ok(true), vec!["v".into(), "late0".into()]));
     assert_eq!(value(&earlier).await.as_deref(), Some("late0+"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_write_after_the_claim_is_refused() {
+async fn late_write_after_the_claim_is_refused() {
     let (_service, earlier, editor) = overtaken(Some("v"), 1, is_write).await;
     let mut changes = earlier.watch(KEY).await.unwrap();
     assert_eq!(edit(&editor, false).await, (Ok(true), vec!["v".into()]));
     assert_eq!(value(&earlier).await.as_deref(), Some("v+"));
-    let mut told = Vec::new();
-    while told.last().is_none_or(|value| value != "v+") {
+    let mut changed = Vec::new();
+    while changed.last().is_none_or(|value| value != "v+") {
         if let WatchEvent::Changed { value: Some(value), .. } = changes.next().await.unwrap() {
-            told.push(value);
+            changed.push(value);
         }
     }
-    assert_eq!(told, ["v", "v", "v+"], "what was there, the claim, the edit");
+    assert_eq!(changed, ["v", "v", "v+"], "the previous value, the claim, the edit");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_write_to_an_absent_key_is_seen() {
+async fn late_write_to_an_absent_key_is_detected() {
     let (_service, earlier, editor) = overtaken(None, 1, is_conditional).await;
     assert_eq!(edit(&editor, false).await, (Ok(true), vec!["-".into(), "late0".into()]));
     assert_eq!(value(&earlier).await.as_deref(), Some("late0+"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_write_before_a_deletion_is_seen() {
+async fn late_write_before_a_deletion_is_detected() {
     let (service, earlier, editor) = overtaken(Some("v"), 1, is_conditional).await;
     assert_eq!(edit(&editor, true).await, (Ok(false), vec!["v".into(), "late0".into()]));
     assert_eq!(value(&earlier).await, None);
     assert_eq!(edit(&editor, true).await, (Ok(false), vec!["-".into()]), "nothing to delete");
-    assert_eq!((service.stats().keys, service.stats().watches), (0, 0));
+    assert_eq!((service.stats().keys, service.stats().registrations), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_does_not_run_after_others_for_ever() {
+async fn edit_fails_as_contested_after_eight_rounds() {
     let (service, earlier, editor) = overtaken(Some("v"), 100, is_claim).await;
-    let (edited, asked) = edit(&editor, false).await;
-    assert_eq!(edited, Err(LockError::Contested));
+    let (edited, seen) = edit(&editor, false).await;
+    assert_eq!(edited, Err(LockError::EditContested));
     let expected = ["v", "late0", "late1", "late2", "late3", "late4", "late5", "late6"];
-    assert_eq!(asked, expected);
+    assert_eq!(seen, expected);
     assert_eq!(value(&earlier).await.as_deref(), Some("late7"));
-    assert_eq!(service.stats().keys, 1, "the lock is given back");
+    assert_eq!(service.stats().keys, 1, "the lock is released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_whose_lock_is_lost_writes_nothing() {
-    // A holder whose clock is ahead has taken over, so it seems, and writes first.
+async fn edit_with_a_lost_lock_writes_nothing() {
+    // The late write has a greater token, like that of a newer holder with a clock ahead.
     let ahead = |token: &FencingToken| {
         let wall = token.hlc().wall().as_millis() + 30_000;
         FencingToken::new(format!("{wall}:0:StateStore").parse().expect("a clock value"))
     };
     let (_service, earlier, editor) = overtaken_with(Some("v"), 1, is_claim, ahead).await;
-    let (edited, asked) = edit(&editor, false).await;
-    assert_eq!(edited, Err(LockError::Request(Error::LockLost)));
-    assert_eq!((asked, value(&earlier).await.as_deref()), (vec!["v".into()], Some("late0")));
+    let (edited, seen) = edit(&editor, false).await;
+    assert_eq!(edited, Err(LockError::Lost(LockLost::Lost(LossReason::FencedOut))));
+    assert_eq!((seen, value(&earlier).await.as_deref()), (vec!["v".into()], Some("late0")));
 }

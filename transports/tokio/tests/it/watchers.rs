@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
-use statestore_proto::message::CommandKind;
+use statestore_proto::message::RequestKind;
 use statestore_tokio::{StoreService, Watch};
 
 use crate::both;
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests.
 const SOON: Duration = Duration::from_secs(5);
 
 async fn next(watch: &mut Watch) -> WatchEvent {
-    let event = tokio::time::timeout(SOON, watch.next()).await.expect("something is told");
-    event.expect("it goes on")
+    let event = tokio::time::timeout(SOON, watch.next()).await.expect("an event");
+    event.expect("the watch continues")
 }
 
-/// The value that the next event tells; a text for other events.
-async fn told(watch: &mut Watch) -> String {
+/// The value of the next event, or the name of another event.
+async fn next_text(watch: &mut Watch) -> String {
     match next(watch).await {
         WatchEvent::Changed { value: Some(value), .. } => value.escape_ascii().to_string(),
         WatchEvent::Changed { value: None, .. } => "none".into(),
@@ -33,7 +33,7 @@ async fn is_silent(watch: &mut Watch) -> bool {
 fn registrations(service: &StoreService) -> (u64, u64, usize) {
     let stats = service.stats();
     let applied = |verb| stats.counters.of(verb).applied;
-    (applied(CommandKind::Watch), applied(CommandKind::Unwatch), stats.watches)
+    (applied(RequestKind::Watch), applied(RequestKind::Unwatch), stats.registrations)
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,80 +41,83 @@ async fn watches_of_one_key_share_one_registration() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
     let mut first = store.watch("k").await.expect("watch");
-    assert_eq!(told(&mut first).await, "Live");
+    assert_eq!(next_text(&mut first).await, "Live");
     let mut second = store.watch("k").await.expect("watch");
-    assert_eq!(told(&mut second).await, "Live", "there is no value");
+    assert_eq!(next_text(&mut second).await, "Live", "the key is absent");
     store.set("k", "1").await.expect("set");
     let mut third = store.watch("k").await.expect("watch");
-    assert_eq!([told(&mut third).await, told(&mut third).await], ["1", "Live"]);
+    assert_eq!([next_text(&mut third).await, next_text(&mut third).await], ["1", "Live"]);
     store.set("k", "2").await.expect("set");
     store.del("k").await.expect("del");
     for watch in [&mut first, &mut second] {
-        assert_eq!(told(watch).await, "1");
+        assert_eq!(next_text(watch).await, "1");
     }
     for watch in [&mut first, &mut second, &mut third] {
-        assert_eq!([told(watch).await, told(watch).await], ["2", "none"]);
+        assert_eq!([next_text(watch).await, next_text(watch).await], ["2", "none"]);
     }
     assert_eq!(registrations(&service), (1, 0, 1));
 
     drop((first, third));
     store.set("k", "3").await.expect("set");
-    assert_eq!(told(&mut second).await, "3", "the others do not end it");
+    assert_eq!(next_text(&mut second).await, "3", "dropping the others does not end this watch");
     assert_eq!(registrations(&service), (1, 0, 1));
     drop(second);
-    store.get("k").await.expect("an answer");
-    assert_eq!(registrations(&service), (1, 1, 0), "the last one does");
+    store.get("k").await.expect("a response");
+    assert_eq!(registrations(&service), (1, 1, 0), "dropping the last one ends the registration");
 
     let mut again = store.watch("k").await.expect("watch");
-    assert_eq!([told(&mut again).await, told(&mut again).await], ["3", "Live"]);
+    assert_eq!([next_text(&mut again).await, next_text(&mut again).await], ["3", "Live"]);
     assert_eq!(registrations(&service), (2, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_dropped_at_once_leaves_the_other_alone() {
+async fn dropping_a_watch_does_not_affect_another() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
     let mut kept = store.watch("k").await.expect("watch");
     drop(store.watch("k").await.expect("watch"));
-    // Given up before it was told.
+    // Dropped before the drive loop has responded.
     drop(tokio::time::timeout(Duration::ZERO, store.watch("k")).await);
-    assert_eq!(told(&mut kept).await, "Live");
+    assert_eq!(next_text(&mut kept).await, "Live");
     store.set("k", "v").await.expect("set");
-    assert_eq!(told(&mut kept).await, "v");
+    assert_eq!(next_text(&mut kept).await, "v");
     assert_eq!(registrations(&service), (1, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_lags_is_told_a_gap_and_the_others_are_not() {
+async fn only_the_lagging_watch_reports_a_gap() {
     let broker = Hub::new();
     let (service, store) = both(&broker).await;
     let mut lazy = store.watch("k").await.expect("watch");
     let mut eager = store.watch("k").await.expect("watch");
-    assert_eq!(told(&mut eager).await, "Live");
+    assert_eq!(next_text(&mut eager).await, "Live");
     for number in 0..400 {
         store.set("k", number.to_string()).await.expect("set");
-        assert_eq!(told(&mut eager).await, number.to_string());
+        assert_eq!(next_text(&mut eager).await, number.to_string());
     }
-    let mut seen = vec![told(&mut lazy).await];
+    let mut seen = vec![next_text(&mut lazy).await];
     while seen.last().is_some_and(|last| last != "Gap") {
-        seen.push(told(&mut lazy).await);
+        seen.push(next_text(&mut lazy).await);
     }
     assert!(seen.len() > 200 && seen.len() < 300, "{} before the gap", seen.len());
-    assert_eq!(seen[..3], ["Live", "0", "1"], "in order, from the beginning");
-    assert_eq!([told(&mut lazy).await, told(&mut lazy).await], ["399", "Live"]);
+    assert_eq!(seen[..3], ["Live", "0", "1"], "events in order, from the beginning");
+    assert_eq!([next_text(&mut lazy).await, next_text(&mut lazy).await], ["399", "Live"]);
     store.set("k", "again").await.expect("set");
-    assert_eq!((told(&mut lazy).await, told(&mut eager).await), ("again".into(), "again".into()));
+    assert_eq!(
+        (next_text(&mut lazy).await, next_text(&mut eager).await),
+        ("again".into(), "again".into())
+    );
     assert_eq!(registrations(&service), (1, 0, 1));
     assert!(is_silent(&mut eager).await && is_silent(&mut lazy).await);
     assert_eq!(
-        service.stats().counters.of(CommandKind::Get).executed(),
+        service.stats().counters.of(RequestKind::Get).executed(),
         1,
-        "nothing is read again"
+        "the key is not read again"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_takes_the_rest_while_changes_go_on_catches_up() {
+async fn lagging_watch_catches_up_during_writes() {
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
     let mut watch = store.watch("k").await.expect("watch");
@@ -124,10 +127,10 @@ async fn one_that_takes_the_rest_while_changes_go_on_catches_up() {
         }
         store
     });
-    // It takes one of what is told for each that it leaves.
+    // The watch is slower than the writes until its first gap.
     let (mut last, mut gaps, mut live) = (None, 0, false);
     while last.as_deref() != Some("1999") || !live {
-        match told(&mut watch).await.as_str() {
+        match next_text(&mut watch).await.as_str() {
             "Gap" => (gaps, live) = (gaps + 1, false),
             "Live" => live = true,
             value => last = Some(value.to_owned()),
@@ -141,23 +144,23 @@ async fn one_that_takes_the_rest_while_changes_go_on_catches_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_are_told_of_a_lost_connection_and_of_its_end() {
+async fn all_watches_report_a_lost_connection_and_the_end() {
     let broker = Hub::new();
     let (_service, store) = both(&broker).await;
     store.set("k", "1").await.expect("set");
     let mut first = store.watch("k").await.expect("watch");
-    assert_eq!([told(&mut first).await, told(&mut first).await], ["1", "Live"]);
+    assert_eq!([next_text(&mut first).await, next_text(&mut first).await], ["1", "Live"]);
     broker.stop();
-    assert_eq!(told(&mut first).await, "Gap");
+    assert_eq!(next_text(&mut first).await, "Gap");
     let mut second = store.watch("k").await.expect("watch");
-    assert_eq!([told(&mut second).await, told(&mut second).await], ["1", "Gap"]);
+    assert_eq!([next_text(&mut second).await, next_text(&mut second).await], ["1", "Gap"]);
     broker.restart();
     for watch in [&mut first, &mut second] {
-        assert_eq!(told(watch).await, "Live", "the value has not moved");
+        assert_eq!(next_text(watch).await, "Live", "the value is unchanged");
     }
     store.clone().shutdown().await;
     for watch in [&mut first, &mut second] {
-        assert_eq!(told(watch).await, "Gap");
+        assert_eq!(next_text(watch).await, "Gap");
         assert_eq!(watch.next().await, None);
     }
 }

@@ -1,0 +1,295 @@
+//! The host, and other clients in the same process.
+
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use super::Broker;
+use crate::connections::Connections;
+use crate::ids::{LocalId, SessionId};
+use crate::inbox::Item;
+use crate::message::Message;
+use crate::session::{QueuedMessage, Route, Session};
+use statestore_mqtt::Reason;
+use statestore_mqtt::packet::{Publish, Subscription};
+use statestore_mqtt::property::Encode;
+
+/// Divisor of a client's memory limit. While its unread messages exceed this part, the host does
+/// not receive its requests.
+const UNREAD_PART: usize = 4;
+
+/// An event for a client in this process.
+#[derive(Clone, Debug)]
+pub enum LocalEvent {
+    /// A message.
+    Message(Arc<Message>),
+    /// For the host: this client has disconnected. It follows all messages of the client.
+    Gone(Arc<str>),
+    /// The attachment was ended.
+    Detached(Reason),
+}
+
+/// The limit of [`Limits::host_queue_bytes`](crate::Limits::host_queue_bytes) is reached for this
+/// client. After the host has processed some of its messages, the broker emits
+/// [`Wake::Local`](crate::Wake::Local).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+impl core::fmt::Display for Busy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the host queue of this client is full")
+    }
+}
+
+impl core::error::Error for Busy {}
+
+impl Broker {
+    /// Attaches a client in this process, with a new session. A client with the same client id is
+    /// disconnected.
+    ///
+    /// # Errors
+    /// The reason if the access control list of the [`Config`](crate::Config) denies it, the client
+    /// id belongs to the host, or the limit of sessions is reached.
+    pub fn attach(&mut self, now: Duration, client_id: &str) -> Result<LocalId, Reason> {
+        if self.sessions.is_host_client(client_id) {
+            return Err(Reason::CLIENT_IDENTIFIER_NOT_VALID);
+        }
+        self.config.acl.may_connect(client_id)?;
+        // Requests that a user sent with this client id are still waiting. They must not be
+        // attributed to this client.
+        if self.inbox.user(client_id).is_some_and(|user| user.is_some()) {
+            return Err(Reason::SERVER_BUSY);
+        }
+        let is_known = self.sessions.find(client_id).is_some();
+        if !is_known && !self.ensure_session_capacity(now) {
+            return Err(Reason::QUOTA_EXCEEDED);
+        }
+        let (session, _) = self.open_session(now, &client_id.into(), true);
+        let id = self.attach_to(session);
+        // May evict the new session; the client then polls `LocalEvent::Detached`.
+        self.settle(now);
+        Ok(id)
+    }
+
+    /// Attaches the host. The broker has one host: a previous one is detached, and the new host
+    /// receives the messages that were queued for it. Its session, with the first `client_id`,
+    /// stays the same.
+    pub fn attach_host(&mut self, now: Duration, client_id: &str) -> LocalId {
+        let client_id: Arc<str> = client_id.into();
+        let session = match self.sessions.host() {
+            Some(host) => {
+                self.end_attachment(host, Some(Reason::SESSION_TAKEN_OVER));
+                host
+            }
+            None => self.open_session(now, &client_id, true).0,
+        };
+        self.sessions.set_host(session);
+        let id = self.attach_to(session);
+        if !self.inbox.is_empty() {
+            self.wake_host();
+        }
+        self.settle(now);
+        id
+    }
+
+    fn attach_to(&mut self, session_id: SessionId) -> LocalId {
+        let id = LocalId(self.next_number());
+        self.attachments.insert(id, session_id);
+        if let Some(session) = self.sessions.get_mut(session_id) {
+            session.route = Route::Local(id);
+        }
+        id
+    }
+
+    /// Ends an attachment. Its session ends too, unless it is the host's. Call it also for an
+    /// attachment that the broker has ended, to free its memory.
+    pub fn detach(&mut self, now: Duration, id: LocalId) {
+        let Some(session_id) = self.attachments.remove(id) else { return };
+        if let Some(session) = self.sessions.get_mut(session_id) {
+            session.route = Route::Away;
+        }
+        if !self.sessions.is_host(session_id) {
+            self.mark_away(now, session_id);
+            self.settle(now);
+        }
+    }
+
+    /// Subscribes, and returns the reason code of a SUBACK.
+    pub fn subscribe_local(&mut self, id: LocalId, subscription: &Subscription<'_>) -> Reason {
+        let session = match self.attachments.session(id) {
+            Ok(session) => session,
+            Err(reason) => return reason,
+        };
+        let reason = self.subscribe(session, subscription, None);
+        self.sessions.schedule_replay(session);
+        reason
+    }
+
+    /// Publishes, and returns the reason code of a PUBACK. The host may publish to every topic;
+    /// other clients are subject to the access control list of the [`Config`](crate::Config).
+    ///
+    /// # Errors
+    /// [`Busy`] if the host's queue for this client is full. The message was not published.
+    pub fn publish_local<P: Encode>(
+        &mut self,
+        now: Duration,
+        id: LocalId,
+        publish: &Publish<'_, P>,
+    ) -> Result<Reason, Busy> {
+        let session_id = match self.attachments.session(id) {
+            Ok(session_id) => session_id,
+            Err(reason) => return Ok(reason),
+        };
+        let Some(session) = self.sessions.get(session_id) else {
+            return Ok(Reason::UNSPECIFIED_ERROR);
+        };
+        self.stats.published += 1;
+        if self.sessions.is_host(session_id) {
+            let reason = match Message::new(now, None, publish.topic, publish) {
+                Ok(message) => self.route(now, &Arc::new(message)),
+                Err(_) => Reason::IMPLEMENTATION_SPECIFIC_ERROR,
+            };
+            self.settle(now);
+            return Ok(reason);
+        }
+        if self.inbox.bytes(&session.client_id) >= self.config.limits.host_queue_bytes {
+            return Err(Busy);
+        }
+        let reason = self.publish(now, session_id, publish.topic, publish);
+        self.settle(now);
+        Ok(reason)
+    }
+
+    /// Delivers a message to one client, whether or not it has subscribed, after the messages that
+    /// are already queued for it. The client is disconnected if the message expires or exceeds its
+    /// Maximum Packet Size, so that it notices the loss.
+    ///
+    /// Returns [`Reason::NO_MATCHING_SUBSCRIBERS`] if the client is not connected.
+    pub fn deliver<P: Encode>(
+        &mut self,
+        now: Duration,
+        client_id: &str,
+        publish: &Publish<'_, P>,
+    ) -> Reason {
+        let gone = Reason::NO_MATCHING_SUBSCRIBERS;
+        let Some(id) = self.sessions.find(client_id) else { return gone };
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.is_connected())
+        else {
+            return gone;
+        };
+        let Ok(message) = Message::new(now, None, publish.topic, publish) else {
+            return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
+        };
+        let queued = QueuedMessage {
+            qos: publish.qos,
+            message: Arc::new(message),
+            retain: false,
+            subscription_ids: [].into(),
+            must_arrive: true,
+        };
+        session.push(&mut self.memory, queued);
+        self.wake_session(id);
+        self.check_session_memory(now, id);
+        self.settle(now);
+        if self.sessions.get(id).is_some_and(Session::is_connected) {
+            Reason::SUCCESS
+        } else {
+            gone
+        }
+    }
+
+    /// Returns the next event for a client in this process or for the host.
+    #[must_use]
+    pub fn poll_local(&mut self, now: Duration, id: LocalId) -> Option<LocalEvent> {
+        let session_id = match self.attachments.session(id) {
+            Ok(session_id) => session_id,
+            Err(reason) => return Some(LocalEvent::Detached(reason)),
+        };
+        if !self.sessions.is_host(session_id) {
+            let session = self.sessions.get_mut(session_id)?;
+            let next = loop {
+                let next = session.pop(&mut self.memory);
+                let is_expired = next.as_ref().is_some_and(|next| next.message.has_expired(now));
+                if !is_expired {
+                    break next;
+                }
+                self.stats.dropped += 1;
+            };
+            self.sessions.schedule_replay(session_id);
+            self.unpark_if_read(session_id);
+            return next.map(|next| LocalEvent::Message(next.message));
+        }
+        loop {
+            let unread_max = self.config.limits.session_memory / UNREAD_PART;
+            let is_ready = |sender: &str| {
+                let session = self.sessions.by_client(sender);
+                session.is_none_or(|session| can_be_served(session, &self.connections, unread_max))
+            };
+            let (sender, item) = self.inbox.pop(&mut self.memory, is_ready)?;
+            self.resume_if_host_queue_drained(&sender);
+            match item {
+                Item::Gone => return Some(LocalEvent::Gone(sender)),
+                Item::Message(message) if !message.has_expired(now) => {
+                    return Some(LocalEvent::Message(message));
+                }
+                Item::Message(_) => self.stats.dropped += 1,
+            }
+        }
+    }
+
+    /// Returns whether the host must keep state for a client: the client is connected or attached,
+    /// or the host's queue contains items of it. The host may discard the state of all other
+    /// clients. This is needed because notices of departure are dropped when more than 10,000 are
+    /// queued.
+    #[must_use]
+    pub fn concerns_host(&self, client_id: &str) -> bool {
+        self.is_connected(client_id) || self.inbox.user(client_id).is_some()
+    }
+
+    /// Returns whether an attachment exists. If not, [`poll_local`](Self::poll_local) returns the
+    /// reason.
+    #[must_use]
+    pub fn is_attached(&self, id: LocalId) -> bool {
+        self.attachments.session(id).is_ok()
+    }
+
+    /// Returns whether a client in this process may [publish](Self::publish_local) without
+    /// [`Busy`].
+    #[must_use]
+    pub fn can_publish_local(&self, id: LocalId) -> bool {
+        let session = self.attachments.session(id).ok().and_then(|id| self.sessions.get(id));
+        session.is_none_or(|session| {
+            self.inbox.bytes(&session.client_id) < self.config.limits.host_queue_bytes
+        })
+    }
+
+    /// Unparks the requests of a client that has read enough of its responses.
+    pub(super) fn unpark_if_read(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let unread_max = self.config.limits.session_memory / UNREAD_PART;
+        if !can_be_served(session, &self.connections, unread_max) {
+            return;
+        }
+        let client_id = Arc::clone(&session.client_id);
+        if self.inbox.unpark(&client_id) {
+            self.wake_host();
+        }
+    }
+}
+
+/// Returns whether the host may receive a client's requests. It may not while the client does not
+/// read its responses.
+///
+/// A paused client cannot acknowledge messages. Once it was sent all that its window allows, its
+/// requests are processed; otherwise it would be blocked forever.
+fn can_be_served(session: &Session, connections: &Connections, unread_max: usize) -> bool {
+    if session.unread() <= unread_max {
+        return true;
+    }
+    match session.route {
+        Route::Away => true,
+        Route::Local(_) => false,
+        Route::Connection(id) => connections
+            .get(id)
+            .is_none_or(|connection| connection.is_paused && !session.can_send(connection.window)),
+    }
+}

@@ -1,0 +1,86 @@
+//! Output for connections.
+
+use core::time::Duration;
+
+use bytes::BytesMut;
+
+use super::Broker;
+use crate::connection::Connection;
+use crate::ids::ConnectionId;
+use crate::incidents::IncidentKind;
+use crate::session::{PacketSink, SendOutcome};
+use statestore_mqtt::Reason;
+
+/// Bytes after which `poll_output` returns.
+const CHUNK: usize = 32 << 10;
+
+/// What to do after the bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Output {
+    /// Call `poll_output` again: more output is ready.
+    More,
+    /// Wait for a wake, or for bytes to read.
+    Idle,
+    /// Close the connection.
+    Close,
+}
+
+impl Broker {
+    /// Appends the next output of a connection, about 32 KiB at most. Call it only after the
+    /// previous output is written: until then, output waits in the broker and counts as the memory
+    /// of the client. An unknown connection returns [`Output::Close`].
+    pub fn poll_output(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
+        let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
+        let before = core::mem::take(&mut connection.unwritten);
+        connection.account.remove(&mut self.memory, before);
+        connection.take_output(&mut self.memory, out);
+        self.resume_input(now, id);
+        self.settle(now);
+        let mut output = self.fill(now, id, out);
+        let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
+        if connection.is_closing() {
+            connection.take_output(&mut self.memory, out);
+            output = Output::Close;
+        }
+        connection.unwritten = out.len();
+        connection.account.add(&mut self.memory, out.len());
+        output
+    }
+
+    fn fill(&mut self, now: Duration, id: ConnectionId, out: &mut BytesMut) -> Output {
+        let Some(connection) = self.connections.get_mut(id) else { return Output::Close };
+        connection.take_output(&mut self.memory, out);
+        let (window, Some(session_id)) = (connection.window, connection.session()) else {
+            return Output::Idle;
+        };
+        let output = loop {
+            if out.len() >= CHUNK {
+                break Output::More;
+            }
+            let session = self.sessions.get_mut(session_id);
+            let Some((session, connection)) = session.zip(self.connections.get_mut(id)) else {
+                return Output::Idle;
+            };
+            let Connection { outbound_aliases, account, .. } = connection;
+            let mut sink = PacketSink { window, outbound_aliases, account, out };
+            match session.send(now, &mut self.memory, &mut sink) {
+                SendOutcome::Packet => {}
+                SendOutcome::Dropped => self.stats.dropped += 1,
+                SendOutcome::Undeliverable => {
+                    self.stats.dropped += 1;
+                    let reason = Some(Reason::PACKET_TOO_LARGE);
+                    self.report_incident(id, IncidentKind::Undeliverable, reason, None);
+                    self.end_connection(now, id, reason);
+                    return Output::Close;
+                }
+                SendOutcome::Nothing => {
+                    self.sessions.schedule_replay(session_id);
+                    break Output::Idle;
+                }
+            }
+        };
+        self.unpark_if_read(session_id);
+        output
+    }
+}

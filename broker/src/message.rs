@@ -1,0 +1,234 @@
+//! Messages, as the broker stores them.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use statestore_mqtt::Qos;
+use statestore_mqtt::Unwritable;
+use statestore_mqtt::packet::Publish;
+use statestore_mqtt::property::{Encode, Pieces, Properties, Property, bit, id};
+use statestore_mqtt::wire::{Length, Sink, put_varint};
+
+/// A published message: topic, properties and payload as they were received.
+pub struct Message {
+    // Not in `bytes`: routing reads it for each subscriber, as text.
+    topic: Arc<str>,
+    /// Properties, followed by the payload.
+    bytes: Bytes,
+    properties: usize,
+    /// Bit set of the property identifiers that occur.
+    seen: u64,
+    qos: Qos,
+    retain: bool,
+    expiry: Option<Expiry>,
+    sender: Option<Arc<str>>,
+    arrived: Duration,
+    /// Number of references that count for memory.
+    pub(crate) holds: AtomicU32,
+}
+
+#[derive(Clone, Copy)]
+struct Expiry {
+    /// Position of the interval in the properties.
+    at: usize,
+    seconds: u32,
+    /// Time from which the message is not delivered.
+    deadline: Duration,
+}
+
+impl Message {
+    /// Copies a PUBLISH to `topic`, without the properties of its connection: topic alias and
+    /// subscription identifiers.
+    pub(crate) fn new<P: Encode>(
+        now: Duration,
+        sender: Option<Arc<str>>,
+        topic: &str,
+        publish: &Publish<'_, P>,
+    ) -> Result<Self, Unwritable> {
+        let mut length = Length::default();
+        publish.properties.put(&mut length)?;
+        let mut properties = BytesMut::with_capacity(length.0);
+        publish.properties.put(&mut properties)?;
+        let mut bytes = BytesMut::with_capacity(length.0 + publish.payload.len());
+        let mut expiry = None;
+        // Start of the bytes that are not copied yet, and position of the current property.
+        let (mut from, mut at, mut seen) = (0, 0, 0);
+        for piece in Pieces::new(&properties) {
+            let next = at + piece.bytes.len();
+            match piece.id {
+                id::TOPIC_ALIAS | id::SUBSCRIPTION => {
+                    bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
+                    from = next;
+                }
+                id::MESSAGE_EXPIRY => {
+                    seen |= bit(id::MESSAGE_EXPIRY);
+                    if let Some(Property::MessageExpiry(seconds)) = piece.read() {
+                        let at = bytes.len() + at - from + 1;
+                        let deadline = now.saturating_add(Duration::from_secs(seconds.into()));
+                        expiry = Some(Expiry { at, seconds, deadline });
+                    }
+                }
+                other => seen |= bit(other),
+            }
+            at = next;
+        }
+        bytes.extend_from_slice(properties.get(from..at).unwrap_or_default());
+        let properties = bytes.len();
+        bytes.extend_from_slice(publish.payload);
+        Ok(Self {
+            topic: topic.into(),
+            bytes: bytes.freeze(),
+            properties,
+            seen,
+            qos: publish.qos,
+            retain: publish.retain,
+            expiry,
+            sender,
+            arrived: now,
+            holds: AtomicU32::new(0),
+        })
+    }
+
+    /// Returns a copy with `now` as its time of publication.
+    pub(crate) fn published(&self, now: Duration) -> Self {
+        Self {
+            topic: Arc::clone(&self.topic),
+            bytes: self.bytes.clone(),
+            expiry: self.expiry.map(|expiry| {
+                let interval = Duration::from_secs(expiry.seconds.into());
+                Expiry { deadline: now.saturating_add(interval), ..expiry }
+            }),
+            sender: self.sender.clone(),
+            arrived: now,
+            holds: AtomicU32::new(0),
+            ..*self
+        }
+    }
+
+    /// Topic name.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    pub(crate) const fn shared_topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// Properties, without topic alias and subscription identifiers. The message expiry interval
+    /// has its original value.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'_> {
+        Properties::from_validated(self.bytes.get(..self.properties).unwrap_or_default(), self.seen)
+    }
+
+    /// Payload. It shares its buffer with the properties, which stay in memory.
+    #[must_use]
+    pub fn payload(&self) -> Bytes {
+        self.bytes.slice(self.properties..)
+    }
+
+    /// QoS of the PUBLISH.
+    #[must_use]
+    pub const fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// RETAIN flag of the PUBLISH.
+    #[must_use]
+    pub const fn retain(&self) -> bool {
+        self.retain
+    }
+
+    /// Client id of the publisher, as the broker verified it. `None` for the host.
+    #[must_use]
+    pub const fn sender(&self) -> Option<&Arc<str>> {
+        self.sender.as_ref()
+    }
+
+    /// Time of publication.
+    #[must_use]
+    pub const fn arrived(&self) -> Duration {
+        self.arrived
+    }
+
+    /// Remaining message expiry interval in seconds, rounded up. `None` without an interval.
+    #[must_use]
+    pub fn expiry(&self, now: Duration) -> Option<u32> {
+        let left = self.expiry?.deadline.saturating_sub(now);
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+
+    /// Returns whether the message expiry interval has elapsed.
+    #[must_use]
+    pub fn has_expired(&self, now: Duration) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.deadline <= now)
+    }
+
+    pub(crate) fn payload_bytes(&self) -> &[u8] {
+        self.bytes.get(self.properties..).unwrap_or_default()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        self.topic.len() + self.bytes.len() + size_of::<Self>() + 4 * size_of::<usize>()
+    }
+
+    pub(crate) fn hold(&self) -> bool {
+        self.holds.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn release(&self) -> bool {
+        let before = self.holds.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a message is released more often than it was held");
+        before == 1
+    }
+}
+
+/// Omits the payload, which may contain a value.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("topic", &self.topic())
+            .field("sender", &self.sender)
+            .field("payload", &format_args!("<{} bytes>", self.payload_bytes().len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Properties of a message for one client: as received, with the remaining expiry interval,
+/// followed by the subscription identifiers and the topic alias.
+pub(crate) struct ForwardedProperties<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) now: Duration,
+    pub(crate) subscription_ids: &'a [u32],
+    pub(crate) alias: Option<u16>,
+}
+
+impl Encode for ForwardedProperties<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        let all = self.message.properties().as_bytes();
+        match self.message.expiry.zip(self.message.expiry(self.now)) {
+            None => sink.put(all),
+            Some((Expiry { at, .. }, seconds)) => {
+                sink.put(all.get(..at).unwrap_or_default());
+                sink.put(&seconds.to_be_bytes());
+                sink.put(all.get(at + 4..).unwrap_or_default());
+            }
+        }
+        for id in self.subscription_ids {
+            sink.put(&[id::SUBSCRIPTION]);
+            put_varint(sink, usize::try_from(*id).unwrap_or(usize::MAX))?;
+        }
+        if let Some(alias) = self.alias {
+            sink.put(&[id::TOPIC_ALIAS]);
+            sink.put(&alias.to_be_bytes());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,509 @@
+//! Session state of one client id: while it is connected, and afterwards for its session expiry
+//! interval.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use core::num::NonZeroU16;
+use core::time::Duration;
+
+use bytes::BytesMut;
+
+use crate::aliases::Aliases;
+use crate::config::Acl;
+use crate::ids::{ConnectionId, LocalId};
+use crate::memory::{Memory, MemoryAccount};
+use crate::message::{ForwardedProperties, Message};
+use crate::retained::Replay;
+use crate::tree::Tree;
+
+use statestore_mqtt::Alias;
+use statestore_mqtt::Qos;
+use statestore_mqtt::Reason;
+use statestore_mqtt::packet::{Ack, Packet, Publish};
+
+/// Connection state of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// The client is disconnected.
+    Away,
+    Connection(ConnectionId),
+    /// The client is attached in this process.
+    Local(LocalId),
+}
+
+/// A message that waits to be sent or acknowledged.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuedMessage {
+    pub(crate) message: Arc<Message>,
+    pub(crate) qos: Qos,
+    pub(crate) retain: bool,
+    pub(crate) subscription_ids: Box<[u32]>,
+    /// Whether the client is disconnected if the message cannot be sent, so that it notices the
+    /// loss.
+    pub(crate) must_arrive: bool,
+}
+
+impl QueuedMessage {
+    fn overhead(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.subscription_ids)
+    }
+}
+
+/// Bytes of a session in all tables, without its contents.
+const SESSION_BYTES: usize = 1_024;
+
+/// Bytes of a QoS 2 message whose PUBREL is outstanding.
+const RECEIVED_BYTES: usize = 16;
+
+/// Capacity that an empty queue retains, in entries.
+const MIN_CAPACITY: usize = 16;
+
+#[derive(Debug)]
+struct InFlight {
+    id: NonZeroU16,
+    /// Whether it was sent on the current connection.
+    is_sent: bool,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Waits for PUBACK or PUBREC.
+    Published(QueuedMessage),
+    /// Waits for PUBCOMP.
+    Released,
+}
+
+/// Will message and will delay interval.
+#[derive(Debug)]
+pub(crate) struct Will {
+    pub(crate) message: Arc<Message>,
+    pub(crate) delay: Duration,
+}
+
+pub(crate) struct Session {
+    pub(crate) client_id: Arc<str>,
+    /// User that the client belongs to.
+    pub(crate) user: Option<Arc<str>>,
+    /// Access control list of the client.
+    pub(crate) acl: Arc<dyn Acl>,
+    pub(crate) route: Route,
+    /// Session expiry interval.
+    pub(crate) expiry: Duration,
+    /// Time at which the session ends. `None` while the client is connected.
+    pub(crate) ends_at: Option<Duration>,
+    pub(crate) will: Option<Will>,
+    /// Time at which the will of a disconnected client is published.
+    pub(crate) will_at: Option<Duration>,
+    /// Filters, including share names. Their options are in the tree.
+    pub(crate) subscriptions: BTreeSet<Box<str>>,
+    queue: VecDeque<QueuedMessage>,
+    in_flight: VecDeque<InFlight>,
+    last_id: u16,
+    /// QoS 2 messages from the client whose PUBREL is outstanding.
+    pub(crate) received: BTreeSet<NonZeroU16>,
+    /// Filters whose retained messages are not all queued.
+    pub(crate) replays: BTreeMap<Box<str>, Replay>,
+    /// Whether the session is queued for replay.
+    pub(crate) is_replaying: bool,
+    /// Start of the current second, and messages published in it.
+    rate: (Duration, u32),
+    /// Messages that are not sent or not acknowledged.
+    unread: MemoryAccount,
+    /// Everything else.
+    pub(crate) account: MemoryAccount,
+}
+
+/// Limits of a client for messages to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Unacknowledged messages.
+    pub(crate) in_flight: usize,
+    /// Bytes of the largest packet.
+    pub(crate) packet_bytes: usize,
+}
+
+/// Output of a connection, with its limits and topic aliases.
+pub(crate) struct PacketSink<'a> {
+    pub(crate) window: Window,
+    /// Topic aliases that the broker set, and the account that contains their memory.
+    pub(crate) outbound_aliases: &'a mut Aliases,
+    pub(crate) account: &'a mut MemoryAccount,
+    pub(crate) out: &'a mut BytesMut,
+}
+
+/// Result of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOutcome {
+    /// No packet is waiting, or the window is full.
+    Nothing,
+    /// A packet was written.
+    Packet,
+    /// A message was dropped because it had expired or exceeded the client's Maximum Packet Size.
+    Dropped,
+    /// The same happened to a message with `must_arrive`.
+    Undeliverable,
+}
+
+impl Session {
+    pub(crate) fn new(client_id: Arc<str>, acl: Arc<dyn Acl>, memory: &mut Memory) -> Self {
+        let mut account = MemoryAccount::default();
+        account.add(memory, SESSION_BYTES + client_id.len());
+        Self {
+            client_id,
+            user: None,
+            acl,
+            route: Route::Away,
+            expiry: Duration::ZERO,
+            ends_at: None,
+            will: None,
+            will_at: None,
+            subscriptions: BTreeSet::new(),
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            last_id: 0,
+            received: BTreeSet::new(),
+            replays: BTreeMap::new(),
+            is_replaying: false,
+            rate: (Duration::ZERO, 0),
+            unread: MemoryAccount::default(),
+            account,
+        }
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.route != Route::Away
+    }
+
+    /// Counts a PUBLISH of the client. Returns false if it exceeds the rate limit.
+    pub(crate) fn try_count_publish(&mut self, now: Duration, max: Option<u32>) -> bool {
+        let Some(max) = max else { return true };
+        let (since, count) = &mut self.rate;
+        if now.saturating_sub(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= max
+    }
+
+    /// Returns whether the client loses nothing if the session ends.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.subscriptions.is_empty()
+            && self.will.is_none()
+            && self.received.is_empty()
+            && self.queue.is_empty()
+            && self.in_flight.is_empty()
+    }
+
+    /// Returns the time at which the client disconnected. `None` while it is connected.
+    pub(crate) fn away_since(&self) -> Option<Duration> {
+        self.ends_at.map(|at| at.saturating_sub(self.expiry))
+    }
+
+    /// Bytes of the session, including its messages.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.account.bytes() + self.unread.bytes()
+    }
+
+    /// Bytes of messages that are not sent or not acknowledged.
+    pub(crate) const fn unread(&self) -> usize {
+        self.unread.bytes()
+    }
+
+    /// Number of messages that are not sent.
+    pub(crate) fn queued_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn push(&mut self, memory: &mut Memory, queued: QueuedMessage) {
+        self.unread.hold(memory, &queued.message, queued.overhead());
+        self.queue.push_back(queued);
+    }
+
+    /// Removes the next message for a client in this process.
+    pub(crate) fn pop(&mut self, memory: &mut Memory) -> Option<QueuedMessage> {
+        let queued = self.pop_front_queued()?;
+        self.unread.release(memory, &queued.message, queued.overhead());
+        Some(queued)
+    }
+
+    /// Frees the capacity of an empty queue, since the account counts messages but not capacity.
+    fn pop_front_queued(&mut self) -> Option<QueuedMessage> {
+        let queued = self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.shrink_to(MIN_CAPACITY);
+        }
+        queued
+    }
+
+    /// Returns whether a packet can be sent before the client acknowledges another one.
+    pub(crate) fn can_send(&self, window: Window) -> bool {
+        if let Some((at, again)) =
+            self.in_flight.iter().enumerate().find(|(_, packet)| !packet.is_sent)
+        {
+            return at < window.in_flight || matches!(again.stage, Stage::Released);
+        }
+        let has_capacity = self.in_flight.len() < window.in_flight;
+        self.queue.front().is_some_and(|first| has_capacity || first.qos == Qos::AtMostOnce)
+    }
+
+    /// Writes the next packet, if there is one and the window allows it.
+    pub(crate) fn send(
+        &mut self,
+        now: Duration,
+        memory: &mut Memory,
+        sink: &mut PacketSink<'_>,
+    ) -> SendOutcome {
+        if let Some(at) = self.in_flight.iter().position(|packet| !packet.is_sent) {
+            return self.resend(now, memory, sink, at);
+        }
+        let Some(first) = self.queue.front() else { return SendOutcome::Nothing };
+        let is_expired = first.message.has_expired(now);
+        if first.qos > Qos::AtMostOnce
+            && !is_expired
+            && self.in_flight.len() >= sink.window.in_flight
+        {
+            return SendOutcome::Nothing;
+        }
+        let Some(queued) = self.pop_front_queued() else { return SendOutcome::Nothing };
+        let id = (queued.qos > Qos::AtMostOnce).then(|| self.next_id());
+        if is_expired || !encode(now, memory, &queued, id, false, sink) {
+            self.unread.release(memory, &queued.message, queued.overhead());
+            return if queued.must_arrive {
+                SendOutcome::Undeliverable
+            } else {
+                SendOutcome::Dropped
+            };
+        }
+        match id {
+            None => self.unread.release(memory, &queued.message, queued.overhead()),
+            Some(id) => {
+                let stage = Stage::Published(queued);
+                self.in_flight.push_back(InFlight { id, is_sent: true, stage });
+            }
+        }
+        SendOutcome::Packet
+    }
+
+    /// Sends a packet of an earlier connection again.
+    fn resend(
+        &mut self,
+        now: Duration,
+        memory: &mut Memory,
+        sink: &mut PacketSink<'_>,
+        at: usize,
+    ) -> SendOutcome {
+        // Packets are resent in order, so `at` is the number of those in flight on this connection.
+        let has_capacity = at < sink.window.in_flight;
+        let Some(again) = self.in_flight.get_mut(at) else { return SendOutcome::Nothing };
+        let must_arrive = match &again.stage {
+            Stage::Released => {
+                again.is_sent = true;
+                let ack = Ack { id: again.id, reason: Reason::SUCCESS, properties: () };
+                let _ = Packet::PubRel(ack).encode(sink.out);
+                return SendOutcome::Packet;
+            }
+            Stage::Published(_) if !has_capacity => return SendOutcome::Nothing,
+            Stage::Published(queued) => {
+                if encode(now, memory, queued, Some(again.id), true, sink) {
+                    again.is_sent = true;
+                    return SendOutcome::Packet;
+                }
+                queued.must_arrive
+            }
+        };
+        // The client's Maximum Packet Size is smaller than on the earlier connection.
+        let id = again.id;
+        self.complete_delivery(memory, id, |_| true);
+        if must_arrive { SendOutcome::Undeliverable } else { SendOutcome::Dropped }
+    }
+
+    fn next_id(&mut self) -> NonZeroU16 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            let Some(id) = NonZeroU16::new(self.last_id) else { continue };
+            // This ends, because the window has at most 65,535 messages, the new one included.
+            if self.in_flight.iter().all(|packet| packet.id != id) {
+                return id;
+            }
+        }
+    }
+
+    /// Handles a PUBACK, a PUBREC with an error, or a PUBCOMP. Returns whether it was expected.
+    ///
+    /// `is_final` decides whether the packet ends the delivery. Its argument is the QoS of the
+    /// message, or `None` after the PUBREC.
+    pub(crate) fn complete_delivery(
+        &mut self,
+        memory: &mut Memory,
+        id: NonZeroU16,
+        is_final: impl Fn(Option<Qos>) -> bool,
+    ) -> bool {
+        let Some(at) = self.in_flight.iter().position(|packet| packet.id == id) else {
+            return false;
+        };
+        let stage = self.in_flight.get(at).map(|packet| match &packet.stage {
+            Stage::Published(queued) => Some(queued.qos),
+            Stage::Released => None,
+        });
+        if !stage.is_some_and(is_final) {
+            return false;
+        }
+        match self.in_flight.remove(at).map(|packet| packet.stage) {
+            Some(Stage::Published(queued)) => {
+                self.unread.release(memory, &queued.message, queued.overhead());
+            }
+            Some(Stage::Released) => self.account.remove(memory, size_of::<InFlight>()),
+            None => {}
+        }
+        if self.in_flight.is_empty() {
+            self.in_flight.shrink_to(MIN_CAPACITY);
+        }
+        true
+    }
+
+    /// Handles a PUBREC without an error. Returns whether it was expected.
+    pub(crate) fn mark_released(&mut self, memory: &mut Memory, id: NonZeroU16) -> bool {
+        let Some(packet) = self.in_flight.iter_mut().find(|packet| packet.id == id) else {
+            return false;
+        };
+        if let Stage::Published(queued) = &packet.stage {
+            if queued.qos != Qos::ExactlyOnce {
+                return false;
+            }
+            self.unread.release(memory, &queued.message, queued.overhead());
+            self.account.add(memory, size_of::<InFlight>());
+            packet.stage = Stage::Released;
+        }
+        true
+    }
+
+    /// Marks the client as disconnected. Unacknowledged messages are resent on the next connection.
+    pub(crate) fn mark_away(&mut self) {
+        self.route = Route::Away;
+        self.in_flight.iter_mut().for_each(|packet| packet.is_sent = false);
+    }
+
+    pub(crate) fn subscribe(&mut self, memory: &mut Memory, filter: &str) {
+        if self.subscriptions.insert(filter.into()) {
+            self.account.add(memory, Tree::cost(filter));
+        }
+    }
+
+    pub(crate) fn unsubscribe(&mut self, memory: &mut Memory, filter: &str) {
+        if self.subscriptions.remove(filter) {
+            self.account.remove(memory, Tree::cost(filter));
+        }
+        if self.replays.remove(filter).is_some() {
+            self.account.remove(memory, Replay::bytes(filter));
+        }
+    }
+
+    /// Starts the replay of the retained messages for a filter, or restarts it.
+    pub(crate) fn replay(&mut self, memory: &mut Memory, filter: &str, replay: Replay) {
+        if self.replays.insert(filter.into(), replay).is_none() {
+            self.account.add(memory, Replay::bytes(filter));
+        }
+    }
+
+    /// Records a QoS 2 message until its PUBREL.
+    pub(crate) fn insert_received(&mut self, memory: &mut Memory, id: NonZeroU16) {
+        if self.received.insert(id) {
+            self.account.add(memory, RECEIVED_BYTES);
+        }
+    }
+
+    /// Handles a PUBREL. Returns whether the message was recorded.
+    pub(crate) fn remove_received(&mut self, memory: &mut Memory, id: NonZeroU16) -> bool {
+        let was_there = self.received.remove(&id);
+        if was_there {
+            self.account.remove(memory, RECEIVED_BYTES);
+        }
+        was_there
+    }
+
+    pub(crate) fn set_will(&mut self, memory: &mut Memory, will: Option<Will>) {
+        self.take_will(memory);
+        if let Some(will) = will {
+            self.account.hold(memory, &will.message, 0);
+            self.will = Some(will);
+        }
+    }
+
+    pub(crate) fn take_will(&mut self, memory: &mut Memory) -> Option<Will> {
+        self.will_at = None;
+        let will = self.will.take()?;
+        self.account.release(memory, &will.message, 0);
+        Some(will)
+    }
+
+    /// Frees all memory of the session.
+    pub(crate) fn clear(&mut self, memory: &mut Memory) {
+        self.take_will(memory);
+        while self.pop(memory).is_some() {}
+        for packet in core::mem::take(&mut self.in_flight) {
+            match packet.stage {
+                Stage::Published(queued) => {
+                    self.unread.release(memory, &queued.message, queued.overhead());
+                }
+                Stage::Released => self.account.remove(memory, size_of::<InFlight>()),
+            }
+        }
+        debug_assert_eq!(self.unread.bytes(), 0, "the account of messages has drifted");
+        debug_assert_eq!(self.account.bytes(), self.fixed_bytes(), "the account has drifted");
+        let rest = self.account.bytes();
+        self.account.remove(memory, rest);
+    }
+
+    /// Bytes of the session without messages, as the account must count them.
+    fn fixed_bytes(&self) -> usize {
+        let subscriptions = self.subscriptions.iter().map(|filter| Tree::cost(filter));
+        let replays = self.replays.keys().map(|filter| Replay::bytes(filter));
+        SESSION_BYTES
+            + self.client_id.len()
+            + subscriptions.chain(replays).sum::<usize>()
+            + self.received.len() * RECEIVED_BYTES
+    }
+}
+
+/// Writes a PUBLISH. Returns false if it exceeds the client's Maximum Packet Size.
+fn encode(
+    now: Duration,
+    memory: &mut Memory,
+    queued: &QueuedMessage,
+    id: Option<NonZeroU16>,
+    dup: bool,
+    sink: &mut PacketSink<'_>,
+) -> bool {
+    let message = &*queued.message;
+    let packet_bytes = sink.window.packet_bytes;
+    let mut write = |alias: Alias| {
+        let known = matches!(alias, Alias::Known(_));
+        let subscription_ids = &queued.subscription_ids;
+        let packet = Packet::Publish(Publish {
+            dup,
+            qos: queued.qos,
+            retain: queued.retain,
+            topic: if known { "" } else { message.topic() },
+            id,
+            properties: ForwardedProperties {
+                message,
+                now,
+                subscription_ids,
+                alias: alias.number(),
+            },
+            payload: message.payload_bytes(),
+        });
+        packet.encoded_len().is_ok_and(|len| len <= packet_bytes) && packet.encode(sink.out).is_ok()
+    };
+    let alias = sink.outbound_aliases.choose(message.topic());
+    if write(alias) {
+        if let Alias::New(number) = alias {
+            sink.outbound_aliases.set(memory, sink.account, message.shared_topic(), number);
+        }
+        return true;
+    }
+    // It may fit without a new alias, which adds a property.
+    matches!(alias, Alias::New(_)) && write(Alias::None)
+}

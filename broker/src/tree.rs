@@ -1,0 +1,250 @@
+//! Subscriptions, as a tree of filter levels.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::str::Split;
+
+use crate::ids::SessionId;
+use statestore_mqtt::Qos;
+use statestore_mqtt::topic::Filter;
+
+/// Maximum bytes of a filter level without its text: a node and the table that contains it.
+const NODE_BYTES: usize = 640;
+
+/// Bytes of a subscription without the levels of its filter.
+const END_BYTES: usize = 640;
+
+/// Options of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubscriptionEntry {
+    pub(crate) qos: Qos,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) id: Option<u32>,
+}
+
+/// A session with one of its matching subscriptions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Match {
+    pub(crate) session: SessionId,
+    pub(crate) subscription: SubscriptionEntry,
+}
+
+type Subscribers = BTreeMap<SessionId, SubscriptionEntry>;
+
+/// The subscribers of a shared subscription.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Sorted by session.
+    members: Vec<Match>,
+    /// Index of the next member to receive a message.
+    next: usize,
+}
+
+impl Group {
+    fn find(&self, session: SessionId) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&session, |member| member.session)
+    }
+
+    /// Chooses the next member that is available now, otherwise the next that becomes available
+    /// later.
+    fn choose(&mut self, search: &mut Search<'_>) -> Option<Match> {
+        let len = self.members.len();
+        let mut later = None;
+        for at in (0..len).map(|step| (self.next + step) % len) {
+            search.work += 1;
+            let Some(member) = self.members.get(at) else { continue };
+            match (search.availability)(member.session) {
+                Availability::Now => {
+                    self.next = at + 1;
+                    return Some(*member);
+                }
+                Availability::Later => later = later.or(Some(at)),
+                Availability::Never => {}
+            }
+        }
+        let at = later?;
+        self.next = at + 1;
+        self.members.get(at).copied()
+    }
+}
+
+/// Whether a member of a shared subscription can receive a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Availability {
+    Now,
+    /// When the client reconnects.
+    Later,
+    Never,
+}
+
+/// A search for the subscribers of a topic.
+pub(crate) struct Search<'a> {
+    /// Returns the availability of a member of a shared subscription.
+    pub(crate) availability: &'a dyn Fn(SessionId) -> Availability,
+    /// All subscribers, once per matching filter, and one member of each shared subscription.
+    pub(crate) found: &'a mut Vec<Match>,
+    /// Number of visited nodes, subscriptions and members.
+    pub(crate) work: usize,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    // Boxed, since a table node reserves space for eleven entries and most nodes have one.
+    children: BTreeMap<Box<str>, Box<Self>>,
+    plus: Option<Box<Self>>,
+    /// Subscribers whose filter ends at this level.
+    exact: SubscriberSet,
+    /// Subscribers whose filter ends with `#` below this level.
+    hash: SubscriberSet,
+}
+
+#[derive(Debug, Default)]
+struct SubscriberSet {
+    direct: Subscribers,
+    shared: BTreeMap<Box<str>, Group>,
+}
+
+impl SubscriberSet {
+    fn is_empty(&self) -> bool {
+        self.direct.is_empty() && self.shared.is_empty()
+    }
+
+    fn insert(&mut self, share: Option<&str>, new: Match) -> bool {
+        let Some(share) = share else {
+            return self.direct.insert(new.session, new.subscription).is_none();
+        };
+        let group = match self.shared.get_mut(share) {
+            Some(group) => group,
+            None => self.shared.entry(share.into()).or_default(),
+        };
+        match group.find(new.session) {
+            Ok(at) => {
+                if let Some(member) = group.members.get_mut(at) {
+                    *member = new;
+                }
+                false
+            }
+            Err(at) => {
+                group.members.insert(at, new);
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, share: Option<&str>, session: SessionId) -> bool {
+        let Some(share) = share else { return self.direct.remove(&session).is_some() };
+        let Some(group) = self.shared.get_mut(share) else { return false };
+        let found = group.find(session);
+        if let Ok(at) = found {
+            group.members.remove(at);
+        }
+        if group.members.is_empty() {
+            self.shared.remove(share);
+        }
+        found.is_ok()
+    }
+
+    fn collect(&mut self, search: &mut Search<'_>) {
+        let direct = self.direct.iter();
+        search.work += self.direct.len() + self.shared.len();
+        search
+            .found
+            .extend(direct.map(|(&session, &subscription)| Match { session, subscription }));
+        for group in self.shared.values_mut() {
+            let chosen = group.choose(search);
+            search.found.extend(chosen);
+        }
+    }
+}
+
+/// All subscriptions. The depth of recursion is limited by
+/// [`Limits::levels`](crate::Limits::levels).
+#[derive(Debug, Default)]
+pub(crate) struct Tree(Node);
+
+impl Tree {
+    /// Returns the maximum bytes of a subscription to this filter.
+    pub(crate) fn cost(filter: &str) -> usize {
+        2 * filter.len() + filter.split('/').count() * NODE_BYTES + END_BYTES
+    }
+
+    /// Adds or replaces a subscription. Returns whether it is new.
+    pub(crate) fn insert(&mut self, filter: &Filter<'_>, new: Match) -> bool {
+        let mut node = &mut self.0;
+        for level in filter.filter.split('/') {
+            node = match level {
+                "#" => return node.hash.insert(filter.share, new),
+                "+" => node.plus.get_or_insert_default(),
+                _ if node.children.contains_key(level) => {
+                    let Some(next) = node.children.get_mut(level) else { return false };
+                    next
+                }
+                _ => node.children.entry(level.into()).or_default(),
+            };
+        }
+        node.exact.insert(filter.share, new)
+    }
+
+    /// Removes a subscription. Returns whether it existed.
+    pub(crate) fn remove(&mut self, filter: &Filter<'_>, session: SessionId) -> bool {
+        self.0.remove(filter.filter.split('/'), filter.share, session)
+    }
+
+    /// Finds all subscribers of a topic.
+    pub(crate) fn find(&mut self, topic: &str, search: &mut Search<'_>) {
+        self.0.find(topic.split('/'), topic.starts_with('$'), search);
+    }
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        self.children.is_empty()
+            && self.plus.is_none()
+            && self.exact.is_empty()
+            && self.hash.is_empty()
+    }
+
+    fn remove(
+        &mut self,
+        mut levels: Split<'_, char>,
+        share: Option<&str>,
+        session: SessionId,
+    ) -> bool {
+        match levels.next() {
+            None => self.exact.remove(share, session),
+            Some("#") => self.hash.remove(share, session),
+            Some("+") => {
+                let Some(plus) = &mut self.plus else { return false };
+                let removed = plus.remove(levels, share, session);
+                if plus.is_empty() {
+                    self.plus = None;
+                }
+                removed
+            }
+            Some(level) => {
+                let Some(next) = self.children.get_mut(level) else { return false };
+                let removed = next.remove(levels, share, session);
+                if next.is_empty() {
+                    self.children.remove(level);
+                }
+                removed
+            }
+        }
+    }
+
+    fn find(&mut self, mut levels: Split<'_, char>, is_special: bool, search: &mut Search<'_>) {
+        search.work += 1;
+        if !is_special {
+            self.hash.collect(search);
+        }
+        let Some(level) = levels.next() else { return self.exact.collect(search) };
+        if let Some(plus) = self.plus.as_deref_mut().filter(|_| !is_special) {
+            plus.find(levels.clone(), false, search);
+        }
+        if let Some(next) = self.children.get_mut(level) {
+            next.find(levels, false, search);
+        }
+    }
+}

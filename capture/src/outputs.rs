@@ -1,0 +1,126 @@
+//! The outputs of a store as text: captures and replays compare it, and people read it.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use core::fmt::{self, Write as _};
+use core::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+use statestore_proto::message::property;
+use statestore_proto::store::{Batch, Record, RecordedResponse, encode_records};
+use statestore_proto::transport::{Publish, Transmit};
+
+use crate::redaction::Redaction;
+
+/// Maximum length of bytes that are shown in full. Longer ones are shown by their first bytes,
+/// their length and their hash.
+const SHOWN_MAX: usize = 256;
+
+/// Number of bytes that are shown of longer ones.
+const HEAD_LEN: usize = 64;
+
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(bytes) = *self;
+        match bytes.get(..HEAD_LEN) {
+            Some(head) if bytes.len() > SHOWN_MAX => {
+                let (head, len, hash) = (head.escape_ascii(), bytes.len(), hash(bytes));
+                write!(f, "\"{head}\"... ({len} bytes, {hash:016x})")
+            }
+            _ => write!(f, "\"{}\"", bytes.escape_ascii()),
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// A packet. In a redacted capture its value is replaced and the reason of a refusal is missing,
+/// since the reason may point into the original payload.
+pub(crate) fn transmit(
+    transmit: &Transmit,
+    redaction: Option<&Redaction>,
+    is_redacted: bool,
+) -> String {
+    let mut text = String::new();
+    let _ = match transmit {
+        Transmit::Subscribe { filter, token } => {
+            write!(text, "SUBSCRIBE {} {}", Shown(filter.as_bytes()), token.into_raw())
+        }
+        Transmit::Acknowledge(delivery) => write!(text, "acknowledge {}", delivery.0),
+        Transmit::Disconnect { client_id, response_topic, offence } => {
+            let (client_id, topic) =
+                (Shown(client_id.as_bytes()), Shown(response_topic.as_bytes()));
+            write!(text, "DISCONNECT {client_id} {topic} {offence}")
+        }
+        Transmit::Publish(publish) => write_publish(&mut text, publish, redaction, is_redacted),
+        // A kind of packet that this version does not know.
+        _ => write!(text, "unknown"),
+    };
+    text
+}
+
+fn write_publish(
+    text: &mut String,
+    publish: &Publish,
+    redaction: Option<&Redaction>,
+    is_redacted: bool,
+) -> fmt::Result {
+    let Publish { topic, payload, response_topic, correlation_data, message_expiry, token, .. } =
+        publish;
+    let payload = redaction.map_or(Cow::Borrowed(&payload[..]), |it| it.output(payload));
+    write!(text, "PUBLISH {} {}", Shown(topic.as_bytes()), Shown(&payload))?;
+    for (name, value) in publish.user_properties() {
+        if !(is_redacted && name == property::REASON) {
+            write!(text, " {name}={value}")?;
+        }
+    }
+    if let Some(topic) = response_topic {
+        write!(text, " response topic {}", Shown(topic.as_bytes()))?;
+    }
+    if let Some(data) = correlation_data {
+        write!(text, " correlation {}", Shown(data.as_bytes()))?;
+    }
+    if let Some(seconds) = message_expiry {
+        write!(text, " expires after {seconds} s")?;
+    }
+    if let Some(token) = token {
+        write!(text, " token {}", token.into_raw())?;
+    }
+    if let Some(content_type) = publish.content_type {
+        write!(text, " content type {content_type}")?;
+    }
+    Ok(())
+}
+
+/// A batch of records, by their number and their hash.
+pub(crate) fn batch(batch: &Batch, redaction: Option<&Redaction>, is_redacted: bool) -> String {
+    let Batch { id, records } = batch;
+    let mut hasher = SipHasher13::new();
+    for record in records {
+        hasher.write(&encode_records([&*redacted(record, redaction, is_redacted)]));
+    }
+    let (id, len, hash) = (id.into_raw(), records.len(), hasher.finish());
+    let mut text = String::new();
+    let _ = write!(text, "batch {id}: {len} records, {hash:016x}");
+    text
+}
+
+fn redacted<'a>(
+    record: &'a Record,
+    redaction: Option<&Redaction>,
+    is_redacted: bool,
+) -> Cow<'a, Record> {
+    match (record, redaction) {
+        (record, Some(redaction)) => Cow::Owned(redaction.record(record)),
+        (Record::Response(response), None) if is_redacted => {
+            Cow::Owned(Record::Response(RecordedResponse { content: 0, ..response.clone() }))
+        }
+        (record, None) => Cow::Borrowed(record),
+    }
+}

@@ -1,0 +1,172 @@
+//! Options of a client's connection, of its requests and of its output.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::duration;
+
+/// Address of the broker, and login.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Connection {
+    /// URL of the broker; `mqtts://` for TLS
+    ///
+    /// The form is `mqtt://HOST[:PORT]` or `mqtts://HOST[:PORT]`; the ports default to 1883 and 8883.
+    /// Separate several brokers by commas, or repeat the option. The client tries them in order and
+    /// uses the first one that accepts it. Environment: `STATESTORE_BROKER`.
+    #[arg(
+        long,
+        env = "STATESTORE_BROKER",
+        hide_env = true,
+        default_value = "mqtt://127.0.0.1:1883",
+        value_delimiter = ',',
+        value_name = "URL",
+        help_heading = "Connection"
+    )]
+    pub(crate) broker: Vec<String>,
+    #[command(flatten)]
+    pub(crate) login: Login,
+}
+
+/// Identity of the client, and TLS.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Login {
+    /// MQTT client id
+    ///
+    /// Default: a new one for each run; for `serve --broker`, `statestore`. Environment:
+    /// `STATESTORE_CLIENT_ID`.
+    #[arg(
+        long,
+        env = "STATESTORE_CLIENT_ID",
+        hide_env = true,
+        value_name = "ID",
+        help_heading = "Login",
+        hide_short_help = true
+    )]
+    pub(crate) client_id: Option<String>,
+    /// User name
+    ///
+    /// Environment: `STATESTORE_USER`.
+    #[arg(
+        long,
+        env = "STATESTORE_USER",
+        hide_env = true,
+        value_name = "NAME",
+        help_heading = "Login"
+    )]
+    pub(crate) user: Option<String>,
+    /// Password; prefer the environment variable `STATESTORE_PASSWORD`
+    ///
+    /// Other users of this machine can read command lines.
+    #[arg(
+        long,
+        env = "STATESTORE_PASSWORD",
+        hide_env = true,
+        hide_env_values = true,
+        help_heading = "Login"
+    )]
+    pub(crate) password: Option<String>,
+    /// Log in as a Kubernetes service account with the token in this file
+    ///
+    /// The file is read for each connection. Environment: `STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE`.
+    #[arg(
+        long,
+        env = "STATESTORE_SERVICE_ACCOUNT_TOKEN_FILE",
+        hide_env = true,
+        value_name = "PATH",
+        conflicts_with = "password",
+        help_heading = "Login",
+        hide_short_help = true
+    )]
+    pub(crate) service_account_token_file: Option<PathBuf>,
+    /// Trusted CA certificates, PEM [default: those of this machine]
+    ///
+    /// Requires `mqtts://`. Environment: `STATESTORE_TLS_CA`.
+    #[arg(
+        long,
+        env = "STATESTORE_TLS_CA",
+        hide_env = true,
+        value_name = "PATH",
+        help_heading = "TLS"
+    )]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Certificate chain of this client, PEM
+    ///
+    /// Environment: `STATESTORE_TLS_CERT`.
+    #[arg(
+        long,
+        env = "STATESTORE_TLS_CERT",
+        hide_env = true,
+        value_name = "PATH",
+        help_heading = "TLS"
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of this client, PEM
+    ///
+    /// Environment: `STATESTORE_TLS_KEY`.
+    #[arg(
+        long,
+        env = "STATESTORE_TLS_KEY",
+        hide_env = true,
+        value_name = "PATH",
+        help_heading = "TLS"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// File with the password of an encrypted private key (PKCS #8)
+    ///
+    /// Environment: `STATESTORE_TLS_KEY_PASSWORD_FILE`.
+    #[arg(
+        long,
+        env = "STATESTORE_TLS_KEY_PASSWORD_FILE",
+        hide_env = true,
+        value_name = "PATH",
+        help_heading = "TLS",
+        hide_short_help = true
+    )]
+    pub(crate) tls_key_password_file: Option<PathBuf>,
+}
+
+/// Options of every command that sends requests.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Time limit of the connection and of each response
+    ///
+    /// A number with a unit, for example 500ms or 3s.
+    ///
+    /// Environment: `STATESTORE_TIMEOUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_TIMEOUT",
+        hide_env = true,
+        default_value = "10s",
+        value_parser = duration,
+        value_name = "TIME",
+        help_heading = "Connection"
+    )]
+    pub(crate) timeout: Duration,
+    /// Output format
+    ///
+    /// Environment: `STATESTORE_OUTPUT`.
+    #[arg(
+        long,
+        env = "STATESTORE_OUTPUT",
+        hide_env = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Values only; exact bytes if standard output is not a terminal
+    #[default]
+    Text,
+    /// One JSON object per line, with versions
+    Json,
+}

@@ -1,0 +1,94 @@
+//! Exit codes of every command, and the text about them in help, man page and README.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    Success,
+    /// The command ran, and the result is negative: absent, not applied, a failed check.
+    Negative,
+    /// The input is invalid, or the store or broker refused it. Another attempt does not help.
+    Refused,
+    /// No response. Another attempt may help.
+    Unreachable,
+    /// The operation succeeded, but its output could not be written.
+    Output,
+    /// A disk is full or failing.
+    Storage,
+    /// `lock`: the lock was lost while the command ran, with the code of `timeout`.
+    LockLost,
+    Hangup,
+    Interrupt,
+    Quit,
+    Terminate,
+}
+
+impl Exit {
+    /// Codes that operators meet, in order, with their meanings.
+    pub(crate) const LIST: [(Self, &str); 9] = [
+        (Self::Success, "success"),
+        (Self::Negative, "absent, not applied, not free in time, or a check failed"),
+        (Self::Refused, "bad input, or refused by the store or broker"),
+        (Self::Unreachable, "no broker or no store responded"),
+        (Self::Output, "the operation succeeded, but its output could not be written"),
+        (Self::Storage, "a disk is full or failing"),
+        (Self::LockLost, "lock: the lock was lost and its command was ended"),
+        (Self::Interrupt, "interrupted by SIGINT"),
+        (Self::Terminate, "ended by SIGTERM"),
+    ];
+
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Negative => 1,
+            Self::Refused => 2,
+            Self::Unreachable => 3,
+            Self::Output => 4,
+            Self::Storage => 5,
+            Self::LockLost => 124,
+            Self::Hangup => 129,
+            Self::Interrupt => 130,
+            Self::Quit => 131,
+            Self::Terminate => 143,
+        }
+    }
+
+    /// Success, or [`Negative`](Self::Negative) if `is_done` is false.
+    pub(crate) const fn done_if(is_done: bool) -> Self {
+        if is_done { Self::Success } else { Self::Negative }
+    }
+
+    /// The list for help and man page.
+    pub(crate) fn help() -> String {
+        let lines = Self::LIST.map(|(exit, meaning)| format!("  {:<4} {meaning}\n", exit.number()));
+        format!("Exit codes:\n{}", lines.concat())
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_lists_the_same_exit_codes() {
+        for readme in [include_str!("../../README.md"), include_str!("../README.md")] {
+            for (exit, meaning) in Exit::LIST {
+                let row = format!("| {} | {meaning} |", exit.number());
+                assert!(readme.contains(&row), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_increase_in_the_order_of_the_variants() {
+        assert!(Exit::LIST.is_sorted_by_key(|(exit, _)| exit.number()));
+        assert!(Exit::LIST.is_sorted_by_key(|(exit, _)| *exit));
+    }
+}

@@ -1,0 +1,170 @@
+//! GET, SET, DEL and VDEL.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_tokio::{Error, Removal};
+
+use crate::args::{Del, Get, Output, Set, VALUE_BYTES_MAX, Vdel};
+use crate::connection;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{json_line, raw, terminal_note};
+
+pub(crate) async fn get(args: Get) -> Result<ExitCode, Failure> {
+    let store = connection::store(&args.common)?;
+    let found = response(store.get(args.key.clone()).await)?;
+    store.shutdown().await;
+    let json = args.common.output == Output::Json;
+    let Some(found) = found else {
+        if json {
+            json_line("absent", &args.key, None, None)?;
+        } else {
+            terminal_note("absent");
+        }
+        return Ok(Exit::Negative.into());
+    };
+    if json {
+        json_line("found", &args.key, Some(&found.value), found.version.as_ref())?;
+    } else {
+        raw(&found.value)?;
+        if io::stdout().is_terminal() && !found.value.ends_with(b"\n") {
+            raw(b"\n")?;
+        }
+    }
+    Ok(Exit::Success.into())
+}
+
+pub(crate) async fn set(args: Set) -> Result<ExitCode, Failure> {
+    let value = value(args.value, args.file.as_deref())?;
+    let token = token(args.fencing_token.as_deref())?;
+    let store = connection::store(&args.common)?;
+    let mut set = store.set(args.key.clone(), value);
+    if let Some(token) = token {
+        set = set.fencing_token(token);
+    }
+    if let Some(px) = args.px {
+        set = set.expires_after(px);
+    }
+    if args.persist {
+        set = set.persist();
+    }
+    let version = match (args.nx, args.nex) {
+        (true, _) => set.if_absent().await,
+        (_, true) => set.if_absent_or_equal().await,
+        _ => set.await.map(Some),
+    };
+    let version = response(version)?;
+    store.shutdown().await;
+    let (result, outcome) = match &version {
+        Some(version) => ("done", format!("the value was set, with version {version}")),
+        None => {
+            ("not applied", "the value was not set, since the condition does not hold".to_owned())
+        }
+    };
+    let printed = match &version {
+        _ if args.common.output == Output::Json => {
+            json_line(result, &args.key, None, version.as_ref())
+        }
+        Some(version) => raw(format!("{version}\n").as_bytes()),
+        None => {
+            terminal_note(if args.nx {
+                "not applied: the key exists"
+            } else {
+                "not applied: the key has another value"
+            });
+            Ok(())
+        }
+    };
+    printed.map_err(|failure| failure.after(outcome))?;
+    Ok(Exit::done_if(version.is_some()).into())
+}
+
+pub(crate) async fn del(args: Del) -> Result<ExitCode, Failure> {
+    let token = token(args.fencing_token.as_deref())?;
+    let store = connection::store(&args.common)?;
+    let mut del = store.del(args.key.clone());
+    if let Some(token) = token {
+        del = del.fencing_token(token);
+    }
+    let is_removed = response(del.await)?;
+    store.shutdown().await;
+    let removal = if is_removed { Removal::Removed } else { Removal::NothingRemoved };
+    print_removal(removal, &args.key, args.common.output)
+}
+
+pub(crate) async fn vdel(args: Vdel) -> Result<ExitCode, Failure> {
+    let value = value(args.value, args.file.as_deref())?;
+    let token = token(args.fencing_token.as_deref())?;
+    let store = connection::store(&args.common)?;
+    let mut vdel = store.vdel(args.key.clone(), value);
+    if let Some(token) = token {
+        vdel = vdel.fencing_token(token);
+    }
+    let removal = response(vdel.await)?;
+    store.shutdown().await;
+    print_removal(removal, &args.key, args.common.output)
+}
+
+fn print_removal(removal: Removal, key: &str, output: Output) -> Result<ExitCode, Failure> {
+    if output == Output::Json {
+        let (result, outcome) = match removal {
+            Removal::Removed => ("removed", "the key was deleted"),
+            Removal::NothingRemoved => ("absent", "the key has no value"),
+            Removal::NotApplied => ("not applied", "the key has another value and was not deleted"),
+        };
+        json_line(result, key, None, None).map_err(|failure| failure.after(outcome))?;
+    } else {
+        match removal {
+            Removal::Removed => {}
+            Removal::NothingRemoved => terminal_note("absent"),
+            Removal::NotApplied => terminal_note("not applied: the key has another value"),
+        }
+    }
+    Ok(Exit::done_if(removal == Removal::Removed).into())
+}
+
+fn response<T>(result: Result<T, Error>) -> Result<T, Failure> {
+    result.map_err(Failure::request)
+}
+
+fn value(argument: Option<String>, file: Option<&Path>) -> Result<Bytes, Failure> {
+    let value = match file {
+        None => argument.unwrap_or_default().into_bytes(),
+        Some(path) => read_value(path)
+            .map_err(|error| Failure::bad_input(format_args!("{}: {error}", path.display())))?,
+    };
+    if value.len() as u64 > VALUE_BYTES_MAX.into() {
+        return Err(Failure::bad_input(format_args!(
+            "the value is too large: the limit is {VALUE_BYTES_MAX} bytes; save it elsewhere, and \
+             store its location"
+        )));
+    }
+    Ok(value.into())
+}
+
+/// Reads at most one byte more than the largest value, since the file may be endless.
+fn read_value(path: &Path) -> io::Result<Vec<u8>> {
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    let mut value = Vec::new();
+    source.take(u64::from(VALUE_BYTES_MAX) + 1).read_to_end(&mut value)?;
+    Ok(value)
+}
+
+fn token(text: Option<&str>) -> Result<Option<FencingToken>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let hlc: Hlc = text.parse().map_err(|error| {
+        Failure::bad_input(format_args!(
+            "--fencing-token {text}: {error}; the token is a version that `statestore set` printed"
+        ))
+    })?;
+    Ok(Some(FencingToken::new(hlc)))
+}

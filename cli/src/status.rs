@@ -1,0 +1,88 @@
+//! `status`: whether requests reach a store, and which of several stores leads.
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value};
+
+use crate::args::{Output, Status};
+#[cfg(feature = "etcd")]
+use crate::cluster_status;
+use crate::escape::{on_one_line, printable};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::metrics_client::{MetricsUrl, Response};
+use crate::output;
+
+/// Default of `--metrics-url`: the metrics listener of the container image.
+const DEFAULT_URL: &str = "http://127.0.0.1:9464";
+
+/// Maximum number of characters of a reason that are printed.
+const REASON_CHARS_MAX: usize = 1_000;
+
+pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
+    if args.ready || args.alive {
+        let page = if args.alive { "healthz" } else { "readyz" };
+        let health = fetch_health(args.metrics_url.as_deref(), page).await?;
+        output::raw(format!("{}\n", health.text).as_bytes())?;
+        return Ok(exit_code(health.is_ok));
+    }
+    #[cfg(not(feature = "etcd"))]
+    args.etcd.check()?;
+    #[cfg(feature = "etcd")]
+    let is_cluster = !args.at.etcd.is_empty();
+    #[cfg(not(feature = "etcd"))]
+    let is_cluster = false;
+
+    let (mut text, mut json, mut is_ok) = (String::new(), Map::new(), true);
+    if args.metrics_url.is_some() || !is_cluster {
+        let health = fetch_health(args.metrics_url.as_deref(), "readyz").await?;
+        is_ok &= health.is_ok;
+        if health.is_ok {
+            text += "store      ready\n";
+        } else {
+            text += &format!("store      not ready: {}\n", health.text);
+            json.insert("reason".to_owned(), health.text.into());
+        }
+        json.insert("ready".to_owned(), health.is_ok.into());
+    }
+    #[cfg(feature = "etcd")]
+    if is_cluster {
+        let cluster = cluster_status::fetch(&args.at).await?;
+        is_ok &= cluster.has_leader;
+        text += &cluster.text;
+        json.extend(cluster.json);
+    }
+    let text = match args.output {
+        Output::Text => text,
+        Output::Json => format!("{}\n", Value::Object(json)),
+    };
+    output::raw(printable(&text).as_bytes())?;
+    Ok(exit_code(is_ok))
+}
+
+fn exit_code(is_ok: bool) -> ExitCode {
+    Exit::done_if(is_ok).into()
+}
+
+/// Response of a health check.
+struct Health {
+    is_ok: bool,
+    /// One line.
+    text: String,
+}
+
+async fn fetch_health(url: Option<&str>, page: &str) -> Result<Health, Failure> {
+    let url = MetricsUrl::parse(url.unwrap_or(DEFAULT_URL)).map_err(Failure::bad_input)?;
+    let Response { code, body } = url.fetch_sibling(page).await.map_err(Failure::unreachable)?;
+    let is_ok = match code {
+        200 => true,
+        503 => false,
+        code => {
+            let text =
+                format!("HTTP status {code}: is this the address of `serve --metrics-listen`?");
+            return Err(Failure::bad_input(url.error(text)));
+        }
+    };
+    let text: String = body.trim_end().chars().take(REASON_CHARS_MAX).collect();
+    Ok(Health { is_ok, text: on_one_line(&text) })
+}

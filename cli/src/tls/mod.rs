@@ -1,0 +1,256 @@
+//! Diagnosis of a failed connection: what is wrong with a certificate, and whether the port speaks TLS.
+
+mod probe;
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::{Duration, UNIX_EPOCH};
+
+use statestore_client::{Address, LinkError, LinkErrorKind};
+use tokio_rustls::rustls::pki_types::UnixTime;
+use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, OtherError};
+
+/// Problem of a connection that remains until the operator acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The broker speaks MQTT without TLS on this port.
+    IsPlain,
+    /// The broker speaks TLS on this port.
+    IsTls,
+    /// The issuer of the broker's certificate is not trusted here.
+    UnknownAuthority,
+    /// The broker presents the certificate of a CA as its own.
+    CaAsServer,
+    /// The broker's certificate is for other names than the host.
+    OtherName(String),
+    /// The broker's certificate has expired, or is not valid yet; with the dates.
+    NotValidNow(String),
+    /// The broker's certificate is invalid for another reason.
+    Certificate(String),
+    /// The broker requires a client certificate, and this client has none.
+    CertificateWanted,
+    /// The broker rejected the certificate of this client; with the reason.
+    CertificateRefused(String),
+    /// The broker and this client have no TLS version or cipher in common.
+    NothingInCommon(String),
+}
+
+impl Trouble {
+    /// Finds an error of TLS among all sources of an error.
+    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        rustls_error(error).and_then(of_rustls)
+    }
+
+    /// What the operator can do.
+    pub(crate) const fn remedy(&self) -> &'static str {
+        match self {
+            Self::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
+            Self::IsTls => "write the --broker as mqtts://",
+            Self::UnknownAuthority => {
+                "set --tls-ca to the certificate of that CA, or to the certificate itself if it is \
+                 self-signed"
+            }
+            Self::CaAsServer => {
+                "give the broker a certificate with basicConstraints=CA:FALSE, for example one of \
+                 `statestore certificates DIR`"
+            }
+            Self::OtherName(_) => {
+                "write the --broker with a name in the certificate, or issue one for this name"
+            }
+            Self::NotValidNow(_) => {
+                "renew the broker's certificate, unless the clock of this machine is wrong"
+            }
+            Self::CertificateWanted => "set --tls-cert and --tls-key",
+            Self::CertificateRefused(_) => {
+                "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts"
+            }
+            Self::Certificate(_) | Self::NothingInCommon(_) => {
+                "check --broker, --tls-ca, --tls-cert and --tls-key"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IsPlain => f.write_str("the broker speaks MQTT without TLS on this port"),
+            Self::IsTls => f.write_str("the broker speaks TLS on this port"),
+            Self::UnknownAuthority => {
+                f.write_str("the broker's certificate is from a CA that is not trusted here")
+            }
+            Self::CaAsServer => f.write_str(
+                "the broker presents the certificate of a CA (CA:TRUE) as its own, as \
+                 `openssl req -x509` creates it",
+            ),
+            Self::OtherName(text) | Self::NotValidNow(text) => {
+                write!(f, "the broker's certificate {text}")
+            }
+            Self::Certificate(why) => write!(f, "the broker's certificate is invalid: {why}"),
+            Self::CertificateWanted => f.write_str("the broker requires a client certificate"),
+            Self::CertificateRefused(why) => {
+                write!(f, "the broker rejected the certificate of this client: {why}")
+            }
+            Self::NothingInCommon(why) => {
+                write!(
+                    f,
+                    "the broker and this client have no TLS version or cipher in common: {why}"
+                )
+            }
+        }
+    }
+}
+
+/// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice.
+///
+/// If it is unclear whether the port speaks TLS, the port is probed.
+pub(crate) async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
+    match find(&error, &at, is_encrypted).await {
+        Some(trouble) => {
+            let error = error.with_diagnosis(LinkErrorKind::Tls, &trouble);
+            error.with_advice(trouble.remedy()).permanent().address_specific(None)
+        }
+        None => error,
+    }
+}
+
+async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<Trouble> {
+    if let Some(trouble) = error.get_ref().and_then(|cause| Trouble::of(cause)) {
+        return Some(trouble);
+    }
+    match error.kind() {
+        LinkErrorKind::Tls | LinkErrorKind::Unreachable | LinkErrorKind::Lost if is_encrypted => {
+            probe::speaks_mqtt(at).await.then_some(Trouble::IsPlain)
+        }
+        LinkErrorKind::Lost | LinkErrorKind::Protocol if !is_encrypted => {
+            probe::speaks_tls(at).await.then_some(Trouble::IsTls)
+        }
+        _ => None,
+    }
+}
+
+/// Finds a TLS error among the sources of an error.
+fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        // The error inside an I/O error is not its source.
+        next = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
+}
+
+fn of_rustls(error: &rustls::Error) -> Option<Trouble> {
+    use rustls::Error as Tls;
+    Some(match error {
+        Tls::InvalidCertificate(error) => of_certificate(error),
+        Tls::AlertReceived(Alert::CertificateRequired) => Trouble::CertificateWanted,
+        Tls::AlertReceived(Alert::CertificateExpired) => {
+            Trouble::CertificateRefused("it has expired, or is not valid yet".to_owned())
+        }
+        Tls::AlertReceived(Alert::UnknownCA) => {
+            Trouble::CertificateRefused("it is from a CA that the broker does not trust".to_owned())
+        }
+        Tls::AlertReceived(
+            alert @ (Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::AccessDenied
+            | Alert::DecryptError),
+        ) => Trouble::CertificateRefused(format!("{alert:?}")),
+        Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
+            Trouble::NothingInCommon(format!("{alert:?}"))
+        }
+        Tls::PeerIncompatible(why) => Trouble::NothingInCommon(format!("{why:?}")),
+        _ => return None,
+    })
+}
+
+fn of_certificate(error: &CertificateError) -> Trouble {
+    match error {
+        CertificateError::UnknownIssuer => Trouble::UnknownAuthority,
+        CertificateError::Other(OtherError(error))
+            if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
+        {
+            Trouble::CaAsServer
+        }
+        CertificateError::Expired => Trouble::NotValidNow("has expired".to_owned()),
+        CertificateError::NotValidYet => Trouble::NotValidNow("is not valid yet".to_owned()),
+        CertificateError::ExpiredContext { time, not_after } => Trouble::NotValidNow(format!(
+            "expired on {}, and it is {} here",
+            date(*not_after),
+            date(*time)
+        )),
+        CertificateError::NotValidYetContext { time, not_before } => Trouble::NotValidNow(format!(
+            "is valid from {} on, and it is {} here",
+            date(*not_before),
+            date(*time)
+        )),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            // As in DnsName("localhost").
+            let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
+            let presented = presented.iter().map(name).collect::<Vec<_>>().join(", ");
+            Trouble::OtherName(format!("is for {presented}, and not for {}", expected.to_str()))
+        }
+        CertificateError::NotValidForName => {
+            Trouble::OtherName("is for other names than the host".to_owned())
+        }
+        other => Trouble::Certificate(other.to_string()),
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    let since = Duration::from_secs(time.as_secs());
+    UNIX_EPOCH.checked_add(since).map_or_else(
+        || "a time out of range".to_owned(),
+        |time| humantime::format_rfc3339_seconds(time).to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn expiry_is_shown_with_dates() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let trouble = of_certificate(&CertificateError::ExpiredContext {
+            time: at(1_800_000_000),
+            not_after: at(1_600_000_000),
+        });
+        let text = trouble.to_string();
+        assert!(text.contains("expired on 2020-09-13T12:26:40Z"), "{text}");
+        assert!(text.contains("it is 2027-01-15T08:00:00Z here"), "{text}");
+        let trouble = of_certificate(&CertificateError::NotValidYetContext {
+            time: at(1_600_000_000),
+            not_before: at(1_800_000_000),
+        });
+        assert!(trouble.to_string().contains("valid from 2027-01-15T08:00:00Z on"), "{trouble}");
+    }
+
+    #[test]
+    fn ca_certificate_of_a_server_is_recognised() {
+        let error = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
+        assert_eq!(of_certificate(&CertificateError::Other(error)), Trouble::CaAsServer);
+        let error = OtherError(Arc::new(webpki::Error::BadDer));
+        let other = of_certificate(&CertificateError::Other(error));
+        assert!(matches!(other, Trouble::Certificate(_)), "{other}");
+    }
+
+    #[test]
+    fn tls_error_within_io_error_is_found() {
+        let alert = rustls::Error::AlertReceived(Alert::CertificateRequired);
+        let error = LinkError::transient("no").with_source(io::Error::other(alert));
+        let found = rustls_error(&error).and_then(of_rustls);
+        assert_eq!(found, Some(Trouble::CertificateWanted));
+        let none = LinkError::transient("no").with_source(io::Error::other("else"));
+        assert_eq!(rustls_error(&none), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Detects whether a port speaks TLS or plain MQTT, after a failed connection and without credentials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use statestore_client::Address;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// Timeout of a probe.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Returns whether an MQTT broker responds without TLS.
+pub(super) async fn speaks_mqtt(at: &Address) -> bool {
+    let client_id = format!("statestore-probe-{:08x}", fastrand::u32(..));
+    let connack = 0x20;
+    answer(at, &connect(&client_id)).await.is_some_and(|answer| answer[0] == connack)
+}
+
+/// Returns whether the port responds to a TLS handshake.
+pub(super) async fn speaks_tls(at: &Address) -> bool {
+    let Some(hello) = client_hello() else { return false };
+    let (alert, handshake, version) = (21, 22, 3);
+    let answer = answer(at, &hello).await;
+    answer.is_some_and(|[kind, major]| [alert, handshake].contains(&kind) && major == version)
+}
+
+/// The first two bytes of the response.
+async fn answer(at: &Address, what: &[u8]) -> Option<[u8; 2]> {
+    let asked = async {
+        let mut stream = TcpStream::connect((at.bare_host(), at.port)).await.ok()?;
+        stream.write_all(what).await.ok()?;
+        let mut answer = [0; 2];
+        stream.read_exact(&mut answer).await.ok()?;
+        Some(answer)
+    };
+    tokio::time::timeout(ANSWER_MAX, asked).await.ok().flatten()
+}
+
+/// A CONNECT of MQTT 5 with a clean start and nothing else.
+fn connect(client_id: &str) -> Vec<u8> {
+    let (clean_start, keep_alive, properties) = (2, [0, 60], 0);
+    let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 5, clean_start];
+    body.extend(keep_alive);
+    body.extend([properties, 0]);
+    // Both lengths fit one byte.
+    body.extend(u8::try_from(client_id.len()));
+    body.extend(client_id.as_bytes());
+    let mut packet = vec![0x10];
+    packet.extend(u8::try_from(body.len()));
+    packet.extend(body);
+    packet
+}
+
+fn client_hello() -> Option<Vec<u8>> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .ok()?
+        // The handshake ends after the first response, so trusted CAs do not matter.
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").ok()?;
+    let mut connection = ClientConnection::new(Arc::new(config), name).ok()?;
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).ok()?;
+    Some(hello)
+}

@@ -1,0 +1,188 @@
+//! `serve --capture` and `replay`: what a store was told is told again, and where it differs is said.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use statestore_capture::{CapturedStore, Next, next_frame};
+use statestore_proto::store::StoreConfig;
+use statestore_tests::timely::HANGS;
+use tokio::time::Instant;
+
+use crate::own_broker::{Own, Scratch};
+use crate::process::{Ended, run, statestore};
+
+const SECRET: &str = "a value that nobody is to see";
+
+/// A directory, gone with the test.
+struct Kept(Scratch);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0.path());
+    }
+}
+
+fn replay(file: &Scratch, options: &[&str]) -> Ended {
+    run(statestore().args(["replay", file.path()]).args(options))
+}
+
+/// What a few clients do, some of it wrong.
+fn work(own: &Own) {
+    let run = |arguments: &[&str]| run(&mut own.command("mqtt", arguments));
+    run(&["set", "k", SECRET, "--persist"]).version();
+    run(&["set", "k", "other", "--nx"]).is(1, "");
+    run(&["get", "k"]).is(0, SECRET);
+    run(&["keys", "*"]).is(0, "k\n");
+    run(&["set", "leased", SECRET, "--px", "1ms"]).version();
+    run(&["vdel", "k", "other"]);
+    run(&["vdel", "k", SECRET]);
+    run(&["set", "kept", SECRET, "--persist"]).version();
+}
+
+fn stop(own: Own) {
+    own.store.signal("-TERM");
+    let ended = own.store.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+fn holds(file: &Scratch, text: &str) -> bool {
+    let bytes = fs::read(file.path()).expect("the capture");
+    bytes.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+#[test]
+fn what_was_told_is_told_again() {
+    let directory = Kept(Scratch::new("captured-data"));
+    let data = directory.0.path();
+    let (first, second) = (Scratch::new("first.rec"), Scratch::new("second.rec"));
+    let own = Own::start(&["--data-dir", data, "--capture", first.path()]);
+    work(&own);
+    // The same file again would be the end of what is in it.
+    let mut again = statestore();
+    again.args(["serve", "--listen", "127.0.0.1:0", "--capture", first.path()]);
+    run(&mut again).fails(2, &["exists", "use another name"]);
+    stop(own);
+    let mode = fs::metadata(first.path()).expect("the file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(holds(&first, SECRET), "it is all there");
+    let played = replay(&first, &[]);
+    assert_eq!(played.code, Some(0), "{played:?}");
+    assert!(played.text().ends_with("the end: the store has ended\nno difference\n"), "{played:?}");
+
+    // The next store begins with what the first has kept, and is killed.
+    let own = Own::start(&["--data-dir", data, "--capture", second.path()]);
+    run(&mut own.command("mqtt", &["get", "kept"])).is(0, SECRET);
+    // It is written beside the store, soon after.
+    let waiting = Instant::now();
+    while !holds(&second, SECRET) {
+        assert!(waiting.elapsed() < HANGS, "it is never written");
+        std::thread::yield_now();
+    }
+    own.store.kill();
+    let played = replay(&second, &["--output", "json"]);
+    assert_eq!(played.code, Some(0), "{played:?}");
+    let report = played.json();
+    assert_eq!(report["differences"], 0);
+    assert!(report["restored"].as_u64() > Some(0), "{report}");
+    assert!(report["end"].as_str().is_some_and(|end| end.contains("cut off")), "{report}");
+}
+
+#[test]
+fn a_redacted_recording_has_no_values() {
+    let (plain, redacted, copy) =
+        (Scratch::new("plain.rec"), Scratch::new("redacted.rec"), Scratch::new("copy.rec"));
+    for (file, options) in [(&plain, &[][..]), (&redacted, &["--capture-redacted"])] {
+        let own =
+            Own::start(&[&["--explain-refusals", "--capture", file.path()], options].concat());
+        work(&own);
+        stop(own);
+    }
+    assert!(holds(&plain, SECRET) && !holds(&redacted, SECRET));
+    assert!(holds(&redacted, "leased"), "keys stay");
+    replay(&plain, &["--redact", copy.path()]);
+    assert!(!holds(&copy, SECRET));
+    for file in [&plain, &redacted, &copy] {
+        let played = replay(file, &["--output", "json"]);
+        assert_eq!(played.code, Some(0), "{played:?}");
+        assert_eq!(played.json()["messages"], 8, "{played:?}");
+    }
+    replay(&plain, &["--redact", copy.path()]).fails(2, &["exists"]);
+}
+
+/// What the policy said is in the capture, and needed to play it.
+#[test]
+fn a_policy_is_not_needed_again() {
+    let (policy, file) = (Scratch::new("captured.yaml"), Scratch::new("policy.rec"));
+    let rules = r#"rules:
+  - principals: {clientIds: [ann]}
+    brokerResources:
+      - method: Connect
+      - method: Publish
+        topics: ["statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"]
+      - method: Subscribe
+        topics: ["clients/{principal.clientId}/#", "clients/statestore/+/+/+/command/notify/+"]
+    stateStoreResources:
+      - {method: ReadWrite, keys: [k]}
+"#;
+    fs::write(policy.path(), rules).expect("a file");
+    let own = Own::start(&["--policy", policy.path(), "--capture", file.path()]);
+    run(&mut own.command("mqtt", &["set", "k", "v", "--client-id", "ann"])).version();
+    run(&mut own.command("mqtt", &["set", "other", "v", "--client-id", "ann"]))
+        .fails(2, &["not authorized"]);
+    stop(own);
+    let played = replay(&file, &[]);
+    assert_eq!(played.code, Some(0), "{played:?}");
+}
+
+#[test]
+fn a_recording_ends_where_it_may_not_grow() {
+    let file = Scratch::new("short.rec");
+    let own = Own::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
+    work(&own);
+    stop(own);
+    assert!(fs::metadata(file.path()).expect("the file").len() < 2_200);
+    let played = replay(&file, &[]);
+    assert_eq!(played.code, Some(0), "{played:?}");
+    assert!(played.text().contains("the file has reached its maximum size"), "{played:?}");
+}
+
+/// The first frame of a capture, and the rest.
+fn split(capture: &[u8]) -> (&[u8], &[u8]) {
+    let Ok(Next::Frame(_, rest)) = next_frame(capture) else { panic!("no frame") };
+    capture.split_at(capture.len() - rest.len())
+}
+
+/// A store of another configuration is as good as a fault.
+#[test]
+fn what_differs_is_shown() {
+    let file = Scratch::new("differs.rec");
+    let own = Own::start(&["--capture", file.path()]);
+    run(&mut own.command("mqtt", &["set", "k", "v", "--fencing-token", "1:0:x"])).version();
+    stop(own);
+    let mut other = CapturedStore::capturing(StoreConfig::new(7).incarnation(1), None);
+    let other = other.take_capture();
+    let capture = fs::read(file.path()).expect("the capture");
+    fs::write(file.path(), [split(&other).0, split(&capture).1].concat()).expect("a file");
+    let played = replay(&file, &[]);
+    assert_eq!(played.code, Some(1), "{played:?}");
+    let text = played.text();
+    let shown = ["after message 1: SET \"k\"", "  captured: PUBLISH", "  replayed: PUBLISH"];
+    assert!(shown.iter().all(|part| text.contains(part)), "{text}");
+    assert_eq!(
+        replay(&file, &["--output", "json", "--differences", "0"]).json()["shown"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+    // Damaged, and something else.
+    let mut damaged = capture;
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    fs::write(file.path(), damaged).expect("a file");
+    let played = replay(&file, &["--output", "json"]);
+    assert_eq!((played.code, &played.json()["messages"]), (Some(2), &1.into()), "{played:?}");
+    for nothing in ["", "a text"] {
+        fs::write(file.path(), nothing).expect("a file");
+        replay(&file, &[]).fails(2, &["statestore serve --capture"]);
+    }
+}

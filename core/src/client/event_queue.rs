@@ -1,0 +1,37 @@
+//! Events that were not polled yet.
+
+use alloc::collections::VecDeque;
+
+use super::Event;
+use crate::limits::ClientLimits;
+
+/// A queue in which completions always fit, since their number is limited elsewhere.
+#[derive(Debug)]
+pub(super) struct EventQueue {
+    events: VecDeque<Event>,
+    max: usize,
+}
+
+impl EventQueue {
+    pub(super) const fn new(limits: &ClientLimits) -> Self {
+        let max = limits.events_max.saturating_add(limits.pending_max);
+        Self { events: VecDeque::new(), max }
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// Appends the event unless the queue is full; returns whether it was appended.
+    pub(super) fn try_push(&mut self, event: Event) -> bool {
+        let has_capacity = self.events.len() < self.max;
+        if has_capacity {
+            self.events.push_back(event);
+        }
+        has_capacity
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

@@ -1,0 +1,93 @@
+//! The watch of a lock's key.
+
+use bytes::Bytes;
+
+use super::{HolderStatus, Lock, LockAction, LockEvent, LockState, LossReason, Next};
+use crate::client::{WatchEnd, WatchEvent};
+use crate::hlc::Version;
+use crate::time::Instant;
+
+/// State of the watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchState {
+    Off,
+    On,
+    /// The store refused the watch: the lock relies on time alone.
+    Refused,
+}
+
+impl Lock {
+    pub(super) fn watch_action(&mut self) -> Option<LockAction> {
+        let contended = self.attempt().is_some_and(|attempt| attempt.contended);
+        let wanted = self.config.watch_holder || contended;
+        match (self.watch_state, wanted) {
+            (WatchState::Off, true) => {
+                self.watch_state = WatchState::On;
+                Some(LockAction::Watch(self.config.key.clone()))
+            }
+            (WatchState::On, false) => {
+                self.watch_state = WatchState::Off;
+                self.holder.reset();
+                Some(LockAction::Unwatch)
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles an event of the watch of the key.
+    pub(super) fn apply_watch_event(&mut self, now: Instant, event: &WatchEvent) {
+        let holder = self.holder.handle_event(event).cloned();
+        match event {
+            WatchEvent::Changed { value, version } => {
+                self.on_changed(now, value.as_ref(), version.as_ref());
+            }
+            WatchEvent::Live if *self.holder.status() == HolderStatus::Free => self.wake(),
+            WatchEvent::Ended(WatchEnd::Refused(_)) => self.watch_state = WatchState::Refused,
+            WatchEvent::Live | WatchEvent::Gap | WatchEvent::Ended(_) => {}
+        }
+        if let Some(holder) = holder.filter(|_| self.config.watch_holder) {
+            self.push_latest(LockEvent::HolderChanged(holder));
+        }
+    }
+
+    fn on_changed(&mut self, now: Instant, value: Option<&Bytes>, version: Option<&Version>) {
+        let ours = value == Some(&self.claim.value);
+        match (self.state(), value) {
+            (LockState::Held, Some(_)) if !ours && version > self.floor.as_ref() => {
+                self.lose(LossReason::Taken);
+            }
+            (LockState::Held, None) if version >= self.floor.as_ref() => {
+                self.lose(LossReason::Deleted)
+            }
+            // The key was read as absent at an unknown time: a renewal finds out.
+            (LockState::Held, None) if version.is_none() && self.pending.is_none() => {
+                self.next = Next::Now;
+            }
+            (LockState::Waiting, None) => self.wake(),
+            // A SET whose reply was lost has acquired the lock: the next one renews it.
+            (LockState::Waiting, Some(_)) if ours => self.wake(),
+            (LockState::Waiting, Some(_)) => self.defer_retry(now),
+            _ => {}
+        }
+    }
+
+    /// Tries at once: the lock may be free.
+    fn wake(&mut self) {
+        if let Some(attempt) = self.attempt() {
+            attempt.woken = true;
+            if self.pending.is_none() {
+                self.next = Next::Now;
+            }
+        }
+    }
+
+    /// Defers the next try: another holder's lease began just now at the latest.
+    fn defer_retry(&mut self, now: Instant) {
+        if let Some(attempt) = self.attempt() {
+            attempt.woken = false;
+        }
+        if matches!(self.next, Next::At(_)) && self.removal_ends().is_none() {
+            self.next = Next::At(now + self.config.max_lease);
+        }
+    }
+}

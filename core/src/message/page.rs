@@ -1,0 +1,186 @@
+//! Pages of keys: the replies to SCAN.
+
+use core::fmt;
+
+use super::{Encode, PeerError};
+use crate::buffer::{BufferTooSmall, Sink};
+use crate::debug;
+use crate::resp::{Elements, PageLayout, put_array, read_page};
+
+/// A page of keys, as a payload that was checked.
+///
+/// ```
+/// use statestore_proto::message::Page;
+///
+/// let page = Page::decode(b"*2\r\n*2\r\n$4\r\nkey1\r\n$4\r\nkey2\r\n$4\r\n1;1;\r\n")?;
+/// assert!(page.into_iter().eq([b"key1", b"key2"]));
+/// assert_eq!(page.token(), Some(b"1;1;".as_slice())); // there may be more keys
+/// # Ok::<(), statestore_proto::message::PeerError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Page<B> {
+    payload: B,
+    layout: PageLayout,
+}
+
+impl<'a> Page<&'a [u8]> {
+    /// Decodes a whole payload. Borrows; allocates nothing.
+    ///
+    /// # Errors
+    /// [`PeerError`] if the payload is not a page.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, PeerError> {
+        Ok(Self { payload, layout: read_page(payload)? })
+    }
+}
+
+impl<B> Page<B> {
+    /// Converts the container of the payload; `f` must preserve the bytes.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Page<C> {
+        Page { payload: f(self.payload), layout: self.layout }
+    }
+
+    /// Number of keys. A page without keys is not necessarily the last one.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.layout.total
+    }
+
+    /// Returns whether the page is empty.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.layout.total == 0
+    }
+}
+
+impl<B: AsRef<[u8]>> Page<B> {
+    /// The payload.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.payload.as_ref()
+    }
+
+    /// The keys, in the order of the page.
+    #[must_use]
+    pub fn keys(&self) -> PageKeys<'_> {
+        PageKeys(Elements(self.part(self.layout.keys)))
+    }
+
+    /// Token to request the next page with; `None` on the last page.
+    #[must_use]
+    pub fn token(&self) -> Option<&[u8]> {
+        self.layout.token.map(|token| self.part(token))
+    }
+
+    fn part(&self, (start, end): (usize, usize)) -> &[u8] {
+        self.as_bytes().get(start..end).unwrap_or_default()
+    }
+}
+
+impl<'a, B: AsRef<[u8]>> IntoIterator for &'a Page<B> {
+    type Item = &'a [u8];
+    type IntoIter = PageKeys<'a>;
+
+    fn into_iter(self) -> PageKeys<'a> {
+        self.keys()
+    }
+}
+
+/// An iterator over the keys of a [`Page`].
+#[derive(Clone)]
+pub struct PageKeys<'a>(Elements<'a>);
+
+impl<'a> Iterator for PageKeys<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.0.next()
+    }
+}
+
+impl fmt::Debug for PageKeys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone().map(debug::Key)).finish()
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Page<bytes::Bytes> {
+    /// The keys, in the order of the page. Each shares, and so retains, the memory of the page.
+    pub fn shared_keys(&self) -> impl Iterator<Item = bytes::Bytes> {
+        self.keys().map(|key| self.payload.slice_ref(key))
+    }
+
+    /// Token to request the next page with, sharing the memory of the page; `None` on the last
+    /// page.
+    #[must_use]
+    pub fn shared_token(&self) -> Option<bytes::Bytes> {
+        self.token().map(|token| self.payload.slice_ref(token))
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Page<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page")
+            .field("keys", &self.len())
+            .field("token", &self.token().map(debug::Value))
+            .finish()
+    }
+}
+
+/// Encoder of a page of keys.
+#[derive(Clone, Copy)]
+pub struct PageEncoder<'a> {
+    /// The keys.
+    pub keys: &'a [&'a [u8]],
+    /// Token to request the next page with; `None` on the last page.
+    pub token: Option<&'a [u8]>,
+}
+
+/// Number of bytes that a key adds to a page.
+#[cfg(feature = "alloc")]
+pub(crate) fn listed_len(key: &[u8]) -> usize {
+    crate::buffer::Length::of(|length| length.put_blob(key))
+}
+
+impl PageEncoder<'_> {
+    /// Exact length of the payload in bytes.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.len()
+    }
+
+    /// Writes the payload to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
+    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        self.put_into(out)
+    }
+
+    /// The payload, in one allocation of its exact length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn encode(&self) -> alloc::vec::Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl fmt::Debug for PageEncoder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageEncoder")
+            .field("keys", &self.keys.len())
+            .field("token", &self.token.map(debug::Value))
+            .finish()
+    }
+}
+
+impl Encode for PageEncoder<'_> {
+    fn put(&self, sink: &mut impl Sink) {
+        sink.put_line(b'*', if self.token.is_some() { 2 } else { 1 });
+        put_array(self.keys, sink);
+        if let Some(token) = self.token {
+            sink.put_blob(token);
+        }
+    }
+}

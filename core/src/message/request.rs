@@ -1,0 +1,131 @@
+//! Requests: what a client sends and a store receives.
+
+use core::fmt;
+
+use super::{Command, Encode, RequestKind, Scan};
+use crate::buffer::{BufferTooSmall, Sink};
+
+/// A request payload: a [`Command`] about one key, or a [`Scan`] of the keys that match a pattern.
+#[cfg_attr(
+    feature = "alloc",
+    doc = "The client machine takes a [`client::Request`](crate::client::Request), a payload with options."
+)]
+///
+/// ```
+/// use statestore_proto::message::{Request, RequestKind};
+///
+/// let request = Request::decode(b"*2\r\n$4\r\nSCAN\r\n$7\r\nrooms/*\r\n")?;
+/// assert_eq!(request.kind(), RequestKind::Scan);
+/// assert_eq!((request.key(), *request.subject()), (None, b"rooms/*".as_slice()));
+/// # Ok::<(), statestore_proto::message::PeerError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request<B> {
+    /// GET, SET, DEL, VDEL or KEYNOTIFY.
+    Command(Command<B>),
+    /// SCAN.
+    Scan(Scan<B>),
+}
+
+impl<B> Request<B> {
+    /// The kind of this request.
+    #[must_use]
+    pub const fn kind(&self) -> RequestKind {
+        match self {
+            Self::Command(command) => command.kind(),
+            Self::Scan(_) => RequestKind::Scan,
+        }
+    }
+
+    /// The key of a command, or the pattern of a SCAN.
+    #[must_use]
+    pub const fn subject(&self) -> &B {
+        match self {
+            Self::Command(command) => command.key(),
+            Self::Scan(scan) => &scan.pattern,
+        }
+    }
+
+    /// The key of a command; `None` for a SCAN.
+    #[must_use]
+    pub const fn key(&self) -> Option<&B> {
+        match self {
+            Self::Command(command) => Some(command.key()),
+            Self::Scan(_) => None,
+        }
+    }
+
+    /// The command; `None` for a SCAN.
+    #[must_use]
+    pub const fn command(&self) -> Option<&Command<B>> {
+        match self {
+            Self::Command(command) => Some(command),
+            Self::Scan(_) => None,
+        }
+    }
+
+    /// Converts the container of each argument; `f` must preserve the bytes.
+    pub fn map<C>(self, f: impl FnMut(B) -> C) -> Request<C> {
+        match self {
+            Self::Command(command) => Request::Command(command.map(f)),
+            Self::Scan(scan) => Request::Scan(scan.map(f)),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Request<B> {
+    /// Exact length of the payload in bytes.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.len()
+    }
+
+    /// Writes the payload to the start of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] when `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
+    pub fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        self.put_into(out)
+    }
+
+    /// The payload, in one allocation of its exact length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    #[inline]
+    pub fn encode(&self) -> alloc::vec::Vec<u8> {
+        self.to_vec()
+    }
+}
+
+impl<B: AsRef<[u8]>> Encode for Request<B> {
+    #[inline]
+    fn put(&self, sink: &mut impl Sink) {
+        match self {
+            Self::Command(command) => command.put(sink),
+            Self::Scan(scan) => scan.put(sink),
+        }
+    }
+}
+
+impl<B> From<Command<B>> for Request<B> {
+    fn from(command: Command<B>) -> Self {
+        Self::Command(command)
+    }
+}
+
+impl<B> From<Scan<B>> for Request<B> {
+    fn from(scan: Scan<B>) -> Self {
+        Self::Scan(scan)
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(command) => fmt::Debug::fmt(command, f),
+            Self::Scan(scan) => fmt::Debug::fmt(scan, f),
+        }
+    }
+}

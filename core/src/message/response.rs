@@ -1,0 +1,133 @@
+//! Responses: what a store sends back and a client receives.
+
+use core::fmt;
+
+use super::{Dialect, Page, PeerError, Reply, RequestKind};
+use crate::buffer::{BufferTooSmall, Sink, Slice};
+
+/// The payload of a response: the [`Reply`] to a command, or a [`Page`] of the keys that a SCAN
+/// found.
+///
+/// An error is a [`Reply`], whatever the request was. A store that makes a page of its own encodes
+/// it with a [`PageEncoder`](super::PageEncoder).
+///
+/// ```
+/// use statestore_proto::message::{Reply, RequestKind, Response};
+///
+/// let response = Response::decode(b"$-1\r\n", RequestKind::Get)?;
+/// assert_eq!(response, Response::Reply(Reply::Absent));
+/// let response = Response::decode(b"*1\r\n*1\r\n$3\r\nkey\r\n", RequestKind::Scan)?;
+/// assert!(matches!(response, Response::Page(page) if page.keys().eq([b"key"])));
+/// # Ok::<(), statestore_proto::message::PeerError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Response<B> {
+    /// The reply to a command, or an error.
+    Reply(Reply<B>),
+    /// A page of keys.
+    Page(Page<B>),
+}
+
+impl<'a> Response<&'a [u8]> {
+    /// Decodes a whole response payload to a request of this kind, in either dialect. Borrows;
+    /// allocates nothing.
+    ///
+    /// # Errors
+    /// [`PeerError`] when the payload is malformed, or is not a response to a request of this kind.
+    #[inline]
+    pub fn decode(payload: &'a [u8], kind: RequestKind) -> Result<Self, PeerError> {
+        if kind == RequestKind::Scan && !payload.starts_with(b"-") {
+            return Page::decode(payload).map(Self::Page);
+        }
+        Reply::decode(payload, kind).map(Self::Reply)
+    }
+}
+
+impl<B> Response<B> {
+    /// The reply; `None` for a page.
+    #[must_use]
+    pub const fn reply(&self) -> Option<&Reply<B>> {
+        match self {
+            Self::Reply(reply) => Some(reply),
+            Self::Page(_) => None,
+        }
+    }
+
+    /// Converts the container of the payload; `f` must preserve the bytes.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> Response<C> {
+        match self {
+            Self::Reply(reply) => Response::Reply(reply.map(f)),
+            Self::Page(page) => Response::Page(page.map(f)),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> Response<B> {
+    /// Exact length of the payload in bytes. A page is the same in both dialects.
+    #[must_use]
+    pub fn encoded_len(&self, dialect: Dialect) -> usize {
+        match self {
+            Self::Reply(reply) => reply.encoded_len(dialect),
+            Self::Page(page) => page.as_bytes().len(),
+        }
+    }
+
+    /// Writes the payload to the start of `out` and returns its length.
+    ///
+    /// ```
+    /// use statestore_proto::message::{Dialect, RequestKind, Response};
+    ///
+    /// let payload = b"*1\r\n*1\r\n$3\r\nkey\r\n";
+    /// let mut out = [0; 32];
+    /// let page = Response::decode(payload, RequestKind::Scan)?;
+    /// let len = page.encode_into(Dialect::Deployed, &mut out)?;
+    /// assert_eq!(&out[..len], payload);
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] if `out` is shorter than [`encoded_len`](Self::encoded_len); `out` is
+    /// then unchanged.
+    pub fn encode_into(&self, dialect: Dialect, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        match self {
+            Self::Reply(reply) => reply.encode_into(dialect, out),
+            Self::Page(page) => {
+                let payload = page.as_bytes();
+                Slice::new(out, payload.len())?.put(payload);
+                Ok(payload.len())
+            }
+        }
+    }
+
+    /// The payload, in one allocation of its exact length.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn encode(&self, dialect: Dialect) -> alloc::vec::Vec<u8> {
+        match self {
+            Self::Reply(reply) => reply.encode(dialect),
+            Self::Page(page) => page.as_bytes().to_vec(),
+        }
+    }
+}
+
+impl<B> From<Reply<B>> for Response<B> {
+    fn from(reply: Reply<B>) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+impl<B> From<Page<B>> for Response<B> {
+    fn from(page: Page<B>) -> Self {
+        Self::Page(page)
+    }
+}
+
+impl<B: AsRef<[u8]>> fmt::Debug for Response<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply(reply) => fmt::Debug::fmt(reply, f),
+            Self::Page(page) => fmt::Debug::fmt(page, f),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The keys of a store: values, expiries, the order of keys, and what each client uses.
+
+mod entry;
+mod key_index;
+mod usage;
+
+pub(super) use entry::{Entry, Meta};
+use hashbrown::HashTable;
+use key_index::KeyIndex;
+use usage::{KeyUsage, Owner, UsageTable};
+
+use super::Principal;
+use super::keyed_hash::KeyedHash;
+use crate::deadlines::Deadlines;
+use crate::hlc::{NodeId, Version};
+use crate::limits::StoreLimits;
+use crate::rules::{Exceeded, Limit};
+use crate::slab::{Slab, Slot};
+use crate::time::Instant;
+
+/// All keys. Writers fill it, up to the limits that [`check_quota`](Self::check_quota) compares.
+#[derive(Debug)]
+pub(super) struct Keyspace {
+    /// The node id under which the store issues versions.
+    node: NodeId,
+    entries: Slab<Entry>,
+    /// The entries by the hash of their keys. Never iterated.
+    by_hash: HashTable<Slot>,
+    by_key: KeyIndex,
+    expiries: Deadlines<Slot>,
+    hash: KeyedHash,
+    bytes: usize,
+    usage: UsageTable,
+}
+
+impl Keyspace {
+    pub(super) fn new(seed: u64, node: NodeId) -> Self {
+        Self {
+            node,
+            entries: Slab::new(),
+            by_hash: HashTable::new(),
+            by_key: KeyIndex::new(),
+            expiries: Deadlines::new(),
+            hash: KeyedHash::new(seed),
+            bytes: 0,
+            usage: UsageTable::new(),
+        }
+    }
+
+    /// The number of keys, including expired ones that were not removed yet.
+    pub(super) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+
+    /// Bytes of all keys and values.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The client that a value of this principal counts for; `None` for an unverified one.
+    pub(super) fn owner_of(&self, principal: Principal<'_>) -> Option<Owner> {
+        Owner::of(principal, &self.hash)
+    }
+
+    /// The keys and bytes that count for a principal.
+    pub(super) fn usage_of(&self, principal: Principal<'_>) -> KeyUsage {
+        self.owner_of(principal).map(|owner| self.usage.get(owner)).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
+        let is_same = |slot: &Slot| key_at(&self.entries, *slot) == key;
+        self.by_hash.find(self.hash.hash_one(key), is_same).copied()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(slot)
+    }
+
+    /// The entry of a key, whether it has expired or not.
+    pub(super) fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.get(self.find(key)?)
+    }
+
+    /// The version of an entry.
+    pub(super) fn version_of(&self, entry: &Entry) -> Version {
+        entry.version(&self.node)
+    }
+
+    /// Stores a value. `slot` is the result of [`find`](Self::find) for the key.
+    pub(super) fn put(&mut self, slot: Option<Slot>, key: &[u8], value: &[u8], meta: Meta) {
+        let expires = meta.expires;
+        let slot = match slot {
+            Some(slot) => {
+                self.replace(slot, value, meta);
+                Some(slot)
+            }
+            None => self.insert(key, value, meta),
+        };
+        if let Some((at, slot)) = expires.zip(slot) {
+            self.expiries.insert(at, slot);
+        }
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Option<Slot> {
+        let mut entry = Entry::new(key, value);
+        entry.set_meta(meta, &self.node);
+        let (owner, len) = (entry.owner(), entry.len());
+        let slot = self.entries.insert(entry)?;
+        let (entries, hash) = (&self.entries, &self.hash);
+        let rehash = |slot: &Slot| hash.hash_one(key_at(entries, *slot));
+        self.by_hash.insert_unique(hash.hash_one(key), slot, rehash);
+        self.by_key.insert(slot, |slot| key_at(entries, slot));
+        self.bytes += len;
+        self.usage.add(owner, len);
+        Some(slot)
+    }
+
+    fn replace(&mut self, slot: Slot, value: &[u8], meta: Meta) {
+        self.disarm(slot);
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        self.bytes -= entry.len();
+        self.usage.remove(entry.owner(), entry.len());
+        entry.replace_value(value);
+        entry.set_meta(meta, &self.node);
+        self.bytes += entry.len();
+        self.usage.add(entry.owner(), entry.len());
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
+        self.disarm(slot);
+        let key = key_at(&self.entries, slot);
+        let found = self.by_hash.find_entry(self.hash.hash_one(key), |other| *other == slot);
+        found.ok()?.remove();
+        self.by_key.remove(slot, |slot| key_at(&self.entries, slot));
+        let entry = self.entries.remove(slot)?;
+        self.bytes -= entry.len();
+        self.usage.remove(entry.owner(), entry.len());
+        Some(entry)
+    }
+
+    fn disarm(&mut self, slot: Slot) {
+        if let Some(at) = self.entries.get(slot).and_then(Entry::expires) {
+            self.expiries.remove(at, slot);
+        }
+    }
+
+    /// When the next value expires.
+    pub(super) const fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.next()
+    }
+
+    /// The slot of a value that has expired at `now`, each one once and the earliest first.
+    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Slot> {
+        self.expiries.pop_due(now)
+    }
+
+    /// The entries whose keys are not less than `key`, in the order of their keys.
+    pub(super) fn range_from(&self, key: &[u8]) -> impl Iterator<Item = &Entry> {
+        let slots = self.by_key.range_from(key, |slot| key_at(&self.entries, slot));
+        slots.filter_map(|slot| self.get(slot))
+    }
+
+    /// All entries, in an order that depends only on the calls made.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// Checks the limits for a SET. `slot` is the entry that it replaces.
+    pub(super) fn check_quota(
+        &self,
+        limits: &StoreLimits,
+        sender: Principal<'_>,
+        slot: Option<Slot>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Exceeded> {
+        Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
+        Exceeded::check(Limit::ValueBytes, value.len(), limits.value_bytes_max)?;
+        let replaced = slot.and_then(|slot| self.get(slot));
+        let (len, replaced_len) = (key.len() + value.len(), replaced.map(Entry::len));
+        if replaced_len.is_none() {
+            Exceeded::check(Limit::Keys, self.len() + 1, limits.keys_max)?;
+        }
+        // A value that takes no more bytes than the replaced one is accepted even if the store is
+        // over its limit, as a restored store may be.
+        if replaced_len.is_none_or(|replaced_len| len > replaced_len) {
+            let needed = self.bytes - replaced_len.unwrap_or(0) + len;
+            Exceeded::check(Limit::Bytes, needed, limits.bytes_max)?;
+        }
+        self.check_client_quota(limits, sender, replaced, len)
+    }
+
+    /// Checks the share of a verified client. It may replace its own values, and values that count
+    /// for no client as long as it needs no more bytes: those may be its own, restored.
+    fn check_client_quota(
+        &self,
+        limits: &StoreLimits,
+        sender: Principal<'_>,
+        replaced: Option<&Entry>,
+        len: usize,
+    ) -> Result<(), Exceeded> {
+        let Some(owner) = self.owner_of(sender) else { return Ok(()) };
+        let used = self.usage.get(owner);
+        let own = replaced.filter(|entry| entry.owner() == Some(owner));
+        let own_or_unowned =
+            replaced.filter(|entry| entry.owner().is_none_or(|other| other == owner));
+        if own_or_unowned.is_none() {
+            let max = limits.share_of(limits.keys_max);
+            Exceeded::check(Limit::ClientKeys, used.keys + 1, max)?;
+        }
+        if own_or_unowned.is_none_or(|entry| len > entry.len()) {
+            let needed = used.bytes - own.map_or(0, Entry::len) + len;
+            let max = limits.share_of(limits.bytes_max);
+            Exceeded::check(Limit::ClientBytes, needed, max)?;
+        }
+        Ok(())
+    }
+}
+
+fn key_at(entries: &Slab<Entry>, slot: Slot) -> &[u8] {
+    entries.get(slot).map_or(&[], Entry::key)
+}

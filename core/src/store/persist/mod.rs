@@ -1,0 +1,11 @@
+//! Durability: the records of a store, their encoding, and a new store made from them.
+
+mod codec;
+mod record;
+mod restore;
+mod snapshot;
+
+pub use codec::{RecordsError, decode_records, encode_records};
+pub(super) use record::ORDER_MAX;
+pub use record::{Batch, BatchId, Record, RecordedExpiry, RecordedResponse};
+pub use snapshot::SnapshotPosition;

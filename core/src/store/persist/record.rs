@@ -1,0 +1,256 @@
+//! Records: what an embedder persists, and what a store is restored from.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::debug;
+use crate::hlc::{FencingToken, Hlc, Version};
+use crate::message::{Dialect, Expiry};
+use crate::time::UnixTime;
+use crate::transport::Correlation;
+
+/// One change of a store that must be durable. A later record about the same key, request or
+/// registration replaces it.
+///
+/// [`encode_records`](crate::store::encode_records) turns records into bytes.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A value was stored.
+    Put {
+        /// The key.
+        key: Box<[u8]>,
+        /// The value.
+        value: Box<[u8]>,
+        /// Its version.
+        version: Version,
+        /// The fence of the key.
+        fencing_token: Option<FencingToken>,
+        /// When the value expires.
+        expires: Option<RecordedExpiry>,
+        /// True if the requester asked for durability.
+        persist: bool,
+    },
+    /// A value was deleted, has expired, or is not durable any more.
+    Removed {
+        /// The key.
+        key: Box<[u8]>,
+        /// The version of the removed value. A restored clock must be past it.
+        version: Version,
+    },
+    /// A request got its response. If it is redelivered, it gets the same response and has no
+    /// effect.
+    Response(RecordedResponse),
+    /// A client is registered for the notifications of a key.
+    Registered {
+        /// The MQTT client id.
+        client_id: Box<str>,
+        /// The key.
+        key: Box<[u8]>,
+        /// True if the client id is verified.
+        verified: bool,
+        /// The dialect of its notifications.
+        dialect: Dialect,
+        /// True if its notifications carry the [incarnation](crate::message::Incarnation).
+        wants_incarnation: bool,
+        /// The request number of its KEYNOTIFY.
+        order: u64,
+    },
+    /// A registration has ended.
+    Unregistered {
+        /// The MQTT client id.
+        client_id: Box<str>,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// No version up to this one may be issued again.
+    Issued {
+        /// The version.
+        version: Version,
+    },
+}
+
+/// A response, and what identifies its request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RecordedResponse {
+    /// The MQTT client id of the requester; empty if it is unknown.
+    pub client_id: Box<str>,
+    /// The response topic.
+    pub response_topic: Arc<str>,
+    /// The correlation data.
+    pub correlation: Correlation,
+    /// A hash of the payload and the timestamps of the request.
+    pub content: u64,
+    /// The payload of the response.
+    pub payload: Bytes,
+    /// The `__ts` of the response.
+    pub timestamp: Option<Hlc>,
+    /// The time in which a duplicate gets this response, from [`given_at`](Self::given_at).
+    pub retention: Duration,
+    /// When the response was given, in running time of the stores that continued one set of
+    /// records. The time between two stores does not count, since no clock measures it; so a
+    /// restored response is as old as it was when the last record was written. Zero, as in records
+    /// of earlier versions of this crate, is the beginning.
+    pub given_at: Duration,
+    /// The request number.
+    pub order: u64,
+}
+
+/// When a recorded value expires.
+///
+/// A running store uses its monotonic clock, which means nothing to the next store, and the wall
+/// clock may be set between the two. [`rest`](Self::rest) is the time that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedExpiry {
+    /// The wall clock when the value was set or the snapshot taken, plus [`after`](Self::after).
+    pub at: UnixTime,
+    /// The time to live of the value, or what was left of it when a snapshot was taken.
+    pub after: Expiry,
+    /// True if the value was set on a condition (NX or NEX), as a lock is.
+    pub is_lease: bool,
+}
+
+impl RecordedExpiry {
+    /// The time that is left to a value restored at `now`, never more than [`after`](Self::after).
+    ///
+    /// A lease gets all of its time again: no clock measures how long the store was down, and the
+    /// lock must not expire before its holder expects. A lock whose holder is gone stays held for
+    /// at most one more lease after each start. Other values get what is left by the wall clock, so
+    /// a wall clock that was set between the two stores shortens or lengthens their time.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use statestore_proto::message::Expiry;
+    /// use statestore_proto::store::RecordedExpiry;
+    /// use statestore_proto::time::UnixTime;
+    ///
+    /// let after = Expiry::from_millis(10_000).ok_or("not zero")?;
+    /// let value = RecordedExpiry { at: UnixTime::from_millis(70_000), after, is_lease: false };
+    /// assert_eq!(value.rest(UnixTime::from_millis(64_000)), Duration::from_secs(6));
+    /// assert_eq!(value.rest(UnixTime::from_millis(5_000)), Duration::from_secs(10));
+    /// assert_eq!(value.rest(UnixTime::from_millis(99_000)), Duration::ZERO);
+    /// let lease = RecordedExpiry { is_lease: true, ..value };
+    /// assert_eq!(lease.rest(UnixTime::from_millis(99_000)), Duration::from_secs(10));
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn rest(&self, now: UnixTime) -> Duration {
+        let whole = self.after.as_duration();
+        if self.is_lease { whole } else { self.at.duration_since(now).min(whole) }
+    }
+}
+
+/// Identifies a [`Batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(pub(in crate::store) u64);
+
+impl BatchId {
+    /// The id with this number, for a replay of captured inputs.
+    #[must_use]
+    pub const fn from_raw(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number of this id.
+    #[must_use]
+    pub const fn into_raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// The greatest request number in a record. A store issues them one by one and never gets there, so
+/// a greater one was not written by a store.
+pub(in crate::store) const ORDER_MAX: u64 = u64::MAX >> 1;
+
+/// Records of consecutive requests, in order, to be persisted together. The records of one request
+/// are all in one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The id to report once the whole batch is persisted.
+    pub id: BatchId,
+    /// The records. Only with
+    /// [linearizable reads](crate::store::StoreConfig::linearizable_reads) a batch may have none.
+    pub records: Vec<Record>,
+}
+
+impl Record {
+    /// The key of the record, if it has one.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Removed { key, .. }
+            | Self::Registered { key, .. }
+            | Self::Unregistered { key, .. } => Some(key),
+            Self::Response(_) | Self::Issued { .. } => None,
+        }
+    }
+
+    /// Bytes of keys, values and client ids. A response shares its bytes with its packet, which
+    /// counts them.
+    pub(in crate::store) fn len(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Removed { key, .. } => key.len(),
+            Self::Response(answered) => answered.client_id.len(),
+            Self::Registered { client_id, key, .. } | Self::Unregistered { client_id, key } => {
+                client_id.len() + key.len()
+            }
+            Self::Issued { .. } => 0,
+        }
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put { key, value, version, fencing_token, expires, persist } => f
+                .debug_struct("Put")
+                .field("key", &debug::Key(key))
+                .field("value", &debug::Value(value))
+                .field("version", version)
+                .field("fencing_token", fencing_token)
+                .field("expires", expires)
+                .field("persist", persist)
+                .finish(),
+            Self::Removed { key, version } => f
+                .debug_struct("Removed")
+                .field("key", &debug::Key(key))
+                .field("version", version)
+                .finish(),
+            Self::Response(answered) => fmt::Debug::fmt(answered, f),
+            Self::Registered { client_id, key, order, .. } => f
+                .debug_struct("Registered")
+                .field("client_id", client_id)
+                .field("key", &debug::Key(key))
+                .field("order", order)
+                .finish_non_exhaustive(),
+            Self::Unregistered { client_id, key } => f
+                .debug_struct("Unregistered")
+                .field("client_id", client_id)
+                .field("key", &debug::Key(key))
+                .finish(),
+            Self::Issued { version } => f.debug_struct("Issued").field("version", version).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for RecordedResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordedResponse")
+            .field("client_id", &self.client_id)
+            .field("response_topic", &self.response_topic)
+            .field("correlation", &self.correlation)
+            .field("payload", &debug::Value(&self.payload))
+            .field("timestamp", &self.timestamp)
+            .field("retention", &self.retention)
+            .field("given_at", &self.given_at)
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,212 @@
+//! Snapshots: the records from which a new store can be restored, without the ones that are
+//! obsolete.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Record, RecordedExpiry};
+use crate::hlc::{Hlc, Version};
+use crate::message::Expiry;
+use crate::store::{Durability, Store, StoredEntry};
+use crate::time::{Now, UnixTime};
+
+/// The position in a snapshot that is made in parts. The default is its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotPosition {
+    beginning: Option<Beginning>,
+    at: Position,
+}
+
+/// The state of the store when a snapshot began. Newer changes have their own records and are left
+/// out, or a snapshot that is made more slowly than the store writes would never end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Beginning {
+    version: Hlc,
+    response: u64,
+    registration: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Position {
+    #[default]
+    Start,
+    /// At the first key that is not less than this one.
+    Key(Vec<u8>),
+    /// After the response with this number.
+    Responses(u64),
+    /// After the registration with this number.
+    Registrations(u64),
+}
+
+impl StoredEntry<'_> {
+    /// The record from which [`Store::restore`] makes this entry, written at `now`.
+    ///
+    /// A value that expires gets the time that is left at `now`, never more. A lease, which gets
+    /// all of that time again when it is restored, then ends no earlier than its holder expects.
+    ///
+    /// ```
+    /// # use statestore_proto::store::{Record, Store};
+    /// # use statestore_proto::time::Now;
+    /// fn records_of_tenant(store: &Store, now: Now) -> Vec<Record> {
+    ///     let entries = store.iter(now).filter(|entry| entry.key.starts_with(b"tenant-7/"));
+    ///     entries.map(|entry| entry.to_record(now)).collect()
+    /// }
+    /// # let store = Store::new(statestore_proto::store::StoreConfig::new(0));
+    /// # assert_eq!(records_of_tenant(&store, Now::default()), []);
+    /// ```
+    #[must_use]
+    pub fn to_record(&self, now: Now) -> Record {
+        let expires = self.expires.and_then(|at| {
+            let left = at.duration_since(now.instant);
+            let after = Expiry::after(left.max(Duration::from_millis(1)))?;
+            Some(RecordedExpiry { at: now.unix + left, after, is_lease: self.is_lease })
+        });
+        Record::Put {
+            key: self.key.into(),
+            value: self.value.into(),
+            version: self.version.clone(),
+            fencing_token: self.fencing_token.cloned(),
+            expires,
+            persist: self.persist,
+        }
+    }
+}
+
+impl Store {
+    /// A compacted log: records that restore the same store as all records so far.
+    ///
+    /// The first record is [`Record::Issued`], so that no later store issues the version of a value
+    /// that was removed since. Then follow the durable values: with [`Durability::Requested`] those
+    /// that asked for it, otherwise all; then the recorded responses, and registrations if they are
+    /// recorded.
+    pub fn snapshot(&self, now: Now) -> impl Iterator<Item = Record> {
+        let mut position = Some(SnapshotPosition::default());
+        core::iter::from_fn(move || {
+            let (part, next) = self.snapshot_part(now, &position.take()?, usize::MAX);
+            position = next;
+            Some(part)
+        })
+        .flatten()
+    }
+
+    /// A part of a [snapshot](Self::snapshot), and the position of the next part; `None` after the
+    /// last one. A part ends when its records exceed `bytes`; it may be empty.
+    ///
+    /// The store may go on between two parts. Parts may then disagree, and what is written after
+    /// the first part is in none of them. So restore all parts first, and then, in order, all
+    /// records that were handed out since the first part.
+    ///
+    /// ```
+    /// use statestore_proto::store::{Record, SnapshotPosition, Store, StoreConfig};
+    /// use statestore_proto::time::Now;
+    ///
+    /// let store = Store::new(StoreConfig::new(7));
+    /// let beginning = SnapshotPosition::default();
+    /// let (part, next) = store.snapshot_part(Now::default(), &beginning, 64 * 1024);
+    /// assert!(matches!(&part[..], [Record::Issued { .. }]) && next.is_none());
+    /// ```
+    #[must_use]
+    pub fn snapshot_part(
+        &self,
+        now: Now,
+        from: &SnapshotPosition,
+        bytes: usize,
+    ) -> (Vec<Record>, Option<SnapshotPosition>) {
+        let beginning = from.beginning.clone().unwrap_or_else(|| Beginning {
+            version: self.clock.last().into(),
+            response: self.dedup.last_response(),
+            registration: self.registrations.last_number(),
+        });
+        let mut part = Part { records: Vec::new(), bytes: 0, bytes_max: bytes };
+        let next = self.fill_part(now, &beginning, &from.at, &mut part);
+        let next = next.map(|at| SnapshotPosition { beginning: Some(beginning), at });
+        (part.records, next)
+    }
+
+    fn fill_part(
+        &self,
+        now: Now,
+        beginning: &Beginning,
+        from: &Position,
+        part: &mut Part,
+    ) -> Option<Position> {
+        let mut first_key: &[u8] = &[];
+        let mut last_response = 0;
+        let mut last_registration = 0;
+        match from {
+            Position::Start => {
+                let reserved = Hlc::new(self.reserved, 0, beginning.version.node().clone());
+                let version = Version::new(reserved.max(beginning.version.clone()));
+                part.push(Record::Issued { version });
+            }
+            Position::Key(key) => first_key = key,
+            Position::Responses(number) => last_response = *number,
+            Position::Registrations(number) => last_registration = *number,
+        }
+        if matches!(from, Position::Start | Position::Key(_)) {
+            let only_requested = self.config.durability == Durability::Requested;
+            for entry in self.keyspace.range_from(first_key) {
+                if part.is_full() {
+                    return Some(Position::Key(entry.key().to_vec()));
+                }
+                let stored = self.stored_entry(entry);
+                part.bytes = part.bytes.saturating_add(RECORD_WORK);
+                if !entry.is_expired(now.instant)
+                    && (stored.persist || !only_requested)
+                    && place(stored.version.hlc()) <= place(&beginning.version)
+                {
+                    part.push(stored.to_record(now));
+                }
+            }
+        }
+        if !matches!(from, Position::Registrations(_)) {
+            let responses =
+                self.dedup.recorded_responses(now.instant, last_response, beginning.response);
+            for response in responses {
+                if part.is_full() {
+                    return Some(Position::Responses(last_response));
+                }
+                last_response = response.order;
+                part.push(Record::Response(response));
+            }
+        }
+        if !self.config.records_registrations() {
+            return None;
+        }
+        for registration in self.registrations.recorded(last_registration, beginning.registration) {
+            if part.is_full() {
+                return Some(Position::Registrations(last_registration));
+            }
+            last_registration = registration.number();
+            part.push(registration.to_record());
+        }
+        None
+    }
+}
+
+/// The place of a version in the order of issue. The node id does not count, since restored values
+/// may have been issued by another node.
+const fn place(hlc: &Hlc) -> (UnixTime, u64) {
+    (hlc.wall(), hlc.counter())
+}
+
+/// The cost of visiting a record, in bytes.
+const RECORD_WORK: usize = 64;
+
+struct Part {
+    records: Vec<Record>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Part {
+    /// Each part visits at least one record, so that each one makes progress.
+    fn is_full(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
+    fn push(&mut self, record: Record) {
+        self.bytes = self.bytes.saturating_add(record.len() + RECORD_WORK);
+        self.records.push(record);
+    }
+}

@@ -1,0 +1,148 @@
+//! SCAN: the keys that match a pattern, in order, one page at a time.
+//!
+//! A page ends when it is full or when enough work was done, and its token encodes where the next
+//! page begins. The store keeps no state between pages, so a requester may abandon any number of
+//! scans.
+
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use super::Address;
+use super::authorize::check_source;
+use crate::glob::{Pattern, Progress};
+use crate::message::{PageEncoder, Scan, listed_len};
+use crate::rules::{Exceeded, Limit};
+use crate::store::{Access, Principal, Refused, Store};
+use crate::time::Now;
+use crate::transport::Incoming;
+
+/// The work to visit a key, or to authorize it, in units of
+/// [`page_work_max`](crate::limits::StoreLimits::page_work_max).
+const KEY_WORK: usize = 64;
+
+/// The first key that was not decided yet (or its place, if it does not exist), and the progress of
+/// its match.
+#[derive(Clone, Copy, Default)]
+struct Position<'a> {
+    key: &'a [u8],
+    progress: Progress,
+}
+
+impl<'a> Position<'a> {
+    /// Decodes the [`progress`](Self::encode_progress) and the key after it.
+    fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (pattern, rest) = bytes.split_first_chunk()?;
+        let (key_at, key) = rest.split_first_chunk()?;
+        let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
+        Some(Self { key, progress: Progress { pattern: number(pattern), key: number(key_at) } })
+    }
+
+    /// Encodes the progress; the key follows it in a token.
+    fn encode_progress(&self) -> [u8; 8] {
+        let number = |number: usize| u32::try_from(number).unwrap_or_default().to_le_bytes();
+        let mut out = [0; 8];
+        let (pattern, key) = out.split_at_mut(4);
+        pattern.copy_from_slice(&number(self.progress.pattern));
+        key.copy_from_slice(&number(self.progress.key));
+        out
+    }
+}
+
+impl Store {
+    /// The payload of the page that a SCAN gets.
+    pub(super) fn scan(
+        &self,
+        now: Now,
+        sender: Principal<'_>,
+        incoming: &Incoming<'_>,
+        address: &Address,
+        scan: &Scan<&[u8]>,
+    ) -> Result<Vec<u8>, Refused> {
+        check_source(sender, incoming)?;
+        let limits = &self.config.limits;
+        Exceeded::check(Limit::KeyBytes, scan.pattern.len(), limits.key_bytes_max)?;
+        let pattern = Pattern::new(scan.pattern).map_err(|_| Refused::InvalidPattern)?;
+        let decrypted = match scan.token {
+            Some(token) => self.scan_tokens.decrypt(scan.pattern, token).map(Some),
+            None => Some(None),
+        };
+        let decrypted = decrypted.ok_or(Refused::ForeignScanToken)?;
+        let start = match &decrypted {
+            Some(bytes) => Position::decode(bytes).ok_or(Refused::ForeignScanToken)?,
+            None => Position::default(),
+        };
+        let payload_max = address.payload_max(None);
+        let page_max = limits.page_bytes_max.min(payload_max);
+        let (mut keys, mut next) = self.page(now, sender, &pattern, start, page_max);
+        loop {
+            let token = next.map(|next| {
+                self.scan_tokens.encrypt(scan.pattern, &[&next.encode_progress(), next.key])
+            });
+            let page = PageEncoder { keys: &keys, token: token.as_deref() };
+            let Err(exceeded) =
+                Exceeded::check(Limit::PacketBytes, page.encoded_len(), payload_max)
+            else {
+                return Ok(page.encode());
+            };
+            // The token does not fit, so the page ends one key earlier. A page that would then end
+            // where it begins makes no progress.
+            let last = keys.pop().filter(|last| *last != start.key);
+            let key = last.ok_or(Refused::LimitExceeded(exceeded))?;
+            next = Some(Position { key, progress: Progress::default() });
+        }
+    }
+
+    /// The keys of one page, and where the next page begins.
+    fn page<'a>(
+        &'a self,
+        now: Now,
+        sender: Principal<'_>,
+        pattern: &Pattern<'_>,
+        start: Position<'_>,
+        mut bytes_left: usize,
+    ) -> (Vec<&'a [u8]>, Option<Position<'a>>) {
+        let (prefix, is_literal) = (pattern.literal_prefix(), pattern.is_literal());
+        // At least one key is visited, so that each page makes progress.
+        let mut work_left = self.config.limits.page_work_max.max(1);
+        let mut keys = Vec::new();
+        if pattern.matches_nothing() {
+            return (keys, None);
+        }
+        for entry in self.keyspace.range_from(start.key.max(prefix)) {
+            let key = entry.key();
+            if !key.starts_with(prefix) || (is_literal && key.len() > prefix.len()) {
+                break;
+            }
+            let progress = if key == start.key { start.progress } else { Progress::default() };
+            let here = Position { key, progress };
+            if work_left == 0 {
+                return (keys, Some(here));
+            }
+            work_left = work_left.saturating_sub(KEY_WORK + key.len() / 16);
+            if entry.is_expired(now.instant) {
+                continue;
+            }
+            match pattern.matches_within(key, progress, &mut work_left) {
+                ControlFlow::Continue(progress) => {
+                    return (keys, Some(Position { key, progress }));
+                }
+                ControlFlow::Break(false) => continue,
+                ControlFlow::Break(true) => {}
+            }
+            if self.config.authorizer.is_some() {
+                work_left = work_left.saturating_sub(KEY_WORK);
+                if !self.is_allowed(sender, Access::Read, key) {
+                    continue;
+                }
+            }
+            let len = listed_len(key);
+            // A key that is longer than a page gets its own page.
+            if len > bytes_left && !keys.is_empty() {
+                return (keys, Some(here));
+            }
+            bytes_left = bytes_left.saturating_sub(len);
+            keys.push(key);
+        }
+        (keys, None)
+    }
+}

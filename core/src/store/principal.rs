@@ -1,0 +1,71 @@
+//! The sender of a request, and the policy.
+
+use alloc::boxed::Box;
+
+use crate::topic::ResponseTopic;
+use crate::transport::Incoming;
+
+/// The sender of a request, and whether its client id is verified.
+///
+/// A broker that hosts the store knows its clients. A store that is an ordinary MQTT client knows
+/// only what the request claims, so any client that may publish requests can use another
+/// client's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Principal<'a> {
+    client_id: Option<&'a str>,
+    is_verified: bool,
+}
+
+impl<'a> Principal<'a> {
+    /// A client id that the broker authenticated.
+    #[must_use]
+    pub const fn verified(client_id: &'a str) -> Self {
+        Self { client_id: Some(client_id), is_verified: true }
+    }
+
+    /// The client id that a request names: `__srcId`, or else the one in a response topic of the
+    /// recommended form.
+    #[must_use]
+    pub fn unverified(incoming: &Incoming<'a>) -> Self {
+        let from_topic = || Some(ResponseTopic::parse(incoming.response_topic?)?.client_id());
+        let client_id = incoming.claimed_source().filter(|id| !id.is_empty()).or_else(from_topic);
+        Self { client_id, is_verified: false }
+    }
+
+    /// The [verified sender](Incoming::verified_sender) of a message, or else the
+    /// [unverified](Self::unverified) one.
+    #[must_use]
+    pub fn of(incoming: &Incoming<'a>) -> Self {
+        incoming.verified_sender.map_or_else(|| Self::unverified(incoming), Self::verified)
+    }
+
+    /// The MQTT client id, if it is known.
+    #[must_use]
+    pub const fn client_id(&self) -> Option<&'a str> {
+        self.client_id
+    }
+
+    /// Returns whether the broker authenticated the client id.
+    #[must_use]
+    pub const fn is_verified(&self) -> bool {
+        self.is_verified
+    }
+}
+
+/// The kind of access of a request to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// GET, KEYNOTIFY, and SCAN for each key that it lists.
+    Read,
+    /// SET, DEL and VDEL.
+    Write,
+    /// SET, DEL and VDEL with a fencing token (`__ft`), checked after [`Write`](Self::Write). A SET
+    /// with a token excludes clients without one, or with a lower one, until the key is deleted.
+    Fence,
+}
+
+/// The policy of the embedder: returns whether this principal has this access to this key.
+///
+/// The result must depend on the arguments alone, or equal calls would not give equal outputs.
+pub type Authorizer = Box<dyn Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync>;

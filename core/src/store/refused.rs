@@ -1,0 +1,196 @@
+//! The reasons why a store refuses a request.
+
+use alloc::sync::Arc;
+use core::fmt::{self, Write as _};
+
+use super::Access;
+use crate::debug::OneLine;
+use crate::hlc::FencingToken;
+use crate::message::property::REASON_BYTES_MAX;
+use crate::message::{PeerError, Refusal};
+use crate::rules::{Exceeded, FenceError, Rejected, TimestampError};
+
+/// The reason why a store refused a request: the rule, and the values that it compared.
+///
+/// Its text is one line and contains no key and no value. It reveals no more than the requester may
+/// learn about a key that it may write: the fence of the key, and which limit was exceeded.
+///
+/// ```
+/// use bytes::Bytes;
+/// use statestore_proto::store::{RequestOutcome, Store, StoreConfig};
+/// use statestore_proto::time::{Instant, Now, UnixTime};
+/// use statestore_proto::topic;
+/// use statestore_proto::transport::Incoming;
+///
+/// let mut store = Store::new(StoreConfig::new(7));
+/// let payload = Bytes::from_static(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
+/// let mut request = Incoming::new(topic::REQUEST, &payload);
+/// request.response_topic = Some("clients/c/services/statestore/_any_/command/invoke/response");
+/// request.correlation_data = Some(b"0123456789abcdef");
+/// request.user_property("__ts", "100000:0:c");
+/// let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(1_000));
+/// let RequestOutcome::Refused(refused) = store.handle_publish(now, &request).outcome else {
+///     panic!("the timestamp is 99 s ahead")
+/// };
+/// assert_eq!(
+///     refused.to_string(),
+///     "__ts is 99000 ms ahead of the store's clock (limit 60000 ms)",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The request lacks correlation data.
+    NoCorrelationData,
+    /// The request was not published with QoS 1.
+    NotQos1,
+    /// The payload is not a request.
+    Malformed(PeerError),
+    /// The [authorizer](super::StoreConfig::authorizer) denies this access.
+    AccessDenied(Access),
+    /// A KEYNOTIFY whose client id is unknown, so that notifications cannot be addressed.
+    UnknownClientId,
+    /// `__srcId` differs from the verified client id.
+    SourceMismatch,
+    /// A timestamp is missing, malformed, or too far ahead.
+    Timestamp(TimestampError),
+    /// The key is fenced and the request carries no fencing token.
+    TokenRequired {
+        /// The fence of the key.
+        fence: FencingToken,
+    },
+    /// The fencing token of the request is lower than the fence of the key.
+    TokenLower {
+        /// The fence of the key.
+        fence: FencingToken,
+        /// The fencing token of the request.
+        token: FencingToken,
+    },
+    /// A limit would be exceeded.
+    LimitExceeded(Exceeded),
+    /// The greatest possible version was issued already.
+    VersionsExhausted,
+    /// The pattern of a SCAN is invalid.
+    InvalidPattern,
+    /// The token of a SCAN was not issued by this store for this pattern.
+    ForeignScanToken,
+}
+
+impl Refused {
+    /// The error that the requester gets.
+    #[must_use]
+    pub const fn refusal(&self) -> Refusal {
+        match self {
+            Self::NoCorrelationData => Refusal::MissingCorrelationData,
+            Self::NotQos1 => Refusal::NotQos1,
+            Self::Malformed(error) => error.kind.refusal(),
+            Self::AccessDenied(_) | Self::UnknownClientId | Self::SourceMismatch => {
+                Refusal::NotAuthorized
+            }
+            Self::Timestamp(error) => error.refusal(),
+            Self::TokenRequired { .. } => Refusal::FencingTokenRequired,
+            Self::TokenLower { .. } => Refusal::FencingTokenLower,
+            Self::LimitExceeded(_) => Refusal::QuotaExceeded,
+            Self::VersionsExhausted => Refusal::TimestampSkew,
+            Self::InvalidPattern | Self::ForeignScanToken => Refusal::Syntax,
+        }
+    }
+
+    /// The text, cut to [`REASON_BYTES_MAX`].
+    pub(super) fn to_reason(&self) -> Arc<str> {
+        let mut text = BoundedText { bytes: [0; REASON_BYTES_MAX], len: 0 };
+        // A write fails where the text is cut.
+        let _ = write!(text, "{self}");
+        let bytes = text.bytes.get(..text.len).unwrap_or_default();
+        core::str::from_utf8(bytes).unwrap_or_default().into()
+    }
+}
+
+impl From<PeerError> for Refused {
+    fn from(error: PeerError) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+impl From<TimestampError> for Refused {
+    fn from(error: TimestampError) -> Self {
+        Self::Timestamp(error)
+    }
+}
+
+impl From<Exceeded> for Refused {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::LimitExceeded(exceeded)
+    }
+}
+
+impl From<Rejected<'_>> for Refused {
+    fn from(rejected: Rejected<'_>) -> Self {
+        match rejected {
+            Rejected::Quota(exceeded) => Self::LimitExceeded(exceeded),
+            Rejected::Fence(FenceError::TokenRequired { fence }) => {
+                Self::TokenRequired { fence: fence.into() }
+            }
+            Rejected::Fence(FenceError::TokenLower { fence, token }) => {
+                Self::TokenLower { fence: fence.into(), token: token.into() }
+            }
+        }
+    }
+}
+
+/// Has no source: the text contains the text of the inner error.
+impl core::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let f = &mut OneLine(f);
+        match self {
+            Self::NoCorrelationData => f.write_str("the request has no correlation data"),
+            Self::NotQos1 => f.write_str("the request was not published with QoS 1"),
+            Self::Malformed(error) => write!(f, "the payload is malformed: {error}"),
+            Self::AccessDenied(access) => {
+                let access = match access {
+                    Access::Read => "read the key",
+                    Access::Write => "write the key",
+                    Access::Fence => "write the key with a fencing token",
+                };
+                write!(f, "the policy does not allow this client to {access}")
+            }
+            Self::UnknownClientId => {
+                f.write_str("the client id is unknown, so notifications cannot be delivered")
+            }
+            Self::SourceMismatch => f.write_str("__srcId differs from the client id of the sender"),
+            Self::Timestamp(error) => write!(f, "{error}"),
+            Self::TokenRequired { fence } => {
+                write!(f, "the key is fenced by {fence} and the request has no __ft")
+            }
+            Self::TokenLower { fence, token } => {
+                write!(f, "the key is fenced by {fence} and __ft is {token}")
+            }
+            Self::LimitExceeded(exceeded) => write!(f, "{exceeded}"),
+            Self::VersionsExhausted => f.write_str("the greatest possible version was issued"),
+            Self::InvalidPattern => f.write_str("invalid key pattern"),
+            Self::ForeignScanToken => {
+                f.write_str("the SCAN token was not issued by this store for this pattern")
+            }
+        }
+    }
+}
+
+/// The part of a text that fits.
+struct BoundedText {
+    bytes: [u8; REASON_BYTES_MAX],
+    len: usize,
+}
+
+impl fmt::Write for BoundedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for char in text.chars() {
+            let end = self.len + char.len_utf8();
+            let free = self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?;
+            char.encode_utf8(free);
+            self.len = end;
+        }
+        Ok(())
+    }
+}

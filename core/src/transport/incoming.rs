@@ -1,0 +1,216 @@
+//! Received messages.
+
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Delivery, Qos};
+use crate::debug;
+use crate::message::Incarnation;
+use crate::message::property;
+use crate::time::{Instant, whole_millis};
+
+/// A received PUBLISH, borrowed from the transport.
+///
+/// ```
+/// use bytes::Bytes;
+/// use statestore_proto::transport::Incoming;
+///
+/// let payload = Bytes::from_static(b"+OK\r\n");
+/// let mut reply = Incoming::new("clients/c/response", &payload);
+/// reply.correlation_data = Some(b"0123456789abcdef");
+/// reply.user_property("__stat", "200");
+/// reply.user_property("__ts", "1696374425000:1:StateStore");
+/// reply.user_property("unknown", "ignored");
+/// assert_eq!(reply.timestamp(), Some("1696374425000:1:StateStore"));
+/// assert_eq!((reply.fencing_token(), reply.persist()), (None, false));
+/// ```
+#[derive(Clone, Copy)]
+pub struct Incoming<'a> {
+    /// Topic name.
+    pub topic: &'a str,
+    /// Payload. A machine that stores a part of it for long copies that part.
+    pub payload: &'a Bytes,
+    /// Quality of service it arrived with.
+    pub qos: Qos,
+    /// Retain flag.
+    pub retain: bool,
+    /// Response topic.
+    pub response_topic: Option<&'a str>,
+    /// Correlation data; absent and empty differ.
+    pub correlation_data: Option<&'a [u8]>,
+    /// Message expiry interval in seconds, as received.
+    pub message_expiry: Option<u32>,
+    /// Time of arrival, if the transport has queued the message since. A message that has expired
+    /// in the queue is dropped.
+    pub arrived: Option<Instant>,
+    /// Client id of the sender, if the broker has verified it; ordinary brokers do not.
+    pub verified_sender: Option<&'a str>,
+    /// Maximum Packet Size of the sender in bytes, if the transport knows it: a larger response to
+    /// a GET or SCAN could not be delivered.
+    pub packet_bytes_max: Option<usize>,
+    /// Returned in [`Transmit::Acknowledge`](super::Transmit::Acknowledge) when the message may be
+    /// acknowledged.
+    pub delivery: Option<Delivery>,
+    pub(crate) properties: Properties<'a>,
+}
+
+/// The user properties that the protocol defines.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Properties<'a> {
+    pub(crate) timestamp: Option<&'a str>,
+    pub(crate) fencing_token: Option<&'a str>,
+    pub(crate) source: Option<&'a str>,
+    pub(crate) persist: bool,
+    pub(crate) has_protocol_version: bool,
+    pub(crate) incarnation: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
+}
+
+impl<'a> Incoming<'a> {
+    /// A PUBLISH at QoS 1 with only a topic and a payload.
+    #[must_use]
+    pub fn new(topic: &'a str, payload: &'a Bytes) -> Self {
+        Self {
+            topic,
+            payload,
+            qos: Qos::AtLeastOnce,
+            retain: false,
+            response_topic: None,
+            correlation_data: None,
+            message_expiry: None,
+            arrived: None,
+            verified_sender: None,
+            packet_bytes_max: None,
+            delivery: None,
+            properties: Properties::default(),
+        }
+    }
+
+    /// Adds a user property. The first value of a repeated name counts; unknown names are ignored.
+    pub fn user_property(&mut self, name: &str, value: &'a str) {
+        let known = &mut self.properties;
+        match name {
+            property::TIMESTAMP => known.timestamp = known.timestamp.or(Some(value)),
+            property::FENCING_TOKEN => known.fencing_token = known.fencing_token.or(Some(value)),
+            property::SOURCE_ID => known.source = known.source.or(Some(value)),
+            property::PERSIST => known.persist |= value == property::PERSIST_VALUE,
+            property::PROTOCOL_VERSION => known.has_protocol_version = true,
+            property::INCARNATION => known.incarnation = known.incarnation.or(Some(value)),
+            property::REASON => known.reason = known.reason.or(Some(value)),
+            _ => {}
+        }
+    }
+
+    /// The known user properties that were [added](Self::user_property), as name and value. The
+    /// value of `__protVer` is not stored; it is returned as
+    /// [`PROTOCOL_VERSION_VALUE`](property::PROTOCOL_VERSION_VALUE).
+    pub fn user_properties(&self) -> impl Iterator<Item = (&'static str, &'a str)> + use<'a> {
+        let known = self.properties;
+        let persist = known.persist.then_some(property::PERSIST_VALUE);
+        let version = known.has_protocol_version.then_some(property::PROTOCOL_VERSION_VALUE);
+        let properties = [
+            (property::TIMESTAMP, known.timestamp),
+            (property::FENCING_TOKEN, known.fencing_token),
+            (property::SOURCE_ID, known.source),
+            (property::PERSIST, persist),
+            (property::PROTOCOL_VERSION, version),
+            (property::INCARNATION, known.incarnation),
+            (property::REASON, known.reason),
+        ];
+        properties.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    /// Returns whether the message was queued for at least its message expiry interval.
+    #[must_use]
+    pub fn is_expired(&self, now: Instant) -> bool {
+        let queued = self.queued_for(now);
+        let expiry = self.expiry();
+        !queued.is_zero() && expiry.is_some_and(|expiry| queued >= expiry)
+    }
+
+    /// Remaining message expiry interval in seconds, rounded up to at least 1; `None` if the
+    /// message lacks such an interval. A response is pointless after that time.
+    ///
+    /// ```
+    /// use statestore_proto::transport::Incoming;
+    /// use statestore_proto::time::Instant;
+    /// # let payload = bytes::Bytes::new();
+    /// let mut request = Incoming::new("topic", &payload);
+    /// (request.message_expiry, request.arrived) = (Some(10), Some(Instant::from_millis(0)));
+    /// assert_eq!(request.expiry_left(Instant::from_millis(2_500)), Some(8));
+    /// ```
+    #[must_use]
+    pub fn expiry_left(&self, now: Instant) -> Option<u32> {
+        let left = self.expiry()?.saturating_sub(self.queued_for(now));
+        let seconds = whole_millis(left).div_ceil(1_000).max(1);
+        Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+
+    fn expiry(&self) -> Option<Duration> {
+        self.message_expiry.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    fn queued_for(&self, now: Instant) -> Duration {
+        self.arrived.map_or(Duration::ZERO, |arrived| now.duration_since(arrived))
+    }
+
+    /// Incarnation of the store that sent this reply or notification, if given and well-formed.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.properties.incarnation.and_then(Incarnation::parse)
+    }
+
+    /// Reason for which the store refused the request, if given: unverified text for people.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&'a str> {
+        self.properties.reason
+    }
+
+    /// Value of `__ts`, unparsed: a well-formed one is a [`Timestamp`](crate::hlc::Timestamp).
+    #[must_use]
+    pub const fn timestamp(&self) -> Option<&'a str> {
+        self.properties.timestamp
+    }
+
+    /// Value of `__ft`, unparsed: a well-formed one is a [`FencingToken`](crate::hlc::FencingToken).
+    #[must_use]
+    pub const fn fencing_token(&self) -> Option<&'a str> {
+        self.properties.fencing_token
+    }
+
+    /// Returns whether the sender asks the store to persist the key of a SET.
+    #[must_use]
+    pub const fn persist(&self) -> bool {
+        self.properties.persist
+    }
+
+    /// Returns whether the message has `__protVer`, which selects the deployed
+    /// [dialect](crate::message::Dialect::of_request).
+    #[must_use]
+    pub const fn has_protocol_version(&self) -> bool {
+        self.properties.has_protocol_version
+    }
+
+    /// Unverified client id of the sender, from `__srcId`. Any publisher can set it.
+    #[must_use]
+    pub const fn claimed_source(&self) -> Option<&'a str> {
+        self.properties.source
+    }
+}
+
+impl fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("topic", &self.topic)
+            .field("payload", &debug::Value(self.payload))
+            .field("qos", &self.qos)
+            .field("response_topic", &self.response_topic)
+            .field("correlation_data", &self.correlation_data.map(debug::Key))
+            .field("message_expiry", &self.message_expiry)
+            .field("timestamp", &self.properties.timestamp)
+            .field("fencing_token", &self.properties.fencing_token)
+            .finish_non_exhaustive()
+    }
+}

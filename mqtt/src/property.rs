@@ -1,0 +1,545 @@
+//! Properties of packets.
+
+#[cfg(feature = "alloc")]
+mod pieces;
+
+#[cfg(feature = "alloc")]
+pub use pieces::{Piece, Pieces};
+
+use crate::error::{Malformed, Unwritable};
+use crate::kind::Kind;
+use crate::qos::Qos;
+use crate::topic;
+use crate::wire::{Reader, Sink, put_binary, put_varint};
+
+/// Identifiers of properties.
+pub mod id {
+    /// Payload Format Indicator
+    pub const PAYLOAD_FORMAT: u8 = 0x01;
+    /// Message Expiry Interval
+    pub const MESSAGE_EXPIRY: u8 = 0x02;
+    /// Content Type
+    pub const CONTENT_TYPE: u8 = 0x03;
+    /// Response Topic
+    pub const RESPONSE_TOPIC: u8 = 0x08;
+    /// Correlation Data
+    pub const CORRELATION_DATA: u8 = 0x09;
+    /// Subscription Identifier
+    pub const SUBSCRIPTION: u8 = 0x0b;
+    /// Session Expiry Interval
+    pub const SESSION_EXPIRY: u8 = 0x11;
+    /// Assigned Client Identifier
+    pub const ASSIGNED_CLIENT_ID: u8 = 0x12;
+    /// Server Keep Alive
+    pub const SERVER_KEEP_ALIVE: u8 = 0x13;
+    /// Authentication Method
+    pub const AUTHENTICATION_METHOD: u8 = 0x15;
+    /// Authentication Data
+    pub const AUTHENTICATION_DATA: u8 = 0x16;
+    /// Request Problem Information
+    pub const REQUEST_PROBLEM_INFORMATION: u8 = 0x17;
+    /// Will Delay Interval
+    pub const WILL_DELAY: u8 = 0x18;
+    /// Request Response Information
+    pub const REQUEST_RESPONSE_INFORMATION: u8 = 0x19;
+    /// Response Information
+    pub const RESPONSE_INFORMATION: u8 = 0x1a;
+    /// Server Reference
+    pub const SERVER_REFERENCE: u8 = 0x1c;
+    /// Reason String
+    pub const REASON_STRING: u8 = 0x1f;
+    /// Receive Maximum
+    pub const RECEIVE_MAXIMUM: u8 = 0x21;
+    /// Topic Alias Maximum
+    pub const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
+    /// Topic Alias
+    pub const TOPIC_ALIAS: u8 = 0x23;
+    /// Maximum QoS
+    pub const MAXIMUM_QOS: u8 = 0x24;
+    /// Retain Available
+    pub const RETAIN_AVAILABLE: u8 = 0x25;
+    /// User Property
+    pub const USER: u8 = 0x26;
+    /// Maximum Packet Size
+    pub const MAXIMUM_PACKET_SIZE: u8 = 0x27;
+    /// Wildcard Subscription Available
+    pub const WILDCARD_AVAILABLE: u8 = 0x28;
+    /// Subscription Identifier Available
+    pub const SUBSCRIPTION_IDS_AVAILABLE: u8 = 0x29;
+    /// Shared Subscription Available
+    pub const SHARED_AVAILABLE: u8 = 0x2a;
+}
+
+/// One property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property<'a> {
+    /// Payload Format Indicator: set if the payload is UTF-8 text.
+    PayloadFormat(bool),
+    /// Message Expiry Interval in seconds.
+    MessageExpiry(u32),
+    /// Content type.
+    ContentType(&'a str),
+    /// Topic for the response.
+    ResponseTopic(&'a str),
+    /// Correlation Data: identifies the request of a response.
+    CorrelationData(&'a [u8]),
+    /// Subscription Identifier: 1 to [`VARINT_MAX`](crate::wire::VARINT_MAX).
+    SubscriptionId(u32),
+    /// Session Expiry Interval in seconds; [`u32::MAX`] means that the session does not expire.
+    SessionExpiry(u32),
+    /// Client id that the server assigned.
+    AssignedClientId(&'a str),
+    /// Keep alive that the server requires, in seconds.
+    ServerKeepAlive(u16),
+    /// Method of enhanced authentication.
+    AuthenticationMethod(&'a str),
+    /// Data of enhanced authentication.
+    AuthenticationData(&'a [u8]),
+    /// Set if the server may send reason strings and user properties with any packet.
+    RequestProblemInformation(bool),
+    /// Will Delay Interval in seconds. The will is not published if the client reconnects before.
+    WillDelay(u32),
+    /// Set if the client requests response information.
+    RequestResponseInformation(bool),
+    /// Basis for the response topics of the client.
+    ResponseInformation(&'a str),
+    /// Another server to use.
+    ServerReference(&'a str),
+    /// Human-readable reason.
+    ReasonString(&'a str),
+    /// Maximum number of unacknowledged PUBLISH packets at QoS 1 and 2; not 0.
+    ReceiveMaximum(u16),
+    /// Topic Alias Maximum; 0 means that topic aliases are not accepted.
+    TopicAliasMaximum(u16),
+    /// Topic alias; not 0.
+    TopicAlias(u16),
+    /// Maximum QoS of the server, if it is not 2.
+    MaximumQos(Qos),
+    /// Set if the server retains messages.
+    RetainAvailable(bool),
+    /// A user property: name and value.
+    User(&'a str, &'a str),
+    /// Maximum Packet Size in bytes; not 0.
+    MaximumPacketSize(u32),
+    /// Set if filters may contain wildcards.
+    WildcardAvailable(bool),
+    /// Set if subscriptions may have identifiers.
+    SubscriptionIdsAvailable(bool),
+    /// Set if subscriptions may be shared.
+    SharedAvailable(bool),
+}
+
+impl<'a> Property<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        // An identifier is a variable byte integer, and all known ones have one byte.
+        let id = reader.byte()?;
+        let flag = |reader: &mut Reader<'_>| match reader.byte()? {
+            value @ 0..=1 => Ok(value == 1),
+            _ => Err(Malformed::Value(id)),
+        };
+        Ok(match id {
+            id::PAYLOAD_FORMAT => Self::PayloadFormat(flag(reader)?),
+            id::MESSAGE_EXPIRY => Self::MessageExpiry(reader.four()?),
+            id::CONTENT_TYPE => Self::ContentType(reader.text()?),
+            id::RESPONSE_TOPIC => {
+                Self::ResponseTopic(check_value(reader.text()?, |text| topic::is_name(text), id)?)
+            }
+            id::CORRELATION_DATA => Self::CorrelationData(reader.binary()?),
+            id::SUBSCRIPTION => {
+                Self::SubscriptionId(check_value(reader.varint()?, |id| *id > 0, id)?)
+            }
+            id::SESSION_EXPIRY => Self::SessionExpiry(reader.four()?),
+            id::ASSIGNED_CLIENT_ID => Self::AssignedClientId(reader.text()?),
+            id::SERVER_KEEP_ALIVE => Self::ServerKeepAlive(reader.two()?),
+            id::AUTHENTICATION_METHOD => Self::AuthenticationMethod(reader.text()?),
+            id::AUTHENTICATION_DATA => Self::AuthenticationData(reader.binary()?),
+            id::REQUEST_PROBLEM_INFORMATION => Self::RequestProblemInformation(flag(reader)?),
+            id::WILL_DELAY => Self::WillDelay(reader.four()?),
+            id::REQUEST_RESPONSE_INFORMATION => Self::RequestResponseInformation(flag(reader)?),
+            id::RESPONSE_INFORMATION => Self::ResponseInformation(reader.text()?),
+            id::SERVER_REFERENCE => Self::ServerReference(reader.text()?),
+            id::REASON_STRING => Self::ReasonString(reader.text()?),
+            id::RECEIVE_MAXIMUM => {
+                Self::ReceiveMaximum(check_value(reader.two()?, |max| *max > 0, id)?)
+            }
+            id::TOPIC_ALIAS_MAXIMUM => Self::TopicAliasMaximum(reader.two()?),
+            id::TOPIC_ALIAS => {
+                Self::TopicAlias(check_value(reader.two()?, |alias| *alias > 0, id)?)
+            }
+            id::MAXIMUM_QOS => Self::MaximumQos(match flag(reader)? {
+                false => Qos::AtMostOnce,
+                true => Qos::AtLeastOnce,
+            }),
+            id::RETAIN_AVAILABLE => Self::RetainAvailable(flag(reader)?),
+            id::USER => Self::User(reader.text()?, reader.text()?),
+            id::MAXIMUM_PACKET_SIZE => {
+                Self::MaximumPacketSize(check_value(reader.four()?, |max| *max > 0, id)?)
+            }
+            id::WILDCARD_AVAILABLE => Self::WildcardAvailable(flag(reader)?),
+            id::SUBSCRIPTION_IDS_AVAILABLE => Self::SubscriptionIdsAvailable(flag(reader)?),
+            id::SHARED_AVAILABLE => Self::SharedAvailable(flag(reader)?),
+            _ => return Err(Malformed::Property(id)),
+        })
+    }
+
+    /// Property identifier, a constant of [`id`].
+    #[must_use]
+    pub const fn id(&self) -> u8 {
+        match self {
+            Self::PayloadFormat(_) => id::PAYLOAD_FORMAT,
+            Self::MessageExpiry(_) => id::MESSAGE_EXPIRY,
+            Self::ContentType(_) => id::CONTENT_TYPE,
+            Self::ResponseTopic(_) => id::RESPONSE_TOPIC,
+            Self::CorrelationData(_) => id::CORRELATION_DATA,
+            Self::SubscriptionId(_) => id::SUBSCRIPTION,
+            Self::SessionExpiry(_) => id::SESSION_EXPIRY,
+            Self::AssignedClientId(_) => id::ASSIGNED_CLIENT_ID,
+            Self::ServerKeepAlive(_) => id::SERVER_KEEP_ALIVE,
+            Self::AuthenticationMethod(_) => id::AUTHENTICATION_METHOD,
+            Self::AuthenticationData(_) => id::AUTHENTICATION_DATA,
+            Self::RequestProblemInformation(_) => id::REQUEST_PROBLEM_INFORMATION,
+            Self::WillDelay(_) => id::WILL_DELAY,
+            Self::RequestResponseInformation(_) => id::REQUEST_RESPONSE_INFORMATION,
+            Self::ResponseInformation(_) => id::RESPONSE_INFORMATION,
+            Self::ServerReference(_) => id::SERVER_REFERENCE,
+            Self::ReasonString(_) => id::REASON_STRING,
+            Self::ReceiveMaximum(_) => id::RECEIVE_MAXIMUM,
+            Self::TopicAliasMaximum(_) => id::TOPIC_ALIAS_MAXIMUM,
+            Self::TopicAlias(_) => id::TOPIC_ALIAS,
+            Self::MaximumQos(_) => id::MAXIMUM_QOS,
+            Self::RetainAvailable(_) => id::RETAIN_AVAILABLE,
+            Self::User(..) => id::USER,
+            Self::MaximumPacketSize(_) => id::MAXIMUM_PACKET_SIZE,
+            Self::WildcardAvailable(_) => id::WILDCARD_AVAILABLE,
+            Self::SubscriptionIdsAvailable(_) => id::SUBSCRIPTION_IDS_AVAILABLE,
+            Self::SharedAvailable(_) => id::SHARED_AVAILABLE,
+        }
+    }
+}
+
+/// The bit of an identifier in a set of identifiers, see [`Properties::seen`]. All identifiers are
+/// below 64.
+#[must_use]
+pub const fn bit(id: u8) -> u64 {
+    1 << (id & 0x3f)
+}
+
+fn check_value<T>(value: T, is_allowed: impl FnOnce(&T) -> bool, id: u8) -> Result<T, Malformed> {
+    if is_allowed(&value) { Ok(value) } else { Err(Malformed::Value(id)) }
+}
+
+/// The place of properties, which determines the allowed ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a packet.
+    Packet(Kind),
+    /// In the will of a CONNECT.
+    Will,
+}
+
+impl Place {
+    const fn bit(self) -> u16 {
+        match self {
+            Self::Will => 1,
+            Self::Packet(kind) => 1 << kind as u8,
+        }
+    }
+
+    /// Returns whether the property is allowed here (table 2-4); `None` if the identifier is
+    /// unknown.
+    const fn has(self, id: u8) -> Option<bool> {
+        const WILL: u16 = Place::Will.bit();
+        const CONNECT: u16 = Place::Packet(Kind::Connect).bit();
+        const CONNACK: u16 = Place::Packet(Kind::ConnAck).bit();
+        const PUBLISH: u16 = Place::Packet(Kind::Publish).bit();
+        const SUBSCRIBE: u16 = Place::Packet(Kind::Subscribe).bit();
+        const DISCONNECT: u16 = Place::Packet(Kind::Disconnect).bit();
+        const AUTH: u16 = Place::Packet(Kind::Auth).bit();
+        const WITHOUT_REASON_STRING: u16 = CONNECT
+            | PUBLISH
+            | SUBSCRIBE
+            | WILL
+            | Place::Packet(Kind::Unsubscribe).bit()
+            | Place::Packet(Kind::PingReq).bit()
+            | Place::Packet(Kind::PingResp).bit();
+        let places = match id {
+            id::PAYLOAD_FORMAT
+            | id::MESSAGE_EXPIRY
+            | id::CONTENT_TYPE
+            | id::RESPONSE_TOPIC
+            | id::CORRELATION_DATA => PUBLISH | WILL,
+            id::SUBSCRIPTION => PUBLISH | SUBSCRIBE,
+            id::SESSION_EXPIRY => CONNECT | CONNACK | DISCONNECT,
+            id::AUTHENTICATION_METHOD | id::AUTHENTICATION_DATA => CONNECT | CONNACK | AUTH,
+            id::REQUEST_PROBLEM_INFORMATION | id::REQUEST_RESPONSE_INFORMATION => CONNECT,
+            id::WILL_DELAY => WILL,
+            id::SERVER_REFERENCE => CONNACK | DISCONNECT,
+            id::REASON_STRING => !WITHOUT_REASON_STRING,
+            id::RECEIVE_MAXIMUM | id::TOPIC_ALIAS_MAXIMUM | id::MAXIMUM_PACKET_SIZE => {
+                CONNECT | CONNACK
+            }
+            id::TOPIC_ALIAS => PUBLISH,
+            id::USER => u16::MAX,
+            id::ASSIGNED_CLIENT_ID
+            | id::SERVER_KEEP_ALIVE
+            | id::RESPONSE_INFORMATION
+            | id::MAXIMUM_QOS
+            | id::RETAIN_AVAILABLE
+            | id::WILDCARD_AVAILABLE
+            | id::SUBSCRIPTION_IDS_AVAILABLE
+            | id::SHARED_AVAILABLE => CONNACK,
+            _ => return None,
+        };
+        Some(places & self.bit() != 0)
+    }
+
+    const fn may_repeat(self, id: u8) -> bool {
+        match id {
+            id::USER => true,
+            // One for each matching subscription.
+            id::SUBSCRIPTION => matches!(self, Self::Packet(Kind::Publish)),
+            _ => false,
+        }
+    }
+}
+
+/// Validated properties of a received packet, still encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties<'a> {
+    all: Reader<'a>,
+    /// Identifiers that are present, as a set of [`bit`]s.
+    seen: u64,
+}
+
+impl<'a> Properties<'a> {
+    /// Reads and validates the property length and the properties.
+    ///
+    /// # Errors
+    /// [`Malformed`] if a property is malformed, not allowed in this place, invalid or repeated.
+    pub fn read(body: &mut Reader<'a>, place: Place) -> Result<Self, Malformed> {
+        Self::check(body.block()?, place)
+    }
+
+    /// Validates encoded properties without their length, see [`as_bytes`](Self::as_bytes).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn from_bytes(bytes: &'a [u8], place: Place) -> Result<Self, Malformed> {
+        Self::check(Reader::new(bytes), place)
+    }
+
+    fn check(all: Reader<'a>, place: Place) -> Result<Self, Malformed> {
+        let (mut rest, mut seen) = (all, 0_u64);
+        while let Some(id) = rest.as_bytes().first().copied() {
+            match place.has(id) {
+                Some(true) => {}
+                Some(false) => return Err(Malformed::Misplaced(id)),
+                None => return Err(Malformed::Property(id)),
+            }
+            Property::read(&mut rest)?;
+            let bit = bit(id);
+            if seen & bit != 0 && !place.may_repeat(id) {
+                return Err(Malformed::Twice(id));
+            }
+            seen |= bit;
+        }
+        let properties = Self { all, seen };
+        if properties.has(id::AUTHENTICATION_DATA) && !properties.has(id::AUTHENTICATION_METHOD) {
+            return Err(Malformed::Missing(id::AUTHENTICATION_METHOD));
+        }
+        Ok(properties)
+    }
+
+    /// Returns whether a property with this [identifier](id) is present, in constant time.
+    ///
+    /// ```
+    /// use statestore_mqtt::Kind;
+    /// use statestore_mqtt::property::{Place, Properties, id};
+    ///
+    /// let properties = Properties::from_bytes(&[0x01, 0x01], Place::Packet(Kind::Publish))?;
+    /// assert!(properties.has(id::PAYLOAD_FORMAT));
+    /// assert!(!properties.has(id::USER));
+    /// # Ok::<(), statestore_mqtt::Malformed>(())
+    /// ```
+    #[must_use]
+    pub const fn has(&self, id: u8) -> bool {
+        id < 64 && self.seen & bit(id) != 0
+    }
+
+    /// The encoded properties, without their length.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.all.as_bytes()
+    }
+
+    /// Iterates over the properties in order.
+    #[must_use]
+    pub const fn iter(&self) -> Iter<'a> {
+        Iter(self.all)
+    }
+
+    /// The user properties, in order.
+    pub fn user(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        self.iter().filter_map(|property| match property {
+            Property::User(name, value) => Some((name, value)),
+            _ => None,
+        })
+    }
+
+    /// Properties that were validated before, and the [set](bit) of their identifiers. Checks
+    /// nothing: properties behind malformed bytes are not found.
+    #[must_use]
+    #[cfg(feature = "alloc")]
+    pub const fn from_validated(bytes: &'a [u8], seen: u64) -> Self {
+        Self { all: Reader::new(bytes), seen }
+    }
+
+    /// The identifiers that are present, as a set of [`bit`]s.
+    #[must_use]
+    #[cfg(feature = "alloc")]
+    pub const fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// The first property with this identifier. Properties before it are not decoded.
+    #[must_use]
+    #[cfg(feature = "alloc")]
+    pub fn first(&self, id: u8) -> Option<Property<'a>> {
+        let mut pieces = Pieces::new(self.as_bytes());
+        self.has(id).then(|| pieces.find(|piece| piece.id == id)).flatten()?.read()
+    }
+
+    /// The first result of `choose` that is not `None`.
+    pub fn find<T>(&self, choose: impl FnMut(Property<'a>) -> Option<T>) -> Option<T> {
+        self.iter().find_map(choose)
+    }
+}
+
+impl<'a> IntoIterator for &Properties<'a> {
+    type Item = Property<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// Iterator over properties in order.
+#[derive(Clone, Debug)]
+pub struct Iter<'a>(Reader<'a>);
+
+impl<'a> Iter<'a> {
+    /// The encoded remaining properties.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Property<'a>;
+
+    fn next(&mut self) -> Option<Property<'a>> {
+        // The properties were validated, so the only possible error is the end.
+        Property::read(&mut self.0).ok()
+    }
+}
+
+/// Properties to encode. They are not checked: the receiver rejects a property that is repeated or
+/// not allowed in the packet.
+pub trait Encode {
+    /// Writes the properties without their length. Each call must write the same bytes.
+    ///
+    /// # Errors
+    /// [`Unwritable::TooLong`].
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable>;
+}
+
+impl Encode for Properties<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        sink.put(self.as_bytes());
+        Ok(())
+    }
+}
+
+impl Encode for Property<'_> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        sink.put(&[self.id()]);
+        match *self {
+            Self::PayloadFormat(flag)
+            | Self::RequestProblemInformation(flag)
+            | Self::RequestResponseInformation(flag)
+            | Self::RetainAvailable(flag)
+            | Self::WildcardAvailable(flag)
+            | Self::SubscriptionIdsAvailable(flag)
+            | Self::SharedAvailable(flag) => sink.put(&[u8::from(flag)]),
+            Self::MaximumQos(qos) => sink.put(&[qos as u8]),
+            Self::ServerKeepAlive(number)
+            | Self::ReceiveMaximum(number)
+            | Self::TopicAliasMaximum(number)
+            | Self::TopicAlias(number) => sink.put(&number.to_be_bytes()),
+            Self::MessageExpiry(number)
+            | Self::SessionExpiry(number)
+            | Self::WillDelay(number)
+            | Self::MaximumPacketSize(number) => sink.put(&number.to_be_bytes()),
+            Self::SubscriptionId(number) => {
+                put_varint(sink, usize::try_from(number).unwrap_or(usize::MAX))?;
+            }
+            Self::ContentType(text)
+            | Self::ResponseTopic(text)
+            | Self::AssignedClientId(text)
+            | Self::AuthenticationMethod(text)
+            | Self::ResponseInformation(text)
+            | Self::ServerReference(text)
+            | Self::ReasonString(text) => put_binary(sink, text.as_bytes())?,
+            Self::CorrelationData(data) | Self::AuthenticationData(data) => {
+                put_binary(sink, data)?;
+            }
+            Self::User(name, value) => {
+                put_binary(sink, name.as_bytes())?;
+                put_binary(sink, value.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No properties.
+impl Encode for () {
+    fn put<S: Sink>(&self, _: &mut S) -> Result<(), Unwritable> {
+        Ok(())
+    }
+}
+
+impl<T: Encode> Encode for [T] {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        self.iter().try_for_each(|property| property.put(sink))
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl<T: Encode> Encode for alloc::vec::Vec<T> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        self.as_slice().put(sink)
+    }
+}
+
+impl<T: Encode> Encode for Option<T> {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        self.iter().try_for_each(|property| property.put(sink))
+    }
+}
+
+/// The properties of both, in order.
+impl<A: Encode, B: Encode> Encode for (A, B) {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        self.0.put(sink)?;
+        self.1.put(sink)
+    }
+}
+
+impl<T: Encode + ?Sized> Encode for &T {
+    fn put<S: Sink>(&self, sink: &mut S) -> Result<(), Unwritable> {
+        (**self).put(sink)
+    }
+}

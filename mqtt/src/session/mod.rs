@@ -1,0 +1,340 @@
+//! An MQTT 5 client session as a state machine: bytes in, bytes out, and the time as an argument.
+//!
+//! The session writes CONNECT with all its options, observes the server's limits, keeps the
+//! connection alive, sends and receives messages at QoS 0 to 2, and resumes after a connection was
+//! lost. It opens no socket, reads no clock, and needs neither `std` nor a runtime.
+//!
+//! # Driving a session
+//!
+//! | When | Call |
+//! |---|---|
+//! | a byte stream is open | [`handle_connected`](Session::handle_connected) |
+//! | bytes arrived, and [`wants_input`](Session::wants_input) | [`handle_bytes`][bytes] |
+//! | the stream is writable | write [`chunks`](Session::chunks), call [`written`][written] |
+//! | after each of these | [`poll_event`](Session::poll_event) until it returns `None` |
+//! | the [deadline](Session::poll_timeout) passed | [`handle_timeout`](Session::handle_timeout) |
+//! | [`is_closing`](Session::is_closing), and the output is written | close the stream |
+//! | the stream is closed | [`handle_disconnected`](Session::handle_disconnected) |
+//!
+//! [bytes]: Session::handle_bytes
+//! [written]: Session::written
+//!
+//! Calls may come in any order; none of them panics. Instants are durations since an origin that
+//! the caller chooses.
+//!
+//! # The poll contract
+//!
+//! 1. Any order of calls is accepted.
+//! 2. Idle is free: without input, polling changes neither output nor deadline.
+//! 3. Deadlines advance: after [`handle_timeout`](Session::handle_timeout) at a deadline, the next
+//!    one is later, or no deadline is left. An early call has no effect.
+//! 4. Each accepted token, publishes at QoS 0 apart, is returned in exactly one event, unless the
+//!    session is dropped. Each connection ends with exactly one
+//!    [`Disconnected`](Event::Disconnected).
+//! 5. The same bytes cause the same events, however they are divided.
+//!
+//! # Memory
+//!
+//! Each queue has a limit in [`Options`]. The session retains at most
+//!
+//! - [`publish_bytes`](Options::publish_bytes) of publishes that are not acknowledged, and some 100
+//!   bytes for each;
+//! - [`event_bytes`](Options::event_bytes) and one packet of received messages, and some 200 bytes
+//!   for each of [`events`](Options::events);
+//! - twice [`output_bytes`](Options::output_bytes) and one packet of output;
+//! - 64 KiB for each topic alias of either direction; and some 64 bytes for each message of the
+//!   [`receive_maximum`](Options::receive_maximum).
+//!
+//! When a queue for input is full, the session stops taking input, so the server's flow control
+//! and that of the byte stream hold back the server. When a queue for output is full, requests fail
+//! with [`SendError::Full`]. A received message keeps the buffer in memory that it was received
+//! in, until it is dropped or [detached](Message::detach).
+//!
+//! # Example
+//!
+//! ```
+//! use core::time::Duration;
+//! use bytes::{Bytes, BytesMut};
+//! use statestore_mqtt::{Qos, Reason};
+//! use statestore_mqtt::packet::{Ack, ConnAck, Packet};
+//! use statestore_mqtt::session::{Event, Options, Publish, Session};
+//!
+//! let mut session = Session::new(Options::new("lamp-7").session_expiry(3_600));
+//! let now = Duration::ZERO;
+//!
+//! // A stream is open: the session has a CONNECT to send.
+//! session.handle_connected(now);
+//! let connect: Vec<u8> = session.chunks().flatten().copied().collect();
+//! session.written(now, connect.len());
+//! assert!(matches!(Packet::decode(&connect)?, Packet::Connect(_)));
+//!
+//! // The server accepts it.
+//! let mut input = BytesMut::new();
+//! let accepted = ConnAck { session_present: false, reason: Reason::SUCCESS, properties: () };
+//! Packet::ConnAck(accepted).encode(&mut input)?;
+//! session.handle_bytes(now, &mut input);
+//! assert!(matches!(session.poll_event(), Some(Event::Connected(_))));
+//!
+//! // A publish is acknowledged under its token.
+//! session.publish(now, Publish {
+//!     topic: "lamps/7/state",
+//!     payload: Bytes::from_static(b"on"),
+//!     qos: Qos::AtLeastOnce,
+//!     retain: false,
+//!     properties: (),
+//!     token: 42,
+//! })?;
+//! let publish: Vec<u8> = session.chunks().flatten().copied().collect();
+//! session.written(now, publish.len());
+//! let Packet::Publish(publish) = Packet::decode(&publish)? else { panic!("a PUBLISH") };
+//! let id = publish.id.expect("a packet identifier at QoS 1");
+//! Packet::PubAck(Ack { id, reason: Reason::SUCCESS, properties: () }).encode(&mut input)?;
+//! session.handle_bytes(now, &mut input);
+//! assert!(matches!(session.poll_event(), Some(Event::Published { token: 42, .. })));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use bytes::BytesMut;
+
+mod acknowledge;
+mod aliases;
+mod authenticate;
+mod connect;
+mod deliveries;
+mod error;
+mod event;
+mod lifecycle;
+mod message;
+mod options;
+mod output;
+mod packet_ids;
+mod properties;
+mod publish;
+mod publish_packet;
+mod receive;
+mod redelivery;
+mod server;
+mod subscribe;
+mod timers;
+mod will;
+
+pub use error::{Error, Notice, SendError, Stale, Violation};
+pub use event::{Event, Lost};
+pub use message::{Delivery, Message};
+pub use options::{InvalidOptions, Options};
+pub use output::Chunks;
+pub use properties::PropertyBytes;
+pub use publish::Publish;
+pub use server::Server;
+pub use will::Will;
+
+use aliases::{Incoming, Outgoing};
+use authenticate::Exchange;
+use deliveries::Deliveries;
+use event::Events;
+use lifecycle::{Phase, Requested};
+use output::Output;
+use packet_ids::PacketIds;
+use publish::{Publishes, Use};
+use timers::Timers;
+
+use crate::property::{Encode, Place, Properties};
+use crate::qos::Qos;
+
+/// A client session. See the [module documentation](self).
+pub struct Session {
+    options: Options,
+    phase: Phase,
+    /// Clean Start of the next CONNECT.
+    clean_start: bool,
+    /// Set if this machine has the state of a session that the server may have too.
+    has_state: bool,
+    assigned_client_id: Option<Box<str>>,
+    /// Content of the CONNECT of this connection.
+    requested: Requested,
+    /// Content of the CONNACK of this connection.
+    server: Option<Server>,
+    exchange: Exchange,
+    output: Output,
+    events: Events,
+    publishes: Publishes,
+    ids: PacketIds<Use>,
+    /// SUBSCRIBE and UNSUBSCRIBE packets without an acknowledgement.
+    requests: usize,
+    deliveries: Deliveries,
+    incoming_aliases: Incoming,
+    outgoing_aliases: Outgoing,
+    timers: Timers,
+    /// Bytes that the last call of `handle_bytes` left.
+    unread: usize,
+    /// Encoded properties, between two steps of one call.
+    scratch: BytesMut,
+}
+
+impl Session {
+    /// A session without a connection. Invalid options end the first connection with
+    /// [`Error::Options`]; [`Options::check`] finds them earlier.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            clean_start: options.clean_start,
+            options,
+            phase: Phase::Disconnected,
+            has_state: false,
+            assigned_client_id: None,
+            requested: Requested::default(),
+            server: None,
+            exchange: Exchange::None,
+            output: Output::default(),
+            events: Events::default(),
+            publishes: Publishes::default(),
+            ids: PacketIds::new(),
+            requests: 0,
+            deliveries: Deliveries::default(),
+            incoming_aliases: Incoming::default(),
+            outgoing_aliases: Outgoing::default(),
+            timers: Timers::default(),
+            unread: 0,
+            scratch: BytesMut::new(),
+        }
+    }
+
+    /// Options.
+    #[must_use]
+    pub const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Options, to be changed. What a CONNECT contains applies from the next CONNECT on, limits of
+    /// queues at once.
+    pub const fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Sets Clean Start of the next CONNECT. With it, unacknowledged publishes will be
+    /// [lost](Lost::SessionLost).
+    pub const fn set_clean_start(&mut self, clean_start: bool) {
+        self.clean_start = clean_start;
+    }
+
+    /// Returns whether the connection is established.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected
+    }
+
+    /// Returns whether the connection is over, so that the stream is to be closed when the output
+    /// is written.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.phase == Phase::Closing
+    }
+
+    /// Limits and features of the server, while the connection is established.
+    #[must_use]
+    pub const fn server(&self) -> Option<&Server> {
+        self.server.as_ref()
+    }
+
+    /// Client id: that of the options, or the one that the server assigned.
+    #[must_use]
+    pub fn client_id(&self) -> &str {
+        let id = &*self.options.client_id;
+        let assigned = self.assigned_client_id.as_deref().filter(|_| id.is_empty());
+        assigned.unwrap_or(id)
+    }
+
+    /// Returns whether the session takes input. It does not while too many events wait for
+    /// [`poll_event`](Self::poll_event), or too much output waits to be written.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.events.len() < self.options.events.max(1)
+            && self.events.bytes() < self.options.event_bytes.max(1)
+            && self.output.len() < self.options.output_bytes.max(1).saturating_mul(2)
+    }
+
+    /// Returns whether a publish at QoS 1 would be sent at once, if topic, properties and payload
+    /// together have at most `size` bytes.
+    #[must_use]
+    pub fn can_publish(&self, size: usize) -> bool {
+        self.phase == Phase::Connected
+            && !self.publishes.has_waiting()
+            && self.publishes.in_flight < self.window()
+            && self.publishes.count < self.options.publishes
+            && self.publishes.bytes.saturating_add(size) <= self.options.publish_bytes
+            && self.output.len() < self.options.output_bytes
+            && self.server.as_ref().is_some_and(|server| server.maximum_qos > Qos::AtMostOnce)
+    }
+
+    /// Publishes at QoS 1 and 2 without an outcome.
+    #[must_use]
+    pub const fn publishes(&self) -> usize {
+        self.publishes.count
+    }
+
+    /// Bytes of topics, properties and payloads of these publishes. Those that the server received
+    /// at QoS 2 are no longer counted.
+    #[must_use]
+    pub const fn publish_bytes(&self) -> usize {
+        self.publishes.bytes
+    }
+
+    /// Received messages that count for the Receive Maximum: they are not acknowledged, or not
+    /// released at QoS 2.
+    #[must_use]
+    pub const fn unacknowledged(&self) -> usize {
+        self.deliveries.unacknowledged()
+    }
+
+    /// Bytes that the session retains, approximately.
+    #[must_use]
+    pub fn usage(&self) -> usize {
+        size_of::<Self>()
+            + self.output.len()
+            + self.events.len() * size_of::<Event>()
+            + self.events.bytes()
+            + self.publishes.count * size_of::<Use>()
+            + self.publishes.bytes
+            + self.deliveries.len() * 64
+            + self.incoming_aliases.bytes()
+            + self.outgoing_aliases.bytes()
+    }
+
+    /// Encodes and checks properties for a packet. Returns the bit set of their identifiers.
+    fn encode_properties<P: Encode>(
+        &mut self,
+        properties: &P,
+        place: Place,
+    ) -> Result<u64, SendError> {
+        encode(&mut self.scratch, properties, place)
+    }
+}
+
+/// Encodes properties into an empty buffer and checks them. Returns the bit set of their
+/// identifiers.
+fn encode<P: Encode>(
+    scratch: &mut BytesMut,
+    properties: &P,
+    place: Place,
+) -> Result<u64, SendError> {
+    scratch.clear();
+    properties.put(scratch).map_err(SendError::Unwritable)?;
+    let properties = Properties::from_bytes(scratch, place);
+    properties.map(|properties| properties.seen()).map_err(SendError::InvalidProperties)
+}
+
+/// Queued payloads and credentials are omitted.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("client_id", &self.client_id())
+            .field("phase", &self.phase)
+            .field("publishes", &self.publishes.count)
+            .field("events", &self.events.len())
+            .field("output", &self.output.len())
+            .finish_non_exhaustive()
+    }
+}

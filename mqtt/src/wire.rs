@@ -1,0 +1,269 @@
+//! Data types of the wire format: integers, strings, binary data and lengths.
+//!
+//! Reading borrows, and checks each length against the available bytes. Writing accepts any
+//! [`Sink`]. The sink [`Length`] only counts, since MQTT writes lengths before contents.
+
+use core::fmt::{self, Write as _};
+
+use crate::error::{Malformed, Unwritable};
+
+/// Maximum of a variable byte integer: four times seven bits.
+pub const VARINT_MAX: u32 = (1 << 28) - 1;
+
+/// Reads from a byte slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from their start.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns whether all bytes were read.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The remaining bytes, without reading them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Reads the remaining bytes.
+    pub fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.0)
+    }
+
+    /// Reads the next `len` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (head, tail) = self.0.split_at_checked(len).ok_or(Malformed::Truncated)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Malformed::Truncated)?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    /// Reads a byte.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// Reads a two byte integer.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    pub fn two(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// Reads a four byte integer.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    pub fn four(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// Reads a variable byte integer of minimal length.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`], [`Malformed::Varint`].
+    pub fn varint(&mut self) -> Result<u32, Malformed> {
+        let mut number = 0;
+        for shift in [0, 7, 14, 21] {
+            let byte = self.byte()?;
+            number |= u32::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                let padded = byte == 0 && shift > 0;
+                return if padded { Err(Malformed::Varint) } else { Ok(number) };
+            }
+        }
+        Err(Malformed::Varint)
+    }
+
+    /// Reads binary data with a length of two bytes.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    pub fn binary(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.two()?;
+        self.take(len.into())
+    }
+
+    /// Reads a string with a length of two bytes.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`], [`Malformed::Text`].
+    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+        let text = core::str::from_utf8(self.binary()?).map_err(|_| Malformed::Text)?;
+        // Without an early exit, so that the compiler vectorizes the loop.
+        let has_nul = text.bytes().fold(false, |found, byte| found | (byte == 0));
+        if has_nul { Err(Malformed::Text) } else { Ok(text) }
+    }
+
+    /// Reads a block with a variable byte integer as its length.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`], [`Malformed::Varint`].
+    pub fn block(&mut self) -> Result<Self, Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed::Truncated)?;
+        self.take(len).map(Self)
+    }
+
+    /// Checks that all bytes were read.
+    ///
+    /// # Errors
+    /// [`Malformed::Trailing`].
+    pub const fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
+    }
+}
+
+/// A destination of encoded bytes, or a counter of them.
+pub trait Sink {
+    /// Appends bytes.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Counts `len` bytes without their contents and returns true, if the sink is a counter.
+    /// Otherwise does nothing and returns false.
+    fn skip(&mut self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
+}
+
+/// A sink that counts bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Length(pub usize);
+
+impl Sink for Length {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 = self.0.saturating_add(bytes.len());
+    }
+
+    fn skip(&mut self, len: usize) -> bool {
+        self.0 = self.0.saturating_add(len);
+        true
+    }
+}
+
+/// A sink that writes to a fixed buffer. Bytes beyond its end are discarded.
+#[derive(Debug)]
+pub struct Fixed<'a>(&'a mut [u8]);
+
+impl<'a> Fixed<'a> {
+    /// Writes to the start of `out`.
+    pub const fn new(out: &'a mut [u8]) -> Self {
+        Self(out)
+    }
+}
+
+impl Sink for Fixed<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.0.len());
+        let (head, tail) = core::mem::take(&mut self.0).split_at_mut(len);
+        head.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        self.0 = tail;
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Sink for bytes::BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    fn put(&mut self, bytes: &[u8]) {
+        (**self).put(bytes);
+    }
+
+    fn skip(&mut self, len: usize) -> bool {
+        (**self).skip(len)
+    }
+}
+
+/// Writes a variable byte integer.
+///
+/// # Errors
+/// [`Unwritable::TooLong`] for more than [`VARINT_MAX`].
+pub fn put_varint(sink: &mut impl Sink, number: usize) -> Result<(), Unwritable> {
+    let number = u32::try_from(number).ok().filter(|number| *number <= VARINT_MAX);
+    let mut rest = number.ok_or(Unwritable::TooLong)?;
+    loop {
+        let [.., low] = rest.to_be_bytes();
+        rest >>= 7;
+        sink.put(&[if rest == 0 { low & 0x7f } else { low | 0x80 }]);
+        if rest == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Bytes of a variable byte integer; 4 if it exceeds [`VARINT_MAX`], so that the size of the packet
+/// exceeds its limit.
+#[must_use]
+pub const fn varint_len(number: usize) -> usize {
+    match number {
+        ..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
+    }
+}
+
+/// Writes binary data with a length of two bytes.
+///
+/// # Errors
+/// [`Unwritable::TooLong`] for more than 65,535.
+pub fn put_binary(sink: &mut impl Sink, bytes: &[u8]) -> Result<(), Unwritable> {
+    let len = u16::try_from(bytes.len()).map_err(|_| Unwritable::TooLong)?;
+    sink.put(&len.to_be_bytes());
+    sink.put(bytes);
+    Ok(())
+}
+
+/// Formats a value as a string with a length of two bytes.
+///
+/// # Errors
+/// [`Unwritable::TooLong`] for more than 65,535 bytes.
+pub fn put_text(sink: &mut impl Sink, text: &dyn fmt::Display) -> Result<(), Unwritable> {
+    let len = u16::try_from(formatted_len(text)).map_err(|_| Unwritable::TooLong)?;
+    sink.put(&len.to_be_bytes());
+    write!(Text(sink), "{text}").map_err(|_| Unwritable::TooLong)
+}
+
+/// Length of a formatted value, without a buffer.
+fn formatted_len(text: &dyn fmt::Display) -> usize {
+    let mut length = Length::default();
+    match write!(Text(&mut length), "{text}") {
+        Ok(()) => length.0,
+        // A value whose formatting fails must not get a valid length.
+        Err(fmt::Error) => usize::MAX,
+    }
+}
+
+/// Adapter from a sink to [`fmt::Write`].
+struct Text<'a, S>(&'a mut S);
+
+impl<S: Sink> fmt::Write for Text<'_, S> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.put(text.as_bytes());
+        Ok(())
+    }
+}

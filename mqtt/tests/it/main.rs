@@ -1,0 +1,12 @@
+//! Integration tests.
+
+mod alloc;
+mod frames;
+mod generators;
+mod laws;
+mod session;
+mod statements;
+mod topics;
+
+#[global_allocator]
+static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;

@@ -1,0 +1,23 @@
+//! `server CONFIG`: a complete server from a configuration file, until SIGINT. SIGHUP reloads users,
+//! certificates, keys and the policy.
+
+use statestore_server::Server;
+use statestore_server::config::Config;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().nth(1).ok_or("usage: server CONFIG")?;
+    let config = Config::from_file(path)?;
+    let server = Server::builder(config).on_event(|event| println!("{event}")).start().await?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => server.reload().await.reports.iter().for_each(|report| println!("{report}")),
+            ended = server.wait_ended() => return Ok(ended?),
+            _ = tokio::signal::ctrl_c() => break,
+        }
+    }
+    server.stop().await;
+    Ok(())
+}

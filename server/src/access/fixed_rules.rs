@@ -1,0 +1,112 @@
+//! The access rules that apply before any policy.
+
+use statestore_broker::Acl;
+use statestore_mqtt::Reason;
+use statestore_proto::topic::{REQUEST, RESERVED};
+
+/// The client id of the store.
+pub(crate) const STORE_CLIENT_ID: &str = "$statestore";
+
+/// Prefix of the topics that belong to one client. The next level is the client id.
+const CLIENTS: &str = "clients/";
+
+/// Prefix of the topics to which only the store publishes.
+const STORE_TOPICS: &str = "clients/statestore/";
+
+/// Rules for every client, regardless of other permissions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedRules;
+
+impl Acl for FixedRules {
+    fn may_publish(
+        &self,
+        client_id: &str,
+        topic: &str,
+        response_topic: Option<&str>,
+    ) -> Result<(), Reason> {
+        // A client must not direct responses to another client: with a small request it could send
+        // a large value there.
+        let names_another = response_topic.is_some_and(|topic| !is_own_topic(client_id, topic));
+        if topic.starts_with(STORE_TOPICS) || names_another {
+            return Err(Reason::NOT_AUTHORIZED);
+        }
+        Ok(())
+    }
+
+    fn may_subscribe(&self, _: &str, filter: &str) -> Result<(), Reason> {
+        if filter == REQUEST { Err(Reason::NOT_AUTHORIZED) } else { Ok(()) }
+    }
+
+    fn may_receive(&self, client_id: &str, topic: &str) -> bool {
+        topic != REQUEST && is_own_topic(client_id, topic)
+    }
+}
+
+/// Returns whether a topic belongs to no other client. The level after `clients/` is the client id,
+/// or the client id in Base16 as deployed Go clients use it. For topics that the protocol reserves
+/// for the store this returns true: the store checks them, and disconnects a client with such a
+/// response topic. The rest of `clients/statestore/` belongs to a client named `statestore`.
+fn is_own_topic(client_id: &str, topic: &str) -> bool {
+    let Some(below) = topic.strip_prefix(CLIENTS) else { return true };
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    topic.starts_with(RESERVED)
+        || below.strip_prefix(client_id).is_some_and(ends)
+        || below.split('/').next().is_some_and(|level| is_base16(client_id, level))
+}
+
+/// Returns whether a topic belongs to this client, so that no other client receives its messages.
+pub(crate) fn is_private_topic(client_id: &str, topic: &str) -> bool {
+    topic.starts_with(CLIENTS) && !topic.starts_with(RESERVED) && is_own_topic(client_id, topic)
+}
+
+/// Returns whether `text` is `client_id` in uppercase Base16.
+fn is_base16(client_id: &str, text: &str) -> bool {
+    let digit =
+        |nibble: u8| char::from_digit(nibble.into(), 16).map(|digit| digit.to_ascii_uppercase());
+    let digits = client_id.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0f)]);
+    text.len() == 2 * client_id.len() && digits.eq(text.chars().map(Some))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_below_a_client_id_belong_to_that_client() {
+        for (client_id, topic, expected) in [
+            ("a", "clients/a/response", true),
+            ("a", "clients/a", true),
+            ("a", "clients/ab/response", false),
+            ("a", "clients/b/response", false),
+            ("a/b", "clients/a/b/response", true),
+            ("a", "elsewhere/b", true),
+            ("client", "clients/636C69656E74/response", true),
+            ("client", "clients/636C69656E7/response", false),
+            ("client", "clients/636c69656e74/response", false),
+            ("\u{e9}", "clients/C3A9/response", true),
+            ("a", "clients", true),
+            ("a", &format!("{RESERVED}/x"), true),
+            ("a", "clients/statestore/x", false),
+            ("a", "clients/statestore/v1/x", false),
+        ] {
+            assert_eq!(is_own_topic(client_id, topic), expected, "{client_id} {topic}");
+        }
+    }
+
+    #[test]
+    fn requests_are_private_and_responses_cannot_be_redirected() {
+        let rules = FixedRules;
+        assert!(!rules.may_receive("a", REQUEST));
+        assert_eq!(rules.may_subscribe("a", REQUEST), Err(Reason::NOT_AUTHORIZED));
+        assert_eq!(rules.may_subscribe("a", "#"), Ok(()));
+        let refused = Err(Reason::NOT_AUTHORIZED);
+        assert_eq!(rules.may_publish("a", REQUEST, Some("clients/a/r")), Ok(()));
+        assert_eq!(rules.may_publish("a", REQUEST, Some("clients/b/r")), refused);
+        assert_eq!(
+            rules.may_publish("a", "clients/b/x", None),
+            Ok(()),
+            "other services publish responses"
+        );
+        assert_eq!(rules.may_publish("a", &format!("{RESERVED}/x"), None), refused);
+    }
+}

@@ -1,0 +1,391 @@
+//! The broker: its listeners and one task per connection.
+
+mod authenticator;
+mod connection;
+mod convert;
+mod driver;
+mod incidents;
+mod link;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use statestore_broker::{ConnectionId, Redirect, Stats};
+use statestore_tokio::LinkError;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+#[cfg(any(feature = "tls", feature = "websocket"))]
+use tokio::time::timeout_at;
+#[cfg(feature = "tls")]
+use tokio_rustls::TlsAcceptor;
+use tracing::warn;
+
+use self::connection::serve;
+pub use self::convert::Message;
+use self::driver::BrokerDriver;
+pub use self::link::EmbeddedLink;
+use crate::listen::listener::{Listener, Protocol};
+use crate::listen::tls::ServerTls;
+#[cfg(feature = "websocket")]
+use crate::listen::websocket;
+use crate::options::Options;
+
+/// Time limit for the TLS handshake and the WebSocket handshake together.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes that TLS buffers for a client that does not read. The rest of its output stays in the
+/// broker, which counts it.
+#[cfg(feature = "tls")]
+const TLS_UNREAD_MAX: usize = 16 << 10;
+
+/// Time that `stop` waits for connections to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pause after a failed accept, for example when file descriptors are exhausted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An MQTT 5 broker in this process. Dropping it ends all connections.
+#[derive(Debug)]
+pub struct Broker {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Bytes received and sent on the connections of a [`Broker`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Bytes received from clients.
+    pub received: u64,
+    /// Bytes sent to clients.
+    pub sent: u64,
+}
+
+/// Error when a broker cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process listens on this address.
+    #[error("{0} is in use, perhaps by another broker; stop it or listen on another port")]
+    InUse(SocketAddr),
+    /// Listening on this address failed.
+    #[error("cannot listen on {address}: {source}")]
+    Address {
+        /// Address of the listener.
+        address: SocketAddr,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+}
+
+/// As many disconnections are reported to a store that connects later, as the broker itself
+/// reports.
+const UNREPORTED_MAX: usize = 10_000;
+
+/// State shared between the broker and its links.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    options: Mutex<Options>,
+    /// Clients that were disconnected by a stop, which the store does not know yet.
+    unreported: Mutex<Vec<Arc<str>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Listening(Listening),
+    Stopped,
+    /// The broker was dropped and never runs again.
+    Dropped,
+}
+
+/// A broker between start and stop, with its listeners.
+#[derive(Debug)]
+struct Listening {
+    driver: Arc<BrokerDriver>,
+    stopped: watch::Sender<bool>,
+    accepting: Vec<JoinHandle<()>>,
+}
+
+impl Broker {
+    /// Starts a broker on the current runtime.
+    ///
+    /// # Errors
+    /// [`BindError`] if a listener fails; then the broker listens on no address.
+    pub async fn bind(options: Options) -> Result<Self, BindError> {
+        let shared = Shared {
+            options: Mutex::new(options),
+            unreported: Mutex::default(),
+            state: Mutex::new(State::Stopped),
+        };
+        let broker = Self { shared: Arc::new(shared) };
+        broker.start().await?;
+        Ok(broker)
+    }
+
+    /// Returns the address of the first listener, with the port that the system has selected.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addrs().first().copied().unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
+    }
+
+    /// Returns the addresses of all listeners, in the order of the [options](Options::listener).
+    #[must_use]
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        lock(&self.shared.options).listeners.iter().map(|listener| listener.address).collect()
+    }
+
+    /// Returns the current usage, and counters since the last start. All are zero while the broker
+    /// is stopped.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let driver = self.shared.driver();
+        driver.map(|driver| driver.with_broker(|broker, _| broker.stats())).unwrap_or_default()
+    }
+
+    /// Returns the bytes of MQTT received and sent since the last start. Excluded are TLS and
+    /// WebSocket framing, and the last packets of a connection that the broker ends.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let traffic = |driver: Arc<BrokerDriver>| Traffic {
+            received: driver.received.load(Ordering::Relaxed),
+            sent: driver.sent.load(Ordering::Relaxed),
+        };
+        self.shared.driver().map(traffic).unwrap_or_default()
+    }
+
+    /// Checks all sessions again, connected or not. The broker ends the session, with reason 0x87,
+    /// of each client whose user was removed or has another password, whose certificate or
+    /// token is no longer trusted, or whose permissions by the [policy](Options::policy) have
+    /// changed since it connected. Returns the number of these clients.
+    #[expect(clippy::must_use_candidate, reason = "callers need not report the number")]
+    pub fn recheck(&self) -> usize {
+        self.shared.driver().map(|driver| driver.recheck()).unwrap_or_default()
+    }
+
+    /// Redirects clients to another server, with reason *use another server* (0x9C). This applies
+    /// to connected clients, and to new clients after they have logged in, until a call with
+    /// [`Redirect::None`] or a stop of the broker. Meant for a standby: the link of its store to
+    /// this broker stays connected.
+    pub fn redirect(&self, to: Redirect<'_>) {
+        if let Ok(driver) = self.shared.driver() {
+            driver.with_broker(|broker, now| broker.redirect(now, to));
+        }
+    }
+
+    /// Stops listening and ends all connections, until the next [start](Self::start). Retained
+    /// messages and sessions are lost. Returns when the connections have ended, or after two
+    /// seconds.
+    pub async fn stop(&self) {
+        let state = std::mem::replace(&mut *lock(&self.shared.state), State::Stopped);
+        let State::Listening(listening) = state else { return };
+        self.shared.add_unreported(listening.stop());
+        let ended = async {
+            for task in listening.accepting {
+                let _ = task.await;
+            }
+        };
+        let _ = tokio::time::timeout(STOP_TIMEOUT, ended).await;
+    }
+
+    /// Restarts the broker on the same addresses. Links that were connected reconnect
+    /// automatically.
+    ///
+    /// # Errors
+    /// [`BindError`] if a listener fails.
+    pub async fn start(&self) -> Result<(), BindError> {
+        self.stop().await;
+        let mut options = lock(&self.shared.options).clone();
+        let mut listeners = Vec::new();
+        for listener in &mut options.listeners {
+            let (socket, bound) = bind(listener.address).await?;
+            listener.address = bound;
+            listeners.push((socket, listener.clone()));
+        }
+        let driver = Arc::new(BrokerDriver::new(&options));
+        let (stopped, stop) = watch::channel(false);
+        let accept = |(socket, Listener { protocol, tls, .. })| {
+            let port = Port { driver: Arc::clone(&driver), protocol, tls };
+            tokio::spawn(port.accept(socket, stop.clone()))
+        };
+        let accepting = listeners.into_iter().map(accept).collect();
+        tokio::spawn(Arc::clone(&driver).run_timer());
+        *lock(&self.shared.options) = options;
+        *lock(&self.shared.state) = State::Listening(Listening { driver, stopped, accepting });
+        Ok(())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let state = std::mem::replace(&mut *lock(&self.shared.state), State::Dropped);
+        if let State::Listening(listening) = state {
+            listening.stop();
+        }
+    }
+}
+
+impl Shared {
+    /// Adds clients to those of earlier stops, since the store may not have connected in between.
+    fn add_unreported(&self, clients: Vec<Arc<str>>) {
+        let mut all = lock(&self.unreported);
+        all.extend(clients);
+        all.sort_unstable();
+        all.dedup();
+        all.truncate(UNREPORTED_MAX);
+    }
+
+    pub(crate) fn drain_unreported(&self) -> Vec<Arc<str>> {
+        std::mem::take(&mut lock(&self.unreported))
+    }
+
+    pub(crate) fn driver(&self) -> Result<Arc<BrokerDriver>, LinkError> {
+        match &*lock(&self.state) {
+            State::Listening(listening) => Ok(Arc::clone(&listening.driver)),
+            State::Stopped => Err(LinkError::transient("the broker is stopped")),
+            State::Dropped => Err(LinkError::fatal("the broker was dropped")),
+        }
+    }
+}
+
+impl Listening {
+    fn stop(&self) -> Vec<Arc<str>> {
+        self.stopped.send_replace(true);
+        self.driver.stop()
+    }
+}
+
+/// A listener and the settings of its connections.
+#[derive(Clone)]
+struct Port {
+    driver: Arc<BrokerDriver>,
+    protocol: Protocol,
+    tls: Option<ServerTls>,
+}
+
+impl Port {
+    /// Accepts connections until the broker stops, then waits until they have ended.
+    async fn accept(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let ip = Some(peer.ip());
+                    match self.driver.with_broker(|broker, now| broker.handle_accept(now, ip)) {
+                        Ok(id) => {
+                            connections.spawn(self.clone().serve_accepted(id, stream, peer));
+                        }
+                        Err(refused) => warn!(%peer, "connection rejected: {refused}"),
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// Serves an accepted connection.
+    async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
+        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        // Nagle's algorithm would delay each response by 40 ms.
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.serve_protocol(id, stream, peer, deadline).await,
+            Some(tls) => self.serve_tls(tls, id, stream, peer, deadline).await,
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    async fn serve_tls(
+        &self,
+        tls: &ServerTls,
+        id: ConnectionId,
+        stream: TcpStream,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) {
+        // Read for each handshake, because a reload replaces it.
+        let state = tls.state();
+        let acceptor = TlsAcceptor::from(Arc::clone(&state.config));
+        match timeout_at(deadline, acceptor.accept(stream)).await {
+            Ok(Ok(mut stream)) => {
+                stream.get_mut().1.set_buffer_limit(Some(TLS_UNREAD_MAX));
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                if self.driver.record_certificate(id, peer, tls, &state, chain) {
+                    return self.serve_protocol(id, stream, peer, deadline).await;
+                }
+                warn!(%peer, "client certificate chain rejected: it is too long");
+            }
+            Ok(Err(error)) => warn!(%peer, %error, "TLS handshake failed"),
+            Err(_) => warn!(%peer, "TLS handshake timed out"),
+        }
+        self.driver.unregister_connection(id);
+    }
+
+    /// Never called: without the feature `tls` no listener has TLS.
+    #[cfg(not(feature = "tls"))]
+    async fn serve_tls(
+        &self,
+        tls: &ServerTls,
+        _: ConnectionId,
+        _: TcpStream,
+        _: SocketAddr,
+        _: Instant,
+    ) {
+        match *tls {}
+    }
+
+    #[cfg_attr(
+        not(feature = "websocket"),
+        expect(unused_variables, reason = "plain MQTT needs no deadline here")
+    )]
+    async fn serve_protocol<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        id: ConnectionId,
+        stream: S,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) {
+        match &self.protocol {
+            Protocol::Mqtt => serve(&self.driver, id, peer, stream).await,
+            #[cfg(feature = "websocket")]
+            Protocol::WebSocket(origins) => {
+                match timeout_at(deadline, websocket::accept(stream, origins)).await {
+                    Ok(Ok(stream)) => return serve(&self.driver, id, peer, stream).await,
+                    Ok(Err(refused)) => warn!(%peer, "WebSocket handshake failed: {refused}"),
+                    Err(_) => warn!(%peer, "WebSocket handshake timed out"),
+                }
+                self.driver.unregister_connection(id);
+            }
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            return Err(BindError::InUse(address));
+        }
+        Err(source) => return Err(BindError::Address { address, source }),
+    };
+    let bound = listener.local_addr().map_err(|source| BindError::Address { address, source })?;
+    Ok((listener, bound))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

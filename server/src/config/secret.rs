@@ -1,0 +1,81 @@
+//! A value that is not shown.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A password. Neither `Debug` nor serialization shows it.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Secret(String);
+
+impl Secret {
+    /// Returns the password.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// An unquoted number is not a password either, and the error must not contain it.
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        const UNQUOTED: &str = "a password must be in quotes";
+
+        impl Visitor<'_> for Text {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Secret, E> {
+                Ok(Secret(text.to_owned()))
+            }
+
+            fn visit_i64<E: Error>(self, _: i64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_u64<E: Error>(self, _: u64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_f64<E: Error>(self, _: f64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("(hidden)")
+    }
+}

@@ -1,0 +1,339 @@
+//! Settings of the store: its rules, its limits, its durability and its diagnosis.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Secret, time};
+
+/// Who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct PolicySettings {
+    /// Allow only what this `BrokerAuthorization` (JSON or YAML) allows; see `statestore policy`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub policy: Option<PathBuf>,
+    /// With --broker and --policy: trust the client id that a request claims
+    ///
+    /// Only safe if the access rules of the broker keep clients from claiming other client ids
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub trust_claimed_ids: bool,
+}
+
+/// Rules of the store that operators may choose.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct StoreSettings {
+    /// Node id in the versions that the store issues
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
+    pub node_id: String,
+    /// Wire format of responses
+    ///
+    /// `auto` responds to each client in the format of its requests
+    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    pub dialect: Dialect,
+    /// Reject verbs and options in lower case
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub case_sensitive_verbs: bool,
+    /// Add the reason to each refusal: which fence, which limit, how far which clock is ahead
+    ///
+    /// A client that may write a key then learns the token that fences it
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub explain_refusals: bool,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            node_id: "StateStore".to_owned(),
+            dialect: Dialect::Auto,
+            case_sensitive_verbs: false,
+            explain_refusals: false,
+        }
+    }
+}
+
+/// Wire format of responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    /// The format of each request
+    #[default]
+    Auto,
+    /// The format of the public protocol specification
+    Spec,
+    /// The format of the deployed clients
+    Deployed,
+}
+
+/// Limits of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct StoreLimitSettings {
+    /// Number of keys
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
+    pub max_keys: usize,
+    /// Bytes of all keys and values
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
+    pub max_bytes: usize,
+    /// Share of one client in all keys, bytes and registrations, in percent
+    ///
+    /// It has no effect with --broker, where client ids are not verified
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
+    pub client_quota_percent: u8,
+    /// How far the clock of a client may be ahead, from 1s to 60s
+    ///
+    /// Requests that are further ahead are refused. Other requests set the versions of all keys
+    /// ahead by that much
+    #[cfg_attr(feature = "clap", arg(long, value_parser = time::parse, value_name = "TIME"))]
+    #[serde(with = "time")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub max_clock_drift: Duration,
+}
+
+impl Default for StoreLimitSettings {
+    fn default() -> Self {
+        Self {
+            max_keys: 1_000_000,
+            max_bytes: 1 << 30,
+            client_quota_percent: 50,
+            max_clock_drift: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Storage {
+    /// Directory for keys that survive a restart; it is created if it does not exist
+    ///
+    /// Without it all keys are in memory only
+    #[cfg_attr(feature = "clap", arg(long, value_name = "DIR"))]
+    pub data_dir: Option<PathBuf>,
+    /// Which keys survive
+    ///
+    /// The default with --data-dir is `requested`, with --etcd `all`. Responses to durable writes
+    /// are sent when the write is on disk
+    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    pub durable: Option<Durable>,
+    /// Pattern of keys that survive in any case, as of `statestore keys`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN"))]
+    pub durable_keys: Vec<String>,
+}
+
+/// Which keys survive a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Durable {
+    /// Those that clients persist with the property `aio-persistence`
+    #[default]
+    Requested,
+    /// All
+    All,
+}
+
+/// Several stores over one etcd: one leads, the others are standbys.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Etcd {
+    /// URL of an etcd member
+    ///
+    /// Stores with the same etcd and prefix are standbys of each other
+    #[cfg_attr(feature = "clap", arg(long, value_name = "URL", value_delimiter = ','))]
+    pub etcd: Vec<String>,
+    /// Prefix of all keys in etcd
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PREFIX"))]
+    pub etcd_prefix: String,
+    /// User name for etcd
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub etcd_user: Option<String>,
+    /// Password for etcd; command lines can be read by others, so prefer the environment variable
+    #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "PASSWORD"))]
+    pub etcd_password: Option<Secret>,
+    /// CAs to trust for https URLs, a PEM file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub etcd_tls_ca: Option<PathBuf>,
+    /// Certificate chain of this client of etcd, a PEM file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub etcd_tls_cert: Option<PathBuf>,
+    /// Private key of this client of etcd, a PEM file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub etcd_tls_key: Option<PathBuf>,
+    /// Name of this store for the others; must be unique
+    ///
+    /// The default is the name of the machine and the number of the process
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub etcd_name: Option<String>,
+    /// Leader lease in whole seconds, from 2s to 600s
+    ///
+    /// A failover takes this long after a crash
+    #[cfg_attr(feature = "clap", arg(long, value_parser = time::parse, value_name = "TIME"))]
+    #[serde(with = "time")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub etcd_lease: Duration,
+    /// What a read waits for
+    #[cfg_attr(feature = "clap", arg(long, value_enum))]
+    pub etcd_reads: Reads,
+    /// Address of this store, to which standbys redirect clients while it leads
+    ///
+    /// The default is the first listener
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOST:PORT"))]
+    pub advertise: Option<String>,
+}
+
+impl Default for Etcd {
+    fn default() -> Self {
+        Self {
+            etcd: Vec::new(),
+            etcd_prefix: "/statestore/".to_owned(),
+            etcd_user: None,
+            etcd_password: None,
+            etcd_tls_ca: None,
+            etcd_tls_cert: None,
+            etcd_tls_key: None,
+            etcd_name: None,
+            etcd_lease: Duration::from_secs(5),
+            etcd_reads: Reads::Strict,
+            advertise: None,
+        }
+    }
+}
+
+/// What a read in a cluster waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Reads {
+    /// Confirmation by etcd that this store still leads, one for all waiting reads. No response is
+    /// out of date
+    #[default]
+    Strict,
+    /// Nothing while this store has the lease. A process that was suspended just before it responds
+    /// may send an old value
+    Lease,
+}
+
+/// An external broker, instead of the embedded one.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ExternalBroker {
+    /// Use this broker instead of the embedded one: mqtt://HOST:PORT or mqtts://HOST:PORT
+    ///
+    /// Further URLs are tried in order
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "URL"))]
+    pub broker: Vec<String>,
+    /// MQTT client id of the store
+    ///
+    /// The default is `statestore`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
+    pub client_id: Option<String>,
+    /// User name for the broker
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub user: Option<String>,
+    /// Password for the broker; command lines can be read by others, so prefer the environment
+    /// variable
+    #[cfg_attr(feature = "clap", arg(long, hide_env_values = true, value_name = "PASSWORD"))]
+    pub password: Option<Secret>,
+    /// Log in as a Kubernetes service account, by the token in this file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub service_account_token_file: Option<PathBuf>,
+    /// CAs to trust with mqtts://, a PEM file
+    ///
+    /// The default is the CAs of the system
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub tls_ca: Option<PathBuf>,
+    /// Certificate chain of the store as a client, a PEM file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the store as a client, a PEM file
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub tls_key: Option<PathBuf>,
+    /// File with the password of an encrypted private key (PKCS #8)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub tls_key_password_file: Option<PathBuf>,
+    /// Read from the log topic of mosquitto which clients have disconnected
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub presence_from_mosquitto_log: bool,
+}
+
+/// Monitoring over HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Http {
+    /// Address for plain HTTP: /metrics for Prometheus, /healthz and /readyz
+    ///
+    /// There is no login
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOST:PORT"))]
+    pub metrics_listen: Option<String>,
+    /// Serve the busiest clients and keys at /traffic too, for `statestore top`
+    ///
+    /// It shows their names. Requires --metrics-listen
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub traffic: bool,
+}
+
+/// A capture for replay.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CaptureSettings {
+    /// Write all inputs and outputs of the store to this new file, for `statestore replay`
+    ///
+    /// It contains keys, values and topics; only its owner can read it
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
+    pub capture: Option<PathBuf>,
+    /// Replace values by others of the same length, with a random key that is not stored
+    ///
+    /// Keys, topics and client ids are not replaced. Requires --capture
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub capture_redacted: bool,
+    /// Bytes of the file
+    ///
+    /// When they are reached, the capture ends and the store continues
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
+    pub capture_max_bytes: u64,
+}
+
+impl Default for CaptureSettings {
+    fn default() -> Self {
+        Self { capture: None, capture_redacted: false, capture_max_bytes: 1 << 30 }
+    }
+}
+
+/// When files are read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ReloadSettings {
+    /// Reload users, certificates, keys and policies when their files change, checked at this
+    /// interval
+    ///
+    /// SIGHUP reloads them in any case
+    #[cfg_attr(feature = "clap", arg(long, value_parser = time::parse, value_name = "TIME"))]
+    #[serde(with = "time::option")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub watch_files: Option<Duration>,
+}

@@ -1,0 +1,313 @@
+//! The embedded broker of a configuration, and the files that can be reloaded.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::access::shared_policy::SharedPolicy;
+use crate::broker::Broker;
+use crate::config::{self, Config, ConfigError};
+use crate::event::{Event, Observer};
+use crate::files::LoadError;
+use crate::listen::listener::Listener;
+use crate::listen::tls::{RevocationPolicy, ServerTls, TlsFiles};
+use crate::login::certificates::{CertificateName, CertificateUsers};
+use crate::options::Options;
+use crate::reload::{
+    CertificateAttributesFile, PolicyFile, Principals, Reloader, ServiceAccountKeysFile, UsersFile,
+};
+use crate::state::ServerError;
+
+/// An embedded broker that listens.
+pub(crate) struct Embedded {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) reloader: Reloader,
+    pub(crate) policy: Option<SharedPolicy>,
+    pub(crate) tls: Option<ServerTls>,
+    /// URL of each listener.
+    pub(crate) urls: Vec<String>,
+    /// Which clients can connect, and what they may do.
+    pub(crate) access: String,
+}
+
+/// Opens all files, and listens.
+pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedded, ServerError> {
+    let Config { login, policy, .. } = config;
+    let mut reloader = Reloader::default();
+    let tls = server_tls(config, observer)?;
+    let listeners = listeners(config, tls.as_ref())?;
+    let public = listeners.iter().find(|(listener, _)| !listener.address.ip().is_loopback());
+    let is_local = public.is_none();
+    if let Some((listener, key)) = public
+        && policy.policy.is_none()
+        && !config.listen.allow_anonymous
+    {
+        let reason = format!(
+            "clients on other machines could connect to {} and do everything: give policy, or \
+             allow-anonymous if that is intended",
+            listener.address
+        );
+        return Err(ConfigError::setting(key, reason).into());
+    }
+    let schemes: Vec<&str> = listeners.iter().map(|(_, key)| scheme(key)).collect();
+    let mut listeners = listeners.into_iter().map(|(listener, _)| listener);
+    let Some(first) = listeners.next() else {
+        return Err(ConfigError::setting("listen", "there is no address").into());
+    };
+    let mut options = listeners.fold(Options::new(first), Options::listener);
+    options = options.limits(limits(&config.broker_limits));
+    if let Some(tls) = &tls {
+        reloader.add(tls.clone());
+    }
+    if let Some(path) = &login.password_file {
+        let users = UsersFile::load(path)?;
+        if users.users().current().is_empty() {
+            observer.report(&Event::NoUsers { path: path.clone() });
+        }
+        options = options.users(users.users().clone());
+        reloader.add(users);
+    }
+    if let Some(name) = login.certificate_user {
+        let users = CertificateUsers::new(match name {
+            config::CertificateUser::Cn => CertificateName::CommonName,
+            config::CertificateUser::Dns => CertificateName::Dns,
+            config::CertificateUser::Email => CertificateName::Email,
+        });
+        if let Some(path) = &login.certificate_attributes {
+            reloader.add(CertificateAttributesFile::load(path, &users)?);
+        }
+        options = options.certificate_users(users);
+    }
+    if let (Some(path), Some(issuer)) = (&login.service_account_keys, &login.service_account_issuer)
+    {
+        let audiences = login.service_account_audience.iter().cloned();
+        let keys = ServiceAccountKeysFile::load(path, issuer, audiences)?;
+        options = options.service_accounts(keys.accounts().clone());
+        reloader.add(keys);
+    }
+    let policy = match &policy.policy {
+        Some(path) => {
+            let file = load_policy(path, principals(&config.login), observer)?;
+            let policy = file.policy().clone();
+            options = options.policy(policy.clone());
+            reloader.add(file);
+            Some(policy)
+        }
+        None => None,
+    };
+    if login.no_client_id_binding {
+        options = options.any_client_id();
+    }
+    let broker = Broker::bind(options).await?;
+    let urls = schemes.iter().zip(broker.local_addrs());
+    let urls = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
+    let access = access(config, is_local);
+    Ok(Embedded { broker: Arc::new(broker), reloader, policy, tls, urls, access })
+}
+
+/// Opens the policy of a store with an external broker.
+pub(crate) fn external_files(
+    config: &Config,
+    observer: &Observer,
+) -> Result<(Reloader, Option<SharedPolicy>), LoadError> {
+    let mut reloader = Reloader::default();
+    let Some(path) = &config.policy.policy else { return Ok((reloader, None)) };
+    let file = load_policy(path, Principals::default(), observer)?;
+    let policy = file.policy().clone();
+    reloader.add(file);
+    Ok((reloader, Some(policy)))
+}
+
+fn load_policy(
+    path: &Path,
+    principals: Principals,
+    observer: &Observer,
+) -> Result<PolicyFile, LoadError> {
+    let file = PolicyFile::load(path, principals)?;
+    for warning in file.warnings() {
+        let text = warning.to_string();
+        observer.report(&Event::FileWarning { path: path.to_owned(), text });
+    }
+    Ok(file)
+}
+
+const fn principals(login: &config::Login) -> Principals {
+    Principals {
+        user_names: login.password_file.is_some()
+            || login.certificate_user.is_some()
+            || login.service_account_keys.is_some(),
+        attributes: login.certificate_attributes.is_some() || login.service_account_keys.is_some(),
+    }
+}
+
+fn server_tls(config: &Config, observer: &Observer) -> Result<Option<ServerTls>, LoadError> {
+    let config::ListenTls {
+        listen_tls_cert,
+        listen_tls_key,
+        listen_tls_client_ca,
+        listen_tls_crl,
+        listen_tls_require_crl,
+    } = &config.tls;
+    let (Some(cert), Some(key)) = (listen_tls_cert, listen_tls_key) else { return Ok(None) };
+    let mut files = TlsFiles::new(cert, key);
+    if let Some(ca) = listen_tls_client_ca {
+        files = files.client_ca(ca);
+    }
+    if let Some(list) = listen_tls_crl {
+        files = files.revocation_list(list);
+    }
+    if *listen_tls_require_crl {
+        files = files.revocation_policy(RevocationPolicy::Required);
+    }
+    let tls = ServerTls::load(files)?;
+    for warning in tls.warnings() {
+        let text = warning.to_string();
+        observer.report(&Event::FileWarning { path: cert.clone(), text });
+    }
+    Ok(Some(tls))
+}
+
+/// Resolves the addresses of all listeners, each with its setting.
+fn listeners(
+    config: &Config,
+    tls: Option<&ServerTls>,
+) -> Result<Vec<(Listener, &'static str)>, ConfigError> {
+    const DEFAULT: &str = "127.0.0.1:1883";
+    let config::Listen {
+        listen,
+        listen_tls,
+        listen_websocket,
+        listen_websocket_tls,
+        websocket_origin,
+        ..
+    } = &config.listen;
+    let is_default = [listen, listen_tls, listen_websocket, listen_websocket_tls]
+        .iter()
+        .all(|addresses| addresses.is_empty());
+    let default = [DEFAULT.to_owned()];
+    let listen = if is_default { &default } else { &**listen };
+    let mut listeners = Vec::new();
+    for address in listen {
+        listeners.push((Listener::new(resolve("listen", address)?), "listen"));
+    }
+    for address in listen_websocket {
+        let listener = Listener::new(resolve("listen-websocket", address)?);
+        listeners.push((listener.websocket(websocket_origin), "listen-websocket"));
+    }
+    if let Some(tls) = tls {
+        for address in listen_tls {
+            let listener = Listener::new(resolve("listen-tls", address)?);
+            listeners.push((listener.tls(tls.clone()), "listen-tls"));
+        }
+        for address in listen_websocket_tls {
+            let listener = Listener::new(resolve("listen-websocket-tls", address)?);
+            let listener = listener.websocket(websocket_origin).tls(tls.clone());
+            listeners.push((listener, "listen-websocket-tls"));
+        }
+    }
+    Ok(listeners)
+}
+
+/// The scheme of the URLs of a listener with this setting.
+fn scheme(key: &str) -> &'static str {
+    match key {
+        "listen-tls" => "mqtts",
+        "listen-websocket" => "ws",
+        "listen-websocket-tls" => "wss",
+        _ => "mqtt",
+    }
+}
+
+fn resolve(key: &str, address: &str) -> Result<SocketAddr, ConfigError> {
+    let invalid = |reason: &dyn std::fmt::Display| {
+        ConfigError::setting(key, format!("{address}: {reason} (for example 127.0.0.1:1883)"))
+    };
+    let mut addresses = address.to_socket_addrs().map_err(|error| invalid(&error))?;
+    addresses.next().ok_or_else(|| invalid(&"unknown host"))
+}
+
+fn limits(settings: &config::BrokerLimits) -> crate::Limits {
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut limits = crate::Limits::default();
+    limits.connections = number(settings.max_connections);
+    limits.connections_per_address = number(settings.max_address_connections);
+    limits.sessions = number(settings.max_sessions);
+    limits.subscriptions = number(settings.max_subscriptions);
+    limits.memory = bytes(settings.max_broker_memory);
+    limits.session_memory = bytes(settings.max_client_memory);
+    limits.retained_memory = bytes(settings.max_retained_memory);
+    limits.messages_per_second = settings.rate_limit;
+    limits
+}
+
+/// Which clients can connect, and what they may do.
+fn access(config: &Config, is_local: bool) -> String {
+    let Config { login, tls, policy, .. } = config;
+    let has_login = login.password_file.is_some()
+        || tls.listen_tls_client_ca.is_some()
+        || login.service_account_keys.is_some();
+    let who = match (is_local, has_login) {
+        (true, false) => "only this machine can connect",
+        (true, true) => "only this machine can connect, after a login",
+        (false, true) => "other machines can connect, after a login",
+        (false, false) => "every machine that reaches these addresses can connect",
+    };
+    let what = if policy.policy.is_some() { "what the policy allows" } else { "everything" };
+    format!("{who}; clients may do {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::from_toml(text).unwrap()
+    }
+
+    #[test]
+    fn access_names_who_can_connect() {
+        for (text, is_local, part) in [
+            ("", true, "only this machine can connect; clients may do everything"),
+            ("", false, "every machine"),
+            (
+                "[login]\npassword-file = \"p\"\n",
+                false,
+                "other machines can connect, after a login",
+            ),
+            ("[policy]\npolicy = \"p\"\n", true, "what the policy allows"),
+        ] {
+            let access = access(&config(text), is_local);
+            assert!(access.contains(part), "{access}");
+        }
+    }
+
+    #[test]
+    fn default_listener_is_used_only_without_another() {
+        let addresses = |text: &str| -> Vec<String> {
+            let listeners = listeners(&config(text), None).unwrap();
+            listeners
+                .iter()
+                .map(|(listener, key)| format!("{}://{}", scheme(key), listener.address))
+                .collect()
+        };
+        assert_eq!(addresses(""), ["mqtt://127.0.0.1:1883"]);
+        assert_eq!(
+            addresses("[listen]\nlisten-websocket = [\"127.0.0.1:9001\"]\n"),
+            ["ws://127.0.0.1:9001"]
+        );
+        assert_eq!(
+            addresses("[listen]\nlisten = [\"127.0.0.1:1\", \"[::1]:2\"]\n"),
+            ["mqtt://127.0.0.1:1", "mqtt://[::1]:2"]
+        );
+    }
+
+    #[test]
+    fn address_has_a_host_and_a_port() {
+        assert_eq!(resolve("listen", "127.0.0.1:0").unwrap(), ([127, 0, 0, 1], 0).into());
+        assert!(resolve("listen", "[::1]:1883").unwrap().is_ipv6());
+        for address in ["127.0.0.1", "1883", "127.0.0.1:x", "127.0.0.1:99999"] {
+            assert_eq!(resolve("listen", address).unwrap_err().key(), Some("listen"), "{address}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Options of the connection to an external broker.
+
+use statestore_client::{Options, Tls, TlsError, tls_config};
+
+use crate::config::{ConfigError, ExternalBroker};
+
+/// Client id of a store, unless another one is configured.
+const CLIENT_ID: &str = "statestore";
+
+/// Returns the options of the connection.
+pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
+    let client_id = broker.client_id.clone().unwrap_or_else(|| CLIENT_ID.to_owned());
+    if client_id.is_empty() {
+        return Err(ConfigError::setting("client-id", "it must not be empty"));
+    }
+    let mut addresses = Vec::new();
+    let mut is_tls = None;
+    for url in &broker.broker {
+        let parsed = address(url)?;
+        let has_tls = parsed.tls.is_some();
+        if *is_tls.get_or_insert(has_tls) != has_tls {
+            return Err(ConfigError::setting(
+                "broker",
+                "either all URLs are mqtt://, or all are mqtts://",
+            ));
+        }
+        addresses.extend(parsed.addresses());
+    }
+    let [first, others @ ..] = &*addresses else {
+        return Err(ConfigError::setting("broker", "it needs a URL"));
+    };
+    if addresses.len() > Options::ADDRESSES_MAX {
+        let reason = format!("it must have at most {} addresses", Options::ADDRESSES_MAX);
+        return Err(ConfigError::setting("broker", reason));
+    }
+    let mut options = Options::new(client_id, &*first.host, first.port);
+    for other in others {
+        options = options.add_address(&*other.host, other.port);
+    }
+    if let Some(user) = &broker.user {
+        let password = broker.password.as_ref().map_or("", |password| password.expose());
+        options = options.credentials(user, password);
+    }
+    if let Some(file) = &broker.service_account_token_file {
+        options = options.service_account_token(file);
+    }
+    if is_tls == Some(true) {
+        options = options.tls(tls(broker)?);
+    } else if broker.tls_ca.is_some() || broker.tls_cert.is_some() {
+        let key = if broker.tls_ca.is_some() { "tls-ca" } else { "tls-cert" };
+        return Err(ConfigError::setting(
+            key,
+            "it is for TLS: write the broker as mqtts://HOST:PORT",
+        ));
+    }
+    Ok(options.read_mosquitto_log(broker.presence_from_mosquitto_log))
+}
+
+fn address(url: &str) -> Result<Options, ConfigError> {
+    let is_plain = url.starts_with("mqtt://") || url.starts_with("mqtts://");
+    if url.contains('@') {
+        return Err(ConfigError::setting(
+            "broker",
+            "a URL must not contain a password, which others can read: use user and password",
+        ));
+    }
+    if !is_plain || url.contains('?') {
+        return Err(ConfigError::setting(
+            "broker",
+            format!("{url}: write it as mqtt://HOST:PORT or mqtts://HOST:PORT"),
+        ));
+    }
+    let url = url.strip_suffix('/').unwrap_or(url);
+    Options::from_url(url).map_err(|error| {
+        ConfigError::setting("broker", format!("{url}: {error} (write it as mqtt://HOST:PORT)"))
+    })
+}
+
+/// Reads the files once, so that a broken file is an error of the configuration.
+fn tls(broker: &ExternalBroker) -> Result<Tls, ConfigError> {
+    let mut tls = Tls::default();
+    if let Some(ca) = &broker.tls_ca {
+        tls = tls.ca_file(ca);
+    }
+    if let (Some(cert), Some(key)) = (&broker.tls_cert, &broker.tls_key) {
+        tls = tls.identity(cert, key);
+    }
+    if let Some(password) = &broker.tls_key_password_file {
+        tls = tls.key_password_file(password);
+    }
+    tls_config(&tls)
+        .map_err(|error| ConfigError::setting(key_of(broker, &error), error.to_string()))?;
+    Ok(tls)
+}
+
+/// The setting that names the file of an error.
+fn key_of(broker: &ExternalBroker, error: &TlsError) -> &'static str {
+    let file = match error {
+        TlsError::File { file, .. }
+        | TlsError::Pem { file, .. }
+        | TlsError::Ca { file, .. }
+        | TlsError::EncryptedKey { file }
+        | TlsError::KeyPassword { file, .. } => file,
+        TlsError::Password { .. } => return "tls-key-password-file",
+        _ => return "tls-cert",
+    };
+    for (key, path) in [
+        ("tls-ca", &broker.tls_ca),
+        ("tls-cert", &broker.tls_cert),
+        ("tls-key", &broker.tls_key),
+        ("tls-key-password-file", &broker.tls_key_password_file),
+    ] {
+        if path.as_deref() == Some(file) {
+            return key;
+        }
+    }
+    "tls-ca"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(urls: &[&str]) -> ExternalBroker {
+        let broker = urls.iter().map(ToString::to_string).collect();
+        ExternalBroker { broker, ..ExternalBroker::default() }
+    }
+
+    #[test]
+    fn broker_has_scheme_host_and_port() {
+        for (url, host, port, is_tls) in [
+            ("mqtt://127.0.0.1:1883", "127.0.0.1", 1883, false),
+            ("mqtt://broker.example", "broker.example", 1883, false),
+            ("mqtts://broker.example/", "broker.example", 8883, true),
+            ("mqtt://[::1]:1884", "[::1]", 1884, false),
+        ] {
+            let options = options(&broker(&[url])).unwrap();
+            let address = options.addresses().next().unwrap();
+            assert_eq!((&*address.host, address.port), (host, port), "{url}");
+            assert_eq!((options.tls.is_some(), &*options.client_id), (is_tls, CLIENT_ID), "{url}");
+        }
+        for url in [
+            "127.0.0.1:1883",
+            "http://h",
+            "mqtt://",
+            "mqtt://h:0",
+            "mqtt://h:x",
+            "mqtt://h/x",
+            "ws://h",
+        ] {
+            let error = options(&broker(&[url])).unwrap_err();
+            assert_eq!(error.key(), Some("broker"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn password_in_a_url_is_not_shown() {
+        let error = options(&broker(&["mqtt://alice:secret@h"])).unwrap_err().to_string();
+        assert!(!error.contains("secret") && error.contains("user"), "{error}");
+    }
+
+    #[test]
+    fn several_brokers_agree_about_tls() {
+        assert_eq!(options(&broker(&["mqtt://a", "mqtt://b:1"])).unwrap().addresses().count(), 2);
+        assert!(options(&broker(&["mqtt://a", "mqtts://b"])).is_err());
+        assert!(options(&broker(&["mqtt://a"; 16])).is_ok());
+        assert!(options(&broker(&["mqtt://a"; 17])).is_err());
+    }
+
+    #[test]
+    fn tls_file_needs_a_tls_url() {
+        let broker = ExternalBroker { tls_ca: Some("ca.pem".into()), ..broker(&["mqtt://h"]) };
+        assert_eq!(options(&broker).unwrap_err().key(), Some("tls-ca"));
+        let missing = ExternalBroker { broker: vec!["mqtts://h".to_owned()], ..broker };
+        assert_eq!(options(&missing).unwrap_err().key(), Some("tls-ca"));
+    }
+}

@@ -1,0 +1,7 @@
+//! Files of settings: their contents, their versions, and the errors of loading them.
+
+mod error;
+mod file;
+
+pub use error::{LoadError, LoadErrorKind};
+pub use file::{FileContents, FileVersion, ReadError, ReloadFile};

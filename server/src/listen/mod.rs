@@ -1,0 +1,10 @@
+//! Listeners, and what they add to TCP: TLS and WebSocket.
+
+pub(crate) mod listener;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/disabled.rs"]
+pub(crate) mod tls;
+#[cfg(feature = "websocket")]
+pub(crate) mod websocket;

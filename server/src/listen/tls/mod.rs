@@ -1,0 +1,12 @@
+//! TLS of listeners: certificates from memory or from files, replaced while the broker runs.
+
+mod client_trust;
+mod error;
+mod pem;
+mod server_tls;
+
+pub(crate) use client_trust::{ClientCertificate, ClientTrust};
+pub use error::{TlsError, TlsWarning};
+pub use pem::{RevocationPolicy, TlsPem};
+pub(crate) use server_tls::TlsState;
+pub use server_tls::{ServerTls, TlsFiles};

@@ -1,0 +1,166 @@
+//! Password checks with limited concurrency, a cache of recent logins, and a throttle for wrong
+//! passwords.
+
+mod throttle;
+
+use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use argon2::password_hash::rand_core::{OsRng, RngCore as _};
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use statestore_mqtt::Reason;
+use throttle::LoginThrottle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::login::users::{SharedUsers, Users, Workspace};
+
+/// Maximum number of concurrent password checks. Each one occupies a thread while it runs, and 19
+/// MiB permanently.
+const CHECKS_MAX: usize = 2;
+
+/// Maximum number of clients that wait for a password check or run one. Each has its CONNECT in
+/// memory, at most 20 KiB. Further clients are rejected with *server busy*.
+const WAITING_MAX: usize = 64;
+
+/// Time for which a verified password is cached.
+const VERIFIED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// A login attempt.
+pub(crate) struct Login<'a> {
+    pub(crate) address: IpAddr,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) password: Option<Vec<u8>>,
+}
+
+/// Checks logins.
+pub(crate) struct Logins {
+    users: SharedUsers,
+    checks: Semaphore,
+    waiting: Semaphore,
+    /// Unused workspaces: at most one per concurrent check.
+    workspaces: Mutex<Vec<Workspace>>,
+    verified: Mutex<VerifiedPasswords>,
+    throttle: Mutex<LoginThrottle>,
+}
+
+impl Logins {
+    pub(crate) fn new(users: SharedUsers) -> Self {
+        Self {
+            verified: Mutex::new(VerifiedPasswords::new(users.current())),
+            users,
+            checks: Semaphore::const_new(CHECKS_MAX),
+            waiting: Semaphore::const_new(WAITING_MAX),
+            workspaces: Mutex::default(),
+            throttle: Mutex::default(),
+        }
+    }
+
+    /// Checks a user name and a password. Skips the check if `is_disconnected` returns true at its
+    /// turn.
+    pub(crate) async fn check(
+        &self,
+        login: Login<'_>,
+        is_disconnected: impl Fn() -> bool,
+    ) -> Result<(), Reason> {
+        let refused = Err(Reason::BAD_USER_NAME_OR_PASSWORD);
+        let Some((name, password)) = login.name.zip(login.password) else { return refused };
+        let users = self.users.current();
+        if lock(&self.verified).contains(&users, name, &password) {
+            return Ok(());
+        }
+        let is_throttled =
+            || lock(&self.throttle).is_throttled(Instant::now(), login.address, name);
+        if is_throttled() {
+            return Err(Reason::CONNECTION_RATE_EXCEEDED);
+        }
+        let Ok(_waiting) = self.waiting.try_acquire() else { return Err(Reason::SERVER_BUSY) };
+        let Ok(_permit) = self.checks.acquire().await else { return refused };
+        if is_disconnected() {
+            return refused;
+        }
+        // Earlier checks in the queue may have failed.
+        if is_throttled() {
+            return Err(Reason::CONNECTION_RATE_EXCEEDED);
+        }
+        let mut workspace = lock(&self.workspaces).pop().unwrap_or_default();
+        let (known, owned) = (Arc::clone(&users), name.to_owned());
+        // The hash is slow on purpose, so it must not block the runtime.
+        let check = tokio::task::spawn_blocking(move || {
+            let is_right = known.verify(&owned, &password, &mut workspace);
+            (is_right, password, workspace)
+        });
+        let Ok((is_right, password, workspace)) = check.await else { return refused };
+        lock(&self.workspaces).push(workspace);
+        if !is_right {
+            lock(&self.throttle).record_failure(Instant::now(), login.address, name);
+            return refused;
+        }
+        lock(&self.verified).add(&users, name, &password);
+        Ok(())
+    }
+}
+
+/// Recently verified passwords. They are stored as keyed hashes, and the key never leaves this
+/// process.
+struct VerifiedPasswords {
+    key: [u8; 16],
+    /// Users whose passwords are cached. When they are replaced, entries stay only for users with
+    /// an unchanged hash.
+    users: Arc<Users>,
+    /// Hash and time of the last verified password of each user.
+    hashes: BTreeMap<String, (u128, Instant)>,
+}
+
+impl VerifiedPasswords {
+    fn new(users: Arc<Users>) -> Self {
+        let mut key = [0; 16];
+        // If the system provides no random numbers, the key stays zero and nothing is cached.
+        let has_key = OsRng.try_fill_bytes(&mut key).is_ok();
+        Self { key: if has_key { key } else { [0; 16] }, users, hashes: BTreeMap::new() }
+    }
+
+    fn contains(&mut self, users: &Arc<Users>, name: &str, password: &[u8]) -> bool {
+        self.update_users(users);
+        self.hashes.get(name).is_some_and(|(hash, since)| {
+            since.elapsed() < VERIFIED_FOR && *hash == self.hash(name, password)
+        })
+    }
+
+    /// Removes users that do not exist any more or have another password.
+    fn update_users(&mut self, users: &Arc<Users>) {
+        if Arc::ptr_eq(users, &self.users) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.users, Arc::clone(users));
+        self.hashes
+            .retain(|name, _| users.hash(name).is_some_and(|hash| before.hash(name) == Some(hash)));
+    }
+
+    fn add(&mut self, users: &Arc<Users>, name: &str, password: &[u8]) {
+        if self.key == [0; 16] {
+            return;
+        }
+        self.update_users(users);
+        let hash = self.hash(name, password);
+        self.hashes.insert(name.to_owned(), (hash, Instant::now()));
+    }
+
+    fn hash(&self, name: &str, password: &[u8]) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write_usize(name.len());
+        hasher.write(name.as_bytes());
+        hasher.write(password);
+        hasher.finish128().as_u128()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

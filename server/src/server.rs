@@ -1,0 +1,325 @@
+//! A complete server from a configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::store::Durability;
+use statestore_tokio::adapter::Diagnosis;
+use statestore_tokio::{Address, CloseReason, LinkError, StoreService};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::access::shared_policy::SharedPolicy;
+use crate::broker::Broker;
+use crate::capture::CaptureFile;
+use crate::config::{Config, ConfigError, Durable, Mode, Storage};
+use crate::embedded;
+use crate::event::{Event, Observer};
+use crate::external;
+use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
+use crate::http::Exporter;
+use crate::reload::{Reloaded, Reloader};
+use crate::state::{ServerError, State};
+use crate::storage::JournalWithProgress;
+use crate::store::store_config;
+
+/// A running server: a store in the embedded broker, with an external broker, or in a cluster.
+///
+/// ```
+/// use statestore_server::Server;
+/// use statestore_server::config::Config;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::from_toml("[listen]\nlisten = [\"127.0.0.1:0\"]")?;
+/// let server = Server::builder(config).on_event(|event| println!("{event}")).start().await?;
+/// server.wait_ready().await?;
+/// assert!(server.broker().is_some());
+/// server.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping it stops the server without waiting for its pending output.
+#[derive(Debug)]
+pub struct Server {
+    stop: watch::Sender<bool>,
+    state: watch::Receiver<State>,
+    broker: Option<Arc<Broker>>,
+    reloader: Arc<Reloader>,
+    /// Reloads files that have changed.
+    _watch: Option<AbortOnDrop>,
+    task: JoinHandle<()>,
+}
+
+/// A task that ends when this is dropped.
+#[derive(Debug)]
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Options of a server that are not part of its configuration.
+#[derive(Default)]
+#[must_use = "a server runs when it is started"]
+pub struct ServerBuilder {
+    config: Config,
+    observer: Observer,
+    diagnose: Option<Diagnose>,
+}
+
+impl ServerBuilder {
+    /// Calls a function for each [`Event`]. It must not block. By default events are logged.
+    pub fn on_event(mut self, observe: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(observe);
+        self
+    }
+
+    /// Sets a hook that replaces the error of a failed attempt to connect to an external broker;
+    /// see [`ManagedLink::diagnose`](statestore_client::ClientLink::diagnose).
+    pub fn diagnose(
+        mut self,
+        diagnose: impl Fn(LinkError, Address) -> Diagnosis + Send + Sync + 'static,
+    ) -> Self {
+        self.diagnose = Some(Arc::new(diagnose));
+        self
+    }
+
+    /// Opens all files and listeners, and starts the store on the current runtime.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the configuration or one of its files is invalid, or an address is in
+    /// use. Nothing is left running then.
+    pub async fn start(self) -> Result<Server, ServerError> {
+        let Self { config, observer, diagnose } = self;
+        let (reloader, policy, tls, place, urls, access) = match config.mode()? {
+            Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
+                let options = Box::new(external::options(broker)?);
+                let (reloader, policy) = embedded::external_files(&config, &observer)?;
+                let access = external_access(&options.client_id, policy.is_some());
+                let urls = broker.broker.clone();
+                let place = Place::External { options, urls: urls.clone(), diagnose };
+                (reloader, policy, None, place, urls, access)
+            }
+            _ => {
+                let embedded = embedded::start(&config, &observer).await?;
+                let place = Place::Embedded(Arc::clone(&embedded.broker));
+                let embedded::Embedded { reloader, policy, tls, urls, access, .. } = embedded;
+                (reloader, policy, tls, place, urls, access)
+            }
+        };
+        let reloader = Arc::new(reloader);
+        let exporter = match &config.http.metrics_listen {
+            Some(address) => {
+                let exporter = Exporter::start(address).await?;
+                observer.report(&Event::MetricsListening(exporter.address()));
+                Some(exporter)
+            }
+            None => None,
+        };
+        let capture = CaptureFile::create(&config.capture).transpose().map_err(|source| {
+            let path = config.capture.capture.clone().unwrap_or_default();
+            ServerError::Capture { path, source }
+        })?;
+        let broker = match &place {
+            Place::Embedded(broker) => Some(Arc::clone(broker)),
+            Place::External { .. } => None,
+        };
+        if let Some(exporter) = &exporter {
+            exporter.follow_files(&reloader, tls);
+            broker.iter().for_each(|broker| exporter.follow_broker(broker));
+        }
+        let watch = config.reload.watch_files.map(|interval| {
+            let (reloader, broker, observer) =
+                (Arc::clone(&reloader), broker.clone(), observer.clone());
+            let watch = tokio::spawn(async move {
+                let report = |reloaded| observer.report(&Event::Reloaded(reloaded));
+                reloader.watch(interval, broker.as_deref(), report).await;
+            });
+            AbortOnDrop(watch.abort_handle())
+        });
+        let is_traffic_counted = config.http.traffic;
+        let host = Host { place, urls, access, exporter, capture, is_traffic_counted, observer };
+        let (stop, stopped) = watch::channel(false);
+        let (states, state) = watch::channel(State::Starting);
+        let task = start_store(config, policy, host, states, stopped)?;
+        Ok(Server { stop, state, broker, reloader, _watch: watch, task })
+    }
+}
+
+/// Starts the task that runs the store until it is stopped or fails.
+fn start_store(
+    config: Config,
+    policy: Option<SharedPolicy>,
+    host: Host,
+    states: watch::Sender<State>,
+    stopped: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, ServerError> {
+    #[cfg(feature = "etcd")]
+    if !config.etcd.etcd.is_empty() {
+        let cluster = crate::cluster::Cluster::new(config, policy, &host)?;
+        return Ok(tokio::spawn(async move {
+            let ended = cluster.run(&host, &states, stopped).await;
+            host.close().await;
+            states.send_replace(State::Ended(ended.err().map(Arc::new)));
+        }));
+    }
+    #[cfg(not(feature = "etcd"))]
+    if !config.etcd.etcd.is_empty() {
+        let reason = "this build does not support it: build with the feature etcd";
+        return Err(ConfigError::setting("etcd", reason).into());
+    }
+    let mut service = StoreService::builder();
+    let mut store = store_config(&config, policy.as_ref(), StoreLimits::default())?;
+    let mut is_loaded = None;
+    if let Some(directory) = &config.storage.data_dir {
+        let journal = JournalWithProgress::open(directory, &host.observer)?;
+        is_loaded = Some(journal.is_loaded());
+        service = service.journal(journal);
+        store = store
+            .durability(match config.storage.durable.unwrap_or_default() {
+                Durable::Requested => Durability::Requested,
+                Durable::All => Durability::All,
+            })
+            // Sessions at an external broker survive the store, and their clients do not register
+            // again.
+            .durable_registrations(!config.broker.broker.is_empty());
+    }
+    let durability = durability(&config.storage);
+    let service = service
+        .config(store)
+        .map_err(|error| ConfigError::setting("durable", error.to_string()))?;
+    let hosted = host.spawn(service);
+    Ok(tokio::spawn(async move {
+        let ended = run(&host, hosted, durability, is_loaded.as_deref(), &states, stopped).await;
+        host.close().await;
+        states.send_replace(State::Ended(ended.err().map(Arc::new)));
+    }))
+}
+
+/// Runs a store until it is stopped or fails.
+async fn run(
+    host: &Host,
+    hosted: Hosted,
+    durability: Option<String>,
+    is_loaded: Option<&AtomicBool>,
+    states: &watch::Sender<State>,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), ServerError> {
+    host.report_if_slow(&hosted);
+    let is_stopped = wait_stopped(&mut stopped, host);
+    tokio::pin!(is_stopped);
+    let mut was_ready = false;
+    let ended = tokio::select! {
+        ready = hosted.service.wait_connected() => match ready {
+            Err(closed) => Some(closed),
+            Ok(()) => {
+                was_ready = true;
+                host.report_ready(&hosted, durability);
+                states.send_replace(State::Ready);
+                tokio::select! {
+                    closed = hosted.service.wait_closed() => Some(closed),
+                    () = &mut is_stopped => None,
+                }
+            }
+        },
+        () = &mut is_stopped => None,
+    };
+    let Some(closed) = ended else {
+        hosted.service.shutdown().await;
+        return Ok(());
+    };
+    let is_loaded = is_loaded.is_none_or(|is_loaded| is_loaded.load(Ordering::Acquire));
+    Err(match &closed.reason {
+        Some(CloseReason::Journal(_)) if is_loaded => ServerError::NotDurable(closed),
+        Some(CloseReason::Journal(_)) => ServerError::Load(closed),
+        _ => ServerError::Disconnected(closed, was_ready),
+    })
+}
+
+/// Which keys survive, and where.
+fn durability(storage: &Storage) -> Option<String> {
+    let directory = storage.data_dir.as_ref()?.display();
+    let what = match storage.durable.unwrap_or_default() {
+        Durable::Requested if storage.durable_keys.is_empty() => {
+            "keys that clients persist survive"
+        }
+        Durable::Requested => "keys that clients persist and durable keys survive",
+        Durable::All => "all keys survive",
+    };
+    Some(format!("{what} in {directory}"))
+}
+
+fn external_access(client_id: &str, has_policy: bool) -> String {
+    let trust = match has_policy {
+        false => {
+            "client ids of requests are not verified, so the access rules of the broker decide who may send requests"
+        }
+        true => "the policy trusts the client ids that requests claim",
+    };
+    format!("as client {client_id}; {trust}")
+}
+
+impl Server {
+    /// Returns a builder for a server with this configuration.
+    pub fn builder(config: Config) -> ServerBuilder {
+        ServerBuilder { config, ..ServerBuilder::default() }
+    }
+
+    /// Starts a server with this configuration on the current runtime.
+    ///
+    /// # Errors
+    /// As of [`ServerBuilder::start`].
+    pub async fn start(config: Config) -> Result<Self, ServerError> {
+        Self::builder(config).start().await
+    }
+
+    /// Waits until requests reach the store. A standby waits here until it leads. Cancel safe.
+    ///
+    /// # Errors
+    /// The error that has ended the server. `Ok` is also returned if it was stopped.
+    pub async fn wait_ready(&self) -> Result<(), Arc<ServerError>> {
+        self.wait(|state| !matches!(state, State::Starting)).await
+    }
+
+    /// Waits until the server has ended. Cancel safe.
+    ///
+    /// # Errors
+    /// The error that has ended the server. `Ok` is returned if it was stopped.
+    pub async fn wait_ended(&self) -> Result<(), Arc<ServerError>> {
+        self.wait(|state| matches!(state, State::Ended(_))).await
+    }
+
+    async fn wait(&self, is_reached: impl Fn(&State) -> bool) -> Result<(), Arc<ServerError>> {
+        let mut state = self.state.clone();
+        match state.wait_for(|state| is_reached(state)).await.as_deref() {
+            Ok(State::Ended(Some(error))) => Err(Arc::clone(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads users, certificates, keys and policies again, outside of the event loop. A file that is
+    /// invalid changes nothing; its [`Report`](crate::Report) has the error.
+    /// Clients whose permissions have changed are disconnected.
+    pub async fn reload(&self) -> Reloaded {
+        self.reloader.reload_all(self.broker.as_deref()).await
+    }
+
+    /// Returns the embedded broker, for example for its addresses and for connections in this
+    /// process. `None` with an external broker.
+    #[must_use]
+    pub fn broker(&self) -> Option<&Broker> {
+        self.broker.as_deref()
+    }
+
+    /// Stops the server: the store sends its pending output and makes its records durable, and a
+    /// leader resigns. Returns when everything has stopped.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,15 @@
+//! Deployed clients.
+
+use statestore_tests::deployed;
+use statestore_tests::timely::timely;
+
+use crate::{options, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deployed_clients_get_the_responses_they_expect() {
+    timely(async {
+        let (broker, _service) = start(options()).await;
+        deployed::clients_are_answered(broker.local_addr().port());
+    })
+    .await;
+}

@@ -1,0 +1,75 @@
+//! Logins with passwords and with TLS.
+
+use std::time::Duration;
+
+use statestore_client::{Tls, connect};
+use statestore_server::{ServerTls, TlsError, TlsPem, Users};
+use statestore_tests::certificates::Certificates;
+use statestore_tests::packets::Reason;
+use statestore_tests::raw::{Hello, Raw, response_topic};
+use statestore_tests::timely::timely;
+
+use crate::{at, options, secured, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_users_with_valid_passwords_connect() {
+    timely(async {
+        let mut users = Users::default();
+        users.set("alice", "one").expect("a user");
+        users.set("bob", "two").expect("a user");
+        // Through the text of a password file.
+        let users: Users = users.to_string().parse().expect("as it was written");
+        let (broker, _service) = start(options().users(users)).await;
+        let open = |id: &str, login: Option<(&str, &str)>| {
+            Raw::try_open(broker.local_addr().port(), id, Hello { login, ..Hello::default() })
+        };
+        for (user, password) in [("alice", "two"), ("alice", ""), ("carol", "one"), ("", "")] {
+            let refused = open("c", Some((user, password))).expect_err(user);
+            assert_eq!(refused, Some(Reason::BAD_USER_NAME_OR_PASSWORD), "{user}");
+        }
+        assert!(open("c", None).is_err(), "no user name");
+        assert_eq!(broker.stats().refused_logins, 5);
+        for (user, password) in [("alice", "one"), ("bob", "two")] {
+            let mut raw = open(user, Some((user, password))).expect("a connection");
+            raw.subscribe(&response_topic(user));
+            assert_eq!(raw.command(&["GET", "k"]), b"$-1\r\n");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn broker_and_clients_authenticate_by_certificate() {
+    let Some(made) = Certificates::make("broker_and_clients_authenticate_by_certificate") else {
+        return;
+    };
+    let authority = made.read("ca.pem");
+    let (chain, key) = (made.read("broker.pem"), made.read("broker.key"));
+    let config = |chain: &[u8], key: &[u8]| {
+        ServerTls::from_pem(&TlsPem::new(chain, key).client_ca(&*authority))
+    };
+    let foreign = config(&chain, &made.read("client.key")).expect_err("another certificate");
+    assert!(matches!(foreign, TlsError::KeyMismatch), "{foreign}");
+    assert!(config(b"", &key).is_err() && config(&chain, b"").is_err());
+    let config = config(&chain, &key).expect("valid files");
+    timely(async {
+        let (broker, _service) = start(secured(config)).await;
+        // A silent connection does not delay others.
+        let silent = tokio::net::TcpStream::connect(broker.local_addr()).await.expect("connect");
+        let port = broker.local_addr().port();
+        let options = |id: &str| statestore_client::Options::new(id, "localhost", port);
+        let anonymous = Tls::default().ca_file(made.path("ca.pem"));
+        let known = anonymous.clone().identity(made.path("client.pem"), made.path("client.key"));
+        let store = connect(options("c1").tls(known)).expect("a client id");
+        store.set("k", "v").await.expect("a version");
+        assert!(store.get("k").await.expect("an answer").is_some());
+
+        for stranger in [options("c2").tls(anonymous), at(&broker, "c3")] {
+            let stranger = connect(stranger).expect("a client id");
+            let short = Duration::from_millis(300);
+            assert!(stranger.get("k").timeout(short).await.is_err());
+        }
+        drop(silent);
+    })
+    .await;
+}

@@ -1,0 +1,171 @@
+//! A complete server from a configuration.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use statestore_client::{Options, StateStore, Tls, connect};
+use statestore_server::config::Config;
+use statestore_server::{Event, Server, ServerError};
+use statestore_tests::certificates::Certificates;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A directory that is removed with its test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let name = format!("statestore-server-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The configuration in a page of the documentation, with the files of a test.
+fn configuration_of_page(page: &str, files: &[(&str, PathBuf)]) -> Config {
+    let (_, text) = page.split_once("```toml\n").unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let text = files.iter().fold(text.to_owned(), |text, (name, path)| {
+        assert!(text.contains(name), "{name}");
+        text.replace(&format!("\"{name}\""), &quoted(path))
+    });
+    let ports = ["0.0.0.0:8883"];
+    let text = ports.iter().fold(text, |text, port| text.replace(port, "127.0.0.1:0"));
+    Config::from_toml(&text).unwrap()
+}
+
+#[tokio::test]
+async fn configuration_of_the_tls_page_starts() {
+    let Some(made) = Certificates::make("tls_page") else { return };
+    let files = [
+        ("/etc/statestore/server.pem", made.path("broker.pem")),
+        ("/etc/statestore/server.key", made.path("broker.key")),
+        ("/etc/statestore/clients-ca.pem", made.path("ca.pem")),
+    ];
+    let config = configuration_of_page(include_str!("../../../docs/tls.md"), &files);
+    let server = Server::start(config).await.unwrap();
+    server.wait_ready().await.unwrap();
+    assert!(server.broker().unwrap().local_addrs().len() == 1);
+    server.stop().await;
+}
+
+fn quoted(path: &Path) -> String {
+    format!("{:?}", path.to_str().unwrap())
+}
+
+/// A server with TLS on one listener, plain MQTT on another, a policy, a data directory and
+/// metrics.
+fn configuration(directory: &Path, made: &Certificates) -> Config {
+    let policy = directory.join("policy.yaml");
+    let text = "rules: [{principals: {clientIds: [lamp]}, brokerResources: [{method: Connect}, \
+                {method: Publish, topics: [\"#\"]}, {method: Subscribe, topics: [\"#\"]}], \
+                stateStoreResources: [{method: ReadWrite, keyType: pattern, keys: [\"*\"]}]}]";
+    fs::write(&policy, text).unwrap();
+    let text = format!(
+        "[listen]\nlisten = [\"127.0.0.1:0\"]\nlisten-tls = [\"127.0.0.1:0\"]\n\
+         [tls]\nlisten-tls-cert = {}\nlisten-tls-key = {}\n\
+         [policy]\npolicy = {}\n[storage]\ndata-dir = {}\ndurable = \"all\"\n\
+         [http]\nmetrics-listen = \"127.0.0.1:0\"\n",
+        quoted(&made.path("broker.pem")),
+        quoted(&made.path("broker.key")),
+        quoted(&policy),
+        quoted(&directory.join("data")),
+    );
+    Config::from_toml(&text).unwrap()
+}
+
+fn client(server: &Server, client_id: &str, made: &Certificates) -> StateStore {
+    let address = server.broker().unwrap().local_addrs()[1];
+    let options = Options::new(client_id, "localhost", address.port());
+    connect(options.tls(Tls::default().ca_file(made.path("ca.pem")))).unwrap()
+}
+
+async fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn complete_server_runs_from_a_configuration_and_keeps_its_keys() {
+    let Some(made) = Certificates::make("complete_server") else { return };
+    let directory = Directory::new("complete");
+    let config = configuration(&directory.0, &made);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&events);
+    let observe = move |event: &Event| observed.lock().unwrap().push(event.to_string());
+    let server = Server::builder(config.clone()).on_event(observe).start().await.unwrap();
+    server.wait_ready().await.unwrap();
+
+    let lamp = client(&server, "lamp", &made);
+    lamp.set("k", "v").await.unwrap();
+    // The policy names another client.
+    let other = client(&server, "other", &made);
+    assert!(other.get("k").await.is_err());
+
+    let metrics = events.lock().unwrap().iter().find_map(|event| {
+        Some(event.strip_prefix("metrics on http://")?.strip_suffix("/metrics")?.to_owned())
+    });
+    let metrics = metrics.unwrap();
+    assert!(page(&metrics, "/readyz").await.contains("200 OK"));
+    let text = page(&metrics, "/metrics").await;
+    assert!(text.contains("\nstatestore_keys 1\n"), "{text}");
+    assert!(text.contains("statestore_file_loaded_timestamp_seconds{file=\"policy\"} "), "{text}");
+    assert!(text.contains("\nstatestore_certificate_expiry_timestamp_seconds "), "{text}");
+
+    let reloaded = server.reload().await;
+    assert_eq!(reloaded.reports.len(), 2, "TLS and policy: {reloaded:?}");
+    assert!(reloaded.reports.iter().all(|report| report.result.is_ok()), "{reloaded:?}");
+    assert_eq!(reloaded.disconnected, 0);
+
+    drop((lamp, other));
+    server.stop().await;
+    assert!(TcpStream::connect(&metrics).await.is_err(), "metrics end with the server");
+    let ready = events.lock().unwrap().iter().find(|event| event.starts_with("ready on ")).cloned();
+    let ready = ready.unwrap();
+    assert!(ready.contains("mqtt://127.0.0.1:") && ready.contains("mqtts://127.0.0.1:"), "{ready}");
+    assert!(ready.contains("what the policy allows") && ready.contains("0 keys"), "{ready}");
+
+    let server = Server::start(config).await.unwrap();
+    server.wait_ready().await.unwrap();
+    let lamp = client(&server, "lamp", &made);
+    assert_eq!(lamp.get("k").await.unwrap().unwrap().value, "v");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn failed_start_names_the_cause_and_leaves_nothing_running() {
+    let start = |text: &str| Server::start(Config::from_toml(text).unwrap());
+    let open = start("[listen]\nlisten = [\"0.0.0.0:0\"]\n").await;
+    assert!(matches!(open, Err(ServerError::Config(error)) if error.key() == Some("listen")));
+    let missing = start("[login]\npassword-file = \"/no/such/file\"\n").await;
+    assert!(matches!(missing, Err(ServerError::File(error)) if error.path() == "/no/such/file"));
+
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().port();
+    let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!("[listen]\nlisten = [\"127.0.0.1:{first}\", \"127.0.0.1:{taken}\"]\n");
+    assert!(matches!(start(&text).await, Err(ServerError::Bind(_))));
+    assert!(std::net::TcpListener::bind(("127.0.0.1", first)).is_ok(), "the first is free again");
+}
+
+#[tokio::test]
+async fn server_with_an_external_broker_retries_until_it_is_reached() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!("[broker]\nbroker = [\"mqtt://127.0.0.1:{port}\"]\n");
+    let server = Server::start(Config::from_toml(&text).unwrap()).await.unwrap();
+    assert!(server.broker().is_none());
+    let soon = std::time::Duration::from_millis(50);
+    assert!(tokio::time::timeout(soon, server.wait_ready()).await.is_err(), "it is not connected");
+    server.stop().await;
+}

@@ -1,0 +1,156 @@
+//! Captures of a store: a difference is found, and what is redacted is gone and as good as what was
+//! there.
+
+use crate::vectors::vectors;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use statestore_capture::{
+    CaptureError, CapturedStore, Difference, Next, Replay, end_frame, next_frame,
+};
+use statestore_proto::message::{Command, Refusal};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::time::Now;
+use statestore_tests::ask::Ask;
+
+const KEY: [u8; 16] = *b"sixteen bytes...";
+
+fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
+    CapturedStore::capturing(StoreConfig::new(7), redaction)
+}
+
+/// What the store sends in answer.
+fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
+    let ask = Ask::of_payload("c", number, payload.to_vec());
+    store.handle_publish(Now::default(), &ask.incoming());
+    let mut sent = Vec::new();
+    while let Some(transmit) = store.poll_transmit() {
+        if let statestore_proto::transport::Transmit::Publish(publish) = transmit {
+            sent.extend_from_slice(&publish.payload);
+        }
+    }
+    sent
+}
+
+fn play(mut capture: &[u8]) -> Result<Vec<Difference>, CaptureError> {
+    let (mut replay, mut found) = (Replay::new(), Vec::new());
+    while let Next::Frame(frame, rest) = next_frame(capture)? {
+        found.extend(replay.play(frame)?);
+        capture = rest;
+    }
+    Ok(found)
+}
+
+fn holds(capture: &[u8], text: &[u8]) -> bool {
+    capture.windows(text.len()).any(|part| part == text)
+}
+
+/// The end of the first frame.
+fn first_frame(capture: &[u8]) -> usize {
+    let Ok(Next::Frame(_, rest)) = next_frame(capture) else { panic!("no frame") };
+    capture.len() - rest.len()
+}
+
+#[test]
+fn another_answer_is_a_difference() {
+    let mut store = store(None);
+    ask(&mut store, 1, &Command::set("k", "v").encode());
+    ask(&mut store, 2, &Command::get("k").encode());
+    let capture = store.take_capture();
+    assert_eq!(play(&capture), Ok(Vec::new()));
+    // Without the SET.
+    let begun = first_frame(&capture);
+    let set = first_frame(&capture[begun..]);
+    let less = [&capture[..begun], &capture[begun + set..]].concat();
+    let found = play(&less).expect("a capture");
+    let [first, .., last] = &found[..] else { panic!("{found:?}") };
+    // The answer to the SET comes before any message now.
+    assert_eq!((first.frame, &*first.after, &first.replayed), (2, "", &None));
+    assert_eq!(last.after, "message 1: GET \"k\" from \"c\"");
+    assert!(last.captured.contains(r#""$1\r\nv\r\n""#), "{}", last.captured);
+    assert!(!format!("{found:?}").contains("PUBLISH"), "values never are in debug output");
+}
+
+#[test]
+fn what_is_no_recording_is_told_so() {
+    let capture = store(None).take_capture();
+    assert_eq!(play(&end_frame("the end")), Err(CaptureError::NoCapture));
+    assert_eq!(play(b"neither of the two"), Err(CaptureError::Damaged));
+    let mut changed = capture.clone();
+    changed[20] ^= 1;
+    assert_eq!(play(&changed), Err(CaptureError::Damaged));
+    for part in 0..capture.len() {
+        assert_eq!(play(&capture[..part]), Ok(Vec::new()), "cut off at {part}");
+    }
+    let joined = [&capture[..], &capture, &end_frame("the end")].concat();
+    assert_eq!(play(&joined), Ok(Vec::new()));
+}
+
+/// Of each length from one byte on, which are done each in its own way.
+#[test]
+fn values_that_differ_differ_when_redacted() {
+    let mut store = store(Some(KEY));
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        number
+    };
+    let words: [&[u8]; 4] = [b"NX", b"px", b"nEx", b""];
+    let bytes = (0..=u8::MAX).map(|byte| vec![byte]);
+    let longer = (2..70).map(|len| vec![b'a'; len]);
+    let values: Vec<_> = bytes.chain(longer).chain(words.map(<[u8]>::to_vec)).collect();
+    for (place, value) in values.iter().enumerate() {
+        let other = &values[(place + 1) % values.len()];
+        for (asked, told) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
+            let told = told.strip_suffix(b"\0").unwrap_or(told);
+            assert_eq!(
+                ask(&mut store, next(), &Command::set(b"k".as_slice(), value).encode()),
+                b"+OK\r\n"
+            );
+            assert_eq!(ask(&mut store, next(), &Command::vdel(&b"k"[..], asked).encode()), told);
+        }
+    }
+    assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
+}
+
+#[test]
+fn a_redacted_recording_has_no_value_in_it() {
+    let secret = "nobody is to see this";
+    let mut plain = store(None);
+    let mut redacted = store(Some(KEY));
+    for store in [&mut plain, &mut redacted] {
+        let watch = Command::Watch { key: "k" };
+        for (number, command) in
+            [watch, Command::set("k", secret), Command::get("k")].iter().enumerate()
+        {
+            ask(store, number as u64, &command.encode());
+        }
+        ask(store, 3, b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$3\r\nNEX\r\n$21\r\nnobody is to see this\r\n");
+        ask(store, 4, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$99\r\nnobody is to see this\r\n");
+        ask(store, 5, b"nobody is to see this");
+        ask(store, 6, &Command::vdel("k", secret).encode());
+    }
+    let (plain, redacted) = (plain.take_capture(), redacted.take_capture());
+    assert!(holds(&plain, secret.as_bytes()) && !holds(&redacted, secret.as_bytes()));
+    assert_eq!(play(&redacted), Ok(Vec::new()));
+}
+
+/// What cannot be read is replaced by what is refused as it is.
+#[test]
+fn refusals_stay_what_they_are() {
+    let rows = RefCell::new(Vec::new());
+    vectors("requests-refused.txt").run(110, |case| {
+        if case.text("case")? == "any" {
+            rows.borrow_mut().push((case.bytes("payload")?, case.text("text")?.to_owned()));
+        }
+        Ok(())
+    });
+    let (mut store, mut refused) = (store(Some(KEY)), BTreeSet::new());
+    for (number, (payload, text)) in (0..).zip(rows.into_inner()) {
+        assert_eq!(ask(&mut store, number, &payload), format!("-ERR {text}\r\n").as_bytes());
+        refused.insert(text);
+    }
+    let all = [Refusal::Syntax, Refusal::UnknownCommand, Refusal::WrongArity, Refusal::EmptyKey];
+    assert!(all.iter().all(|refusal| refused.contains(refusal.text())), "{refused:?}");
+    assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
+}

@@ -1,0 +1,197 @@
+//! Exact limits in bytes, and what a store reports about itself.
+
+use statestore_proto::hlc::NodeId;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::Condition;
+use statestore_proto::store::{Durability, StoreConfig};
+use statestore_tests::ask::{Ask, Sent};
+use statestore_tests::counting::live_bytes;
+
+use super::{OK, Rig, del, error, get, set, set_if, watch};
+
+const QUOTA: &str = "the quota has been exceeded";
+
+#[test]
+fn key_of_exactly_key_bytes_max_is_accepted_and_one_byte_more_refused() {
+    let limits = StoreLimits { key_bytes_max: 5, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    assert_eq!(rig.answer("c", &watch("12345")), OK);
+    assert_eq!(rig.answer("c", &watch("123456")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("12345", "v")), OK);
+    assert_eq!(rig.answer("c", &set("123456", "v")), error(QUOTA).0);
+}
+
+#[test]
+fn keys_and_values_may_use_exactly_bytes_max() {
+    let limits =
+        StoreLimits { bytes_max: 10, keys_max: 2, client_percent: 100, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    assert_eq!(rig.store.bytes(), 0);
+    assert_eq!(rig.answer("c", &set("key", "123456")), OK);
+    assert_eq!(rig.store.bytes(), 9);
+    assert_eq!(rig.answer("c", &set("key", "12345678")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "1234567")), OK);
+    assert_eq!(rig.store.bytes(), 10);
+    assert_eq!(rig.answer("c", &set("l", "")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "12345")), OK);
+    assert_eq!(rig.answer("c", &set("l", "1")), OK);
+    assert_eq!((rig.store.bytes(), rig.store.len()), (10, 2));
+    assert_eq!(rig.answer("c", &del("key")), r":1\r\n");
+    assert_eq!((rig.store.bytes(), rig.store.len()), (2, 1));
+}
+
+/// The limit of the whole store, not the share of one client.
+#[test]
+fn growing_value_beyond_bytes_max_is_refused_for_unverified_clients_too() {
+    let mut rig = Rig::limited(StoreLimits { bytes_max: 10, ..StoreLimits::default() });
+    let mut claimed = |value| {
+        let mut ask = rig.ask("c", &set("key", value));
+        ask.verified = None;
+        rig.all(&ask).1.0
+    };
+    assert_eq!(claimed("1234"), OK);
+    assert_eq!(claimed("12345678"), error(QUOTA).0);
+    assert_eq!(claimed("1234567"), OK);
+    assert_eq!(claimed("1"), OK);
+}
+
+/// Returns whether a duplicate of each of two writes of equal length is recognised.
+fn caches_both(dedup_bytes_max: usize) -> bool {
+    let limits = StoreLimits { dedup_bytes_max, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    let asks = [rig.ask("c", &set("a", "1")), rig.ask("c", &set("b", "2"))];
+    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
+    asks.iter().for_each(|ask| assert_eq!(rig.all(ask).1.0, OK));
+    rig.store.counters().duplicates() == 2
+}
+
+#[test]
+fn deduplication_cache_may_use_exactly_dedup_bytes_max() {
+    let one = |dedup_bytes_max: usize| {
+        let limits = StoreLimits { dedup_bytes_max, ..StoreLimits::default() };
+        let mut rig = Rig::limited(limits);
+        let ask = rig.ask("c", &set("a", "1"));
+        assert_eq!((rig.all(&ask).1.0, rig.all(&ask).1.0), (OK.into(), OK.into()));
+        rig.store.counters().duplicates() == 1
+    };
+    let least = (0..10_000).find(|bytes| one(*bytes)).expect("one reply is small");
+    assert!(caches_both(2 * least), "two replies take exactly twice as much");
+    assert!(!caches_both(2 * least - 1));
+}
+
+#[test]
+fn versions_with_the_node_id_of_the_store_need_no_allocation() {
+    let each = |token: Option<&str>| {
+        let limits = StoreLimits { dedup_entries_max: 0, ..StoreLimits::default() };
+        let mut rig = Rig::limited(limits);
+        let before = live_bytes();
+        for number in 0..1_000 {
+            let mut ask: Ask = rig.ask("c", &set(&format!("key {number:04}"), "value"));
+            ask.token = token.map(Into::into);
+            assert_eq!(rig.all(&ask).1.0, OK);
+        }
+        (live_bytes() - before) / 1_000
+    };
+    let (plain, fenced) = (each(None), each(Some("1:0:c")));
+    assert!(plain + 64 < fenced, "{plain} bytes a key, with a token {fenced}");
+}
+
+#[test]
+fn dropped_requests_are_counted_in_total() {
+    let mut rig = Rig::limited(StoreLimits {
+        registrations_per_key_max: 1,
+        outgoing_max: 0,
+        ..StoreLimits::default()
+    });
+    let ask = rig.ask("c", &get("k"));
+    let spoilt = |times: usize, spoil: fn(&mut Ask)| {
+        let mut ask = ask.clone();
+        spoil(&mut ask);
+        vec![ask; times]
+    };
+    rig.millis = 5_000;
+    let waited = |ask: &mut Ask| {
+        (ask.expiry, ask.arrived) = (Some(1), Some(statestore_proto::time::Instant::default()));
+    };
+    let dropped = [
+        spoilt(1, |ask| ask.topic = "elsewhere".into()),
+        spoilt(2, |ask| ask.response_topic = None),
+        spoilt(4, |ask| ask.response_topic = Some(String::new())),
+        spoilt(8, waited),
+    ];
+    for ask in dropped.concat() {
+        rig.send(&ask);
+    }
+    assert_eq!(rig.store.counters().dropped(), 15);
+    while rig.store.can_receive() {
+        ask.hand_to(rig.now(), &mut rig.store);
+    }
+    (0..16).for_each(|_| _ = ask.hand_to(rig.now(), &mut rig.store));
+    let counters = rig.store.counters();
+    assert_eq!((counters.dropped(), counters.overloaded), (31, 16));
+    let answers = Sent::drain(&mut rig.store);
+    assert!(answers.iter().all(|sent| !matches!(sent, Sent::Notification { .. })));
+}
+
+#[test]
+fn node_ids_are_ordered_bytewise() {
+    let node = |id| NodeId::new(id).expect("a plain id");
+    let long = "a node id that is too long to be stored inline";
+    let ordered = ["A", "B", "StateStore", "a", long, "b", "ä"].map(node);
+    for (at, one) in ordered.iter().enumerate() {
+        for (other_at, other) in ordered.iter().enumerate() {
+            assert_eq!(one.partial_cmp(other), Some(at.cmp(&other_at)), "{one:?} {other:?}");
+            assert_eq!((one < other, one == other), (at < other_at, at == other_at));
+        }
+    }
+}
+
+/// Restored values are kept even beyond the limits, and a value that is not longer may replace one.
+#[test]
+fn store_beyond_its_limit_accepts_a_value_that_is_not_longer() {
+    let mut rig = Rig::with(StoreConfig::new(7).durability(Durability::All));
+    let ask = rig.ask("c", &set("key", "12345678"));
+    rig.send(&ask);
+    let records = rig.store.poll_records().expect("a write").records;
+    let mut rig =
+        Rig::limited(StoreLimits { bytes_max: 5, client_percent: 100, ..StoreLimits::default() });
+    let now = rig.now();
+    records.iter().for_each(|record| rig.store.restore(now, record));
+    assert_eq!((rig.store.bytes(), rig.store.is_empty()), (11, false));
+    assert_eq!(rig.answer("c", &set("key", "123456789")), error(QUOTA).0);
+    assert_eq!(rig.answer("c", &set("key", "abcdefgh")), OK);
+    assert_eq!(rig.answer("c", &del("key")), r":1\r\n");
+    assert!(rig.store.is_empty());
+}
+
+#[test]
+fn config_reports_durability_and_incarnation() {
+    let config = || StoreConfig::new(7);
+    assert!(!config().is_durable() && !config().has_incarnation());
+    for durability in [Durability::All, Durability::Requested] {
+        assert!(config().durability(durability).is_durable());
+    }
+    assert!(config().incarnation(1).has_incarnation());
+}
+
+#[test]
+fn expiries_wait_for_capacity_in_the_output_queue() {
+    let limits =
+        StoreLimits { outgoing_max: 0, registrations_per_key_max: 1, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    for number in 0..100 {
+        let key = format!("k{number}");
+        rig.answer("a", &watch(&key));
+        rig.notified(&set_if(&key, "v", Condition::Always, 100));
+    }
+    rig.millis = 100;
+    let mut sent = 0;
+    while sent < 100 {
+        rig.store.handle_timeout(rig.now());
+        assert_eq!(rig.store.poll_timeout(), None, "no deadline until a packet is sent, or ever");
+        let packets = Sent::drain(&mut rig.store).len();
+        assert!((1..100).contains(&packets), "{packets} at once");
+        sent += packets;
+    }
+    assert_eq!((sent, rig.store.poll_timeout()), (100, None));
+}

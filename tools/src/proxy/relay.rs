@@ -1,0 +1,166 @@
+//! One connection through the proxy. Packets are forwarded in order, except for faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use statestore_mqtt::Kind;
+use statestore_mqtt::frame::Framed;
+use statestore_mqtt::packet;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::faults::{Action, Direction, FaultInjector, Packet};
+use super::log::Log;
+
+/// Maximum size of a forwarded packet in bytes.
+const PACKET_MAX: usize = 2 << 20;
+
+/// QoS bits of the first byte of a PUBLISH.
+const QOS: u8 = 0x06;
+
+/// DUP bit of the first byte of a PUBLISH.
+const DUP: u8 = 0x08;
+
+/// Relays packets until one side, or a fault, closes the connection.
+pub(super) async fn run(
+    client: TcpStream,
+    server: TcpStream,
+    injectors: [FaultInjector; 2],
+    connection: u64,
+    start: Instant,
+    log: &Log,
+) {
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
+    let [to_broker, to_client_faults] = injectors;
+    let cut = Arc::new(Notify::new());
+    let relay = |direction, from, to, injector| {
+        let cut = Arc::clone(&cut);
+        Relay {
+            direction,
+            from,
+            to,
+            injector,
+            connection,
+            start,
+            log,
+            cut,
+            framed: Framed::new(PACKET_MAX),
+        }
+    };
+    let mut upstream = relay(Direction::ToBroker, from_client, to_server, to_broker);
+    let mut downstream = relay(Direction::ToClient, from_server, to_client, to_client_faults);
+    // Packets that are still in one direction are lost with the connection.
+    tokio::select! {
+        () = upstream.run() => {}
+        () = downstream.run() => {}
+        () = cut.notified() => {}
+    }
+}
+
+/// One direction of a connection.
+struct Relay<'a> {
+    direction: Direction,
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    injector: FaultInjector,
+    connection: u64,
+    start: Instant,
+    log: &'a Log,
+    cut: Arc<Notify>,
+    framed: Framed,
+}
+
+impl Relay<'_> {
+    async fn run(&mut self) {
+        while let Some(packet) = self.read_packet().await {
+            if !self.forward(packet).await {
+                return;
+            }
+        }
+    }
+
+    /// Returns the next packet, or `None` at the end of the stream and after malformed bytes.
+    async fn read_packet(&mut self) -> Option<BytesMut> {
+        loop {
+            match self.framed.next_packet() {
+                Ok(Some(packet)) => return Some(packet),
+                Ok(None) => {}
+                Err(error) => {
+                    let about = format!("{}: {error}", self.direction.text());
+                    self.log.fault(self.connection, "no-mqtt", &about);
+                    return None;
+                }
+            }
+            if self.from.read_buf(self.framed.buffer_mut()).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Forwards a packet, or applies a fault to it. Returns whether the connection continues.
+    async fn forward(&mut self, mut packet: BytesMut) -> bool {
+        let decoded = packet::Packet::decode(&packet).ok();
+        let topic = match &decoded {
+            Some(packet::Packet::Publish(publish)) => Some(publish.topic),
+            _ => None,
+        };
+        let kind = packet.first().and_then(|first| Kind::of(*first).ok());
+        let described = Packet {
+            kind: kind.unwrap_or(Kind::PingReq),
+            direction: self.direction,
+            topic,
+            at: self.start.elapsed(),
+        };
+        let action = self.injector.next_action(&described);
+        if action == Action::Pass {
+            return self.to.write_all(&packet).await.is_ok();
+        }
+        let is_publish = described.kind == Kind::Publish;
+        let topic = topic.map(|topic| format!(" {topic}")).unwrap_or_default();
+        let about = format!("{} {:?}{topic}", self.direction.text(), described.kind);
+        self.log.fault(self.connection, action.text(), &about);
+        match action {
+            Action::Pass => true,
+            Action::Drop(after) => {
+                self.cut_after(after);
+                true
+            }
+            Action::Repeat => {
+                let is_sent = self.to.write_all(&packet).await.is_ok();
+                // Like a sender without an acknowledgement. QoS 0 has no acknowledgements.
+                match packet.first_mut() {
+                    Some(first) if is_publish && *first & QOS != 0 => *first |= DUP,
+                    _ => {}
+                }
+                is_sent && self.to.write_all(&packet).await.is_ok()
+            }
+            Action::Hold(time) => {
+                tokio::time::sleep(time).await;
+                self.to.write_all(&packet).await.is_ok()
+            }
+            Action::Cut => false,
+            Action::CutInside => {
+                let (half, _) = packet.split_at(packet.len() / 2);
+                let _ = self.to.write_all(half).await;
+                let _ = self.to.flush().await;
+                false
+            }
+        }
+    }
+
+    /// Cuts the connection after a time. The sender of a dropped packet sends it again only over
+    /// a new connection.
+    fn cut_after(&self, time: Duration) {
+        let cut = Arc::clone(&self.cut);
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            cut.notify_one();
+        });
+    }
+}

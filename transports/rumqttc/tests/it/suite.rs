@@ -1,0 +1,39 @@
+//! The shared suite of all links.
+
+use statestore_rumqttc::{Options, RumqttcLink};
+use statestore_tests::link_suite;
+use statestore_tests::link_suite::Adapter;
+use statestore_tests::timely::timely;
+
+/// Links of this crate.
+pub(crate) struct Links;
+
+impl Adapter for Links {
+    type Link = RumqttcLink;
+
+    const REPORTS_SUCCESS_REASONS: bool = true;
+
+    fn client(options: Options) -> RumqttcLink {
+        RumqttcLink::for_client(options)
+    }
+
+    fn store(options: Options) -> RumqttcLink {
+        RumqttcLink::for_store(options)
+    }
+
+    fn store_without_claim(options: Options) -> RumqttcLink {
+        RumqttcLink::for_store(options).without_claim()
+    }
+}
+
+link_suite!(Links);
+
+#[tokio::test]
+async fn options_beyond_tcp_and_passwords_are_unsupported() {
+    link_suite::options_beyond_tcp_and_passwords_are_unsupported::<Links>().await;
+}
+
+#[tokio::test]
+async fn lost_connection_returns_packets() {
+    timely(link_suite::lost_connection_returns_packets::<Links>()).await;
+}

@@ -1,0 +1,11 @@
+//! The handle of an application: requests, watches, and the task behind them.
+
+pub(crate) mod call;
+pub(crate) mod error;
+pub(crate) mod fence;
+pub(crate) mod handle;
+pub(crate) mod keys;
+pub(crate) mod releases;
+pub(crate) mod task;
+pub(crate) mod watch;
+pub(crate) mod watchers;

@@ -1,0 +1,103 @@
+//! Changes of one key, as a stream.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use statestore_proto::client::{IntoBytes, WatchEvent};
+use tokio::sync::oneshot;
+
+use crate::client::error::Error;
+use crate::client::handle::StateStore;
+use crate::client::task::Command;
+use crate::client::watchers::Started;
+
+impl StateStore {
+    /// Watches a key: its current value, and every later change. A key may be watched more than
+    /// once.
+    ///
+    /// The registration at the store follows in the background, and is repeated until it succeeds.
+    /// So the watch is silent while there is no store; [`status`](Self::status) shows whether there
+    /// is a connection, and a request whether there is a store. Changes before the first event are
+    /// not reported one by one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the key cannot be watched; [`Error::Closed`] if the handle has ended.
+    pub async fn watch(&self, key: impl IntoBytes) -> Result<Watch, Error> {
+        let (answer, started) = oneshot::channel();
+        self.send_command(Command::Watch { key: key.into_bytes(), answer }).await?;
+        let started = started.await.map_err(|_| self.closed())?.map_err(Error::Invalid)?;
+        Ok(Watch::new(started, self.clone()))
+    }
+}
+
+/// A stream of the events of one key.
+///
+/// It begins with the value of the key, if it has one, and [`WatchEvent::Live`]. From then on it
+/// reports every change. A [`WatchEvent::Gap`] reports that changes may be missed from now on.
+/// Possible reasons are a lost connection, a replaced store, or that this stream was not polled for
+/// too long. After a gap, the stream reports the value if it has changed, and `Live` ends the gap.
+///
+/// A store without an incarnation, such as the deployed one, may be replaced unnoticed. With such a
+/// store, a watch of an absent key reports a gap at each renewal, by default every 30 seconds; see
+/// [`renew_watches`](statestore_proto::client::ClientConfig::renew_watches). The stream ends after
+/// [`WatchEvent::Ended`], or when the handle is shut down. Dropping the stream ends the watch.
+///
+/// One handle may watch a key more than once. All such watches share one registration with the
+/// store, which ends with the last of them. Each watch has its own queue, so a watch that is not
+/// polled does not delay the others. A watch that joins while the connection is lost begins with
+/// the last known value, and a gap.
+pub struct Watch {
+    started: Started,
+    store: StateStore,
+}
+
+impl Watch {
+    pub(crate) const fn new(started: Started, store: StateStore) -> Self {
+        Self { started, store }
+    }
+
+    /// Returns the next event; `None` at the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<WatchEvent> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// Returns whether no event follows.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.started.updates.is_closed() && self.started.updates.is_empty()
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
+        let polled = self.started.updates.poll_recv(context);
+        if polled.is_pending() && self.started.lagged.load(Ordering::SeqCst) {
+            // All events that were not lost have been returned. If the command queue is full, the
+            // queued commands wake the drive loop, which then does the same.
+            let _ = self.store.shared.commands.try_send(Command::CatchUp);
+        }
+        polled
+    }
+}
+
+impl Stream for Watch {
+    type Item = WatchEvent;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
+        self.get_mut().poll(context)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // If the command queue is full, the next change ends the watch.
+        let _ = self.store.shared.commands.try_send(Command::Unwatch { id: self.started.id });
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("id", &self.started.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! The drive loop: connects a task with its machine to a link and to a queue of commands.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod task;
+
+use std::time::Duration;
+
+use statestore_proto::backoff::Backoff;
+use statestore_proto::machine::{Input, Machine};
+use statestore_proto::transport::Transmit;
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, error, info, warn};
+
+use crate::drive::clock::Clock;
+use crate::drive::task::Task;
+use crate::journal::JournalError;
+use crate::link::address::Address;
+use crate::link::{AsIncoming, Link, LinkError, LinkEvent};
+use crate::status::Status;
+
+/// Maximum time that a full link or a store without a response may delay the end.
+pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+
+/// Commands that are accepted before the link is served again: about one burst of an application.
+const COMMANDS_PER_TURN: usize = 64;
+
+/// State of the drive loop.
+pub(crate) struct Driver<T: Task, L: Link> {
+    pub(crate) task: T,
+    pub(crate) link: L,
+    pub(crate) commands: mpsc::Receiver<T::Command>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) backoff: Backoff,
+    /// The pause before the next attempt to connect.
+    pub(crate) pause: Duration,
+    pub(crate) clock: Clock,
+}
+
+/// The reason why a phase of the loop ended.
+enum End {
+    Stopped,
+    Failed(LinkError),
+    /// The background work of the task failed.
+    JournalFailed(JournalError),
+}
+
+impl<T: Task, L: Link> Driver<T, L> {
+    /// Runs until a stop is requested, or until a permanent error.
+    pub(crate) async fn run(mut self) {
+        let prepared = tokio::select! {
+            prepared = self.task.prepare(&self.clock) => prepared,
+            _ = self.stop.wait_for(|stop| *stop) => return,
+        };
+        if let Err(reason) = prepared {
+            return self.handle_journal_error(reason);
+        }
+        loop {
+            let address = match self.offline().await {
+                Ok(address) => address,
+                Err(End::Stopped) => return self.finish().await,
+                Err(End::JournalFailed(reason)) => return self.handle_journal_error(reason),
+                Err(End::Failed(error)) => {
+                    if self.handle_link_error(error) {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let since = tokio::time::Instant::now();
+            let end = self.online().await;
+            // A client that is disconnected at once, for example by another client with its id,
+            // keeps its growing pauses.
+            if since.elapsed() > self.backoff.longest() {
+                self.backoff.reset();
+            }
+            self.task.handle_input(self.clock.now(), Input::Disconnected);
+            self.task.process_outputs(self.clock.now());
+            match end {
+                End::Stopped => {
+                    self.link.disconnect().await;
+                    return self.finish().await;
+                }
+                End::JournalFailed(reason) => return self.handle_journal_error(reason),
+                End::Failed(error) => {
+                    let error = match &address {
+                        Some(address) => error.with_address(address),
+                        None => error,
+                    };
+                    if self.handle_link_error(error) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Completes the background work that needs no connection.
+    async fn finish(&mut self) {
+        self.task.prepare_shutdown();
+        self.task.process_outputs(self.clock.now());
+        while !self.task.is_done() {
+            if let Err(reason) = self.task.background_work().await {
+                return self.handle_journal_error(reason);
+            }
+            self.task.process_outputs(self.clock.now());
+        }
+    }
+
+    /// Publishes that the background work of the task has failed permanently.
+    fn handle_journal_error(&self, error: JournalError) {
+        error!(reason = %error, "stopped: the journal failed");
+        publish_status(&self.status, Status::Failed(error.into()));
+    }
+
+    /// Publishes an error of the link and sets the next pause. Returns whether the error is final.
+    fn handle_link_error(&mut self, error: LinkError) -> bool {
+        self.pause = self.backoff.next_pause();
+        self.task.handle_link_error(&error);
+        let is_final = !error.is_transient();
+        if is_final {
+            warn!(%error, "no connection: the error is permanent");
+            publish_status(&self.status, Status::Failed(error.into()));
+        } else {
+            warn!(%error, "no connection: will retry");
+            publish_status(&self.status, Status::Offline { last_error: Some(error) });
+        }
+        is_final
+    }
+
+    /// Serves commands and deadlines while the link connects. Returns the address of the broker, if
+    /// it has one.
+    async fn offline(&mut self) -> Result<Option<Address>, End> {
+        let Self { task, link, commands, stop, clock, .. } = self;
+        let pause = self.pause;
+        let attempt = async {
+            tokio::time::sleep(pause).await;
+            link.connect().await
+        };
+        tokio::pin!(attempt);
+        let connected = loop {
+            task.process_outputs(clock.now());
+            let timeout = clock.sleep_until(task.machine().poll_timeout());
+            tokio::select! {
+                result = &mut attempt => break result,
+                command = commands.recv(), if task.can_accept_command() => match command {
+                    Some(command) => task.handle_command(clock.now(), command),
+                    None => return Err(End::Stopped),
+                },
+                () = timeout => task.handle_input(clock.now(), Input::Timeout),
+                worked = task.background_work() => worked.map_err(End::JournalFailed)?,
+                _ = stop.wait_for(|stop| *stop) => return Err(End::Stopped),
+            }
+        };
+        let connected = connected.map_err(End::Failed)?;
+        info!(session_present = connected.session_present, "connected");
+        let session_present = connected.session_present;
+        task.handle_input(clock.now(), Input::Connected { session_present });
+        Ok(connected.address)
+    }
+
+    /// Moves packets until the connection is lost.
+    async fn online(&mut self) -> End {
+        let Self { task, link, commands, stop, status, clock, .. } = self;
+        // The one packet that the link returned because its queue was full.
+        let mut refused: Option<Transmit> = None;
+        // Deadline for sending the rest, once a stop is requested.
+        let mut stopping: Option<tokio::time::Instant> = None;
+        let deadline = || Some(tokio::time::Instant::now() + SHUTDOWN_MAX);
+        loop {
+            match stopping {
+                Some(_) => task.prepare_shutdown(),
+                // Requests that are accepted together are written together.
+                None => accept_ready(task, commands, clock),
+            }
+            let now = clock.now();
+            // A deadline that has passed comes before the next packet.
+            if task.machine().poll_timeout().is_some_and(|due| due <= now.instant) {
+                task.handle_input(now, Input::Timeout);
+            }
+            task.process_outputs(now);
+            if let Some(error) = task.take_connection_error() {
+                link.disconnect().await;
+                return End::Failed(error);
+            }
+            if task.machine().is_ready() {
+                publish_status(status, Status::Online);
+            }
+            while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
+                let answered = match &transmit {
+                    Transmit::Publish(publish) => publish.answers(),
+                    _ => None,
+                };
+                if let Err(transmit) = link.try_send(transmit) {
+                    refused = Some(transmit);
+                    break;
+                }
+                task.handle_sent(answered);
+            }
+            if stopping.is_some() && refused.is_none() && task.is_done() {
+                return End::Stopped;
+            }
+            let timeout = clock.sleep_until(task.machine().poll_timeout());
+            let can_accept_command = task.can_accept_command() && stopping.is_none();
+            tokio::select! {
+                event = link.next_event(task.machine().can_receive()) => match event {
+                    Ok(event) => handle_event(task, clock, event),
+                    Err(error) => return End::Failed(error),
+                },
+                command = commands.recv(), if can_accept_command => match command {
+                    Some(command) => task.handle_command(clock.now(), command),
+                    None => stopping = deadline(),
+                },
+                () = timeout => task.handle_input(clock.now(), Input::Timeout),
+                worked = task.background_work() => if let Err(reason) = worked {
+                    return End::JournalFailed(reason);
+                },
+                _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = deadline(),
+                () = sleep_until(stopping) => return End::Stopped,
+            }
+        }
+    }
+}
+
+/// Publishes the final status, even if the runtime drops the task.
+impl<T: Task, L: Link> Drop for Driver<T, L> {
+    fn drop(&mut self) {
+        // A failure is final.
+        let now = self.status.borrow().clone();
+        if !matches!(now, Status::Failed(_)) {
+            publish_status(&self.status, Status::Stopped);
+        }
+    }
+}
+
+/// Accepts the commands that are ready, without waiting.
+fn accept_ready<T: Task>(task: &mut T, commands: &mut mpsc::Receiver<T::Command>, clock: &Clock) {
+    for _ in 0..COMMANDS_PER_TURN {
+        if !task.can_accept_command() {
+            return;
+        }
+        // The `select!` of the caller detects the end of the channel.
+        let Ok(command) = commands.try_recv() else { return };
+        task.handle_command(clock.now(), command);
+    }
+}
+
+/// Publishes a status if it differs from the previous one.
+fn publish_status(status: &watch::Sender<Status>, now: Status) {
+    status.send_if_modified(|before| {
+        let has_changed = *before != now;
+        *before = now;
+        has_changed
+    });
+}
+
+/// Waits until the deadline; forever without a deadline.
+async fn sleep_until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn handle_event<T: Task, M: AsIncoming>(task: &mut T, clock: &Clock, event: LinkEvent<M>) {
+    let now = clock.now();
+    match event {
+        LinkEvent::Subscribed(token, reason) => {
+            task.handle_input(now, Input::Subscribed(token, reason))
+        }
+        LinkEvent::Published(token, reason) => {
+            task.handle_input(now, Input::Published(token, reason))
+        }
+        LinkEvent::Message(message) => match message.as_incoming() {
+            Some(mut incoming) => {
+                if let Some(at) = message.received() {
+                    incoming.arrived = Some(clock.instant(at));
+                }
+                task.handle_input(now, Input::Message(&incoming));
+            }
+            None => debug!("message dropped: it is unreadable"),
+        },
+        LinkEvent::ClientGone(client_id) => task.handle_input(now, Input::ClientGone(&client_id)),
+        LinkEvent::Writable => {}
+    }
+}

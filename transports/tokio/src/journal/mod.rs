@@ -1,0 +1,184 @@
+//! The interface to the storage of a store's records.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use statestore_proto::store::Record;
+
+use crate::chain::skip_shown;
+
+/// Persists the records of a store, so that the next run of the store can restore its state.
+///
+/// The drive loop calls [`load`](Self::load) before the first connection until no records are left.
+/// Then it calls [`commit`](Self::commit), one call at a time. The records that the store writes
+/// during a commit form the next commit, so engines need no timer to group writes. No response,
+/// acknowledgement or notification that depends on a commit is sent before the commit returns. An
+/// error is final: the [service](crate::StoreService) ends, and the broker redelivers the
+/// unacknowledged requests.
+///
+/// Engines persist [records](Record) in the form of
+/// [`encode_records`](statestore_proto::store::encode_records), and depend neither on MQTT nor on
+/// the rules of the protocol. The following journal loses its records when it is dropped, which is
+/// enough for tests:
+///
+/// ```
+/// use statestore_tokio::service::{Commit, Journal};
+/// use statestore_tokio::{JournalError, StoreService};
+/// use statestore_proto::store::Record;
+///
+/// #[derive(Default)]
+/// struct InMemory(Vec<Record>);
+///
+/// impl Journal for InMemory {
+///     async fn load(&mut self) -> Result<Option<Vec<Record>>, JournalError> {
+///         Ok(None)
+///     }
+///
+///     async fn commit(&mut self, commit: Commit) -> Result<(), JournalError> {
+///         self.0.extend(commit.records);
+///         Ok(())
+///     }
+/// }
+///
+/// let service = StoreService::builder().journal(InMemory::default());
+/// # let _ = service;
+/// ```
+pub trait Journal: Send + 'static {
+    /// Returns the next persisted records, oldest first, in portions of some hundred kilobytes;
+    /// `None` when no records are left.
+    ///
+    /// # Errors
+    /// [`JournalError`] if the records cannot be read. The service does not start without them.
+    fn load(&mut self) -> impl Future<Output = Result<Option<Vec<Record>>, JournalError>> + Send;
+
+    /// Returns when the whole commit is durable. A commit is atomic: after a crash all of it is
+    /// found, or nothing.
+    ///
+    /// # Errors
+    /// [`JournalError`] if durability cannot be confirmed. The journal is not called again.
+    fn commit(&mut self, commit: Commit) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Returns whether a snapshot is due, so that older records can be dropped. Called while
+    /// neither a commit nor a snapshot is in progress, possibly often, so it must be cheap. `false`
+    /// by default.
+    fn wants_snapshot(&self) -> bool {
+        false
+    }
+}
+
+/// Records that become durable together.
+#[derive(Debug, Default)]
+pub struct Commit {
+    /// New records of the store, in order. Empty if the commit contains only a part of a snapshot.
+    pub records: Vec<Record>,
+    /// A part of a snapshot in progress.
+    pub snapshot: Option<SnapshotPart>,
+}
+
+/// A part of a snapshot.
+///
+/// The complete state consists of all parts of a snapshot, in order, and then the records of all
+/// commits from that of the first part on. Until the last part is durable, the earlier records
+/// remain authoritative.
+#[derive(Debug)]
+pub struct SnapshotPart {
+    /// A portion of the state of the store, about 64 KiB.
+    pub records: Vec<Record>,
+    /// Set if this is the first part of a snapshot. An unfinished earlier snapshot is then
+    /// discarded.
+    pub is_first: bool,
+    /// Set if this is the last part of the snapshot, which then replaces everything before its
+    /// first part.
+    pub is_last: bool,
+}
+
+/// Error of persisting or reading records. Two errors are equal if their texts are.
+#[derive(Clone, Debug)]
+pub struct JournalError {
+    message: Box<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl JournalError {
+    /// An error with this text for the reader of a log: what failed and what to do.
+    #[must_use]
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string().into(), source: None }
+    }
+
+    /// An error with the text of its source.
+    #[must_use]
+    pub fn from_source(source: impl Error + Send + Sync + 'static) -> Self {
+        Self { message: source.to_string().into(), source: Some(Arc::new(source)) }
+    }
+
+    /// Sets the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The cause, whether or not the text of this error contains its text.
+    /// [`Error::source`] returns only causes whose text does not repeat that of this error.
+    #[must_use]
+    pub fn get_ref(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
+        self.source.as_deref()
+    }
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for JournalError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source = self.get_ref().map(|source| source as &(dyn Error + 'static));
+        skip_shown(&self.message, source)
+    }
+}
+
+impl PartialEq for JournalError {
+    fn eq(&self, other: &Self) -> bool {
+        self.message == other.message
+    }
+}
+
+impl Eq for JournalError {}
+
+/// A call of a journal in progress. It returns the journal with the result.
+pub(crate) type JournalFuture<T> =
+    Pin<Box<dyn Future<Output = (Box<dyn DynJournal>, Result<T, JournalError>)> + Send>>;
+
+/// A type-erased [`Journal`].
+pub(crate) trait DynJournal: Send {
+    fn load(self: Box<Self>) -> JournalFuture<Option<Vec<Record>>>;
+
+    fn commit(self: Box<Self>, commit: Commit) -> JournalFuture<()>;
+
+    fn wants_snapshot(&self) -> bool;
+}
+
+impl<J: Journal> DynJournal for J {
+    fn load(mut self: Box<Self>) -> JournalFuture<Option<Vec<Record>>> {
+        Box::pin(async move {
+            let result = Journal::load(&mut *self).await;
+            (self as Box<dyn DynJournal>, result)
+        })
+    }
+
+    fn commit(mut self: Box<Self>, commit: Commit) -> JournalFuture<()> {
+        Box::pin(async move {
+            let result = Journal::commit(&mut *self, commit).await;
+            (self as Box<dyn DynJournal>, result)
+        })
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        Journal::wants_snapshot(self)
+    }
+}

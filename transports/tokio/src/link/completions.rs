@@ -1,0 +1,260 @@
+//! Outcomes of packets that a library returns as futures.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::connector::Ticket;
+
+/// Packets that a library has taken and whose outcomes it returns as futures.
+///
+/// Bounded: [`has_capacity`](Self::has_capacity) becomes false when the futures of as many packets
+/// as the capacity are pending. A waker of a future only locks a mutex of its own, so a library may
+/// call it under its locks.
+pub struct Completions<F> {
+    capacity: usize,
+    pending: BTreeMap<u64, (Ticket, F)>,
+    last: u64,
+    /// Whether a packet was returned to its sender, which waits for capacity.
+    is_starved: bool,
+    shared: Arc<Shared>,
+}
+
+/// Numbers of the futures whose wakers were called.
+struct Shared {
+    state: Mutex<State>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    woken: Vec<u64>,
+    /// How many futures must be woken before the owner is, unless an outcome matters.
+    wakes_at: Option<usize>,
+}
+
+/// Waker of one future.
+struct Waking {
+    shared: Arc<Shared>,
+    number: u64,
+    /// Whether the outcome matters, so that the owner is woken at once.
+    matters: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.shared.state();
+        state.woken.push(self.number);
+        let wakes = self.matters || state.wakes_at.is_some_and(|count| state.woken.len() >= count);
+        drop(state);
+        if wakes {
+            (self.shared.wake)();
+        }
+    }
+}
+
+impl<F: Future + Unpin> Completions<F> {
+    /// At most `capacity` futures are pending. `wake` is called when [`take`](Self::take) or
+    /// [`has_drained`](Self::has_drained) has something to return.
+    pub fn new(capacity: usize, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        let shared = Arc::new(Shared { state: Mutex::default(), wake: Box::new(wake) });
+        Self { capacity, pending: BTreeMap::new(), last: 0, is_starved: false, shared }
+    }
+
+    /// Returns whether another packet may be sent. If not, [`has_drained`](Self::has_drained)
+    /// reports once when there is capacity again.
+    pub fn has_capacity(&mut self) -> bool {
+        if self.is_starved || self.pending.len() >= self.capacity {
+            self.is_starved = true;
+            self.wake_when_drained();
+        }
+        !self.is_starved
+    }
+
+    /// Adds the future of a sent packet. Returns its outcome if it is ready.
+    pub fn push(&mut self, ticket: Ticket, future: F) -> Option<(Ticket, F::Output)> {
+        self.last += 1;
+        self.poll(self.last, ticket, future)
+    }
+
+    /// Returns the outcomes that are ready, in order of arrival.
+    pub fn take(&mut self) -> Vec<(Ticket, F::Output)> {
+        let woken = mem::take(&mut self.shared.state().woken);
+        let mut ready = Vec::with_capacity(woken.len());
+        for number in woken {
+            let Some((ticket, mut future)) = self.pending.remove(&number) else { continue };
+            match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => ready.push((ticket, outcome)),
+                Poll::Pending => ready.extend(self.poll(number, ticket, future)),
+            }
+        }
+        ready
+    }
+
+    /// Returns whether a refused sender may offer its packet again; returned once. Half of the
+    /// capacity is free then, so that the sender is woken once for many packets.
+    pub fn has_drained(&mut self) -> bool {
+        if !self.is_starved {
+            return false;
+        }
+        self.is_starved = self.wake_when_drained();
+        !self.is_starved
+    }
+
+    /// Requests a wake-up for the next outcome, whatever it is. Returns false if none is pending.
+    pub fn wake_at_next(&mut self) -> bool {
+        let mut state = self.shared.state();
+        state.wakes_at = Some(1);
+        let is_due = !state.woken.is_empty();
+        drop(state);
+        if is_due {
+            (self.shared.wake)();
+        }
+        !self.pending.is_empty()
+    }
+
+    /// Removes and returns the pending futures.
+    pub fn take_pending(&mut self) -> impl Iterator<Item = F> + use<F> {
+        mem::take(&mut self.pending).into_values().map(|(_, future)| future)
+    }
+
+    fn poll(&mut self, number: u64, ticket: Ticket, mut future: F) -> Option<(Ticket, F::Output)> {
+        let shared = Arc::clone(&self.shared);
+        let waker = Arc::new(Waking { shared, number, matters: ticket.matters() }).into();
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => Some((ticket, outcome)),
+            Poll::Pending => {
+                self.pending.insert(number, (ticket, future));
+                None
+            }
+        }
+    }
+
+    /// Returns whether more than half of the capacity is in use. If so, the owner is woken when that
+    /// ends.
+    fn wake_when_drained(&self) -> bool {
+        let excess = self.pending.len().saturating_sub(self.capacity / 2);
+        let mut state = self.shared.state();
+        state.wakes_at = Some(excess).filter(|excess| *excess > 0);
+        let is_due = excess > 0 && state.woken.len() >= excess;
+        drop(state);
+        if is_due {
+            (self.shared.wake)();
+        }
+        excess > 0
+    }
+}
+
+impl<F> fmt::Debug for Completions<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pending = self.pending.len();
+        f.debug_struct("Completions").field("pending", &pending).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use statestore_proto::transport::PublishToken;
+    use tokio::sync::oneshot::{self, Receiver, Sender};
+
+    use super::*;
+
+    const REPLY: Ticket = Ticket::Publish(None);
+
+    struct Sent {
+        completions: Completions<Receiver<u8>>,
+        wakes: Arc<AtomicUsize>,
+    }
+
+    impl Sent {
+        fn new(capacity: usize) -> Self {
+            let wakes = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&wakes);
+            let wake = move || _ = count.fetch_add(1, Ordering::Relaxed);
+            Self { completions: Completions::new(capacity, wake), wakes }
+        }
+
+        fn push(&mut self, ticket: Ticket) -> Sender<u8> {
+            let (sender, receiver) = oneshot::channel();
+            assert!(self.completions.push(ticket, receiver).is_none());
+            sender
+        }
+
+        fn wakes(&self) -> usize {
+            self.wakes.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn outcomes_are_returned_in_order_of_arrival_with_their_tickets() {
+        let mut sent = Sent::new(4);
+        let publish = Ticket::Publish(Some(PublishToken::from_raw(1)));
+        let senders = [REPLY, publish, Ticket::Subscribe(None)].map(|ticket| sent.push(ticket));
+        for (sender, outcome) in senders.into_iter().zip(0..3).rev() {
+            sender.send(outcome).expect("the future is pending");
+        }
+        let taken = sent.completions.take();
+        let expected = [(Ticket::Subscribe(None), Ok(2)), (publish, Ok(1)), (REPLY, Ok(0))];
+        assert_eq!(taken, expected);
+        assert_eq!(sent.completions.take(), []);
+    }
+
+    #[test]
+    fn ready_outcome_is_returned_at_once() {
+        let (sender, receiver) = oneshot::channel();
+        sender.send(7).expect("the receiver exists");
+        let mut sent = Sent::new(1);
+        assert_eq!(sent.completions.push(REPLY, receiver), Some((REPLY, Ok(7))));
+        assert!(sent.completions.has_capacity());
+    }
+
+    #[test]
+    fn owner_is_woken_at_once_only_if_an_outcome_matters() {
+        let mut sent = Sent::new(8);
+        let reply = sent.push(REPLY);
+        let subscribe = sent.push(Ticket::Subscribe(None));
+        reply.send(0).expect("the future is pending");
+        assert_eq!(sent.wakes(), 0);
+        subscribe.send(0).expect("the future is pending");
+        assert_eq!(sent.wakes(), 1);
+    }
+
+    #[test]
+    fn full_capacity_reports_once_when_half_of_it_is_free() {
+        let mut sent = Sent::new(4);
+        let mut senders: Vec<_> = (0..4).map(|_| sent.push(REPLY)).collect();
+        assert!(!sent.completions.has_capacity());
+        let mut drained = Vec::new();
+        for sender in senders.drain(..) {
+            sender.send(0).expect("the future is pending");
+            let wakes = sent.wakes();
+            if wakes > 0 {
+                sent.completions.take();
+            }
+            drained.push((wakes, sent.completions.has_drained()));
+        }
+        assert_eq!(drained, [(0, false), (1, true), (0, false), (0, false)]);
+        assert!(sent.completions.has_capacity());
+    }
+
+    #[test]
+    fn pending_futures_are_returned() {
+        let mut sent = Sent::new(4);
+        let sender = sent.push(REPLY);
+        let mut pending = sent.completions.take_pending().collect::<Vec<_>>();
+        sender.send(3).expect("the future is returned");
+        assert_eq!(pending[0].try_recv(), Ok(3));
+        assert_eq!(sent.completions.take(), []);
+    }
+}

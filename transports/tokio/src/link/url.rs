@@ -1,0 +1,289 @@
+//! Options from a URL.
+
+use super::address::Address;
+use super::options::{Options, Tls, Transport};
+
+/// Error of an invalid URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// The scheme is missing or unknown.
+    #[error("unknown scheme: expected mqtt://, mqtts://, ws://, wss:// or unix://")]
+    Scheme,
+    /// The host is missing.
+    #[error("the host is missing")]
+    Host,
+    /// The port is not a number from 1 to 65535.
+    #[error("invalid port: {0:?}")]
+    Port(String),
+    /// A percent sign is not followed by two hexadecimal digits, or the result is not UTF-8.
+    #[error("invalid percent-encoding")]
+    Encoding,
+    /// A query parameter other than `client_id`.
+    #[error("unknown parameter: {0:?}")]
+    Parameter(String),
+    /// The URL has parts that its scheme does not use, such as a path after `mqtt://`.
+    #[error("unexpected {0} in the URL")]
+    Unexpected(&'static str),
+    /// User name or password contains a character that must be percent-encoded.
+    #[error("user name and password must be percent-encoded")]
+    Credentials,
+    /// There are more than 16 addresses.
+    #[error("more than {} addresses", Options::ADDRESSES_MAX)]
+    Addresses,
+}
+
+/// Default port of a scheme, whether it uses TLS, and whether it uses WebSocket.
+fn scheme(name: &str) -> Option<(u16, bool, bool)> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "mqtt" => (1883, false, false),
+        "mqtts" => (8883, true, false),
+        "ws" => (80, false, true),
+        "wss" => (443, true, true),
+        _ => return None,
+    })
+}
+
+impl Options {
+    /// Options for the broker at this URL, and defaults for everything else.
+    ///
+    /// `mqtt`, `mqtts`, `ws` and `wss` URLs have a host or several, separated by commas, each with
+    /// an optional port. User name and password stand before the hosts, percent-encoded. A `unix`
+    /// URL has the path of a socket. The parameter `client_id` sets the client id. Otherwise it is
+    /// random, and begins with the user name, as brokers require that bind client ids to users.
+    ///
+    /// ```
+    /// use statestore_tokio::Options;
+    ///
+    /// let url = "mqtt://lamp:p%40ss@a.example,b.example:1884?client_id=lamp-7";
+    /// let options = Options::from_url(url)?;
+    /// assert_eq!(options.client_id, "lamp-7");
+    /// assert_eq!(options.credentials, Some(("lamp".into(), "p@ss".into())));
+    /// let addresses: Vec<_> = options.addresses().map(|address| address.to_string()).collect();
+    /// assert_eq!(addresses, ["a.example:1883", "b.example:1884"]);
+    /// # Ok::<(), statestore_tokio::UrlError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`UrlError`] if the URL is invalid. Not every adapter supports each scheme: connecting then
+    /// fails with [`LinkErrorKind::Unsupported`](crate::LinkErrorKind::Unsupported).
+    pub fn from_url(url: &str) -> Result<Self, UrlError> {
+        let (name, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
+        // The part before the `@` belongs to the password, which must not appear in another error.
+        if rest.split_once(['/', '?', '#']).is_some_and(|(_, tail)| tail.contains('@')) {
+            return Err(UrlError::Credentials);
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let client_id = client_id(query)?;
+        if name.eq_ignore_ascii_case("unix") {
+            if !rest.starts_with('/') || rest.len() < 2 {
+                return Err(UrlError::Host);
+            }
+            return Ok(Self::new(client_id.unwrap_or_else(random_id), decode(rest)?, 0));
+        }
+        let (default_port, is_tls, is_websocket) = scheme(name).ok_or(UrlError::Scheme)?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, authority),
+        };
+        let addresses = hosts.split(',').map(|host| address(host, default_port));
+        let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+        let [first, others @ ..] = &*addresses else { return Err(UrlError::Host) };
+        if addresses.len() > Self::ADDRESSES_MAX {
+            return Err(UrlError::Addresses);
+        }
+        let client_id = match (client_id, user) {
+            (Some(client_id), _) => client_id,
+            (None, Some(user)) => {
+                let name = user.split(':').next().unwrap_or_default();
+                format!("{}-{:012x}", decode(name)?, fastrand::u64(..) >> 16)
+            }
+            (None, None) => random_id(),
+        };
+        let mut options = Self::new(client_id, &*first.host, first.port);
+        for other in others {
+            options = options.add_address(&*other.host, other.port);
+        }
+        if let Some(user) = user {
+            let (name, password) = user.split_once(':').unwrap_or((user, ""));
+            options = options.credentials(decode(name)?, decode(password)?);
+        }
+        if is_tls {
+            options = options.tls(Tls::default());
+        }
+        match (is_websocket, path) {
+            (true, path) => Ok(options.transport(Transport::websocket(format!("/{path}")))),
+            (false, "") => Ok(options),
+            (false, _) => Err(UrlError::Unexpected("path")),
+        }
+    }
+}
+
+impl TryFrom<&str> for Options {
+    type Error = UrlError;
+
+    fn try_from(url: &str) -> Result<Self, UrlError> {
+        Self::from_url(url)
+    }
+}
+
+impl TryFrom<String> for Options {
+    type Error = UrlError;
+
+    fn try_from(url: String) -> Result<Self, UrlError> {
+        Self::from_url(&url)
+    }
+}
+
+impl std::str::FromStr for Options {
+    type Err = UrlError;
+
+    fn from_str(url: &str) -> Result<Self, UrlError> {
+        Self::from_url(url)
+    }
+}
+
+/// A fixed client id would let two programs disconnect each other.
+fn random_id() -> String {
+    format!("statestore-{:012x}", fastrand::u64(..) >> 16)
+}
+
+fn client_id(query: &str) -> Result<Option<String>, UrlError> {
+    let mut client_id = None;
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=') {
+            Some(("client_id", value)) => client_id = Some(decode(value)?),
+            _ => {
+                let name = parameter.split('=').next().unwrap_or_default();
+                return Err(UrlError::Parameter(name.to_owned()));
+            }
+        }
+    }
+    Ok(client_id)
+}
+
+/// A host with an optional port. An IPv6 address has brackets around it.
+fn address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    // Without brackets, a colon separates the port.
+    let is_valid = match inside {
+        Some(address) => !address.is_empty(),
+        None => !host.is_empty() && !host.contains([':', '[', ']']),
+    };
+    if !is_valid {
+        return Err(UrlError::Host);
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => match port.parse() {
+            Ok(port @ 1..) => port,
+            _ => return Err(UrlError::Port(port.to_owned())),
+        },
+    };
+    Ok(Address::new(decode(host)?, port))
+}
+
+/// Replaces percent-encoded bytes.
+fn decode(text: &str) -> Result<String, UrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2).ok_or(UrlError::Encoding)?;
+        let digit =
+            |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let (Some(high), Some(low)) = (digit(digits[0]), digit(digits[1])) else {
+            return Err(UrlError::Encoding);
+        };
+        bytes.push(high << 4 | low);
+        rest = tail;
+    }
+    String::from_utf8(bytes).map_err(|_| UrlError::Encoding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(url: &str) -> Vec<String> {
+        let options = Options::from_url(url).expect(url);
+        options.addresses().map(|address| address.to_string()).collect()
+    }
+
+    #[test]
+    fn scheme_selects_port_encryption_and_transport() {
+        for (url, port, is_tls, transport) in [
+            ("mqtt://h", 1883, false, Transport::Tcp),
+            ("MQTTS://h", 8883, true, Transport::Tcp),
+            ("ws://h/mqtt", 80, false, Transport::websocket("/mqtt")),
+            ("wss://h", 443, true, Transport::websocket("/")),
+        ] {
+            let options = Options::from_url(url).expect(url);
+            assert_eq!((&*options.host, options.port), ("h", port), "{url}");
+            assert_eq!(options.tls.is_some(), is_tls, "{url}");
+            assert_eq!(options.transport, transport, "{url}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_ports_and_may_be_ipv6() {
+        assert_eq!(addresses("mqtt://[::1]"), ["[::1]:1883"]);
+        assert_eq!(addresses("mqtt://[::1]:7,b"), ["[::1]:7", "b:1883"]);
+        assert_eq!(addresses("mqtt://a:1,b:2/"), ["a:1", "b:2"]);
+    }
+
+    #[test]
+    fn unix_url_has_a_path_in_place_of_a_host() {
+        let options = Options::from_url("unix:///run/a%20b.sock").expect("a path");
+        assert_eq!(options.host, "/run/a b.sock");
+        assert_eq!(Options::from_url("unix://run").map(drop), Err(UrlError::Host));
+    }
+
+    #[test]
+    fn client_ids_without_a_parameter_differ() {
+        let id = |url: &str| Options::from_url(url).expect(url).client_id;
+        assert_eq!(id("mqtt://h?client_id=a%26b"), "a&b");
+        let (first, second) = (id("mqtt://h"), id("mqtt://h"));
+        assert_ne!(first, second);
+        let named = id("mqtt://al%2Dice:secret@h");
+        assert!(named.starts_with("al-ice-") && named.len() > 15, "{named}");
+        assert!(first.len() <= 23, "brokers must accept 23 bytes: {first}");
+    }
+
+    #[test]
+    fn invalid_urls_are_errors() {
+        let many = format!("mqtt://{}", ["h"; 17].join(","));
+        for (url, error) in [
+            ("localhost", UrlError::Scheme),
+            ("http://h", UrlError::Scheme),
+            ("mqtt://", UrlError::Host),
+            ("mqtt://a,,b", UrlError::Host),
+            ("mqtt://h:0", UrlError::Port("0".into())),
+            ("mqtt://h:65536", UrlError::Port("65536".into())),
+            ("mqtt://h:x", UrlError::Port("x".into())),
+            ("mqtt://h:", UrlError::Port(String::new())),
+            ("mqtt://u:%zz@h", UrlError::Encoding),
+            ("mqtt://u:%f@h", UrlError::Encoding),
+            ("mqtt://u:%ff@h", UrlError::Encoding),
+            ("mqtt://::1", UrlError::Host),
+            ("mqtt://[::1", UrlError::Host),
+            ("mqtt://alice:12/34@h", UrlError::Credentials),
+            ("mqtt://alice:a?b=c@h", UrlError::Credentials),
+            ("mqtt://alice:pa#ss@h", UrlError::Credentials),
+            ("mqtt://h/path", UrlError::Unexpected("path")),
+            ("mqtt://h?keep_alive=5", UrlError::Parameter("keep_alive".into())),
+            (&*many, UrlError::Addresses),
+        ] {
+            assert_eq!(Options::from_url(url).map(drop), Err(error), "{url}");
+        }
+    }
+}

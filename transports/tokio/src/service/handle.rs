@@ -1,0 +1,270 @@
+//! The handle of a service and its builder.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use statestore_capture::CapturedStore;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::store::{Access, Authorizer, Durability, Principal, StoreConfig};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::closed::StoreClosed;
+use crate::drive::Driver;
+use crate::drive::backoff::Backoff;
+use crate::drive::clock::Clock;
+use crate::journal::{DynJournal, Journal};
+use crate::link::Link;
+use crate::metrics::stats::{StatsHandle, StoreStats, lock_mutex};
+use crate::service::capture::Capture;
+use crate::service::task::StoreTask;
+use crate::service::traffic::TrafficHandle;
+use crate::status::{Status, StatusWatch};
+
+/// A running store. Dropping it stops the store.
+#[derive(Debug)]
+pub struct StoreService {
+    stop: watch::Sender<bool>,
+    status: StatusWatch,
+    stats: Arc<Mutex<StoreStats>>,
+    traffic: Option<TrafficHandle>,
+    task: JoinHandle<()>,
+    // Dropping it would end the drive loop.
+    _commands: mpsc::Sender<Infallible>,
+}
+
+/// Builder of a [`StoreService`].
+#[derive(Debug)]
+#[must_use = "nothing is served before `spawn`"]
+pub struct ServiceBuilder {
+    config: StoreConfig,
+    limits: Option<StoreLimits>,
+    authorizer: Option<BoxedAuthorizer>,
+    journal: Option<BoxedJournal>,
+    capture: Option<Capture>,
+    traffic: bool,
+    backoff: Backoff,
+    runtime: Option<Handle>,
+}
+
+/// Wraps a journal, since journals need not implement `Debug`.
+struct BoxedJournal(Box<dyn DynJournal>);
+
+impl fmt::Debug for BoxedJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("journal")
+    }
+}
+
+/// Wraps an authorizer, since functions do not implement `Debug`.
+struct BoxedAuthorizer(Authorizer);
+
+impl fmt::Debug for BoxedAuthorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("authorizer")
+    }
+}
+
+/// The configuration requires durability but the service has no journal, so responses would wait
+/// for durable records forever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a durable store needs a journal: set one first, or omit `StoreConfig::durability`")]
+pub struct NotDurable;
+
+impl ServiceBuilder {
+    /// Sets the configuration of the store machine: limits, authorizer, dialect.
+    ///
+    /// A store without an incarnation gets a random one when it starts. With a
+    /// [`journal`](Self::journal), a configuration without durability gets
+    /// [`Durability::Requested`]. [`limits`](Self::limits) and [`authorizer`](Self::authorizer) of
+    /// this builder replace those of the configuration, in any order of the calls.
+    ///
+    /// # Errors
+    /// [`NotDurable`] if the configuration has [`StoreConfig::durability`] and no
+    /// [`journal`](Self::journal) is set.
+    pub fn config(mut self, config: StoreConfig) -> Result<Self, NotDurable> {
+        self.config = match (config.is_durable(), &self.journal) {
+            (true, None) => return Err(NotDurable),
+            // Without durability, the store would issue versions again after a restart, and
+            // deleted keys would reappear.
+            (false, Some(_)) => config.durability(Durability::Requested),
+            _ => config,
+        };
+        Ok(self)
+    }
+
+    /// Sets the journal that persists the state of the store. The store begins with the state in
+    /// the journal.
+    ///
+    /// By default it persists the values whose requesters ask for that (`aio-persistence`), and the
+    /// responses to these requests. A later [configuration](Self::config) may persist everything
+    /// with its [durability](StoreConfig::durability).
+    ///
+    /// With an external broker, make [registrations](StoreConfig::durable_registrations) durable
+    /// too.
+    pub fn journal(mut self, journal: impl Journal) -> Self {
+        self.config = self.config.durability(Durability::Requested);
+        self.journal = Some(BoxedJournal(Box::new(journal)));
+        self
+    }
+
+    /// Captures all inputs and outputs of the store, from its start on; see
+    /// [`capture`](crate::service::capture()).
+    pub fn capture(mut self, capture: Capture) -> Self {
+        self.capture = Some(capture);
+        self
+    }
+
+    /// Sets whether requests are counted by client and by key for [`StoreService::traffic`]; off by
+    /// default. Counting parses each timestamp a second time, and needs about 200 KiB.
+    pub const fn traffic(mut self, is_counted: bool) -> Self {
+        self.traffic = is_counted;
+        self
+    }
+
+    /// Sets the function that authorizes every request; see [`StoreConfig::authorizer`].
+    pub fn authorizer(
+        mut self,
+        authorizer: impl Fn(&Principal<'_>, Access, &[u8]) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.authorizer = Some(BoxedAuthorizer(Box::new(authorizer)));
+        self
+    }
+
+    /// Sets the limits of the store.
+    pub fn limits(mut self, limits: StoreLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    /// Sets the pauses between attempts to connect.
+    pub const fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets the runtime of the drive loop; by default the one that [`spawn`](Self::spawn) is called
+    /// on.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Starts the drive loop. It loads the [journal](Self::journal), if any, and connects. It
+    /// reconnects whenever the connection is lost, and the store retains its values until then.
+    ///
+    /// # Panics
+    /// If called outside of a runtime, unless [`runtime`](Self::runtime) was set.
+    #[track_caller]
+    pub fn spawn(self, link: impl Link) -> StoreService {
+        let (commands, receiver) = mpsc::channel(1);
+        let (stop, stopped) = watch::channel(false);
+        let (status, status_receiver) = watch::channel(Status::Offline { last_error: None });
+        let stats = Arc::new(Mutex::new(StoreStats::default()));
+        let traffic = self.traffic.then(|| TrafficHandle::new(Instant::now()));
+        let mut rng = fastrand::Rng::new();
+        let mut config = self.config;
+        if let Some(limits) = self.limits {
+            config = config.limits(limits);
+        }
+        if let Some(BoxedAuthorizer(authorizer)) = self.authorizer {
+            config = config.authorizer(authorizer);
+        }
+        if !config.has_incarnation() {
+            config = config.incarnation(rng.u64(..));
+        }
+        let store = match &self.capture {
+            Some(capture) => CapturedStore::capturing(config, capture.redaction()),
+            None => CapturedStore::new(config),
+        };
+        let driver = Driver {
+            task: StoreTask::new(
+                store,
+                self.journal.map(|BoxedJournal(journal)| journal),
+                self.capture,
+                Arc::clone(&stats),
+                traffic.clone(),
+            ),
+            link,
+            commands: receiver,
+            stop: stopped,
+            status,
+            backoff: self.backoff.pauses(rng.u64(..)),
+            pause: std::time::Duration::ZERO,
+            clock: Clock::new(),
+        };
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Handle::current(),
+        };
+        let task = runtime.spawn(driver.run());
+        let status = StatusWatch::new(status_receiver);
+        StoreService { stop, status, stats, traffic, task, _commands: commands }
+    }
+}
+
+impl StoreService {
+    /// A store with the default configuration, and a random hash seed and incarnation.
+    pub fn builder() -> ServiceBuilder {
+        ServiceBuilder {
+            config: StoreConfig::new(fastrand::Rng::new().u64(..)),
+            limits: None,
+            authorizer: None,
+            journal: None,
+            capture: None,
+            traffic: false,
+            backoff: Backoff::default(),
+            runtime: None,
+        }
+    }
+
+    /// Waits until the store is connected and subscribed to requests. Cancel safe.
+    ///
+    /// # Errors
+    /// [`StoreClosed`] if the service ends before that.
+    pub async fn wait_connected(&self) -> Result<(), StoreClosed> {
+        self.status.clone().wait_connected().await
+    }
+
+    /// Returns a watch of the connection's state.
+    #[must_use]
+    pub fn status(&self) -> StatusWatch {
+        self.status.clone()
+    }
+
+    /// Statistics of the store, as of the last turn of its drive loop.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        *lock_mutex(&self.stats)
+    }
+
+    /// Returns a handle for the statistics that can be used elsewhere, and after the service has
+    /// ended.
+    #[must_use]
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(Arc::clone(&self.stats))
+    }
+
+    /// Returns a handle for the traffic by client and by key; `None` unless it is
+    /// [counted](ServiceBuilder::traffic).
+    #[must_use]
+    pub fn traffic(&self) -> Option<TrafficHandle> {
+        self.traffic.clone()
+    }
+
+    /// Waits until the store has ended because of a permanent error of its link or its journal, or
+    /// because its runtime ended. Cancel safe.
+    pub async fn wait_closed(&self) -> StoreClosed {
+        self.status.clone().wait_closed().await
+    }
+
+    /// Stops the store after it has sent its queued packets and persisted its records. Returns when
+    /// the store has stopped.
+    pub async fn shutdown(self) {
+        let _ = self.stop.send(true);
+        let _ = self.task.await;
+    }
+}

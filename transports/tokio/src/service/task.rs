@@ -1,0 +1,275 @@
+//! The task behind a service: the store machine, its journal, and statistics.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use statestore_capture::CapturedStore;
+use statestore_proto::machine::{Input, Machine};
+use statestore_proto::message::{KeyPreview, Refusal};
+use statestore_proto::store::{Handled, Principal, RequestOutcome};
+use statestore_proto::time::Now;
+use statestore_proto::topic;
+use statestore_proto::transport::Incoming;
+use tokio::time::Instant;
+use tracing::{Level, debug, field, warn};
+
+use crate::drive::clock::Clock;
+use crate::drive::task::{Task, subscription_refused};
+use crate::journal::{DynJournal, JournalError};
+use crate::link::LinkError;
+use crate::metrics::stats::{StoreStats, lock_mutex};
+use crate::service::capture::Capture;
+use crate::service::persistence::Persistence;
+use crate::service::traffic::TrafficHandle;
+
+/// Maximum number of requests whose response time is measured at once; the oldest is evicted. They
+/// need about 2 MiB.
+const UNANSWERED_MAX: usize = 1 << 16;
+
+/// A store and its statistics.
+pub(crate) struct StoreTask {
+    store: CapturedStore,
+    capture: Option<Capture>,
+    stats: Arc<Mutex<StoreStats>>,
+    traffic: Option<TrafficHandle>,
+    /// Set if the published statistics may be outdated.
+    are_stats_outdated: bool,
+    /// The error that prevents requests on this connection.
+    connection_error: Option<LinkError>,
+    /// The journal until it is loaded.
+    unloaded: Option<Box<dyn DynJournal>>,
+    persistence: Option<Persistence>,
+    /// Arrival times, by request number, of requests whose response the link has not accepted: at
+    /// most [`UNANSWERED_MAX`].
+    unanswered: BTreeMap<u64, Instant>,
+}
+
+impl StoreTask {
+    pub(crate) const fn new(
+        store: CapturedStore,
+        journal: Option<Box<dyn DynJournal>>,
+        capture: Option<Capture>,
+        stats: Arc<Mutex<StoreStats>>,
+        traffic: Option<TrafficHandle>,
+    ) -> Self {
+        Self {
+            store,
+            capture,
+            stats,
+            traffic,
+            are_stats_outdated: false,
+            connection_error: None,
+            unloaded: journal,
+            persistence: None,
+            unanswered: BTreeMap::new(),
+        }
+    }
+
+    /// Publishes the current statistics.
+    fn publish_stats(&self) {
+        let stats = &mut *lock_mutex(&self.stats);
+        stats.keys = self.store.store().len();
+        stats.bytes = self.store.store().bytes();
+        stats.registrations = self.store.store().registrations();
+        stats.counters = *self.store.store().counters();
+        self.update_waiting(stats);
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::set_gauges(stats);
+    }
+
+    fn update_waiting(&self, stats: &mut StoreStats) {
+        stats.pending_requests = self.unanswered.len();
+        stats.queued_outputs = self.store.store().waiting();
+        stats.queued_bytes = self.store.store().waiting_bytes();
+    }
+
+    fn handle_request(&mut self, now: Now, incoming: &Incoming<'_>) {
+        let from = Principal::of(incoming);
+        let since = Instant::now();
+        let handled = self.store.handle_publish(now, incoming);
+        if !matches!(handled.outcome, RequestOutcome::Dropped(_)) {
+            self.unanswered.insert(handled.number, since);
+            // Responses that the store drops are not reported, so old entries are evicted.
+            if self.unanswered.len() > UNANSWERED_MAX {
+                self.unanswered.pop_first();
+            }
+        }
+        if let Some(traffic) = &self.traffic {
+            traffic.count(since, now.unix, from, incoming, &handled);
+        }
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::count_message(&handled);
+        log_refusal(from, &handled);
+        log_clock_advance(from, &handled);
+        if tracing::enabled!(Level::DEBUG) {
+            let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
+            let (verified, elapsed_us) = (from.is_verified(), since.elapsed().as_micros());
+            let (verb, client) = (handled.kind().map(field::debug), client.map(field::debug));
+            let verdict = handled.outcome;
+            debug!(verb, client, verified, ?verdict, elapsed_us, "request");
+        }
+    }
+}
+
+/// Logs a refused request with its client and the rule. Each kind of refusal has its own
+/// call site, since logs that limit repeated messages do so by call site.
+fn log_refusal(from: Principal<'_>, handled: &Handled<'_>) {
+    let Some(rule) = handled.refused() else { return };
+    let refusal = rule.refusal();
+    let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
+    let (verified, verb) = (from.is_verified(), handled.kind().map(field::debug));
+    let key = key_of(handled).map(|key| field::debug(KeyPreview(key)));
+    macro_rules! line {
+        ($text:literal) => {
+            // Quoted, since it may contain a node id, which the client chooses.
+            warn!(client, verified, verb, key, reason = ?refusal, rule = ?rule.to_string(), $text)
+        };
+    }
+    match refusal {
+        Refusal::TimestampSkew | Refusal::FencingTokenSkew => {
+            line!("write refused: timestamp too far ahead of the store's clock");
+        }
+        Refusal::FencingTokenRequired | Refusal::FencingTokenLower => {
+            line!("write refused by the fence of its key");
+        }
+        Refusal::QuotaExceeded => line!("request refused: limit exceeded"),
+        Refusal::NotAuthorized => line!("request refused: not authorized"),
+        _ => line!("request refused: malformed"),
+    }
+}
+
+/// Logs a client whose timestamp moved the store's clock ahead of the wall clock.
+fn log_clock_advance(from: Principal<'_>, handled: &Handled<'_>) {
+    let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
+    let verified = from.is_verified();
+    let Some(advance) = handled.clock_advance else { return };
+    let ahead_s = advance.by.as_secs();
+    if advance.is_fence
+        && let Some(key) = key_of(handled)
+    {
+        let key = field::debug(KeyPreview(key));
+        warn!(
+            client,
+            verified,
+            ahead_s,
+            key,
+            "fencing token ahead of the wall clock: the key refuses earlier tokens"
+        );
+    }
+    warn!(
+        client,
+        verified, ahead_s, "write moved the versions of all keys ahead of the wall clock"
+    );
+}
+
+fn key_of<'a>(handled: &Handled<'a>) -> Option<&'a [u8]> {
+    handled.request.as_ref().and_then(|request| request.key()).copied()
+}
+
+impl Drop for StoreTask {
+    fn drop(&mut self) {
+        if let Some(capture) = &self.capture {
+            self.store.end_capture("the store has ended");
+            capture.try_send(&mut self.store);
+        }
+    }
+}
+
+impl Task for StoreTask {
+    type Machine = CapturedStore;
+    /// A service accepts no commands.
+    type Command = Infallible;
+
+    fn machine(&mut self) -> &mut CapturedStore {
+        &mut self.store
+    }
+
+    async fn prepare(&mut self, clock: &Clock) -> Result<(), JournalError> {
+        let Some(journal) = self.unloaded.take() else { return Ok(()) };
+        let capture = self.capture.as_ref();
+        let persistence =
+            Persistence::load(journal, &mut self.store, capture, || clock.now()).await;
+        self.persistence = Some(persistence?);
+        self.are_stats_outdated = true;
+        Ok(())
+    }
+
+    async fn background_work(&mut self) -> Result<(), JournalError> {
+        let Some(persistence) = &mut self.persistence else { return core::future::pending().await };
+        let (batch, took) = persistence.wait_done().await?;
+        lock_mutex(&self.stats).commit_times.record(took);
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::record_commit(took);
+        self.are_stats_outdated = true;
+        batch.into_iter().for_each(|batch| self.store.handle_persisted(batch));
+        Ok(())
+    }
+
+    fn prepare_shutdown(&mut self) {
+        self.persistence.iter_mut().for_each(Persistence::end_snapshot);
+    }
+
+    fn is_done(&self) -> bool {
+        self.persistence.as_ref().is_none_or(Persistence::is_idle)
+    }
+
+    fn handle_input(&mut self, now: Now, input: Input<'_>) {
+        match input {
+            Input::Message(incoming) => self.handle_request(now, incoming),
+            input => self.store.handle(now, input),
+        }
+        if let Input::Published(_, reason) = input
+            && reason.is_error()
+        {
+            warn!(
+                %reason,
+                "notification rejected by the broker: allow the store to publish to notification \
+                 topics"
+            );
+        }
+        if let Input::Subscribed(_, reason) = input
+            && reason.is_error()
+        {
+            self.connection_error = Some(subscription_refused(topic::REQUEST, reason));
+        }
+        self.are_stats_outdated = true;
+    }
+
+    fn handle_command(&mut self, _: Now, command: Infallible) {
+        match command {}
+    }
+
+    fn can_accept_command(&self) -> bool {
+        true
+    }
+
+    fn handle_sent(&mut self, answers: Option<u64>) {
+        let Some(since) = answers.and_then(|number| self.unanswered.remove(&number)) else {
+            return;
+        };
+        let took = since.elapsed();
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::record_response(took);
+        let stats = &mut *lock_mutex(&self.stats);
+        stats.response_times.record(took);
+        self.update_waiting(stats);
+    }
+
+    fn take_connection_error(&mut self) -> Option<LinkError> {
+        self.connection_error.take()
+    }
+
+    fn process_outputs(&mut self, now: Now) {
+        if let Some(persistence) = &mut self.persistence {
+            persistence.begin_commit(now, &mut self.store);
+        }
+        if let Some(capture) = &self.capture {
+            capture.try_send(&mut self.store);
+        }
+        if !core::mem::take(&mut self.are_stats_outdated) {
+            return;
+        }
+        self.publish_stats();
+    }
+}
