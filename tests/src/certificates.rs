@@ -123,6 +123,19 @@ impl Certificates {
         self.make_signed(name, "/CN=broker", "subjectAltName=DNS:localhost\n", authority);
     }
 
+    /// Makes `{name}.pem` and `{name}.key` of X.509 version 1: a certificate without extensions.
+    ///
+    /// # Panics
+    /// If openssl fails.
+    pub fn make_version_1(&self, name: &str, authority: &str) {
+        let asks = format!("req {NEW} -keyout {name}.key -out {name}.csr -subj /CN={name}");
+        let gets = format!(
+            "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial \
+             -days 2 -out {name}.pem"
+        );
+        assert!(openssl(&self.0, &asks) && openssl(&self.0, &gets), "a certificate");
+    }
+
     fn make_signed(&self, name: &str, subject: &str, extensions: &str, authority: &str) {
         fs::write(self.0.join("extensions"), extensions).expect("a file");
         let asks = format!("req -utf8 {NEW} -keyout {name}.key -out {name}.csr -subj");

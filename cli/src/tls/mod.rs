@@ -22,6 +22,8 @@ pub(crate) enum Trouble {
     UnknownAuthority,
     /// The broker presents the certificate of a CA as its own.
     CaAsServer,
+    /// The broker's certificate is of X.509 version 1.
+    VersionOne,
     /// The broker's certificate is for other names than the host.
     OtherName(String),
     /// The broker's certificate has expired, or is not valid yet; with the dates.
@@ -55,6 +57,10 @@ impl Trouble {
                 "give the broker a certificate with basicConstraints=CA:FALSE, for example one of \
                  `statestore certificates DIR`"
             }
+            Self::VersionOne => {
+                "create the broker's certificate with extensions, with openssl by \
+                 `openssl x509 -req -extfile FILE`"
+            }
             Self::OtherName(_) => {
                 "write the --broker with a name in the certificate, or issue one for this name"
             }
@@ -63,7 +69,8 @@ impl Trouble {
             }
             Self::CertificateWanted => "set --tls-cert and --tls-key",
             Self::CertificateRefused(_) => {
-                "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts"
+                "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts; \
+                 the log of the broker may have the reason"
             }
             Self::Certificate(_) | Self::NothingInCommon(_) => {
                 "check --broker, --tls-ca, --tls-cert and --tls-key"
@@ -84,6 +91,7 @@ impl fmt::Display for Trouble {
                 "the broker presents the certificate of a CA (CA:TRUE) as its own, as \
                  `openssl req -x509` creates it",
             ),
+            Self::VersionOne => f.write_str("the broker's certificate is of X.509 version 1"),
             Self::OtherName(text) | Self::NotValidNow(text) => {
                 write!(f, "the broker's certificate {text}")
             }
@@ -178,6 +186,11 @@ fn of_certificate(error: &CertificateError) -> Trouble {
             if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
         {
             Trouble::CaAsServer
+        }
+        CertificateError::Other(OtherError(error))
+            if error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>
+        {
+            Trouble::VersionOne
         }
         CertificateError::Expired => Trouble::NotValidNow("has expired".to_owned()),
         CertificateError::NotValidYet => Trouble::NotValidNow("is not valid yet".to_owned()),

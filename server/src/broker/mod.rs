@@ -329,7 +329,10 @@ impl Port {
                 }
                 warn!(%peer, "client certificate chain rejected: it is too long");
             }
-            Ok(Err(error)) => warn!(%peer, %error, "TLS handshake failed"),
+            Ok(Err(error)) => match crate::listen::tls::remedy(&error) {
+                Some(remedy) => warn!(%peer, %error, remedy, "TLS handshake failed"),
+                None => warn!(%peer, %error, "TLS handshake failed"),
+            },
             Err(_) => warn!(%peer, "TLS handshake timed out"),
         }
         self.driver.unregister_connection(id);

@@ -3,6 +3,7 @@
 mod certificates;
 mod conformance;
 mod deployed;
+mod handshakes;
 mod identity;
 mod limits;
 mod listeners;

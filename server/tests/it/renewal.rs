@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use statestore_client::Tls;
+use statestore_server::rustls::crypto::ring::sign::any_supported_type;
 use statestore_server::rustls::pki_types::pem::PemObject;
 use statestore_server::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use statestore_server::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use statestore_server::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use statestore_server::{
     CertificateName, CertificateUsers, LoadErrorKind, Reloader, RevocationPolicy, TlsError,
@@ -25,10 +27,10 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 
 /// The files that a broker loads: copies of other files, which a test replaces.
-struct Live(Certificates);
+pub(crate) struct Live(pub(crate) Certificates);
 
 impl Live {
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let live = Self(Certificates::make(test)?);
         live.install("broker.pem", "live.pem");
         live.install("broker.key", "live.key");
@@ -38,12 +40,12 @@ impl Live {
         Some(live)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path(name)
     }
 
     /// Copies a file by a rename, as certificate managers do.
-    fn install(&self, from: &str, to: &str) {
+    pub(crate) fn install(&self, from: &str, to: &str) {
         let new = self.path("new");
         fs::copy(self.path(from), &new).expect("copy file");
         fs::rename(new, self.path(to)).expect("rename file");
@@ -58,12 +60,12 @@ impl Live {
     }
 
     /// Files that require client certificates and check them for revocation.
-    fn mutual_files(&self) -> TlsFiles {
+    pub(crate) fn mutual_files(&self) -> TlsFiles {
         self.files().client_ca(self.path("live-ca.pem")).revocation_list(self.path("live.crl"))
     }
 
     /// A TLS client, with a certificate if it has a name. It resumes sessions.
-    fn connector(&self, name: Option<&str>) -> TlsConnector {
+    pub(crate) fn connector(&self, name: Option<&str>) -> TlsConnector {
         let parse = |name: &str| {
             CertificateDer::from_pem_slice(&self.0.read(&format!("{name}.pem"))).expect("PEM")
         };
@@ -78,8 +80,10 @@ impl Live {
             None => client.with_no_client_auth(),
             Some(name) => {
                 let key = PrivateKeyDer::from_pem_slice(&self.0.read(&format!("{name}.key")));
-                let chain = vec![parse(name)];
-                client.with_client_auth_cert(chain, key.expect("PEM")).expect("a certificate")
+                let key = any_supported_type(&key.expect("PEM")).expect("a key");
+                // Certificates that no server accepts, too.
+                let identity = CertifiedKey::new(vec![parse(name)], key);
+                client.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
             }
         };
         TlsConnector::from(Arc::new(client))
@@ -94,7 +98,7 @@ impl Live {
 }
 
 /// Connects over TLS and sends a CONNECT. Returns the stream if a CONNACK with success arrives.
-async fn connect(broker: &Broker, tls: &TlsConnector) -> Option<TlsStream<TcpStream>> {
+pub(crate) async fn connect(broker: &Broker, tls: &TlsConnector) -> Option<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(broker.local_addr()).await.ok()?;
     let name = ServerName::try_from("localhost").expect("a name");
     let mut stream = tls.connect(name, stream).await.ok()?;

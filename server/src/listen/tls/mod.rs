@@ -2,11 +2,13 @@
 
 mod client_trust;
 mod error;
+mod handshake;
 mod pem;
 mod server_tls;
 
 pub(crate) use client_trust::{ClientCertificate, ClientTrust};
 pub use error::{TlsError, TlsWarning};
+pub(crate) use handshake::remedy;
 pub use pem::{RevocationPolicy, TlsPem};
 pub(crate) use server_tls::TlsState;
 pub use server_tls::{ServerTls, TlsFiles};

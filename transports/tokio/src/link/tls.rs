@@ -12,7 +12,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, OtherError, RootCertStore};
 
 /// Error of a TLS configuration.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,17 @@ pub enum TlsError {
         #[source]
         error: pkcs8::Error,
     },
+    /// The certificate of this client is of X.509 version 1, which brokers reject. `openssl x509
+    /// -req -extfile FILE` creates one with extensions.
+    #[error(
+        "{}: the certificate is of X.509 version 1, which brokers reject; create it with \
+         extensions, with openssl by `openssl x509 -req -extfile FILE`",
+        chain.display()
+    )]
+    VersionOne {
+        /// The file of the certificate chain.
+        chain: PathBuf,
+    },
     /// The certificate and the key of this client are invalid or do not match.
     #[error("{} and {}: {error}", chain.display(), key.display())]
     Identity {
@@ -123,14 +134,22 @@ pub fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
         Some((chain, key)) => {
             let der = private_key(key, tls)?;
             let identity = builder.with_client_auth_cert(certificates(chain)?, der);
-            identity.map_err(|error| TlsError::Identity {
-                chain: chain.clone(),
-                key: key.clone(),
-                error,
+            identity.map_err(|error| match is_version_one(&error) {
+                true => TlsError::VersionOne { chain: chain.clone() },
+                false => TlsError::Identity { chain: chain.clone(), key: key.clone(), error },
             })?
         }
     };
     Ok(Arc::new(config))
+}
+
+/// Returns whether a certificate was rejected because it is of X.509 version 1.
+fn is_version_one(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error
+    else {
+        return false;
+    };
+    error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion)
 }
 
 fn private_key(file: &Path, tls: &Tls) -> Result<PrivateKeyDer<'static>, TlsError> {
