@@ -54,6 +54,8 @@ struct Watch {
     dialect: Dialect,
     number: u64,
     request: u64,
+    /// A notification had no subscriber, so there are no more.
+    silenced: bool,
 }
 
 struct Answered {
@@ -81,8 +83,10 @@ pub struct Oracle {
     pub entries: BTreeMap<Vec<u8>, Entry>,
     /// The verified client that last wrote a value.
     owners: BTreeMap<Vec<u8>, String>,
-    /// Last sign of life of each client: a registration or a delivered notification.
-    last_seen: BTreeMap<String, u64>,
+    /// Millisecond from which the claimed registrations of each client may be evicted.
+    evictable: BTreeMap<String, u64>,
+    /// Client and key of evicted registrations that were not stopped, the oldest first.
+    evicted: Vec<(String, Vec<u8>)>,
     latest: u64,
     /// Counters.
     pub counters: BTreeMap<Counted, u64>,
@@ -128,7 +132,8 @@ impl Oracle {
             allows: |_, _| true,
             entries: BTreeMap::new(),
             owners: BTreeMap::new(),
-            last_seen: BTreeMap::new(),
+            evictable: BTreeMap::new(),
+            evicted: Vec::new(),
             latest: 0,
             counters: BTreeMap::new(),
             watches: Vec::new(),
@@ -443,6 +448,7 @@ impl Oracle {
             }
             (Command::Unwatch { .. }, _) => {
                 let gone = self.end(|watch| watch.client == client && watch.key == key) > 0;
+                let gone = self.forget_eviction(client, &key) || gone;
                 (if gone { Reply::Done } else { Reply::NotWatched }, None)
             }
         })
@@ -458,14 +464,33 @@ impl Oracle {
         self.registrations += 1;
         let (number, key) = (self.registrations, command.key().to_vec());
         let full = self.has_no_room(command, (client, verified));
-        let watch = Watch { client: client.into(), verified, key, dialect, number, request };
+        let silenced = false;
+        let watch =
+            Watch { client: client.into(), verified, key, dialect, number, request, silenced };
         match self.watches.iter_mut().find(|old| old.client == client && old.key == watch.key) {
             Some(old) => *old = watch,
             None if full => return Err(Refusal::QuotaExceeded),
-            None => self.watches.push(watch),
+            None => {
+                self.forget_eviction(client, &watch.key);
+                self.watches.push(watch);
+            }
         }
-        self.last_seen.insert(client.into(), self.latest);
+        self.is_alive(client);
         Ok((Reply::Done, None))
+    }
+
+    /// Protects the claimed registrations of a client that showed a sign of life.
+    fn is_alive(&mut self, client: &str) {
+        let kept = self.limits.unverified_registrations_kept.as_millis();
+        let until = self.latest.saturating_add(u64::try_from(kept).unwrap_or(u64::MAX));
+        self.evictable.insert(client.into(), until);
+    }
+
+    /// Forgets that a registration was evicted; returns whether that was known.
+    fn forget_eviction(&mut self, client: &str, key: &[u8]) -> bool {
+        let before = self.evicted.len();
+        self.evicted.retain(|evicted| (evicted.0.as_str(), evicted.1.as_slice()) != (client, key));
+        self.evicted.len() < before
     }
 
     /// Records the clock skew of a request in milliseconds. Tokens may be old.
@@ -524,7 +549,7 @@ impl Oracle {
 
     fn notify(&mut self, key: &[u8], what: &Notification<&[u8]>, version: &Stamp, out: &mut Out) {
         let mut recipients = 0;
-        for watch in self.watches.iter().filter(|watch| watch.key == key) {
+        for watch in self.watches.iter().filter(|watch| watch.key == key && !watch.silenced) {
             recipients += 1;
             let sent = Sent::Notification {
                 client: watch.client.clone(),
@@ -542,17 +567,23 @@ impl Oracle {
         if self.answers.iter().any(|answer| answer.client == client) {
             self.absent.insert(client.into());
         }
+        self.evicted.retain(|(evicted, _)| evicted != client);
         let lost = self.end(|watch| watch.client == client);
         self.count("watches_lost", None, None, lost);
     }
 
-    /// A notification of this registration was not delivered: ends the client's registrations up to
-    /// it.
-    pub fn undeliverable(&mut self, number: u64) {
-        let owner = self.watches.iter().find(|watch| watch.number == number);
-        let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        let lost = self.end(|watch| watch.client == client && watch.number <= number);
-        self.count("watches_lost", None, None, lost);
+    /// A notification of this registration had no subscriber: it is silenced, and its client may
+    /// have gone. Returns whether the notifications that were not sent yet are dropped.
+    pub fn undeliverable(&mut self, now: Now, number: u64) -> bool {
+        self.latest = now.instant.as_millis();
+        let found = self.watches.iter_mut().find(|watch| watch.number == number && !watch.silenced);
+        let Some(watch) = found else { return false };
+        watch.silenced = true;
+        if let (false, Some(until)) = (watch.verified, self.evictable.get_mut(&watch.client)) {
+            *until = self.latest.min(*until);
+        }
+        self.count("watches_silenced", None, None, 1);
+        true
     }
 
     /// A notification of this registration was delivered.
@@ -560,13 +591,19 @@ impl Oracle {
         self.latest = now.instant.as_millis();
         let owner = self.watches.iter().find(|watch| watch.number == number && !watch.verified);
         let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        self.last_seen.insert(client, self.latest);
+        self.is_alive(&client);
     }
 
     /// Number of registrations.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.watches.len()
+    }
+
+    /// Number of silenced registrations.
+    #[must_use]
+    pub fn silenced(&self) -> usize {
+        self.watches.iter().filter(|watch| watch.silenced).count()
     }
 
     /// Increments a counter that the store must have too.

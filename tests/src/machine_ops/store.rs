@@ -300,11 +300,15 @@ pub fn store_ops(data: &[u8]) {
                 oracle.client_gone(client);
             }
             StoreInput::Published(age, reason) => {
-                if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
-                    store.handle_published(*now, *token, *reason);
+                if let Some((number, token)) = disk.numbers.iter().rev().nth(*age).copied() {
+                    store.handle_published(*now, token, *reason);
                     match *reason {
-                        ReasonCode::NO_MATCHING_SUBSCRIBERS => oracle.undeliverable(*number),
-                        ReasonCode::SUCCESS => oracle.delivered(*now, *number),
+                        ReasonCode::NO_MATCHING_SUBSCRIBERS => {
+                            if oracle.undeliverable(*now, number) {
+                                disk.drop_notifications(number);
+                            }
+                        }
+                        ReasonCode::SUCCESS => oracle.delivered(*now, number),
                         _ => {}
                     }
                 }
@@ -316,6 +320,7 @@ pub fn store_ops(data: &[u8]) {
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
         assert_eq!(store.registrations(), oracle.watches());
+        assert_eq!(store.silenced_registrations(), oracle.silenced());
         for client in CLIENTS.into_iter().chain(["mallory", ""]) {
             let usage = store.usage_of(client);
             let ClientUsage { keys, bytes, registrations, registration_bytes, .. } = usage;
