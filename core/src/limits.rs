@@ -82,8 +82,9 @@ pub struct StoreLimits {
     /// Bytes of one value. A storage engine may accept fewer bytes than an MQTT packet has; a SET
     /// with more bytes gets the quota error.
     pub value_bytes_max: usize,
-    /// Registrations of all clients for all keys. Each takes some 400 bytes in addition to those of
-    /// [`registration_bytes_max`](Self::registration_bytes_max).
+    /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
+    /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
+    /// 900 bytes if its client has no other.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.

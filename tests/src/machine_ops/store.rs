@@ -284,9 +284,9 @@ pub fn store_ops(data: &[u8]) {
         };
         if disk.holds && store.can_receive() {
             // Notify expiries while the output queue has capacity, before they compete with
-            // requests.
+            // requests. They wait for their own records, not for those of the request.
             store.handle_timeout(*now);
-            expected.extend(oracle.expire(*now));
+            disk.settle(&mut store, durability, &About::Nothing, oracle.expire(*now));
         }
         match op {
             StoreInput::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
