@@ -268,7 +268,7 @@ impl Registrations {
         let renewed = renewed_number.and_then(|number| self.by_number.remove(&number));
         match &renewed {
             Some(renewed) => _ = self.silenced.remove(&renewed.number),
-            None => _ = self.evicted.remove(&client_id, &key),
+            None => self.evicted.remove(&client_id, &key),
         }
         let mut registration = Registration {
             number: self.last_number,

@@ -302,14 +302,12 @@ pub fn store_ops(data: &[u8]) {
             StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age).copied() {
                     store.handle_published(*now, token, *reason);
-                    match *reason {
-                        ReasonCode::NO_MATCHING_SUBSCRIBERS => {
-                            if oracle.undeliverable(*now, number) {
-                                disk.drop_notifications(number);
-                            }
-                        }
-                        ReasonCode::SUCCESS => oracle.delivered(*now, number),
-                        _ => {}
+                    let has_subscriber = *reason != ReasonCode::NO_MATCHING_SUBSCRIBERS;
+                    if !has_subscriber && oracle.undeliverable(*now, number) {
+                        disk.drop_notifications(number);
+                    }
+                    if *reason == ReasonCode::SUCCESS {
+                        oracle.delivered(*now, number);
                     }
                 }
             }

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -6,7 +7,7 @@ use crate::ask::By::{self, A, B};
 use crate::ask::{Ask, Dialect, ask, notification_topic, notify_set, response_topic};
 use crate::report::NOT_ALLOWED;
 use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO, in_time};
-use crate::wire::{Connection, Lost};
+use crate::wire::{Connection, Lost, Place};
 
 /// Registers.
 async fn watch(trial: &mut Trial, by: By, key: &[u8]) -> Done {
@@ -253,9 +254,10 @@ struct Deaf {
 }
 
 impl Deaf {
-    async fn connect(trial: &mut Trial, name: &str) -> Result<Self, Stop> {
-        let (place, id) = trial.stranger(name);
-        let within = trial.timeout;
+    async fn connect(
+        (place, id): (Arc<dyn Place>, String),
+        within: Duration,
+    ) -> Result<Self, Stop> {
         let mut connection = in_time(within, place.connect(&id)).await?;
         in_time(within, connection.subscribe(&response_topic(&id))).await?;
         Ok(Self { id, connection, within })
@@ -296,7 +298,7 @@ impl Deaf {
 
 pub(super) async fn direct(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let mut client = Deaf::connect(trial, "direct").await?;
+    let mut client = Deaf::connect(trial.stranger("direct"), trial.timeout).await?;
     client.register(trial, &key).await?;
     trial.set(&key, "v").await?;
     let told = tokio::time::timeout(trial.patience(), client.connection.next()).await;
@@ -310,7 +312,7 @@ pub(super) async fn direct(trial: &mut Trial) -> Done {
 /// A deployed client does so at each attempt to get a lock, and fails at any other reply.
 pub(super) async fn unheard(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let mut client = Deaf::connect(trial, "unheard").await?;
+    let mut client = Deaf::connect(trial.stranger("unheard"), trial.timeout).await?;
     let stop = ask!["KEYNOTIFY", key, "STOP"];
     for changes in [1, 3] {
         client.register(trial, &key).await?;
