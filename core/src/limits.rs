@@ -50,6 +50,14 @@ pub const COUNTER_MAX: u64 = i32::MAX as u64;
 /// Elements in the longest request: `SET key value NEX operand PX milliseconds`.
 pub const REQUEST_ELEMENTS_MAX: usize = 7;
 
+/// The number of evicted registrations that a store remembers, 16 bytes each, so that their STOP
+/// still gets `+OK`.
+///
+/// A deployed client fails at `:0`, and cannot know of the eviction. A registration is evicted only
+/// if a limit is reached, so the number covers a burst of evictions between the KEYNOTIFY and the
+/// STOP of one attempt to acquire a lock (our choice).
+pub const EVICTED_REGISTRATIONS_KNOWN: usize = 1_024;
+
 /// The limits of every table and queue of a store.
 ///
 /// ```
@@ -74,8 +82,9 @@ pub struct StoreLimits {
     /// Bytes of one value. A storage engine may accept fewer bytes than an MQTT packet has; a SET
     /// with more bytes gets the quota error.
     pub value_bytes_max: usize,
-    /// Registrations of all clients for all keys. Each takes some 400 bytes in addition to those of
-    /// [`registration_bytes_max`](Self::registration_bytes_max).
+    /// Registrations of all clients for all keys, silenced ones included. Each takes some 400 bytes
+    /// in addition to those of [`registration_bytes_max`](Self::registration_bytes_max), or some
+    /// 900 bytes if its client has no other.
     pub registrations_max: usize,
     /// Bytes of the keys and client ids of all registrations. Without it, 65,536 registrations of
     /// the longest keys would take two gigabytes.
@@ -83,10 +92,13 @@ pub struct StoreLimits {
     /// Registrations for one key, which is the number of notifications that one write causes.
     pub registrations_per_key_max: usize,
     /// The time after which registrations of an unverified client id may be evicted, from the
-    /// client's last KEYNOTIFY or delivered notification.
+    /// client's last KEYNOTIFY or delivered notification. If a notification had no subscriber since
+    /// then, they may be evicted at once.
     ///
-    /// Registrations are evicted only if a limit is reached: all those of the unverified client id
-    /// that was silent for the longest time. Until then unverified client ids, of which one client
+    /// Registrations are evicted only if a limit is reached. First are the
+    /// [silenced](crate::store::Store::silenced_registrations) ones, of verified client ids too:
+    /// the one with the oldest KEYNOTIFY. Then follow all those of the unverified client id for
+    /// which this time was over first. Until then unverified client ids, of which one client
     /// can use many, can fill the table for verified clients too. With an external broker a store rarely learns that a
     /// client is gone, so the registrations of past clients would fill the table. The default is
     /// one day: clients of this project register again every 30 seconds, but deployed clients do so

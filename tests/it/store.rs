@@ -13,6 +13,7 @@ mod records;
 mod refusal_detail;
 mod restart;
 mod scan;
+mod silenced;
 mod transport;
 mod watches;
 mod writes;

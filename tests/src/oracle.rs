@@ -4,6 +4,7 @@
 
 mod quota;
 mod texts;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +55,8 @@ struct Watch {
     dialect: Dialect,
     number: u64,
     request: u64,
+    /// A notification had no subscriber, so there are no more.
+    silenced: bool,
 }
 
 struct Answered {
@@ -81,8 +84,10 @@ pub struct Oracle {
     pub entries: BTreeMap<Vec<u8>, Entry>,
     /// The verified client that last wrote a value.
     owners: BTreeMap<Vec<u8>, String>,
-    /// Last sign of life of each client: a registration or a delivered notification.
-    last_seen: BTreeMap<String, u64>,
+    /// Millisecond from which the claimed registrations of each client may be evicted.
+    evictable: BTreeMap<String, u64>,
+    /// Client and key of evicted registrations that were not stopped, the oldest first.
+    evicted: Vec<(String, Vec<u8>)>,
     latest: u64,
     /// Counters.
     pub counters: BTreeMap<Counted, u64>,
@@ -128,7 +133,8 @@ impl Oracle {
             allows: |_, _| true,
             entries: BTreeMap::new(),
             owners: BTreeMap::new(),
-            last_seen: BTreeMap::new(),
+            evictable: BTreeMap::new(),
+            evicted: Vec::new(),
             latest: 0,
             counters: BTreeMap::new(),
             watches: Vec::new(),
@@ -443,29 +449,10 @@ impl Oracle {
             }
             (Command::Unwatch { .. }, _) => {
                 let gone = self.end(|watch| watch.client == client && watch.key == key) > 0;
+                let gone = self.forget_eviction(client, &key) || gone;
                 (if gone { Reply::Done } else { Reply::NotWatched }, None)
             }
         })
-    }
-
-    fn register(
-        &mut self,
-        command: &Command<&[u8]>,
-        (client, verified): (&str, bool),
-        dialect: Dialect,
-        request: u64,
-    ) -> Answer {
-        self.registrations += 1;
-        let (number, key) = (self.registrations, command.key().to_vec());
-        let full = self.has_no_room(command, (client, verified));
-        let watch = Watch { client: client.into(), verified, key, dialect, number, request };
-        match self.watches.iter_mut().find(|old| old.client == client && old.key == watch.key) {
-            Some(old) => *old = watch,
-            None if full => return Err(Refusal::QuotaExceeded),
-            None => self.watches.push(watch),
-        }
-        self.last_seen.insert(client.into(), self.latest);
-        Ok((Reply::Done, None))
     }
 
     /// Records the clock skew of a request in milliseconds. Tokens may be old.
@@ -524,7 +511,7 @@ impl Oracle {
 
     fn notify(&mut self, key: &[u8], what: &Notification<&[u8]>, version: &Stamp, out: &mut Out) {
         let mut recipients = 0;
-        for watch in self.watches.iter().filter(|watch| watch.key == key) {
+        for watch in self.watches.iter().filter(|watch| watch.key == key && !watch.silenced) {
             recipients += 1;
             let sent = Sent::Notification {
                 client: watch.client.clone(),
@@ -535,38 +522,6 @@ impl Oracle {
             out.push((sent, watch.number));
         }
         self.count("notifications", None, None, recipients);
-    }
-
-    /// Section 9: a disconnected client loses its registrations; its cached replies go first.
-    pub fn client_gone(&mut self, client: &str) {
-        if self.answers.iter().any(|answer| answer.client == client) {
-            self.absent.insert(client.into());
-        }
-        let lost = self.end(|watch| watch.client == client);
-        self.count("watches_lost", None, None, lost);
-    }
-
-    /// A notification of this registration was not delivered: ends the client's registrations up to
-    /// it.
-    pub fn undeliverable(&mut self, number: u64) {
-        let owner = self.watches.iter().find(|watch| watch.number == number);
-        let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        let lost = self.end(|watch| watch.client == client && watch.number <= number);
-        self.count("watches_lost", None, None, lost);
-    }
-
-    /// A notification of this registration was delivered.
-    pub fn delivered(&mut self, now: Now, number: u64) {
-        self.latest = now.instant.as_millis();
-        let owner = self.watches.iter().find(|watch| watch.number == number && !watch.verified);
-        let Some(client) = owner.map(|watch| watch.client.clone()) else { return };
-        self.last_seen.insert(client, self.latest);
-    }
-
-    /// Number of registrations.
-    #[must_use]
-    pub fn watches(&self) -> usize {
-        self.watches.len()
     }
 
     /// Increments a counter that the store must have too.

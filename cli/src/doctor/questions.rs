@@ -389,7 +389,7 @@ impl<'a> Questions<'a> {
         let until = self.soon();
         match self.wire.subscribe(&filter, until).await {
             Some(reason) if !reason.is_error() => {
-                // The store drops the registration if its notification has no matching subscribers.
+                // The notification without a subscriber has silenced the registration; this resumes it.
                 self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
                 if self.hears_of(&set, self.patience).await {
                     self.report.fine("notifications", "they come by subscription");

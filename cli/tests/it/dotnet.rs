@@ -10,6 +10,8 @@ use crate::place::{Form, everywhere};
 everywhere!(
     answers_are_what_its_parser_takes,
     its_odd_filter_is_granted_and_notifications_come_without_it,
+    its_lock_is_acquired_and_a_value_updated,
+    its_lock_is_acquired_with_presence,
     an_expiry_with_a_fraction_is_refused,
     its_large_and_empty_values_come_back,
     a_clock_that_is_ahead_is_told_in_its_words,
@@ -97,6 +99,52 @@ fn its_odd_filter_is_granted_and_notifications_come_without_it(form: Form) {
         let topic = format!("clients/statestore/v1/{GUID}/646F746E6574/command/notify/6B");
         assert_eq!((told.topic, topic.split('/').count()), (topic.clone().into(), 8));
     }
+}
+
+/// `LeasedLockClient.cs`, `AcquireLockAndUpdateValueAsync`, which `CampaignAndUpdateValueAsync` calls too: it observes the
+/// lock, acquires it, ends the observation, which throws unless it gets `+OK`, updates the value under the fencing token,
+/// and releases the lock. The change of the lock is notified where an external broker finds no subscriber.
+fn acquires_the_lock_and_updates_the_value(client: &mut Client, value: &str) {
+    let id = client.id;
+    let odd = format!("clients/statestore/v1/{GUID}/{id}/command/notify");
+    assert_eq!(client.raw.subscribe(&odd), Reason::GRANTED_QOS_1);
+    assert_eq!(client.says(&["KEYNOTIFY", "lock"]), r"+OK\r\n");
+    let acquired = client.ask(words(&["SET", "lock", id, "NEX", "PX", "5000"]));
+    assert_eq!(acquired.payload, "+OK\r\n");
+    let token = property(&acquired, "__ts").expect("a version").to_owned();
+    assert_eq!(client.says(&["KEYNOTIFY", "lock", "STOP"]), r"+OK\r\n", "{id} sets {value}");
+    assert!(client.says(&["GET", "k"]).starts_with('$'));
+    let set = client.of(words(&["SET", "k", value])).with("__ft", token);
+    assert_eq!(client.raw.ask(&set).payload, "+OK\r\n");
+    assert_eq!(client.says(&["VDEL", "lock", id]), r":1\r\n");
+}
+
+fn two_clients_take_turns(port: u16) {
+    for _ in 0..2 {
+        let mut clients = ["dotnet", "other"].map(|id| Client::connect(port, id));
+        for value in ["1", "2", "3"] {
+            for client in &mut clients {
+                acquires_the_lock_and_updates_the_value(client, value);
+            }
+        }
+        let [client, other] = clients;
+        other.raw.disconnect();
+        client.raw.disconnect();
+    }
+}
+
+fn its_lock_is_acquired_and_a_value_updated(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    two_clients_take_turns(here.port());
+}
+
+fn its_lock_is_acquired_with_presence(form: Form) {
+    if !form.has_broker_apart() {
+        return form.skip("a store inside the broker knows who has gone");
+    }
+    let log = "log_dest topic\nlog_type notice\nlog_type error";
+    let Some(here) = form.start_with(&["--presence-from-mosquitto-log"], log) else { return };
+    two_clients_take_turns(here.port());
 }
 
 /// `StateStorePayloadParser.cs`, `BuildSetRequestPayload`: the milliseconds of a time span, with whatever fraction it has.

@@ -75,6 +75,8 @@ pub struct Counters {
     pub notifications: u64,
     /// Registrations that ended because their client was gone, or that were evicted.
     pub registrations_lost: u64,
+    /// Registrations that were [silenced](super::Store::silenced_registrations).
+    pub registrations_silenced: u64,
     /// Values that have expired.
     pub expired_values: u64,
     /// Writes that [moved the clock ahead](Handled::clock_advance) by more than
@@ -115,6 +117,7 @@ impl Counters {
             ("not_requests", self.not_requests),
             ("notifications", self.notifications),
             ("watches_lost", self.registrations_lost),
+            ("watches_silenced", self.registrations_silenced),
             ("expired_values", self.expired_values),
             ("set_ahead", self.clock_advances),
             ("fenced_ahead", self.fence_advances),

@@ -239,7 +239,7 @@ impl Store {
         Self {
             clock,
             keyspace: Keyspace::new(seed, config.node_id.clone()),
-            registrations: Registrations::new(),
+            registrations: Registrations::new(seed),
             dedup: Dedup::new(seed, &config.limits, config.is_durable()),
             outbox: Outbox::new(seed, config.holds_reads(), &config.limits),
             scan_tokens: ScanTokens::new(config.effective_scan_secret()),
@@ -318,21 +318,23 @@ impl Store {
 
     /// Handles the PUBACK of a PUBLISH with a token.
     ///
-    /// [`ReasonCode::NO_MATCHING_SUBSCRIBERS`] means that the client is gone, and ends its
-    /// registrations except those that it has renewed since. Success protects the registrations of
-    /// an unverified client id from
+    /// [`ReasonCode::NO_MATCHING_SUBSCRIBERS`]
+    /// [silences](Self::silenced_registrations) the registration, unless the client has renewed it
+    /// since. Success protects the registrations of an unverified client id from
     /// [eviction](crate::limits::StoreLimits::unverified_registrations_kept) for that time.
     pub fn handle_published(&mut self, now: Now, token: PublishToken, reason: ReasonCode) {
         self.outbox.acknowledge(token);
         match reason {
             ReasonCode::NO_MATCHING_SUBSCRIBERS => {
-                let ended = self.registrations.remove_undeliverable(token);
-                self.record_loss(ended);
+                let is_new = self.registrations.silence(now.instant, token);
+                self.counters.registrations_silenced += u64::from(is_new);
             }
-            ReasonCode::SUCCESS => self.registrations.record_delivery(now.instant, token),
+            ReasonCode::SUCCESS => {
+                let kept = self.config.limits.unverified_registrations_kept;
+                self.registrations.record_delivery(now.instant + kept, token);
+            }
             _ => {}
         }
-        self.outbox.close_unit();
     }
 
     /// Removes expired values and notifies their watchers. Early or repeated calls change nothing.
@@ -459,10 +461,23 @@ impl Store {
         self.keyspace.bytes()
     }
 
-    /// The number of registrations.
+    /// The number of registrations, including silenced ones.
     #[must_use]
     pub fn registrations(&self) -> usize {
         self.registrations.len()
+    }
+
+    /// The number of silenced registrations: a notification had
+    /// [no subscriber](ReasonCode::NO_MATCHING_SUBSCRIBERS), so the store publishes nothing more
+    /// for them until their client sends KEYNOTIFY again.
+    ///
+    /// They count towards the limits, and are evicted first when one is reached. They end like
+    /// others: by STOP, which gets `+OK`, or when their
+    /// [client is gone](Self::handle_client_gone). Records do not contain the silence: a restored
+    /// registration is notified, and silenced again.
+    #[must_use]
+    pub fn silenced_registrations(&self) -> usize {
+        self.registrations.silenced()
     }
 
     /// The number of packets that wait to be polled or for a batch, or of records that wait to be
@@ -544,6 +559,7 @@ impl fmt::Debug for Store {
             .field("keys", &self.len())
             .field("bytes", &self.bytes())
             .field("registrations", &self.registrations())
+            .field("silenced_registrations", &self.silenced_registrations())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }

@@ -164,19 +164,25 @@ impl Outbox {
         }
     }
 
+    /// The next packet to send. Notifications whose registration was silenced since are dropped.
     pub(super) fn pop(&mut self) -> Option<Transmit> {
         if let Some(token) = self.subscribe.take() {
             return Some(Transmit::Subscribe { filter: topic::REQUEST.into(), token });
         }
-        match self.ready.pop_front()? {
-            Packet::Ready(transmit) => {
-                self.bytes -= queued_bytes(&transmit);
-                Some(transmit)
-            }
-            Packet::Notification(notification) => {
-                let publish = notification.to_publish();
-                self.unacknowledged.push(&mut self.payloads, notification);
-                Some(Transmit::Publish(publish))
+        loop {
+            match self.ready.pop_front()? {
+                Packet::Ready(transmit) => {
+                    self.bytes -= queued_bytes(&transmit);
+                    return Some(transmit);
+                }
+                Packet::Notification(notification) if notification.registration.is_silenced() => {
+                    self.payloads.remove_queued(&notification.payload);
+                }
+                Packet::Notification(notification) => {
+                    let publish = notification.to_publish();
+                    self.unacknowledged.push(&mut self.payloads, notification);
+                    return Some(Transmit::Publish(publish));
+                }
             }
         }
     }

@@ -1,25 +1,30 @@
 //! Registrations for notifications.
 
+mod eviction;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::ops::Bound;
-use core::time::Duration;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use super::{Principal, Record};
+use super::Record;
 use crate::hlc::Hlc;
-use crate::limits::{StoreLimits, TOPIC_BYTES_MAX};
 use crate::message::{Dialect, Incarnation};
-use crate::rules::{Exceeded, Limit};
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 use crate::transport::{Publish, PublishToken, Purpose};
+use eviction::Evicted;
 
 /// The registration of one client for one key.
+///
+/// A notification without a subscriber silences its registration: nothing more is published for it,
+/// until the client renews it with a KEYNOTIFY. It does not end, since a client that never
+/// subscribes is still registered, and expects `+OK` for its STOP.
 #[derive(Debug)]
 pub(super) struct Registration {
     /// The number of this registration. Every registration and renewal gets a greater one.
@@ -34,6 +39,9 @@ pub(super) struct Registration {
     pub(super) dialect: Dialect,
     /// The incarnation to send with notifications, if the KEYNOTIFY asked for it.
     incarnation: Option<Incarnation>,
+    /// Atomic, since queued notifications share the registration: they are dropped when it is
+    /// silenced.
+    is_silenced: AtomicBool,
 }
 
 /// A KEYNOTIFY to register.
@@ -81,7 +89,12 @@ impl Registration {
         self.number
     }
 
-    /// The record that restores this registration.
+    /// Returns whether nothing is published for this registration.
+    pub(super) fn is_silenced(&self) -> bool {
+        self.is_silenced.load(Ordering::Relaxed)
+    }
+
+    /// The record that restores this registration. A restored one is not silenced.
     pub(super) fn to_record(&self) -> Record {
         Record::Registered {
             client_id: (&*self.client_id).into(),
@@ -131,8 +144,10 @@ struct Client {
     by_key: BTreeMap<Arc<[u8]>, u64>,
     /// Those that were made under a verified client id.
     verified: RegistrationUsage,
-    /// When the client last sent a KEYNOTIFY or received a notification.
-    last_seen: Instant,
+    /// The time from which its unverified registrations may be evicted: after its last sign of
+    /// life, which is a KEYNOTIFY or a delivered notification, or when a notification had no
+    /// subscriber since.
+    evictable_from: Instant,
 }
 
 impl Client {
@@ -153,8 +168,8 @@ impl Client {
     }
 }
 
-/// All registrations. Requesters fill it with KEYNOTIFY, up to the limits that
-/// [`check_quota`](Self::check_quota) compares.
+/// All registrations, silenced ones included. Requesters fill it with KEYNOTIFY, up to the limits
+/// that [`check_quota`](Self::check_quota) compares.
 ///
 /// Methods that end registrations return them, so that the store can count and record their end.
 #[derive(Debug)]
@@ -162,19 +177,24 @@ pub(super) struct Registrations {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Registration>>>,
     by_client: BTreeMap<Arc<str>, Client>,
     by_number: BTreeMap<u64, Arc<Registration>>,
-    /// The clients with unverified registrations, by the time they were last seen.
-    by_last_seen: BTreeSet<(Instant, Arc<str>)>,
+    /// The numbers of the silenced registrations.
+    silenced: BTreeSet<u64>,
+    /// The clients with unverified registrations, by the time from which these may be evicted.
+    by_evictable_from: BTreeSet<(Instant, Arc<str>)>,
+    evicted: Evicted,
     last_number: u64,
     bytes: usize,
 }
 
 impl Registrations {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
-            by_last_seen: BTreeSet::new(),
+            silenced: BTreeSet::new(),
+            by_evictable_from: BTreeSet::new(),
+            evicted: Evicted::new(seed),
             last_number: 0,
             bytes: 0,
         }
@@ -185,14 +205,25 @@ impl Registrations {
         self.by_number.len()
     }
 
+    /// The number of silenced registrations.
+    pub(super) fn silenced(&self) -> usize {
+        self.silenced.len()
+    }
+
     /// The usage of a client under a verified client id.
     pub(super) fn usage_of(&self, client_id: &str) -> RegistrationUsage {
         self.by_client.get(client_id).map_or_else(RegistrationUsage::default, |it| it.verified)
     }
 
+    /// The registrations for `key` that are notified, the oldest first.
+    #[inline]
+    pub(super) fn notified(&self, key: &[u8]) -> impl Iterator<Item = &Arc<Registration>> {
+        self.for_key(key).iter().filter(|registration| !registration.is_silenced())
+    }
+
     /// The registrations for `key`, the oldest first.
     #[inline]
-    pub(super) fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
+    fn for_key(&self, key: &[u8]) -> &[Arc<Registration>] {
         self.by_key.get(key).map_or(&[], Vec::as_slice)
     }
 
@@ -217,15 +248,15 @@ impl Registrations {
         registrations.filter(move |registration| registration.recorded <= until)
     }
 
-    /// Registers a client, or renews its registration under a new number. Returns whether this
-    /// needs a record.
+    /// Registers a client, or renews its registration under a new number, which is not silenced.
+    /// Returns whether this needs a record.
     ///
     /// A renewal with the same record needs none. Only its request number is greater, which matters
     /// to a redelivered STOP that ended an earlier registration; that end has a record, and so has
     /// each registration made since.
     pub(super) fn insert(
         &mut self,
-        now: Instant,
+        evictable_from: Instant,
         new: &NewRegistration<'_>,
     ) -> (Arc<Registration>, bool) {
         let known_id = self.by_client.get_key_value(new.client_id).map(|(id, _)| Arc::clone(id));
@@ -235,6 +266,10 @@ impl Registrations {
         self.last_number += 1;
         let renewed_number = self.number_of(&client_id, &key);
         let renewed = renewed_number.and_then(|number| self.by_number.remove(&number));
+        match &renewed {
+            Some(renewed) => _ = self.silenced.remove(&renewed.number),
+            None => self.evicted.remove(&client_id, &key),
+        }
         let mut registration = Registration {
             number: self.last_number,
             recorded: self.last_number,
@@ -244,6 +279,7 @@ impl Registrations {
             key,
             dialect: new.dialect,
             incarnation: new.incarnation,
+            is_silenced: AtomicBool::new(false),
         };
         let same = renewed.as_ref().filter(|renewed| renewed.has_same_record(&registration));
         let needs_record = same.is_none();
@@ -253,7 +289,7 @@ impl Registrations {
         let registration = Arc::new(registration);
         self.by_number.insert(registration.number, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
-            client.last_seen = now;
+            client.evictable_from = evictable_from;
             client.by_key.insert(Arc::clone(&registration.key), registration.number);
             client.count(renewed.as_deref(), Some(&registration));
         });
@@ -273,6 +309,7 @@ impl Registrations {
 
     /// Ends the registration of a client for a key.
     pub(super) fn remove(&mut self, client_id: &str, key: &[u8]) -> Option<Arc<Registration>> {
+        self.evicted.remove(client_id, key);
         self.number_of(client_id, key).and_then(|number| self.end(number))
     }
 
@@ -288,146 +325,45 @@ impl Registrations {
         if is_earlier { self.end(number) } else { None }
     }
 
-    /// Ends every registration of a client.
+    /// Ends every registration of a client, which is gone.
     pub(super) fn remove_client(&mut self, client_id: &str) -> Vec<Arc<Registration>> {
+        self.evicted.remove_client(client_id);
         self.remove_where(client_id, |_| true)
     }
 
-    /// Ends the registrations of a client whose notification had no subscriber, except those that
-    /// are newer than the one that the notification belonged to: a client that renewed is back.
-    pub(super) fn remove_undeliverable(&mut self, token: PublishToken) -> Vec<Arc<Registration>> {
-        let Some(registration) = self.by_number.get(&token.0) else { return Vec::new() };
-        let client_id = Arc::clone(&registration.client_id);
-        self.remove_where(&client_id, |registration| registration.number <= token.0)
+    /// Silences the registration of a notification that had no subscriber, unless it was renewed
+    /// since: then it has another number. Returns whether it was not silenced before.
+    ///
+    /// Other registrations of the client stay as they are, since it may subscribe to the topic of
+    /// each key. But it is probably gone, so unverified ones may be evicted from now on.
+    pub(super) fn silence(&mut self, now: Instant, token: PublishToken) -> bool {
+        let Some(registration) = self.by_number.get(&token.0) else { return false };
+        if !self.silenced.insert(token.0) {
+            return false;
+        }
+        registration.is_silenced.store(true, Ordering::Relaxed);
+        if !registration.is_verified {
+            let client_id = Arc::clone(&registration.client_id);
+            self.update_client(&client_id, |client| {
+                client.evictable_from = client.evictable_from.min(now);
+            });
+        }
+        true
     }
 
     /// Records that a notification was delivered, so its client is connected.
-    pub(super) fn record_delivery(&mut self, now: Instant, token: PublishToken) {
+    pub(super) fn record_delivery(&mut self, evictable_from: Instant, token: PublishToken) {
         let unverified = self.by_number.get(&token.0).filter(|it| !it.is_verified);
         if let Some(client_id) = unverified.map(|it| Arc::clone(&it.client_id)) {
-            self.touch(now, &client_id);
+            self.touch(evictable_from, &client_id);
         }
     }
 
-    /// Records that a client was seen.
-    fn touch(&mut self, now: Instant, client_id: &str) {
+    /// Records a sign of life of a client.
+    fn touch(&mut self, evictable_from: Instant, client_id: &str) {
         let known = self.by_client.get_key_value(client_id).map(|(id, _)| Arc::clone(id));
         if let Some(client_id) = known {
-            self.update_client(&client_id, |client| client.last_seen = now);
-        }
-    }
-
-    /// Checks the limits for a KEYNOTIFY of a client that is not registered for the key.
-    pub(super) fn check_quota(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
-        self.check_client_share(limits, sender, key)?;
-        self.check_total(limits, sender, key)?;
-        self.check_per_key(limits, key)
-    }
-
-    /// Checks the limits that no eviction can help with: lengths, and the share of a client.
-    fn check_client_share(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
-        let client_id = sender.client_id().unwrap_or_default();
-        if NotificationTopic::new(client_id, key).is_err() {
-            // The topic contains the key in hexadecimal digits.
-            let needed = 2 * key.len() + client_id.len();
-            return Err(Exceeded { limit: Limit::TopicBytes, needed, max: TOPIC_BYTES_MAX });
-        }
-        Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
-        if !sender.is_verified() {
-            return Ok(());
-        }
-        let used = self.usage_of(client_id);
-        let max = limits.share_of(limits.registrations_max);
-        Exceeded::check(Limit::ClientRegistrations, used.count + 1, max)?;
-        let needed = used.bytes + counted_bytes(client_id, key);
-        let max = limits.share_of(limits.registration_bytes_max);
-        Exceeded::check(Limit::ClientRegistrationBytes, needed, max)
-    }
-
-    fn check_total(
-        &self,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Result<(), Exceeded> {
-        Exceeded::check(Limit::Registrations, self.len() + 1, limits.registrations_max)?;
-        let client_id = sender.client_id().unwrap_or_default();
-        let needed = self.bytes + counted_bytes(client_id, key);
-        Exceeded::check(Limit::RegistrationBytes, needed, limits.registration_bytes_max)
-    }
-
-    fn check_per_key(&self, limits: &StoreLimits, key: &[u8]) -> Result<(), Exceeded> {
-        let needed = self.for_key(key).len() + 1;
-        Exceeded::check(Limit::RegistrationsPerKey, needed, limits.registrations_per_key_max)
-    }
-
-    /// Evicts registrations for a KEYNOTIFY: those of unverified client ids that were not seen for
-    /// [`unverified_registrations_kept`](StoreLimits::unverified_registrations_kept).
-    pub(super) fn evict_for(
-        &mut self,
-        now: Instant,
-        limits: &StoreLimits,
-        sender: Principal<'_>,
-        key: &[u8],
-    ) -> Vec<Arc<Registration>> {
-        let mut ended = Vec::new();
-        let client_id = sender.client_id().unwrap_or_default();
-        let share = self.check_client_share(limits, sender, key);
-        if self.contains(client_id, key) || share.is_err() {
-            return ended;
-        }
-        self.touch(now, client_id);
-        let kept = limits.unverified_registrations_kept;
-        loop {
-            let only_for = if self.check_per_key(limits, key).is_err() {
-                Some(key)
-            } else if self.check_total(limits, sender, key).is_err() {
-                None
-            } else {
-                return ended;
-            };
-            let evicted = self.remove_stalest(now, kept, only_for);
-            if evicted.is_empty() {
-                return ended;
-            }
-            ended.extend(evicted);
-        }
-    }
-
-    /// Ends the unverified registrations of the client that was not seen for the longest time, if
-    /// that is at least `kept`. With a key, only clients that are registered for it count.
-    fn remove_stalest(
-        &mut self,
-        now: Instant,
-        kept: Duration,
-        key: Option<&[u8]>,
-    ) -> Vec<Arc<Registration>> {
-        let stalest = match key {
-            None => self.by_last_seen.first().cloned(),
-            Some(key) => {
-                let unverified = self.for_key(key).iter().filter(|it| !it.is_verified);
-                let last_seen = |it: &Arc<Registration>| {
-                    let client = self.by_client.get(&it.client_id)?;
-                    Some((client.last_seen, Arc::clone(&it.client_id)))
-                };
-                unverified.filter_map(last_seen).min()
-            }
-        };
-        match stalest {
-            Some((last_seen, client_id)) if last_seen + kept <= now => {
-                self.remove_where(&client_id, |registration| !registration.is_verified)
-            }
-            _ => Vec::new(),
+            self.update_client(&client_id, |client| client.evictable_from = evictable_from);
         }
     }
 
@@ -444,6 +380,7 @@ impl Registrations {
 
     fn end(&mut self, number: u64) -> Option<Arc<Registration>> {
         let registration = self.by_number.remove(&number)?;
+        self.silenced.remove(&number);
         self.bytes -= registration.len();
         self.update_client(&registration.client_id, |client| {
             client.by_key.remove(&registration.key);
@@ -458,23 +395,23 @@ impl Registrations {
         Some(registration)
     }
 
-    /// Changes a client and its place by last sight. A client without registrations is removed.
+    /// Changes a client and its place in the order of eviction. A client without registrations is removed.
     fn update_client(&mut self, client_id: &Arc<str>, change: impl FnOnce(&mut Client)) {
         let client = self.by_client.entry(Arc::clone(client_id)).or_default();
-        let before = client.has_unverified().then_some(client.last_seen);
+        let before = client.has_unverified().then_some(client.evictable_from);
         change(client);
-        let after = client.has_unverified().then_some(client.last_seen);
+        let after = client.has_unverified().then_some(client.evictable_from);
         if client.by_key.is_empty() {
             self.by_client.remove(client_id);
         }
         if before == after {
             return;
         }
-        if let Some(last_seen) = before {
-            self.by_last_seen.remove(&(last_seen, Arc::clone(client_id)));
+        if let Some(evictable_from) = before {
+            self.by_evictable_from.remove(&(evictable_from, Arc::clone(client_id)));
         }
-        if let Some(last_seen) = after {
-            self.by_last_seen.insert((last_seen, Arc::clone(client_id)));
+        if let Some(evictable_from) = after {
+            self.by_evictable_from.insert((evictable_from, Arc::clone(client_id)));
         }
     }
 }

@@ -76,6 +76,18 @@ impl SharedPayloads {
         self.remove_sent(payload);
     }
 
+    pub(super) fn remove_queued(&mut self, payload: &SharedPayload) {
+        let Some(slot) = payload.slot else { return };
+        let Some(count) = self.counts.get_mut(slot) else { return };
+        count.queued -= 1;
+        if count.queued == 0 {
+            self.queued_bytes -= count.bytes;
+            if count.sent == 0 {
+                self.counts.remove(slot);
+            }
+        }
+    }
+
     pub(super) fn remove_sent(&mut self, payload: &SharedPayload) {
         let Some(slot) = payload.slot else { return };
         let Some(count) = self.counts.get_mut(slot) else { return };

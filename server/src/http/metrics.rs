@@ -139,6 +139,8 @@ impl Text {
         self.gauge("statestore_keys", "Keys stored.", stats.keys);
         self.gauge("statestore_stored_bytes", "Bytes of all keys and values.", stats.bytes);
         self.gauge("statestore_watches", "Registrations for notifications.", stats.registrations);
+        let help = "Registrations for which nothing is published, since no client subscribes.";
+        self.gauge("statestore_silenced_watches", help, stats.silenced_registrations);
         let help = "Requests whose response is not sent yet.";
         self.gauge("statestore_unanswered_requests", help, stats.pending_requests);
         let help = "Queued packets, or queued records if there are more.";
@@ -155,8 +157,11 @@ impl Text {
         self.counter("statestore_notifications_total", help, counters.notifications);
         let help = "Values that expired.";
         self.counter("statestore_expired_values_total", help, counters.expired_values);
-        let help = "Registrations that ended because their client disconnected.";
+        let help =
+            "Registrations that ended because their client disconnected or that were evicted.";
         self.counter("statestore_lost_watches_total", help, counters.registrations_lost);
+        let help = "Registrations silenced because a notification had no subscriber.";
+        self.counter("statestore_silenced_watches_total", help, counters.registrations_silenced);
     }
 
     fn broker(&mut self, stats: &Stats, traffic: Traffic) {

@@ -126,41 +126,6 @@ fn disconnected_client_loses_its_registrations() {
     assert_eq!(rig.notified(&set("k", "v")), [notification("b", SET_V, &version(0, 1))]);
 }
 
-/// The publish token of the notification that the next write causes.
-fn token(rig: &mut Rig, key: &str) -> PublishToken {
-    let ask = rig.ask("writer", &set(key, "v"));
-    ask.hand_to(rig.now(), &mut rig.store);
-    let Some(Transmit::Publish(publish)) = rig.store.poll_transmit() else {
-        panic!("no notification")
-    };
-    let _ = Sent::drain(&mut rig.store);
-    publish.token.unwrap()
-}
-
-#[test]
-fn undelivered_notification_ends_registrations_not_renewed_since() {
-    let mut rig = Rig::new();
-    for key in ["k", "l", "m"] {
-        rig.answer("a", &watch(key));
-    }
-    rig.answer("b", &watch("k"));
-    let (old, kept) = (token(&mut rig, "l"), token(&mut rig, "m"));
-    rig.answer("a", &watch("k"));
-    for (token, reason) in [(kept, ReasonCode::SUCCESS), (kept, ReasonCode::NOT_AUTHORIZED)] {
-        rig.store.handle_published(rig.now(), token, reason);
-        assert_eq!(rig.store.registrations(), 4);
-    }
-    rig.store.handle_published(rig.now(), old, ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    // `k` was renewed and `m` registered after `l`, so both may belong to a later connection.
-    assert_eq!((rig.store.registrations(), rig.store.counters().registrations_lost), (3, 1));
-    rig.store.handle_published(rig.now(), kept, ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    assert_eq!(rig.store.registrations(), 2);
-    let clients: Vec<_> = rig.notified(&set("k", "v")).into_iter().map(|sent| sent.0).collect();
-    assert_eq!(clients, ["a", "b"], "a renewal keeps its position");
-    rig.store.handle_published(rig.now(), old, ReasonCode::NO_MATCHING_SUBSCRIBERS);
-    assert_eq!(rig.store.registrations(), 2, "a late PUBACK of an ended registration is ignored");
-}
-
 #[test]
 fn registrations_beyond_their_limits_are_refused() {
     let quota = error("the quota has been exceeded").0;

@@ -53,6 +53,9 @@ const STORE: &[Story] = &[
     ("watch-dialects", &[0], "K K5 S2,0,1 D U U S2,0,1"),
     ("client-gone", &[0], "K K0,1 L S2,0,1 K S2,0,1"),
     ("nobody-there", &[0], "K K0,1 S2,0,1 K0,1 P S2,0,1 S2,1,1"),
+    ("silenced", &[0], "K K1 S2,0,1 P S2,0,2 D K S2,0,3 P0,0 U U K1 L1 U1"),
+    ("silenced-evicted", &[65], "K K1 K1,1 S2,0,1 P P1 K2 K2,1 U U1 U2 K3 K3,1 T0,130 K1 U3"),
+    ("silenced-held", &[16], "K K1 S2,0,1 H1 S2,0,2 P P1 b b b H S2,0,3 K S2,0,4 U"),
     ("duplicates", &[0], "S0,0,1,1 R D R R G R"),
     ("duplicate-too-late", &[0], "S48,0,1,1 T0,4 R"),
     (

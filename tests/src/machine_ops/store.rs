@@ -284,9 +284,9 @@ pub fn store_ops(data: &[u8]) {
         };
         if disk.holds && store.can_receive() {
             // Notify expiries while the output queue has capacity, before they compete with
-            // requests.
+            // requests. They wait for their own records, not for those of the request.
             store.handle_timeout(*now);
-            expected.extend(oracle.expire(*now));
+            disk.settle(&mut store, durability, &About::Nothing, oracle.expire(*now));
         }
         match op {
             StoreInput::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
@@ -300,12 +300,14 @@ pub fn store_ops(data: &[u8]) {
                 oracle.client_gone(client);
             }
             StoreInput::Published(age, reason) => {
-                if let Some((number, token)) = disk.numbers.iter().rev().nth(*age) {
-                    store.handle_published(*now, *token, *reason);
-                    match *reason {
-                        ReasonCode::NO_MATCHING_SUBSCRIBERS => oracle.undeliverable(*number),
-                        ReasonCode::SUCCESS => oracle.delivered(*now, *number),
-                        _ => {}
+                if let Some((number, token)) = disk.numbers.iter().rev().nth(*age).copied() {
+                    store.handle_published(*now, token, *reason);
+                    let has_subscriber = *reason != ReasonCode::NO_MATCHING_SUBSCRIBERS;
+                    if !has_subscriber && oracle.undeliverable(*now, number) {
+                        disk.drop_notifications(number);
+                    }
+                    if *reason == ReasonCode::SUCCESS {
+                        oracle.delivered(*now, number);
                     }
                 }
             }
@@ -316,6 +318,7 @@ pub fn store_ops(data: &[u8]) {
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
         assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
         assert_eq!(store.registrations(), oracle.watches());
+        assert_eq!(store.silenced_registrations(), oracle.silenced());
         for client in CLIENTS.into_iter().chain(["mallory", ""]) {
             let usage = store.usage_of(client);
             let ClientUsage { keys, bytes, registrations, registration_bytes, .. } = usage;

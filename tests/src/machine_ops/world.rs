@@ -218,7 +218,7 @@ impl Run {
                 TraceEvent::Undeliverable(token) => {
                     let known = self.numbers.iter().find(|(_, other)| *other == token);
                     let (number, _) = known.expect("a token belongs to a notification");
-                    self.oracle.undeliverable(*number);
+                    self.oracle.undeliverable(now, *number);
                 }
                 _ => {}
             }
@@ -253,7 +253,7 @@ impl Run {
         compare_contents(store, &self.oracle, now);
         // Clock skew and expired requests depend on the time of arrival.
         let of_requests = |(name, verb, _): &Counted, _: &mut u64| {
-            verb.is_some() || matches!(*name, "refused" | "watches_lost")
+            verb.is_some() || matches!(*name, "refused" | "watches_lost" | "watches_silenced")
         };
         let mut seen = counted(store.counters().iter());
         let mut expected = self.oracle.counters.clone();
@@ -262,6 +262,7 @@ impl Run {
         assert_eq!(seen, expected);
         assert_eq!((store.counters().overloaded, store.counters().not_requests), (0, 0));
         assert_eq!(store.registrations(), self.oracle.watches());
+        assert_eq!(store.silenced_registrations(), self.oracle.silenced());
         for watching in &self.watches {
             let state = self.logs.entry(watching.client).or_default().state(watching.id);
             if !state.ended {

@@ -1,5 +1,8 @@
 //! Quotas, computed by counting everything again.
 
+use std::collections::BTreeSet;
+
+use statestore_proto::limits::EVICTED_REGISTRATIONS_KNOWN;
 use statestore_proto::message::Command;
 
 use super::Oracle;
@@ -52,8 +55,8 @@ impl Oracle {
             }
     }
 
-    /// Evicts the registrations of unverified clients silent for too long, the longest silent
-    /// first.
+    /// Evicts registrations until there is room for another: the silenced ones, the first
+    /// registered first, then those of claimed clients without a sign of life for too long.
     pub(super) fn make_room_to_watch(&mut self, command: &Command<&[u8]>, asker: (&str, bool)) {
         let (client, key) = (asker.0, command.key().to_vec());
         let Command::Watch { .. } = command else { return };
@@ -63,21 +66,35 @@ impl Oracle {
         if known || too_long || self.takes_too_much(command, asker) {
             return;
         }
-        self.last_seen.insert(client.into(), self.latest);
+        self.is_alive(client);
         while self.is_refused_to_all(command, client) {
             let here = self.watches.iter().filter(|watch| watch.key == key).count();
             let of_key = here >= self.limits.registrations_per_key_max;
-            let claimed = self.watches.iter().filter(|watch| !watch.verified);
-            let claimed = claimed.filter(|watch| !of_key || watch.key == key);
+            let candidates = || self.watches.iter().filter(|watch| !of_key || watch.key == key);
+            let silenced = candidates().filter(|watch| watch.silenced);
+            let first = silenced.map(|watch| watch.number).min();
+            let claimed = candidates().filter(|watch| !watch.verified);
             let oldest =
-                claimed.map(|watch| (self.last_seen[&watch.client], watch.client.clone())).min();
-            let kept = self.limits.unverified_registrations_kept.as_millis();
-            let Some((_, gone)) = oldest
-                .filter(|(last_seen, _)| u128::from(self.latest) >= u128::from(*last_seen) + kept)
-            else {
-                return;
+                claimed.map(|watch| (self.evictable[&watch.client], watch.client.clone())).min();
+            let oldest = oldest.filter(|(from, _)| *from <= self.latest).map(|(_, gone)| gone);
+            let evicted: BTreeSet<u64> = match (first, oldest) {
+                (Some(first), _) => BTreeSet::from([first]),
+                (None, Some(gone)) => {
+                    let own = self.watches.iter();
+                    let own = own.filter(|watch| watch.client == gone && !watch.verified);
+                    own.map(|watch| watch.number).collect()
+                }
+                (None, None) => return,
             };
-            let lost = self.end(|watch| watch.client == gone && !watch.verified);
+            // A store with the same order of evictions forgets the same ones.
+            let mut evicted_now: Vec<_> =
+                self.watches.iter().filter(|watch| evicted.contains(&watch.number)).collect();
+            evicted_now.sort_by(|one, other| one.key.cmp(&other.key));
+            let evicted_now = evicted_now.iter().map(|it| (it.client.clone(), it.key.clone()));
+            self.evicted.extend(evicted_now.collect::<Vec<_>>());
+            let excess = self.evicted.len().saturating_sub(EVICTED_REGISTRATIONS_KNOWN);
+            self.evicted.drain(..excess);
+            let lost = self.end(|watch| evicted.contains(&watch.number));
             self.count("watches_lost", None, None, lost);
         }
     }

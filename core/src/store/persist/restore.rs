@@ -55,7 +55,8 @@ impl Store {
                     incarnation: self.config.incarnation.filter(|_| *wants_incarnation),
                     request: *order,
                 };
-                self.registrations.insert(now.instant, &registration);
+                let kept = self.config.limits.unverified_registrations_kept;
+                self.registrations.insert(now.instant + kept, &registration);
                 self.dedup.reserve_number(*order);
             }
             Record::Unregistered { client_id, key } => {

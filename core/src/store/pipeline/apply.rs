@@ -150,7 +150,8 @@ impl Store {
             incarnation: context.address.incarnation,
             request: context.number,
         };
-        let (registration, needs_record) = self.registrations.insert(now.instant, &registration);
+        let evictable_from = now.instant + self.config.limits.unverified_registrations_kept;
+        let (registration, needs_record) = self.registrations.insert(evictable_from, &registration);
         if needs_record && self.config.records_registrations() {
             self.outbox.record(key, registration.to_record());
         }
@@ -177,11 +178,12 @@ impl Store {
         self.notify(entry.key(), &Notification::Deleted, version.hlc());
     }
 
-    /// Notifies the clients that are registered for a key, each in the dialect of its registration.
+    /// Notifies the clients that are registered for a key, each in the dialect of its registration,
+    /// except silenced registrations.
     fn notify(&mut self, key: &[u8], notification: &Notification<&[u8]>, version: &Hlc) {
         // One payload for each dialect, shared by all registrations.
         let mut payloads: [Option<SharedPayload>; 2] = [None, None];
-        for registration in self.registrations.for_key(key) {
+        for registration in self.registrations.notified(key) {
             let Some(payload) = payloads.get_mut(registration.dialect as usize) else { continue };
             let encode = || {
                 let payload = notification.encode(registration.dialect).into();

@@ -81,8 +81,13 @@ impl Store {
 
     fn is_registered(&self, sender: Principal<'_>, command: &Command<&[u8]>) -> bool {
         let client_id = sender.client_id().unwrap_or_default();
-        matches!(command.kind(), RequestKind::Watch | RequestKind::Unwatch)
-            && self.registrations.contains(client_id, command.key())
+        match command.kind() {
+            RequestKind::Watch => self.registrations.contains(client_id, command.key()),
+            RequestKind::Unwatch => {
+                self.registrations.contains_or_evicted(client_id, command.key())
+            }
+            _ => false,
+        }
     }
 
     /// Checks the limits for a command. If one is exceeded, removes what may be removed for it,

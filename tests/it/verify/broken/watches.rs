@@ -274,6 +274,17 @@ pub(super) fn watches() -> Vec<Broken> {
                 (is(words, "KEYNOTIFY") && !is_text).then_some("-ERR syntax error\r\n")
             }),
         ),
+        fails("a notification without a subscriber ends its registration", "watch/unheard", {
+            let mut changed = BTreeSet::new();
+            replace_reply(move |message, words| {
+                if is(words, "SET") {
+                    changed.insert(words[1].clone());
+                }
+                let is_stop = is(words, "KEYNOTIFY") && words.len() == 3;
+                let is_deaf = message.sender.ends_with("unheard");
+                (is_stop && is_deaf && changed.remove(&words[1])).then_some(":0\r\n")
+            })
+        }),
         differs("registrations outlive connections", "watch/ends", {
             let mut watched = BTreeSet::new();
             replace_reply(move |_, words| {

@@ -138,6 +138,11 @@ impl Disk {
         true
     }
 
+    /// Drops the notifications of a registration that were not sent yet.
+    pub(super) fn drop_notifications(&mut self, number: u64) {
+        self.held.retain(|(_, (_, other))| *other != number);
+    }
+
     /// Checks that the store sends exactly the output that is due.
     fn check_sent(&mut self, store: &mut Store) {
         let sent: Vec<Transmit> = std::iter::from_fn(|| store.poll_transmit()).collect();

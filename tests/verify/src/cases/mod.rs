@@ -130,6 +130,7 @@ pub static CASES: &[Case] = table! {
     "watch/binary" Page "Keys of any bytes can be watched" watches::binary;
     "watch/ends" Page "A registration ends with its connection" watches::ends;
     "watch/direct" Wire "Clients that subscribe to no notifications are told all the same" watches::direct;
+    "watch/unheard" Wire "STOP gets +OK although no notification had a subscriber, and :0 after that" watches::unheard;
 
     "duplicate/set" Wire "A SET that is delivered twice is applied once, with one answer" duplicates::set;
     "duplicate/del" Wire "A DEL that is delivered twice removes once, with one answer" duplicates::del;

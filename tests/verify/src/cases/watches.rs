@@ -1,7 +1,13 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
 use crate::ask::By::{self, A, B};
-use crate::ask::{Dialect, ask, notification_topic, notify_set, response_topic};
+use crate::ask::{Ask, Dialect, ask, notification_topic, notify_set, response_topic};
 use crate::report::NOT_ALLOWED;
 use crate::trial::{Done, OK, ONE, Stop, Trial, ZERO, in_time};
+use crate::wire::{Connection, Lost, Place};
 
 /// Registers.
 async fn watch(trial: &mut Trial, by: By, key: &[u8]) -> Done {
@@ -240,30 +246,90 @@ pub(super) async fn ends(trial: &mut Trial) -> Done {
     Ok(())
 }
 
+/// A client that subscribes to its replies, but not to notifications.
+struct Deaf {
+    id: String,
+    connection: Box<dyn Connection>,
+    within: Duration,
+}
+
+impl Deaf {
+    async fn connect(
+        (place, id): (Arc<dyn Place>, String),
+        within: Duration,
+    ) -> Result<Self, Stop> {
+        let mut connection = in_time(within, place.connect(&id)).await?;
+        in_time(within, connection.subscribe(&response_topic(&id))).await?;
+        Ok(Self { id, connection, within })
+    }
+
+    /// Sends a request and returns the payload of its reply. Notifications are ignored.
+    async fn ask(&mut self, trial: &mut Trial, ask: &Ask) -> Result<Bytes, Stop> {
+        let message = trial.message_of(ask, &self.id);
+        in_time(self.within, self.connection.publish(&message)).await?;
+        let reply = async {
+            loop {
+                let reply = self.connection.next().await?;
+                if reply.correlation_data == message.correlation_data {
+                    return Ok(reply.payload);
+                }
+            }
+        };
+        let reply: Result<Bytes, Lost> = match tokio::time::timeout(self.within, reply).await {
+            Ok(reply) => reply,
+            Err(_) => return Err(Stop::Missing("no answer in time".into())),
+        };
+        Ok(reply?)
+    }
+
+    async fn register(&mut self, trial: &mut Trial, key: &[u8]) -> Done {
+        let reply = self.ask(trial, &ask!["KEYNOTIFY", key]).await?;
+        if reply.ends_with(b"not authorized\r\n") {
+            return Err(Stop::Skipped(NOT_ALLOWED));
+        }
+        match reply == OK {
+            true => Ok(()),
+            false => Err(Stop::Missing(
+                "a client without a subscription for notifications cannot register".into(),
+            )),
+        }
+    }
+}
+
 pub(super) async fn direct(trial: &mut Trial) -> Done {
     let key = trial.key("k");
-    let (place, id) = trial.stranger("direct");
-    let within = trial.timeout;
-    let mut connection = in_time(within, place.connect(&id)).await?;
-    in_time(within, connection.subscribe(&response_topic(&id))).await?;
-    let message = trial.message_of(&ask!["KEYNOTIFY", key], &id);
-    in_time(within, connection.publish(&message)).await?;
-    let reply = tokio::time::timeout(within, connection.next()).await;
-    if matches!(&reply, Ok(Ok(reply)) if reply.payload.ends_with(b"not authorized\r\n")) {
-        return Err(Stop::Skipped(NOT_ALLOWED));
-    }
-    let registered = matches!(&reply, Ok(Ok(reply)) if reply.payload == OK);
-    if !registered {
-        return Err(Stop::Missing(
-            "a client without a subscription for notifications cannot register".into(),
-        ));
-    }
+    let mut client = Deaf::connect(trial.stranger("direct"), trial.timeout).await?;
+    client.register(trial, &key).await?;
     trial.set(&key, "v").await?;
-    let told = tokio::time::timeout(trial.patience(), connection.next()).await;
-    let expected = notification_topic(&id, Some(&key));
+    let told = tokio::time::timeout(trial.patience(), client.connection.next()).await;
+    let expected = notification_topic(&client.id, Some(&key));
     let told = matches!(&told, Ok(Ok(message)) if message.topic == expected);
     trial.may(told, "expected the notification without a subscription, which only a store that is part of its broker can do");
-    let end = trial.message_of(&ask!["KEYNOTIFY", key, "STOP"], &id);
-    in_time(within, connection.publish(&end)).await?;
-    in_time(within, connection.disconnect()).await
+    client.ask(trial, &ask!["KEYNOTIFY", key, "STOP"]).await?;
+    in_time(client.within, client.connection.disconnect()).await
+}
+
+/// A deployed client does so at each attempt to get a lock, and fails at any other reply.
+pub(super) async fn unheard(trial: &mut Trial) -> Done {
+    let key = trial.key("k");
+    let mut client = Deaf::connect(trial.stranger("unheard"), trial.timeout).await?;
+    let stop = ask!["KEYNOTIFY", key, "STOP"];
+    for changes in [1, 3] {
+        client.register(trial, &key).await?;
+        for value in 0..changes {
+            trial.set(&key, &value.to_string()).await?;
+        }
+        for expected in [OK, ZERO] {
+            let reply = client.ask(trial, &stop).await?;
+            trial.must(
+                reply == expected,
+                format_args!(
+                    "expected {} for a STOP after {changes} changes, got {}",
+                    expected.escape_ascii(),
+                    reply.escape_ascii()
+                ),
+            );
+        }
+    }
+    in_time(client.within, client.connection.disconnect()).await
 }

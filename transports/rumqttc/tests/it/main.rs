@@ -14,9 +14,10 @@
 //! * A refused subscription, and a granted one without messages, are reported:
 //!   `suite::refused_subscription_is_reported_and_retried`,
 //!   `silent::withheld_responses_are_reported_as_unanswered`.
-//! * PUBACK 0x87 and 0x10 are reported; 0x10 ends a watch:
+//! * PUBACK 0x87 and 0x10 are reported; 0x10 silences a registration:
 //!   `suite::refused_publishes_are_told_apart`,
-//!   `silent::notification_without_subscribers_ends_the_registration`.
+//!   `silent::notification_without_subscribers_silences_the_registration`,
+//!   `real::nothing_is_published_for_silenced_registrations`.
 //! * Acknowledgements follow the responses, in order of arrival:
 //!   `acks::acknowledgements_follow_the_responses_in_order_of_arrival`.
 //! * A request redelivered after a crash gets the first response:

@@ -9,6 +9,7 @@ use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::raw::{Ask, Raw, words};
 use statestore_tests::timely::timely;
+use statestore_tokio::service::StoreStats;
 use statestore_tokio::{
     Error, Link, LinkEvent, Removal, StateStore, StoreService, VersionedValue, Watch,
 };
@@ -347,6 +348,55 @@ async fn store_drops_registrations_of_disconnected_clients() {
             1,
             "the registration of the connected client remains"
         );
+    })
+    .await;
+}
+
+/// Clients that never subscribed, or are gone, cost a store one notification for each registration.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_published_for_silenced_registrations() {
+    const CLIENTS: usize = 500;
+    const ROUNDS: usize = 10;
+    let test = "nothing_is_published_for_silenced_registrations";
+    let Some(broker) = Mosquitto::start(test) else { return };
+    timely(async {
+        let (service, store) = both(&broker).await;
+        let mut raw = Raw::connect(broker.port(), "raw");
+        let mut register = |client: &str, key: &str, stop: &[&str]| {
+            let command = [&["KEYNOTIFY", key], stop].concat();
+            let ask = Ask::deployed("raw", words(&command)).replacing("__srcId", client);
+            assert_eq!(raw.answer(&ask), b"+OK\r\n", "{client}");
+        };
+        let names: Vec<(String, String)> =
+            (0..CLIENTS).map(|it| (format!("gone-{it}"), format!("key-{}", it % 50))).collect();
+        for (client, key) in &names {
+            register(client, key, &[]);
+        }
+        register("raw", "key-0", &[]);
+        let mut published = Vec::new();
+        for round in 0..ROUNDS {
+            for key in 0..50 {
+                store.set(format!("key-{key}"), round.to_string()).await.expect("a version");
+            }
+            // One for each registration at first, and then those of the only subscriber.
+            let expected = (CLIENTS + 1 + round) as u64;
+            let is_done = |stats: StoreStats| {
+                stats.silenced_registrations == CLIENTS && stats.counters.notifications >= expected
+            };
+            while !is_done(service.stats()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            published.push(service.stats().counters.notifications);
+            assert_eq!(published[round], expected);
+        }
+        println!("{test}: notifications after each round of 50 writes: {published:?}");
+        for (client, key) in &names {
+            register(client, key, &["STOP"]);
+        }
+        while service.stats().registrations != 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(service.stats().silenced_registrations, 0);
     })
     .await;
 }

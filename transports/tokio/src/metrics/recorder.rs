@@ -49,6 +49,7 @@ pub(crate) fn set_gauges(stats: &StoreStats) {
         ("statestore_keys", stats.keys),
         ("statestore_stored_bytes", stats.bytes),
         ("statestore_watches", stats.registrations),
+        ("statestore_silenced_watches", stats.silenced_registrations),
         ("statestore_unanswered_requests", stats.pending_requests),
         ("statestore_waiting_outputs", stats.queued_outputs),
         ("statestore_waiting_output_bytes", stats.queued_bytes),
@@ -65,6 +66,7 @@ pub(crate) fn set_gauges(stats: &StoreStats) {
         ("statestore_notifications_total", counters.notifications),
         ("statestore_expired_values_total", counters.expired_values),
         ("statestore_lost_watches_total", counters.registrations_lost),
+        ("statestore_silenced_watches_total", counters.registrations_silenced),
         ("statestore_writes_set_ahead_total", counters.clock_advances),
     ] {
         counter!(name).absolute(value);

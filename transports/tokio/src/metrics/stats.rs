@@ -16,8 +16,10 @@ pub struct StoreStats {
     pub keys: usize,
     /// Bytes of all keys and values.
     pub bytes: usize,
-    /// Registrations for notifications.
+    /// Registrations for notifications, including silenced ones.
     pub registrations: usize,
+    /// [Silenced registrations](store::Store::silenced_registrations).
+    pub silenced_registrations: usize,
     /// Requests by verb and outcome.
     pub counters: store::Counters,
     /// Requests whose response the link has not accepted yet, including those that wait for the

@@ -72,6 +72,7 @@ impl StoreTask {
         stats.keys = self.store.store().len();
         stats.bytes = self.store.store().bytes();
         stats.registrations = self.store.store().registrations();
+        stats.silenced_registrations = self.store.store().silenced_registrations();
         stats.counters = *self.store.store().counters();
         self.update_waiting(stats);
         #[cfg(feature = "metrics")]
