@@ -89,6 +89,11 @@ impl Registration {
         self.number
     }
 
+    /// The number of the registration with the last record of this one.
+    pub(super) const fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
     /// Returns whether nothing is published for this registration.
     pub(super) fn is_silenced(&self) -> bool {
         self.is_silenced.load(Ordering::Relaxed)
@@ -177,6 +182,9 @@ pub(super) struct Registrations {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Registration>>>,
     by_client: BTreeMap<Arc<str>, Client>,
     by_number: BTreeMap<u64, Arc<Registration>>,
+    /// The numbers of the registrations by the numbers of their last records. A renewal without a
+    /// record keeps its place, or clients that renew could keep a snapshot from ending.
+    by_record: BTreeMap<u64, u64>,
     /// The numbers of the silenced registrations.
     silenced: BTreeSet<u64>,
     /// The clients with unverified registrations, by the time from which these may be evicted.
@@ -192,6 +200,7 @@ impl Registrations {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
             by_number: BTreeMap::new(),
+            by_record: BTreeMap::new(),
             silenced: BTreeSet::new(),
             by_evictable_from: BTreeSet::new(),
             evicted: Evicted::new(seed),
@@ -240,12 +249,12 @@ impl Registrations {
         self.last_number
     }
 
-    /// The registrations with numbers greater than `after` whose records are not newer than
-    /// `until`, in order.
+    /// The registrations whose last records are newer than `after` and not newer than `until`, in
+    /// the order of these records.
     pub(super) fn recorded(&self, after: u64, until: u64) -> impl Iterator<Item = &Registration> {
-        let range = (Bound::Excluded(after), Bound::Unbounded);
-        let registrations = self.by_number.range(range).map(|(_, registration)| &**registration);
-        registrations.filter(move |registration| registration.recorded <= until)
+        let range = (Bound::Excluded(after), Bound::Included(until.max(after)));
+        let numbers = self.by_record.range(range).map(|(_, number)| number);
+        numbers.filter_map(|number| self.by_number.get(number)).map(|registration| &**registration)
     }
 
     /// Registers a client, or renews its registration under a new number, which is not silenced.
@@ -286,6 +295,10 @@ impl Registrations {
         if let Some(same) = same {
             registration.recorded = same.recorded;
         }
+        if let Some(renewed) = &renewed {
+            self.by_record.remove(&renewed.recorded);
+        }
+        self.by_record.insert(registration.recorded, registration.number);
         let registration = Arc::new(registration);
         self.by_number.insert(registration.number, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
@@ -328,7 +341,7 @@ impl Registrations {
     /// Ends every registration of a client, which is gone.
     pub(super) fn remove_client(&mut self, client_id: &str) -> Vec<Arc<Registration>> {
         self.evicted.remove_client(client_id);
-        self.remove_where(client_id, |_| true)
+        self.remove_where(client_id, usize::MAX, |_| true)
     }
 
     /// Silences the registration of a notification that had no subscriber, unless it was renewed
@@ -367,19 +380,22 @@ impl Registrations {
         }
     }
 
+    /// Ends the first registrations of a client that match, at most `max`, in the order of keys.
     fn remove_where(
         &mut self,
         client_id: &str,
+        max: usize,
         matches: impl Fn(&Registration) -> bool,
     ) -> Vec<Arc<Registration>> {
         let Some(client) = self.by_client.get(client_id) else { return Vec::new() };
         let is_match = |number: &u64| self.by_number.get(number).is_some_and(|it| matches(it));
-        let numbers: Vec<u64> = client.by_key.values().copied().filter(is_match).collect();
+        let numbers: Vec<u64> = client.by_key.values().copied().filter(is_match).take(max).collect();
         numbers.into_iter().filter_map(|number| self.end(number)).collect()
     }
 
     fn end(&mut self, number: u64) -> Option<Arc<Registration>> {
         let registration = self.by_number.remove(&number)?;
+        self.by_record.remove(&registration.recorded);
         self.silenced.remove(&number);
         self.bytes -= registration.len();
         self.update_client(&registration.client_id, |client| {

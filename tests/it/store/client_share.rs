@@ -226,6 +226,35 @@ fn unverified_registrations_silent_for_a_day_are_evicted_when_full() {
 }
 
 #[test]
+fn full_key_evicts_only_registrations_for_this_key() {
+    let limits = StoreLimits { registrations_per_key_max: 1, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    for key in ["k", "l"] {
+        assert_eq!(unverified(&mut rig, "quiet", &watch(key)), OK);
+    }
+    rig.millis = DAY;
+    assert_eq!(unverified(&mut rig, "new", &watch("k")), OK);
+    let watchers = |rig: &mut Rig, key| -> Vec<String> {
+        rig.notified(&set(key, "v")).into_iter().map(|sent| sent.0).collect()
+    };
+    assert_eq!(watchers(&mut rig, "k"), ["new"]);
+    assert_eq!(watchers(&mut rig, "l"), ["quiet"]);
+}
+
+#[test]
+fn at_most_64_registrations_of_a_client_are_evicted_for_one_keynotify() {
+    const MADE: usize = 100;
+    let mut rig = Rig::limited(StoreLimits { registrations_max: MADE, ..StoreLimits::default() });
+    for number in 0..MADE {
+        assert_eq!(unverified(&mut rig, "quiet", &watch(&format!("k{number}"))), OK);
+    }
+    rig.millis = DAY;
+    assert_eq!(unverified(&mut rig, "new", &watch("k")), OK);
+    let lost = rig.store.counters().registrations_lost;
+    assert_eq!((rig.store.registrations(), lost), (MADE - 64 + 1, 64));
+}
+
+#[test]
 fn verified_registration_is_never_evicted() {
     let limits =
         StoreLimits { registrations_max: 1, client_percent: 100, ..StoreLimits::default() };

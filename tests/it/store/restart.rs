@@ -256,6 +256,32 @@ fn snapshot_in_parts_with_concurrent_writes_restores_the_same_state() {
 }
 
 #[test]
+fn snapshot_ends_although_clients_renew_their_registrations_all_the_time() {
+    const CLIENTS: usize = 20;
+    let mut rig = Rig::with(watching());
+    for number in 0..CLIENTS {
+        rig.send_command(&format!("client{number}"), &watch("key"));
+    }
+    let (mut parts, mut registered) = (0, Vec::new());
+    let mut position = Some(SnapshotPosition::default());
+    while let Some(at) = position {
+        let (part, next) = rig.store.snapshot_part(rig.now(), &at, 0);
+        registered.extend(part.into_iter().filter_map(|record| match record {
+            Record::Registered { client_id, .. } => Some(client_id.to_string()),
+            _ => None,
+        }));
+        position = next;
+        for number in 0..CLIENTS {
+            rig.send_command(&format!("client{number}"), &watch("key"));
+        }
+        parts += 1;
+        assert!(parts < 10 * CLIENTS, "the snapshot does not end");
+    }
+    let expected: Vec<_> = (0..CLIENTS).map(|number| format!("client{number}")).collect();
+    assert_eq!(registered, expected, "each registration once, the oldest first");
+}
+
+#[test]
 fn registration_whose_topic_is_too_long_is_not_restored() {
     let registered = |client_id: &str, order| Record::Registered {
         client_id: client_id.into(),

@@ -8,6 +8,9 @@ use statestore_proto::message::Command;
 use super::Oracle;
 use super::texts::notification_topic;
 
+/// How many registrations of one client are evicted at once.
+const EVICTED_AT_ONCE: usize = 64;
+
 impl Oracle {
     /// Section 5: the quota, as the limits describe it.
     pub(super) fn has_no_room(&self, command: &Command<&[u8]>, asker: (&str, bool)) -> bool {
@@ -80,9 +83,11 @@ impl Oracle {
             let evicted: BTreeSet<u64> = match (first, oldest) {
                 (Some(first), _) => BTreeSet::from([first]),
                 (None, Some(gone)) => {
-                    let own = self.watches.iter();
+                    let own = candidates();
                     let own = own.filter(|watch| watch.client == gone && !watch.verified);
-                    own.map(|watch| watch.number).collect()
+                    let mut own: Vec<_> = own.map(|watch| (&watch.key, watch.number)).collect();
+                    own.sort();
+                    own.into_iter().map(|(_, number)| number).take(EVICTED_AT_ONCE).collect()
                 }
                 (None, None) => return,
             };

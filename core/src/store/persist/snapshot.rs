@@ -34,7 +34,7 @@ enum Position {
     Key(Vec<u8>),
     /// After the response with this number.
     Responses(u64),
-    /// After the registration with this number.
+    /// After the registration whose last record has this number.
     Registrations(u64),
 }
 
@@ -177,7 +177,7 @@ impl Store {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.number();
+            last_registration = registration.recorded();
             part.push(registration.to_record());
         }
         None

@@ -12,6 +12,9 @@ use crate::store::keyed_hash::KeyedHash;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
+/// How many registrations of one client are evicted at once when the store is full.
+const EVICTED_AT_ONCE: usize = 64;
+
 /// The registrations that were evicted last, as hashes: a client whose registration was evicted
 /// does not know, and some deployed clients fail unless its STOP gets `+OK`.
 ///
@@ -174,8 +177,9 @@ impl Registrations {
         self.end(oldest?)
     }
 
-    /// Ends the unverified registrations of the client for which eviction was allowed first, if it
-    /// is allowed. With a key, only clients that are registered for it count.
+    /// Ends unverified registrations of the client for which eviction was allowed first, if it is
+    /// allowed: at most [`EVICTED_AT_ONCE`], so that no KEYNOTIFY waits for the end of thousands.
+    /// With a key, only registrations for it count.
     fn remove_stalest(&mut self, now: Instant, key: Option<&[u8]>) -> Vec<Arc<Registration>> {
         let stalest = match key {
             None => self.by_evictable_from.first().cloned(),
@@ -190,7 +194,9 @@ impl Registrations {
         };
         match stalest {
             Some((evictable_from, client_id)) if evictable_from <= now => {
-                self.remove_where(&client_id, |registration| !registration.is_verified)
+                self.remove_where(&client_id, EVICTED_AT_ONCE, |registration| {
+                    !registration.is_verified && key.is_none_or(|key| registration.key() == key)
+                })
             }
             _ => Vec::new(),
         }
