@@ -34,6 +34,12 @@ pub enum Event {
         /// Reason of the last failure, if one is known.
         reason: Option<String>,
     },
+    /// The broker does not let this server find out whether another store serves there. It starts
+    /// nevertheless.
+    OtherStoreUnknown {
+        /// The reason.
+        reason: String,
+    },
     /// Requests reach the store.
     Ready(Ready),
     /// This store is a standby.
@@ -126,6 +132,9 @@ impl fmt::Display for Event {
                         brokers.len()
                     ),
                 }
+            }
+            Self::OtherStoreUnknown { reason } => {
+                write!(f, "no check for another store at this broker: {reason}")
             }
             Self::Ready(ready) => ready.fmt(f),
             Self::Standby { leader: None } => f.write_str("standby; no leader is known"),

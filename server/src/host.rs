@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use statestore_client::{ClientLink, InUse, LinkError, Options};
+use statestore_client::{InUse, LinkError, ManagedLink, Options};
 use statestore_tokio::adapter::Diagnosis;
 use statestore_tokio::service::ServiceBuilder;
 use statestore_tokio::{Address, Status, StatusWatch, StoreService};
@@ -13,6 +13,7 @@ use crate::broker::Broker;
 use crate::capture::CaptureFile;
 use crate::event::{Event, Observer, Ready};
 use crate::http::Exporter;
+use crate::other_store::{CheckedConnector, RESPONSE_WAIT};
 
 /// Time after which a missing connection is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub(crate) enum Place {
         /// URLs as configured.
         urls: Vec<String>,
         diagnose: Option<Diagnose>,
+        /// Start even if another store responds.
+        take_over: bool,
     },
 }
 
@@ -59,8 +62,12 @@ impl Host {
             Place::Embedded(broker) => {
                 Hosted { service: service.spawn(broker.store_link()), in_use: None }
             }
-            Place::External { options, diagnose, .. } => {
-                let link = external_link(options, diagnose.as_ref());
+            Place::External { options, diagnose, take_over, .. } => {
+                let connector = match take_over {
+                    true => CheckedConnector::unchecked(),
+                    false => CheckedConnector::checking(self.observer.clone()),
+                };
+                let link = external_link(options, diagnose.as_ref(), connector);
                 let in_use = Some(link.in_use());
                 Hosted { service: service.spawn(link), in_use }
             }
@@ -82,7 +89,9 @@ impl Host {
                 Hosted { service: service.spawn(link), in_use: None }
             }
             Place::External { options, diagnose, .. } => {
-                let link = external_link(options, diagnose.as_ref());
+                // etcd has chosen this store.
+                let connector = CheckedConnector::unchecked();
+                let link = external_link(options, diagnose.as_ref(), connector);
                 let in_use = Some(link.in_use());
                 Hosted { service: service.spawn(LeasedLink::new(link, leadership)), in_use }
             }
@@ -153,8 +162,12 @@ pub(crate) async fn wait_stopped(stopped: &mut watch::Receiver<bool>, host: &Hos
     host.observer.report(&Event::Stopping);
 }
 
-fn external_link(options: &Options, diagnose: Option<&Diagnose>) -> ClientLink {
-    let link = ClientLink::for_store(options.clone());
+fn external_link(
+    options: &Options,
+    diagnose: Option<&Diagnose>,
+    connector: CheckedConnector,
+) -> ManagedLink<CheckedConnector> {
+    let link = ManagedLink::for_store_with(options.clone(), connector);
     match diagnose.cloned() {
         Some(diagnose) => link.diagnose(move |error, address| diagnose(error, address)),
         None => link,
@@ -163,6 +176,10 @@ fn external_link(options: &Options, diagnose: Option<&Diagnose>) -> ClientLink {
 
 async fn report_if_slow(mut status: StatusWatch, brokers: Vec<String>, observer: Observer) {
     tokio::time::sleep(REPORT_AFTER).await;
+    if matches!(status.current(), Status::Offline { last_error: None }) {
+        // It may still be looking for another store.
+        tokio::time::sleep(RESPONSE_WAIT).await;
+    }
     if let Status::Offline { last_error } = status.current() {
         let reason = last_error.map(|error| error.to_string());
         observer.report(&Event::NotConnected { brokers, reason });

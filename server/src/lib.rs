@@ -185,6 +185,8 @@ pub mod http;
 mod listen;
 mod login;
 mod options;
+#[cfg(feature = "server")]
+mod other_store;
 mod reload;
 #[cfg(feature = "server")]
 mod server;
@@ -215,6 +217,8 @@ pub use login::service_accounts::{KeysError, ServiceAccountKeys, ServiceAccounts
 #[cfg(feature = "passwords")]
 pub use login::users::{SharedUsers, Users, UsersError};
 pub use options::Options;
+#[cfg(feature = "server")]
+pub use other_store::OtherStore;
 #[cfg(feature = "tls")]
 pub use reload::CertificateAttributesFile;
 #[cfg(feature = "service-accounts")]

@@ -102,7 +102,8 @@ impl ServerBuilder {
                 let (reloader, policy) = embedded::external_files(&config, &observer)?;
                 let access = external_access(&options.client_id, policy.is_some());
                 let urls = broker.broker.clone();
-                let place = Place::External { options, urls: urls.clone(), diagnose };
+                let take_over = broker.take_over;
+                let place = Place::External { options, urls: urls.clone(), diagnose, take_over };
                 (reloader, policy, None, place, urls, access)
             }
             _ => {

@@ -251,7 +251,7 @@ fn no_store_and_two_of_them() {
     said.is_wrong(3, "answer", "nobody listens to requests", "statestore serve --broker URL");
     let stores = ["one", "two"].map(|id| {
         let mut serve = statestore();
-        serve.args(["serve", "--broker", &url, "--client-id", id]);
+        serve.args(["serve", "--take-over", "--broker", &url, "--client-id", id]);
         let store = Running::start(&mut serve);
         store.line();
         store

@@ -1,18 +1,27 @@
 //! A second store with the same client id.
 
+use std::fs;
+use std::process::Command;
+
+use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::packets::Packet;
-use statestore_tests::raw::{Ask, array};
+use statestore_tests::raw::{Ask, Raw, array};
 use statestore_tests::scripted::{Scripted, Welcome};
 use statestore_tests::timely::timely;
 
-use crate::place::{Form, Place, everywhere};
+use crate::own_broker::Scratch;
+use crate::place::{Form, Place, everywhere, test_name};
 use crate::process::{Running, run, statestore};
 
-everywhere!(a_standby_serves_and_the_first_ends, what_the_first_did_not_answer_the_standby_does);
+everywhere!(
+    a_standby_serves_and_the_first_ends,
+    store_does_not_take_over_another_that_responds,
+    what_the_first_did_not_answer_the_standby_does,
+);
 
 /// A store beside the one of this place, with its client id.
 fn standby(here: &Place) -> Running {
-    let second = Running::start(&mut here.serve());
+    let second = Running::start(here.serve().arg("--take-over"));
     assert!(second.line().contains("as client the store"), "it is ready");
     second
 }
@@ -38,6 +47,63 @@ fn a_standby_serves_and_the_first_ends(form: Form) {
     serves.end().is(0, "");
 }
 
+fn store_does_not_take_over_another_that_responds(form: Form) {
+    if !form.has_broker_apart() {
+        return form.skip("a broker is served by one store");
+    }
+    let Some(here) = form.start(&[]) else { return };
+    here.run(&["set", "k", "v"]).version();
+    for client_id in ["statestore", "another"] {
+        let second = run(here.serve().args(["--client-id", client_id]));
+        second.fails(3, &["another store responds there", "take-over"]);
+    }
+    here.run(&["get", "k"]).is(0, "v");
+}
+
+/// The broker derives client ids from user names, so the check would connect as the store itself.
+#[test]
+fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
+    let users = Scratch::new("derived-ids");
+    let mosquitto = ["-c", "-b", users.path(), "store", "secret"];
+    let made = Command::new("mosquitto_passwd").args(mosquitto).status();
+    if !made.is_ok_and(|made| made.success()) {
+        return println!("{}: skipped, there is no mosquitto_passwd here", test_name());
+    }
+    let lines = format!("use_username_as_clientid true\npassword_file {}", users.path());
+    let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let mut serve = statestore();
+    serve.args(["serve", "--broker", &url, "--client-id", "store", "--user", "store"]);
+    serve.env("STATESTORE_SERVE_PASSWORD", "secret");
+    let first = Running::start(&mut serve);
+    first.line();
+    first.kill();
+    let mut raw = Raw::connect(broker.port(), "raw");
+    let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
+    assert!(raw.deliver(&ask), "the session of the store has it");
+    let second = Running::start(&mut serve);
+    assert!(second.complaint().contains("no check for another store"));
+    second.line();
+    assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
+}
+
+/// A broker that grants the subscription and withholds the messages.
+#[test]
+fn store_starts_with_a_warning_if_the_check_receives_nothing() {
+    let rules = Scratch::new("withheld");
+    let request = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
+    let text = format!("topic readwrite {request}\npattern write clients/#\n");
+    fs::write(rules.path(), text).expect("the access rules");
+    let lines = format!("user root\nacl_file {}", rules.path());
+    let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let first = Running::start(statestore().args(["serve", "--broker", &url]));
+    first.line();
+    let second = Running::start(statestore().args(["serve", "--broker", &url, "--client-id", "b"]));
+    assert!(second.complaint().contains("delivers no message to a second client"));
+    second.line();
+}
+
 fn what_the_first_did_not_answer_the_standby_does(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("a broker is served by one store");
@@ -49,7 +115,9 @@ fn what_the_first_did_not_answer_the_standby_does(form: Form) {
     first.signal("-STOP");
     let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
     assert!(raw.deliver(&ask), "the broker has it");
-    let second = standby(&here);
+    // A store that does not respond needs no --take-over.
+    let second = Running::start(&mut here.serve());
+    assert!(second.line().contains("as client the store"), "it is ready");
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..]);
     first.signal("-CONT");
     first.end().fails(3, &["another store has taken over client id the store"]);
@@ -64,7 +132,7 @@ async fn a_store_that_is_told_of_a_takeover_ends() {
     timely(async {
         let broker = Scripted::start().await;
         let url = format!("mqtt://127.0.0.1:{}", broker.port());
-        let serve = move || run(statestore().args(["serve", "--broker", &url]));
+        let serve = move || run(statestore().args(["serve", "--take-over", "--broker", &url]));
         let serves = tokio::task::spawn_blocking(serve);
         let mut peer = broker.welcome(Welcome::default()).await;
         let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };

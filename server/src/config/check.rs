@@ -40,6 +40,9 @@ impl Config {
             unused(&self.etcd, &default.etcd, "it is for a cluster: give etcd too")?;
         } else if self.storage.data_dir.is_some() {
             return Err(ConfigError::setting("data-dir", "use either data-dir or etcd"));
+        } else if self.broker.take_over {
+            let reason = "leave it out: with etcd, only the leader connects to the broker";
+            return Err(ConfigError::setting("take-over", reason));
         }
         if self.capture.capture.is_none() {
             unused(&self.capture, &default.capture, "it requires capture")?;

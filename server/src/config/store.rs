@@ -273,6 +273,11 @@ pub struct ExternalBroker {
     /// Read from the log topic of mosquitto which clients have disconnected
     #[cfg_attr(feature = "clap", arg(long))]
     pub presence_from_mosquitto_log: bool,
+    /// Start even if another store responds at the broker, and take its place
+    ///
+    /// A store with the same client id then ends. Its keys are lost unless it has a data directory
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub take_over: bool,
 }
 
 /// Monitoring over HTTP.

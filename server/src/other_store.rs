@@ -1,0 +1,288 @@
+//! The check whether another store already serves at an external broker.
+//!
+//! A store that connects with the client id of another one takes over its session, and the other
+//! one ends. In memory, it loses all its keys. So a store asks first, as a client with an id of its
+//! own.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use statestore_client::mqtt::packet::{Subscription, SubscriptionOptions};
+use statestore_client::mqtt::property::Property;
+use statestore_client::mqtt::session::{Event as SessionEvent, Publish, SendError};
+use statestore_client::mqtt::{Qos, Reason};
+use statestore_client::{
+    Address, Connection, Connector, LinkError, LinkErrorKind, Options, SessionSocket,
+};
+use statestore_proto::message::Command;
+use statestore_proto::message::property::{CONTENT_TYPE, RequestProperties};
+use statestore_proto::topic::{REQUEST, ResponseTopic};
+use statestore_tokio::adapter::{self, Negotiated, Opening};
+use tokio::time::timeout;
+
+use crate::event::{Event, Observer};
+
+/// How long another store may take to respond.
+pub(crate) const RESPONSE_WAIT: Duration = Duration::from_millis(1_500);
+
+/// Number of checks that the broker interrupts after which the store starts without one.
+const INTERRUPTED_MAX: u8 = 3;
+
+/// A key that no application uses. No store has it, and some refuse to read it: both respond.
+const KEY: &[u8] = b"statestore-server/other-store";
+
+/// Another store responds at the broker.
+///
+/// It is the [cause](LinkError::get_ref) of the error with which a server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another store responds there; stop it first, or set take-over to take its place")]
+#[non_exhaustive]
+pub struct OtherStore;
+
+/// Connects a store to an external broker, once no other store responds there.
+pub(crate) struct CheckedConnector {
+    connector: Connector,
+    /// `None` once the check is done.
+    check: Option<Check>,
+}
+
+/// A check that is to be made.
+struct Check {
+    observer: Observer,
+    /// Checks that the broker interrupted.
+    interrupted: u8,
+}
+
+/// Outcome of a check.
+#[derive(Debug)]
+enum Finding {
+    NoStore,
+    OtherStore,
+    /// The broker does not let this client find out.
+    Unknown(Cause),
+}
+
+/// Cause of an [`Unknown`](Finding::Unknown) finding.
+#[derive(Debug)]
+enum Cause {
+    Connect(LinkError),
+    SharedSession,
+    Interrupted(LinkError),
+    Subscribe(Reason),
+    Publish(Reason),
+    Send(SendError),
+    NotDelivered,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "a second client cannot connect: {error}"),
+            Self::SharedSession => {
+                f.write_str("it gives a client with another id the same session")
+            }
+            Self::Interrupted(error) => write!(f, "the broker interrupts each attempt: {error}"),
+            Self::Subscribe(reason) => {
+                write!(f, "the broker refuses the subscription to responses: {reason}")
+            }
+            Self::Publish(reason) => write!(f, "the broker refuses the request: {reason}"),
+            Self::Send(error) => write!(f, "the request cannot be sent: {error}"),
+            Self::NotDelivered => f.write_str("the broker delivers no message to a second client"),
+        }
+    }
+}
+
+impl CheckedConnector {
+    /// Checks before the first connection.
+    pub(crate) fn checking(observer: Observer) -> Self {
+        let check = Check { observer, interrupted: 0 };
+        Self { connector: Connector::default(), check: Some(check) }
+    }
+
+    /// Does not check.
+    pub(crate) fn unchecked() -> Self {
+        Self { connector: Connector::default(), check: None }
+    }
+}
+
+impl adapter::Connector for CheckedConnector {
+    type Connection = Connection;
+
+    async fn open(&mut self, opening: Opening<'_>) -> Result<(Connection, Negotiated), LinkError> {
+        if let Some(check) = &mut self.check {
+            check.run(opening.options, opening.address).await?;
+        }
+        let opened = self.connector.open(opening).await?;
+        self.check = None;
+        Ok(opened)
+    }
+}
+
+impl Check {
+    /// Asks for another store at this address.
+    async fn run(&mut self, options: &Options, address: &Address) -> Result<(), LinkError> {
+        let options = client_options(options, address);
+        let finding = match connector().connect(&options).await {
+            Ok((socket, server)) if server.session_present => {
+                socket.close().await;
+                Ok(Finding::Unknown(Cause::SharedSession))
+            }
+            Ok((socket, _)) => ask(socket, &options.client_id).await,
+            // The client id or its rights may be the cause. Wrong credentials are the store's own
+            // error, too.
+            Err(error) if !error.is_transient() => Ok(Finding::Unknown(Cause::Connect(error))),
+            Err(error) => return Err(error),
+        };
+        let finding = finding.or_else(|error| {
+            self.interrupted += 1;
+            if self.interrupted < INTERRUPTED_MAX {
+                return Err(error);
+            }
+            Ok(Finding::Unknown(Cause::Interrupted(error)))
+        })?;
+        match finding {
+            Finding::NoStore => Ok(()),
+            Finding::OtherStore => {
+                let error = LinkError::from_source(LinkErrorKind::Other, OtherStore);
+                Err(error.permanent().with_address(address))
+            }
+            Finding::Unknown(cause) => {
+                self.observer.report(&Event::OtherStoreUnknown { reason: cause.to_string() });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The options of the client that asks: those of the store, with another client id.
+fn client_options(store: &Options, address: &Address) -> Options {
+    let mut options = store.clone();
+    options.client_id = format!("{}-check-{:08x}", store.client_id, fastrand::u32(..));
+    (options.host, options.port) = (address.host.clone(), address.port);
+    options.alternatives.clear();
+    options
+}
+
+/// Some brokers derive the client id from the user, so that the session of a store may be resumed.
+/// It must not be lost then: the session is not clean, and no message of it is acknowledged.
+fn connector() -> Connector {
+    Connector::default()
+        .session_options(|options| options.clean_start(false).manual_acknowledgement(true))
+}
+
+/// Tokens of the publishes.
+const PROBE_TOKEN: u64 = 1;
+const REQUEST_TOKEN: u64 = 2;
+
+/// Sends a GET, and waits for the response.
+async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, LinkError> {
+    let mut probe_arrived = false;
+    let asking = timeout(RESPONSE_WAIT, wait_for_response(&mut socket, client_id, &mut probe_arrived));
+    let finding = match asking.await {
+        Ok(finding) => finding,
+        // A broker may grant the subscription, and nevertheless withhold the response.
+        Err(_) if !probe_arrived => Ok(Finding::Unknown(Cause::NotDelivered)),
+        Err(_) => Ok(Finding::NoStore),
+    };
+    // The session of this client ends with its connection.
+    let now = socket.now();
+    socket.session_mut().disconnect(now, Reason::SUCCESS, Property::SessionExpiry(0));
+    let _ = timeout(RESPONSE_WAIT, socket.flush()).await;
+    finding
+}
+
+async fn wait_for_response(
+    socket: &mut SessionSocket,
+    client_id: &str,
+    probe_arrived: &mut bool,
+) -> Result<Finding, LinkError> {
+    let Ok(topic) = ResponseTopic::new(client_id) else {
+        let error = LinkError::new(LinkErrorKind::ClientId, "it cannot be part of a topic");
+        return Ok(Finding::Unknown(Cause::Connect(error)));
+    };
+    let topic = topic.to_string();
+    let (probe, request) = (fastrand::u128(..).to_be_bytes(), fastrand::u128(..).to_be_bytes());
+    if let Err(error) = subscribe(socket, &topic) {
+        return Ok(Finding::Unknown(Cause::Send(error)));
+    }
+    loop {
+        match socket.next_event().await? {
+            SessionEvent::Subscribed { reasons, .. } => {
+                if let Some(refused) = reasons.into_iter().find(|reason| reason.is_error()) {
+                    return Ok(Finding::Unknown(Cause::Subscribe(refused)));
+                }
+                if let Err(error) = publish(socket, client_id, &topic, &probe, &request) {
+                    return Ok(Finding::Unknown(Cause::Send(error)));
+                }
+            }
+            SessionEvent::Message(message) if message.topic() == topic => {
+                let is_for = |id: &[u8]| {
+                    let mut properties = message.properties().into_iter();
+                    properties.any(|property| property == Property::CorrelationData(id))
+                };
+                if is_for(&request) {
+                    return Ok(Finding::OtherStore);
+                }
+                *probe_arrived |= is_for(&probe);
+            }
+            SessionEvent::Published { token: REQUEST_TOKEN, reason, .. } => match reason {
+                Reason::NO_MATCHING_SUBSCRIBERS => return Ok(Finding::NoStore),
+                reason if reason.is_error() => return Ok(Finding::Unknown(Cause::Publish(reason))),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Subscribes to responses.
+fn subscribe(socket: &mut SessionSocket, filter: &str) -> Result<(), SendError> {
+    let now = socket.now();
+    let options = SubscriptionOptions { qos: Qos::AtLeastOnce, ..SubscriptionOptions::default() };
+    let token = 0;
+    socket.session_mut().subscribe(now, &[Subscription { filter, options }], (), token)
+}
+
+/// Sends the probe to the response topic, and the request.
+fn publish(
+    socket: &mut SessionSocket,
+    client_id: &str,
+    response_topic: &str,
+    probe: &[u8],
+    request: &[u8],
+) -> Result<(), SendError> {
+    // No store should execute it after the check.
+    let expiry = Property::MessageExpiry(2);
+    let probe_properties = [Property::CorrelationData(probe), expiry];
+    let to_self = Publish {
+        topic: response_topic,
+        payload: Bytes::new(),
+        qos: Qos::AtLeastOnce,
+        retain: false,
+        properties: probe_properties.as_slice(),
+        token: PROBE_TOKEN,
+    };
+    let user: Vec<_> = RequestProperties::new(client_id)
+        .into_iter()
+        .map(|(name, value)| (name, value.to_string()))
+        .collect();
+    let mut properties = vec![
+        Property::ResponseTopic(response_topic),
+        Property::CorrelationData(request),
+        Property::ContentType(CONTENT_TYPE),
+        expiry,
+    ];
+    properties.extend(user.iter().map(|(name, value)| Property::User(name, value)));
+    let get = Publish {
+        topic: REQUEST,
+        payload: Command::Get { key: KEY }.encode().into(),
+        properties: properties.as_slice(),
+        token: REQUEST_TOKEN,
+        ..to_self.clone()
+    };
+    let now = socket.now();
+    let session = socket.session_mut();
+    session.publish(now, to_self)?;
+    session.publish(now, get)
+}
