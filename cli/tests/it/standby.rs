@@ -5,7 +5,7 @@ use std::process::Command;
 
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::packets::Packet;
-use statestore_tests::raw::{Ask, Raw, array};
+use statestore_tests::raw::{Ask, Hello, Raw, array, response_topic};
 use statestore_tests::scripted::{Scripted, Welcome};
 use statestore_tests::timely::timely;
 
@@ -64,11 +64,14 @@ fn store_does_not_take_over_another_that_responds(form: Form) {
 #[test]
 fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
     let users = Scratch::new("derived-ids");
-    let mosquitto = ["-c", "-b", users.path(), "store", "secret"];
-    let made = Command::new("mosquitto_passwd").args(mosquitto).status();
-    if !made.is_ok_and(|made| made.success()) {
+    let add = |arguments: &[&str]| {
+        let made = Command::new("mosquitto_passwd").args(arguments).status();
+        made.is_ok_and(|made| made.success())
+    };
+    if !add(&["-c", "-b", users.path(), "store", "secret"]) {
         return println!("{}: skipped, there is no mosquitto_passwd here", test_name());
     }
+    assert!(add(&["-b", users.path(), "raw", "secret"]));
     let lines = format!("use_username_as_clientid true\npassword_file {}", users.path());
     let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
@@ -78,7 +81,9 @@ fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
     let first = Running::start(&mut serve);
     first.line();
     first.kill();
-    let mut raw = Raw::connect(broker.port(), "raw");
+    let hello = Hello { login: Some(("raw", "secret")), ..Hello::default() };
+    let mut raw = Raw::open(broker.port(), "raw", hello);
+    raw.subscribe(&response_topic("raw"));
     let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
     assert!(raw.deliver(&ask), "the session of the store has it");
     let second = Running::start(&mut serve);
