@@ -1,95 +1,140 @@
-//! What a store keeps in a directory: whether it is whole, as lines of JSON, out of such lines, and compacted.
+//! The contents of a data directory: checked, dumped as lines of JSON, restored, compacted.
 
-mod compact;
-mod contents;
-mod directory;
 mod dump;
-mod format;
-mod input;
 mod requests;
 mod restore;
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use statestore_proto::time::UnixTime;
+use statestore_server::archive::{self, ArchiveError, CompactStep, Directory};
 
 use crate::args::Data;
+use crate::escape::on_one_line;
 use crate::failure::Failure;
 use crate::output;
-use crate::progress;
+use crate::progress::{Progress, bytes};
 use crate::signals::Signals;
 
 pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?.with_hangup()?;
-    let (work, left): (std::pin::Pin<Box<dyn Future<Output = _>>>, _) = match verb {
+    let (work, state): (Pin<Box<dyn Future<Output = _>>>, _) = match verb {
         Data::Check { dir } => (Box::pin(check(dir)), "nothing was changed"),
-        Data::Dump(args) => (Box::pin(dump::run(args)), "the dump is not whole"),
+        Data::Dump(args) => (Box::pin(dump::run(args)), "the dump is incomplete"),
         Data::Restore(args) => {
-            let left = match args.through.broker.is_empty() {
+            let state = match args.through.broker.is_empty() {
                 false => "some keys may be set: run it again",
                 true => "nothing was restored",
             };
-            (Box::pin(restore::run(args)), left)
+            (Box::pin(restore::run(args)), state)
         }
         Data::Compact { dir } => {
-            (Box::pin(compact::run(dir)), "the directory has all that it had: run it again")
+            (Box::pin(compact(dir)), "the directory keeps its contents: run it again")
         }
     };
     tokio::select! {
         ended = work => ended,
-        asked = signals.received() => {
-            output::say(format_args!("stopped: {left}"));
-            Ok(asked.code())
+        signal = signals.received() => {
+            output::say(format_args!("stopped: {state}"));
+            Ok(signal.code())
         }
     }
 }
 
-async fn check(dir: std::path::PathBuf) -> Result<ExitCode, Failure> {
-    let (read, on_disk) = {
-        let read = directory::read(&dir).await?;
-        (read, directory::bytes_on_disk(&dir)?)
+async fn check(dir: PathBuf) -> Result<ExitCode, Failure> {
+    let (directory, on_disk) = {
+        let read = read(&dir).await?;
+        (read, archive::bytes_on_disk(&dir)?)
     };
-    output::raw(report(&read, on_disk).as_bytes())?;
+    output::raw(report(&directory, on_disk).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(read: &directory::Read, on_disk: u64) -> String {
-    let directory::Read { contents, status } = read;
-    let stored = || contents.keys.values();
+/// Reads a data directory. The progress ends with this future, also if the thread goes on.
+async fn read(dir: &Path) -> Result<Directory, ArchiveError> {
+    let progress = Progress::records("reading");
+    let advanced = progress.clone();
+    archive::read(dir, move |records| advanced.advance(records)).await
+}
+
+fn report(directory: &Directory, on_disk: u64) -> String {
+    let Directory { contents, status, .. } = directory;
+    let stored = || contents.entries.values();
     let expires = stored().filter_map(|stored| stored.expires);
     let (expire, leases) = expires.fold((0_u64, 0_u64), |(all, leases), expires| {
         (all + 1, leases + u64::from(expires.is_lease))
     });
     let fenced = stored().filter(|stored| stored.fencing_token.is_some()).count();
     let mut text = String::new();
-    let mut line = |what: &str, is: String| _ = writeln!(text, "{what:<15}{is}");
+    let mut line = |name: &str, value: String| _ = writeln!(text, "{name:<15}{value}");
     line(
         "keys",
         format!(
             "{}: {expire} expire, {leases} of them leases; {fenced} fenced",
-            contents.keys.len()
+            contents.entries.len()
         ),
     );
-    line("values", format!("{} with their keys", progress::bytes(contents.bytes())));
-    line("answers", contents.answers.len().to_string());
+    line("values", format!("{} with their keys", bytes(contents.bytes())));
+    line("responses", contents.responses.len().to_string());
     line("registrations", contents.registrations.len().to_string());
     let issued = contents.issued.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
-    line("last version", crate::escape::on_one_line(&issued));
+    line("last version", on_one_line(&issued));
     let snapshot = status.snapshot.map_or_else(
         || "none".to_owned(),
-        |snapshot| format!("{} in {} parts", progress::bytes(snapshot.bytes), snapshot.parts),
+        |snapshot| format!("{} in {} parts", bytes(snapshot.bytes), snapshot.parts),
     );
     line("snapshot", snapshot);
-    line("log", format!("{} in {} batches", progress::bytes(status.log_bytes), status.log_commits));
-    line("on disk", progress::bytes(on_disk));
+    line("log", format!("{} in {} batches", bytes(status.log_bytes), status.log_commits));
+    line("on disk", bytes(on_disk));
     text
 }
 
-/// Why a directory and a broker are too much.
+async fn compact(dir: PathBuf) -> Result<ExitCode, Failure> {
+    let (read, written) = (Progress::records("reading"), Progress::records("writing"));
+    let progress = |step, records| match step {
+        CompactStep::Read => read.advance(records),
+        CompactStep::Write => written.advance(records),
+    };
+    let compacted = archive::compact(&dir, unix_now(), progress).await?;
+    drop((read, written));
+    let on_disk = bytes(archive::bytes_on_disk(&dir)?);
+    let line = format!(
+        "{}; the files have {on_disk}, and free space in them is used again\n",
+        saved(compacted.bytes_before, compacted.bytes_after)
+    );
+    output::raw(line.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What compaction saved, as text.
+fn saved(bytes_before: u64, bytes_after: u64) -> String {
+    match (bytes(bytes_before), bytes(bytes_after)) {
+        (before, after) if before == after => {
+            format!("nothing was saved: a store reads {after}, as before")
+        }
+        (before, after) if bytes_after > bytes_before => {
+            format!("nothing was saved: a store reads {after}, and {before} before")
+        }
+        (before, after) => format!("a store reads {after} instead of {before}"),
+    }
+}
+
+/// The time of the wall clock.
+fn unix_now() -> UnixTime {
+    #[expect(clippy::disallowed_methods, reason = "the command reads the clock for the library")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime::from_epoch(since)
+}
+
+/// The error of a directory and a broker in one command line.
 fn both(dir: &Path) -> Failure {
     Failure::bad_input(format_args!(
         "choose one: a directory, as {}, or a store with --broker",
-        named(dir)
+        shown(dir)
     ))
 }
 
@@ -97,7 +142,47 @@ fn neither() -> Failure {
     Failure::bad_input("name a directory, or a store with --broker")
 }
 
-/// The name of something, as it stands in a sentence.
-fn named(path: &Path) -> String {
-    crate::escape::on_one_line(&path.display().to_string())
+/// A path as part of a sentence.
+fn shown(path: &Path) -> String {
+    on_one_line(&path.display().to_string())
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match &error {
+            ArchiveError::Directory(error) => Self::directory(error),
+            ArchiveError::Path { path, source } => Self::path(shown(path), source),
+            ArchiveError::Journal(_) | ArchiveError::NotSynced { .. } => {
+                Self::Storage(error.to_string())
+            }
+            ArchiveError::Task(error) => Self::system(error),
+            ArchiveError::Future { .. } => {
+                Self::bad_input(format_args!("{error} with --allow-future-versions"))
+            }
+            _ => Self::bad_input(error),
+        }
+    }
+}
+
+/// A number of keys as text.
+fn keys(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "key" } else { "keys" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_bytes_are_printed_only_if_bytes_were_saved() {
+        for (before, after, text) in [
+            (395 << 10, 3 << 10, "a store reads 3.00 KiB instead of 395.00 KiB"),
+            (100, 100, "nothing was saved: a store reads 100 B, as before"),
+            (100 << 20, (100 << 20) - 1, "nothing was saved: a store reads 100.00 MiB, as before"),
+            (100, 120, "nothing was saved: a store reads 120 B, and 100 B before"),
+            (0, 0, "nothing was saved: a store reads 0 B, as before"),
+        ] {
+            assert_eq!(saved(before, after), text);
+        }
+    }
 }

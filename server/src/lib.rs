@@ -163,6 +163,8 @@
 #![forbid(unsafe_code)]
 
 mod access;
+#[cfg(feature = "server")]
+pub mod archive;
 mod broker;
 #[cfg(feature = "server")]
 mod capture;

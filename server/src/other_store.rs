@@ -178,7 +178,8 @@ const REQUEST_TOKEN: u64 = 2;
 /// Sends a GET, and waits for the response.
 async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, LinkError> {
     let mut probe_arrived = false;
-    let asking = timeout(RESPONSE_WAIT, wait_for_response(&mut socket, client_id, &mut probe_arrived));
+    let asking =
+        timeout(RESPONSE_WAIT, wait_for_response(&mut socket, client_id, &mut probe_arrived));
     let finding = match asking.await {
         Ok(finding) => finding,
         // A broker may grant the subscription, and nevertheless withhold the response.

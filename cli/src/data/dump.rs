@@ -1,48 +1,49 @@
-//! Everything that is kept, as lines.
+//! `data dump`: writes all keys of a directory or a store as lines of JSON.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::directory::{self, of_path, parent};
-use super::format::{Entry, Header, LINE_BYTES_MAX, Source};
-use super::{named, requests};
+use statestore_server::archive::{Entry, Header, LINE_BYTES_MAX, Source};
+
+use super::{keys, requests, shown};
 use crate::args::{Common, Dump};
 use crate::connection::unique_id;
+use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::output::{line, say};
 use crate::progress::Progress;
 
-/// Bytes that are written at a time, or one line if that has more.
+/// Bytes that are written at once; more if a single line is longer.
 const CHUNK: usize = 256 << 10;
 
 pub(super) async fn run(args: Dump) -> Result<ExitCode, Failure> {
     let Dump { dir, output, through } = args;
     let output = output.filter(|output| output != Path::new("-"));
-    let from = Place::one(through.common(), dir)?;
-    if let (Place::Directory(dir), Some(to)) = (&from, &output) {
-        outside(dir, to)?;
+    let from = Origin::new(through.common(), dir)?;
+    if let (Origin::Directory(dir), Some(to)) = (&from, &output) {
+        check_outside(dir, to)?;
     }
     let mut output = Output::new(output)?;
-    let keys = match from {
-        Place::Broker(common) => requests::dump(&common, &mut output).await?,
-        Place::Directory(dir) => of_directory(&dir, &mut output).await?,
+    let count = match from {
+        Origin::Broker(common) => requests::dump(&common, &mut output).await?,
+        Origin::Directory(dir) => dump_directory(&dir, &mut output).await?,
     };
     output.finish().await?;
-    say(format_args!("dumped {keys} {}", if keys == 1 { "key" } else { "keys" }));
+    say(format_args!("dumped {}", keys(count)));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a dump comes from.
-enum Place {
+/// The origin of a dump.
+enum Origin {
     Directory(PathBuf),
     Broker(Box<Common>),
 }
 
-impl Place {
-    fn one(common: Option<Common>, dir: Option<PathBuf>) -> Result<Self, Failure> {
+impl Origin {
+    fn new(common: Option<Common>, dir: Option<PathBuf>) -> Result<Self, Failure> {
         match (common, dir) {
             (Some(common), None) => Ok(Self::Broker(Box::new(common))),
             (None, Some(dir)) => Ok(Self::Directory(dir)),
@@ -52,44 +53,45 @@ impl Place {
     }
 }
 
-/// Refuses a file among those of a store: it could be one of them.
-fn outside(dir: &Path, to: &Path) -> Result<(), Failure> {
-    // What is not there is told by whoever needs it.
+/// Rejects an output file in the directory of the store: it could be one of the store's files.
+fn check_outside(dir: &Path, to: &Path) -> Result<(), Failure> {
+    // A missing path is reported when it is opened.
     let (Ok(dir), Ok(at)) = (fs::canonicalize(dir), fs::canonicalize(parent(to))) else {
         return Ok(());
     };
     if at.starts_with(&dir) {
         return Err(Failure::bad_input(format_args!(
-            "--output {}: that is in the directory of the store; name a file elsewhere",
-            named(to)
+            "--output {}: this is in the directory of the store; name a file elsewhere",
+            shown(to)
         )));
     }
     Ok(())
 }
 
-async fn of_directory(dir: &Path, output: &mut Output) -> Result<u64, Failure> {
-    let contents = directory::read(dir).await?.contents;
-    let keys = u64::try_from(contents.keys.len()).unwrap_or(u64::MAX);
-    let header = Header { source: Source::Directory, issued: contents.issued, keys: Some(keys) };
+async fn dump_directory(dir: &Path, output: &mut Output) -> Result<u64, Failure> {
+    let contents = super::read(dir).await?.contents;
+    let keys = u64::try_from(contents.entries.len()).unwrap_or(u64::MAX);
+    let issued = contents.issued.clone();
+    let header = Header { source: Source::Directory, issued, keys: Some(keys) };
     output.add(&header.encode()).await?;
     let progress = output.progress(keys);
-    for (key, stored) in contents.keys {
-        output.add_entry(&Entry { key, stored }).await?;
+    for entry in contents.into_entries() {
+        output.add_entry(&entry).await?;
         progress.advance(1);
     }
     Ok(keys)
 }
 
-/// Where a dump goes.
+/// The output of a dump.
 pub(super) struct Output {
     waiting: String,
     file: Option<Partial>,
 }
 
-/// A file that is being written, beside where it is to be. Unless it is put there, it is removed.
+/// A file that is written next to its place. Dropping it removes it, unless it was finished.
 struct Partial {
     file: File,
-    /// `None` once it is there.
+    /// `None` once it is in its place.
     at: Option<PathBuf>,
     to: PathBuf,
 }
@@ -100,7 +102,7 @@ impl Output {
         Ok(Self { waiting: String::new(), file })
     }
 
-    /// How far a dump of so many keys is; with 0 of an unknown number.
+    /// The progress of a dump of this number of keys; 0 if it is unknown.
     pub(super) fn progress(&self, keys: u64) -> Progress {
         Progress::keys("dumping", keys).unless_printed(self.file.is_none())
     }
@@ -110,9 +112,9 @@ impl Output {
         let line = entry.encode();
         if line.len() > LINE_BYTES_MAX {
             return Err(Failure::bad_input(format_args!(
-                "the key {} has a value that is too large for a line of a dump: copy the directory instead, while no store \
-                 has it open",
-                crate::escape::one_line(&entry.key)
+                "the value of key {} is too large for a line of a dump: copy the directory instead, while no store has it \
+                 open",
+                one_line(&entry.key)
             )));
         }
         self.add(&line).await
@@ -129,7 +131,7 @@ impl Output {
         match &mut self.file {
             None => line(chunk).await,
             Some(partial) => {
-                // A signal is heard in between.
+                // So that a signal can end this.
                 tokio::task::yield_now().await;
                 partial.file.write_all(chunk.as_bytes()).map_err(|error| partial.failure(&error))
             }
@@ -146,14 +148,14 @@ impl Partial {
     fn new(to: PathBuf) -> Result<Self, Failure> {
         if fs::metadata(&to).is_ok_and(|meta| !meta.is_file()) {
             return Err(Failure::bad_input(format_args!(
-                "--output {}: that is no file; leave --output out for standard output",
-                named(&to)
+                "--output {}: this is not a file; leave out --output for standard output",
+                shown(&to)
             )));
         }
         let at = parent(&to).join(unique_id("dump"));
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&at);
-        let file = file.map_err(|error| of_path(&to, &error))?;
+        let file = file.map_err(|error| Failure::path(shown(&to), &error))?;
         Ok(Self { file, at: Some(at), to })
     }
 
@@ -169,8 +171,16 @@ impl Partial {
         Ok(())
     }
 
-    fn failure(&self, error: &std::io::Error) -> Failure {
-        of_path(&self.to, error)
+    fn failure(&self, error: &io::Error) -> Failure {
+        Failure::path(shown(&self.to), error)
+    }
+}
+
+/// The directory that contains a path.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 

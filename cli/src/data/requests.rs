@@ -1,17 +1,16 @@
-//! The same by requests, as far as the protocol goes.
+//! Dump and restore by requests to a running store.
 
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use statestore_server::archive::{Entry, Header, Source, StoredValue};
 use statestore_tokio::{Error, Refusal, ServiceError, Version, VersionedValue};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::compact::unix_now;
 use super::dump::Output;
-use super::format::{Entry, Header, Source, Stored};
-use super::input::Input;
+use super::{restore, unix_now};
 use crate::args::Common;
 use crate::connection;
 use crate::escape::one_line;
@@ -23,36 +22,39 @@ use crate::progress::Progress;
 /// Characters of a key that are shown.
 const SHOWN_MAX: usize = 200;
 
-/// Keys that are asked for, and the answers to come.
-type Asked<T> = VecDeque<(Bytes, JoinHandle<Result<T, Error>>)>;
+/// Keys that are being read, in the order of the list.
+type Reads = VecDeque<(Bytes, JoinHandle<Result<Option<VersionedValue>, Error>>)>;
 
-/// Dumps all keys of the store at this broker; says how many.
+/// Keys that are being set. Dropping it ends their requests.
+type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
+
+/// Dumps all keys of a store, and returns their number.
 pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
     say(
-        "through a broker: fences and expiries are not known, and what is written meanwhile is in the dump or not",
+        "through a broker: without fencing tokens and expiries; concurrent writes may or may not be in the dump",
     );
     let store = connection::store(common)?;
     let header = Header { source: Source::Requests, issued: None, keys: None };
     output.add(&header.encode()).await?;
     let progress = output.progress(0);
     let mut listing = store.scan("*");
-    let mut asked: Asked<Option<VersionedValue>> = VecDeque::new();
+    let mut reads = Reads::new();
     let (mut is_over, mut count) = (false, 0);
-    while !is_over || !asked.is_empty() {
-        while !is_over && asked.len() < READING_MAX {
+    while !is_over || !reads.is_empty() {
+        while !is_over && reads.len() < READING_MAX {
             match listing.next().await.map_err(keys::failure)? {
                 Some(key) => {
                     let value = tokio::spawn(store.get(&key).into_future());
-                    asked.push_back((key, value));
+                    reads.push_back((key, value));
                 }
                 None => is_over = true,
             }
         }
-        let Some((key, value)) = asked.pop_front() else { continue };
+        let Some((key, value)) = reads.pop_front() else { continue };
         let found = value.await.map_err(Failure::system)?;
-        // It may have been deleted meanwhile.
+        // It may have been deleted since it was listed.
         let Some(found) = found.map_err(failure)? else { continue };
-        let stored = Stored {
+        let stored = StoredValue {
             value: found.value.to_vec().into(),
             version: found.version,
             fencing_token: None,
@@ -68,28 +70,30 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
     Ok(count)
 }
 
-/// Sets all keys of a dump; says how many.
+/// Sets all keys of a dump, and returns their number.
 pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u64, Failure> {
-    let mut input = Input::open(file).await?;
-    say(match input.header.source {
-        Source::Directory => "through a broker: versions are new ones, and fences are not set",
+    // The store issues new versions, so those of the dump are not checked.
+    let mut dump = restore::open(file, None).await?;
+    say(match dump.header().source {
         Source::Requests => {
-            "through a broker: versions are new ones, and the dump knows no fences and no expiries, nor which keys were \
-             kept, so the store is asked to keep all"
+            "through a broker: keys get new versions; the dump has no fencing tokens and no expiries, and all keys become \
+             durable"
         }
+        _ => "through a broker: keys get new versions and no fencing tokens",
     });
-    let are_kept = input.header.are_kept();
+    let are_durable = dump.header().are_durable();
     let store = connection::store(common)?;
-    let progress = Progress::keys("setting", input.header.keys.unwrap_or(0));
-    let mut asked: Asked<Version> = VecDeque::new();
+    let progress = Progress::keys("setting", dump.header().keys.unwrap_or(0));
+    let mut writes = Writes::new();
     let (mut count, mut expired) = (0, 0_u64);
     loop {
-        let entries = match input.next().await {
+        let entries = match dump.next().await {
             Ok(Some(entries)) => entries,
             Ok(None) => break,
-            Err(failure) => return Err(partly(failure, count)),
+            Err(error) => return Err(partly(error.into(), count)),
         };
         for Entry { key, stored } in entries {
+            progress.advance(1);
             let rest = stored.expires.map(|expires| expires.rest(unix_now()));
             if rest.is_some_and(|rest| rest.is_zero()) {
                 expired += 1;
@@ -100,18 +104,18 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             if let Some(rest) = rest {
                 set = set.expires_after(rest);
             }
-            if stored.persist || are_kept {
+            if stored.persist || are_durable {
                 set = set.persist();
             }
-            asked.push_back((key, tokio::spawn(set.into_future())));
-            while asked.len() >= READING_MAX {
-                count += settle(&mut asked).await.map_err(|failure| partly(failure, count))?;
-                progress.advance(1);
+            let set = set.into_future();
+            writes.spawn(async move { (key, set.await) });
+            while writes.len() >= READING_MAX {
+                count += settle(&mut writes).await.map_err(|failure| partly(failure, count))?;
             }
         }
     }
-    while !asked.is_empty() {
-        count += settle(&mut asked).await.map_err(|failure| partly(failure, count))?;
+    while !writes.is_empty() {
+        count += settle(&mut writes).await.map_err(|failure| partly(failure, count))?;
     }
     drop(progress);
     store.shutdown().await;
@@ -121,17 +125,18 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
     Ok(count)
 }
 
-/// Waits for the oldest.
-async fn settle(asked: &mut Asked<Version>) -> Result<u64, Failure> {
-    let Some((key, set)) = asked.pop_front() else { return Ok(0) };
-    match set.await.map_err(Failure::system)? {
+/// Waits for the next response.
+async fn settle(writes: &mut Writes) -> Result<u64, Failure> {
+    let Some(written) = writes.join_next().await else { return Ok(0) };
+    let (key, set) = written.map_err(Failure::system)?;
+    match set {
         Ok(_) => Ok(1),
         Err(error @ (Error::Refused { .. } | Error::Invalid(_))) => Err(of_key(&key, error)),
         Err(error) => Err(failure(error)),
     }
 }
 
-/// Why this key was not set, when others might be.
+/// The error of one key; others may succeed.
 fn of_key(key: &[u8], error: Error) -> Failure {
     let is_fenced = matches!(
         error,
@@ -142,7 +147,7 @@ fn of_key(key: &[u8], error: Error) -> Failure {
     );
     let advice = match is_fenced {
         true => {
-            "; it is fenced there, and requests bring no fence back: only `data restore DIR` restores such keys"
+            "; it is fenced there, and requests cannot restore fencing tokens: use `data restore DIR`"
         }
         false => "",
     };
@@ -159,10 +164,10 @@ fn failure(error: Error) -> Failure {
     Failure::request(error)
 }
 
-/// What went wrong after some keys were set.
+/// An error after some keys were set.
 fn partly(failure: Failure, count: u64) -> Failure {
     let text = |text| {
-        format!("{text}; {count} keys were set before, so run this again once that is mended")
+        format!("{text}; {count} keys were set before; correct the cause and run this again")
     };
     match failure {
         Failure::Refused(what) => Failure::Refused(text(what)),

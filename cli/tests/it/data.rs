@@ -19,7 +19,7 @@ use statestore_tokio::service::{Commit, Journal as _};
 use crate::place::{Form, everywhere};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-everywhere!(a_store_is_dumped_and_restored_through_its_broker);
+everywhere!(keys_are_dumped_and_restored_through_a_broker);
 
 const STARTED: u64 = 1_700_000_000_000;
 
@@ -146,7 +146,7 @@ fn dump(dir: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_dump_restores_the_same() {
+fn restored_directory_equals_the_dumped_one() {
     let scratch = Scratch::new();
     let (one, two, three) = (scratch.path("one"), scratch.path("two"), scratch.path("three"));
     made(&one, records());
@@ -174,12 +174,12 @@ fn a_dump_restores_the_same() {
     assert_eq!(restored(&two), expected);
     assert_eq!(scratch.names(), ["keys.jsonl", "one", "three", "two"], "and nothing beside");
 
-    run(data("restore", &two).arg(&file)).fails(2, &["two is not empty", "not there yet"]);
-    run(data("dump", &one).arg("--output").arg(&three)).fails(2, &["no file", "--output"]);
+    run(data("restore", &two).arg(&file)).fails(2, &["two is not empty", "does not exist yet"]);
+    run(data("dump", &one).arg("--output").arg(&three)).fails(2, &["not a file", "--output"]);
 }
 
 #[test]
-fn check_says_what_is_there() {
+fn check_prints_the_contents() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
@@ -187,7 +187,7 @@ fn check_says_what_is_there() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for line in [
         "keys           6: 2 expire, 1 of them leases; 2 fenced\n",
-        "answers        0\n",
+        "responses      0\n",
         "registrations  1\n",
         "last version   1700000000077:0:StateStore\n",
         "snapshot       none\n",
@@ -199,7 +199,7 @@ fn check_says_what_is_there() {
 }
 
 #[test]
-fn what_is_no_directory_of_a_store_is_refused() {
+fn other_directory_is_rejected() {
     let scratch = Scratch::new();
     let nowhere = scratch.path("nowhere");
     let (empty, file) = (scratch.path("empty"), scratch.path("file"));
@@ -216,7 +216,7 @@ fn what_is_no_directory_of_a_store_is_refused() {
 
 /// Bits that change in the log must not look like a log that ends earlier.
 #[test]
-fn a_damaged_directory_is_refused() {
+fn damaged_directory_is_rejected() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
@@ -234,7 +234,7 @@ fn a_damaged_directory_is_refused() {
 
 /// It may be read meanwhile, and not written.
 #[test]
-fn a_directory_in_use_is_not_written() {
+fn directory_in_use_is_read_and_not_written() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
@@ -249,7 +249,7 @@ fn a_directory_in_use_is_not_written() {
 }
 
 #[test]
-fn compacting_keeps_everything() {
+fn compacted_directory_has_the_same_contents() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let mut all = records();
@@ -283,14 +283,14 @@ fn compacting_keeps_everything() {
     assert_eq!(timeless(restored(&dir)), timeless(before));
     let again = run(&mut data("compact", &dir));
     assert_eq!(again.code, Some(0), "{again:?}");
-    assert!(again.text().starts_with("nothing was gained: a store reads "), "{again:?}");
+    assert!(again.text().starts_with("nothing was saved: a store reads "), "{again:?}");
     assert!(!again.text().contains("instead"), "{again:?}");
     assert_eq!(watched(&dir), registrations);
 }
 
 /// Of two versions with one time and counter the node id decides, and the one that compacts has its own.
 #[test]
-fn compacting_keeps_the_last_value_of_any_node() {
+fn compaction_keeps_the_last_value_of_any_node() {
     let scratch = Scratch::new();
     let (restored, found) = (scratch.path("restored"), scratch.path("found"));
     let line = |key: &str, counter: u32, node: &str| {
@@ -316,7 +316,7 @@ fn compacting_keeps_the_last_value_of_any_node() {
 }
 
 #[test]
-fn bad_lines_are_refused_with_their_number() {
+fn invalid_line_is_rejected_with_its_number() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let good = r#"{"key":"k","value":"secret","version":"1:0:n"}"#;
@@ -325,9 +325,9 @@ fn bad_lines_are_refused_with_their_number() {
     let late_header = HEADER.replace('}', r#","issued":"253402300800000:0:n"}"#);
     let counted = HEADER.replace('}', ",\"keys\":3}");
     for (lines, number, what) in [
-        (vec![""], 0, "nothing in it"),
-        (vec![&late_header, good], 1, "issued lies beyond the year 9999"),
-        (vec![HEADER, good, &late], 3, "version lies beyond the year 9999"),
+        (vec![""], 0, "the file is empty"),
+        (vec![&late_header, good], 1, "issued is after the year 9999"),
+        (vec![HEADER, good, &late], 3, "version is after the year 9999"),
         (vec![good], 1, "\"format\":\"statestore-dump\""),
         (vec![HEADER, good, "{"], 3, "cut short"),
         (vec![HEADER, good, r#"{"key":"k","value":"secret","extra":1}"#], 3, "expected one of"),
@@ -367,7 +367,7 @@ fn run_with_input_that_may_not_be_read(dir: &Path, input: &[u8]) -> Ended {
 }
 
 #[test]
-fn an_interrupted_restore_leaves_nothing_that_looks_like_one() {
+fn interrupted_restore_leaves_no_directory() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let line = format!(r#"{{"key":"k","value":"{}","version":"1:0:n"}}"#, "v".repeat(1000));
@@ -388,13 +388,38 @@ fn an_interrupted_restore_leaves_nothing_that_looks_like_one() {
     assert_eq!(scratch.names(), ["dir.partial"]);
     let whole = [HEADER, &line].join("\n");
     let again = || run_with_input(&mut data("restore", &dir), whole.as_bytes());
-    again().fails(2, &["dir.partial is there", "remove it"]);
+    again().fails(2, &["dir.partial exists", "remove it"]);
     fs::remove_dir_all(scratch.path("dir.partial")).unwrap();
     again().is(0, "restored 1 key\n");
     assert_eq!(scratch.names(), ["dir"]);
 }
 
-fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
+/// A store with such a version would never issue one of the present again.
+#[test]
+fn version_more_than_a_day_ahead_of_the_clock_is_rejected_unless_allowed() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("dir");
+    let good = r#"{"key":"k","value":"v","version":"1:0:n"}"#;
+    let future = format!("{LATER}:0:n");
+    let header = HEADER.replace('}', &format!(r#","issued":"{future}"}}"#));
+    let fenced = good.replace('}', &format!(r#","fencing_token":"{future}"}}"#));
+    let version = good.replace("1:0:n", &future);
+    for (lines, what) in [
+        ([&*header, good], "line 1: issued is more than a day ahead"),
+        ([HEADER, &version], "line 2: version is more than a day ahead"),
+        ([HEADER, &fenced], "line 2: fencing_token is more than a day ahead"),
+    ] {
+        let lines = lines.join("\n");
+        let restore =
+            |option: &[&str]| run_with_input(data("restore", &dir).args(option), lines.as_bytes());
+        restore(&[]).fails(2, &[what, "--allow-future-versions"]);
+        assert_eq!(scratch.names(), [""; 0], "{what}");
+        restore(&["--allow-future-versions"]).is(0, "restored 1 key\n");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let scratch = Scratch::new();
     let broker = ["--broker", &here.url()];
@@ -408,7 +433,7 @@ fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
     let file = scratch.path("keys.jsonl");
     let ended = run(data("dump").arg("--output").arg(&file));
     ended.is(0, "");
-    assert!(ended.err.contains("fences and expiries are not known"), "{ended:?}");
+    assert!(ended.err.contains("without fencing tokens and expiries"), "{ended:?}");
     let dumped = fs::read_to_string(&file).unwrap();
     let second = format!(r#"{{"key":"rooms/2","value_base64":"AP8=","version":"{version}"}}"#);
     assert!(dumped.contains(&second) && dumped.lines().count() == 3, "{dumped}");
@@ -417,7 +442,7 @@ fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
     here.run(&["set", "rooms/2", "changed"]).version();
     let ended = run(data("restore").arg(&file));
     ended.is(0, "set 2 keys\n");
-    assert!(ended.err.contains("versions are new ones"), "{ended:?}");
+    assert!(ended.err.contains("keys get new versions"), "{ended:?}");
     here.run(&["get", "rooms/1"]).is(0, "21");
     assert_eq!(here.run(&["get", "rooms/2"]).out, b"\x00\xff");
 
@@ -425,7 +450,7 @@ fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
     let dir = scratch.path("dir");
     let ended = run(statestore().args(["data", "restore"]).args([&dir, &file]));
     ended.is(0, "restored 2 keys\n");
-    assert!(ended.err.contains("no fences and no expiries"), "{ended:?}");
+    assert!(ended.err.contains("without fencing tokens and expiries"), "{ended:?}");
     let is_kept = |record: &Record| matches!(record, Record::Put { persist: true, .. });
     assert_eq!(restored(&dir).iter().filter(|record| is_kept(record)).count(), 2);
     let past = format!(
@@ -446,7 +471,7 @@ fn a_store_is_dumped_and_restored_through_its_broker(form: Form) {
 
 /// What a store writes is dumped while it runs, and another store goes on with it.
 #[test]
-fn another_store_goes_on_with_a_dump() {
+fn another_store_continues_with_a_dump() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.path("one"), scratch.path("two"));
     let start = |dir: &Path| {
@@ -472,7 +497,7 @@ fn another_store_goes_on_with_a_dump() {
 }
 
 #[test]
-fn a_directory_or_a_broker_is_named() {
+fn directory_or_broker_is_required() {
     for (line, hint) in [
         ("dump", "DIR"),
         ("restore", "DIR"),

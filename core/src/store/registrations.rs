@@ -389,7 +389,8 @@ impl Registrations {
     ) -> Vec<Arc<Registration>> {
         let Some(client) = self.by_client.get(client_id) else { return Vec::new() };
         let is_match = |number: &u64| self.by_number.get(number).is_some_and(|it| matches(it));
-        let numbers: Vec<u64> = client.by_key.values().copied().filter(is_match).take(max).collect();
+        let numbers: Vec<u64> =
+            client.by_key.values().copied().filter(is_match).take(max).collect();
         numbers.into_iter().filter_map(|number| self.end(number)).collect()
     }
 

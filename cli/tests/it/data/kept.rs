@@ -36,7 +36,7 @@ fn what_is_restored_through_a_broker_is_kept(form: Form) {
     through(&here, "dump", &["--output", file]).is(0, "");
     let ended = through(&here, "restore", &[file]);
     ended.is(0, "set 1 key\n");
-    assert!(ended.err.contains("asked to keep all"), "{}", ended.err);
+    assert!(ended.err.contains("all keys become durable"), "{}", ended.err);
     start_again(&mut here);
     here.run(&["get", "kept"]).is(0, "v");
 
@@ -62,7 +62,7 @@ fn a_key_that_is_refused_is_named(form: Form) {
     here.run(&["set", "a\nb", "v", "--fencing-token", &token]).version();
     through(&here, "dump", &["--output", file]).is(0, "");
     let ended = through(&here, "restore", &[file]);
-    ended.fails(2, &[r"the key a\nb: ", "fencing token", "only `data restore DIR`"]);
+    ended.fails(2, &[r"the key a\nb: ", "fencing token", "use `data restore DIR`"]);
     let long = "k".repeat(70_000);
     let line = format!(r#"{{"key":"{long}","value":"v","version":"1:0:n"}}"#);
     fs::write(file, [HEADER, &line].join("\n")).unwrap();

@@ -45,7 +45,7 @@ fn no_dump_goes_where_the_store_has_its_files() {
 }
 
 #[test]
-fn a_dash_is_standard_output() {
+fn dash_is_standard_output() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
@@ -55,28 +55,28 @@ fn a_dash_is_standard_output() {
 }
 
 #[test]
-fn what_is_no_dump_is_told_in_words_of_its_own() {
+fn error_of_an_unreadable_dump_has_no_line() {
     let scratch = Scratch::new();
     let (dir, empty, some) = (scratch.path("dir"), scratch.path("empty"), scratch.path("some"));
     fs::write(&empty, "").unwrap();
     fs::create_dir(&some).unwrap();
     let restore = |from: &std::path::Path| run(data("restore", &dir).arg(from));
     for (ended, what) in [
-        (restore(&empty), "empty: there is nothing in it; name a dump"),
+        (restore(&empty), "empty: the file is empty; name a dump"),
         (restore(&some), "some cannot be read: Is a directory"),
-        (run(&mut data("restore", &dir)), "standard input: there is nothing in it; name a dump"),
+        (run(&mut data("restore", &dir)), "standard input: the file is empty; name a dump"),
     ] {
         ended.fails(2, &[what]);
-        assert!(!ended.err.contains("line") && !ended.err.contains("mend"), "{}", ended.err);
+        assert!(!ended.err.contains("line") && !ended.err.contains("correct"), "{}", ended.err);
     }
     assert_eq!(scratch.names(), ["empty", "some"]);
     let ended = run(&mut data("restore", &empty));
-    ended.fails(2, &["empty is a file", "the directory", "data restore DIR "]);
+    ended.fails(2, &["empty is a file", "name a new directory, then the dump"]);
     assert!(!ended.err.contains("os error"), "{}", ended.err);
 }
 
 #[test]
-fn a_directory_and_a_broker_are_one_too_many() {
+fn directory_and_broker_exclude_each_other() {
     let scratch = Scratch::new();
     let (dir, file) = (scratch.path("dir"), scratch.path("keys.jsonl"));
     made(&dir, records());

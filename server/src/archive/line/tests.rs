@@ -24,11 +24,11 @@ fn expiry() -> impl Strategy<Value = RecordedExpiry> {
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let key = bytes().prop_filter("no store takes an empty key", |key| !key.is_empty());
+    let key = bytes().prop_filter("keys are not empty", |key| !key.is_empty());
     (key, bytes(), option::of(hlc()), option::of(hlc()), option::of(expiry()), any::<bool>())
         .prop_map(|(key, value, version, token, expires, persist)| Entry {
             key,
-            stored: Stored {
+            stored: StoredValue {
                 value,
                 version: version.map(Version::new),
                 fencing_token: token.map(FencingToken::new),
@@ -40,7 +40,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 
 proptest! {
     #[test]
-    fn a_line_says_all_of_an_entry(entry in entry()) {
+    fn decoded_line_equals_the_entry(entry in entry()) {
         let line = entry.encode();
         prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
         let is_plain = |char: char| char == '\n' || !char.is_control();
@@ -49,30 +49,30 @@ proptest! {
     }
 
     #[test]
-    fn a_header_says_all_of_itself(issued in option::of(hlc()), keys in any::<Option<u64>>(), is_whole: bool) {
+    fn decoded_line_equals_the_header(issued in option::of(hlc()), keys in any::<Option<u64>>(), is_whole: bool) {
         let source = if is_whole { Source::Directory } else { Source::Requests };
         let header = Header { source, issued: issued.map(Version::new), keys };
         prop_assert_eq!(Header::decode(header.encode().as_bytes()), Ok(header));
     }
 
     #[test]
-    fn a_line_that_was_cut_short_is_none(entry in entry(), at in any::<prop::sample::Index>()) {
+    fn line_that_was_cut_short_is_rejected(entry in entry(), at in any::<prop::sample::Index>()) {
         let line = entry.encode();
         let whole = line.trim_end().len();
         prop_assert!(Entry::decode(&line.as_bytes()[..at.index(whole)]).is_err());
     }
 
     #[test]
-    fn whatever_is_read_there_is_no_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_cause_no_panic(line in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = (Entry::decode(&line), Header::decode(&line));
     }
 }
 
 #[test]
-fn text_is_readable_and_the_rest_is_base64() {
+fn text_is_readable_and_other_bytes_are_base64() {
     let entry = |key: &[u8], value: &[u8]| Entry {
         key: key.into(),
-        stored: Stored {
+        stored: StoredValue {
             value: value.into(),
             version: None,
             fencing_token: None,
@@ -92,11 +92,11 @@ fn text_is_readable_and_the_rest_is_base64() {
 }
 
 #[test]
-fn what_is_wrong_is_said_without_the_value() {
+fn error_contains_the_reason_and_nothing_of_the_line() {
     let secret = "hush";
     for (line, what) in [
-        ("", "no JSON object"),
-        (r#"["k",null,"hush"]"#, "no JSON object"),
+        ("", "not a JSON object"),
+        (r#"["k",null,"hush"]"#, "not a JSON object"),
         (r#"{"key":"hush""#, "cut short"),
         (r#"{"key":"hush","value":hush}"#, "column"),
         (r#"{"value":"hush"}"#, "neither key nor key_base64"),
@@ -106,12 +106,12 @@ fn what_is_wrong_is_said_without_the_value() {
         (r#"{"key":"","value":"hush"}"#, "empty"),
         (r#"{"key":7,"value":"hush"}"#, "column 8: expected a string"),
         (r#"{"key":"k","value":{"hush":"hush"}}"#, "expected a string"),
-        (r#"{"key":"k","value_base64":"hush!"}"#, "no Base64"),
-        (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is no version"),
+        (r#"{"key":"k","value_base64":"hush!"}"#, "not Base64"),
+        (r#"{"key":"k","value":"hush","version":"hush"}"#, "version is not a version"),
         (r#"{"key":"k","value":"","fencing_token":"1:hush:n"}"#, "fencing_token"),
         (
             r#"{"key":"k","value":"","version":"253402300800000:0:n"}"#,
-            "version lies beyond the year 9999",
+            "version is after the year 9999",
         ),
         (r#"{"key":"k","value":"","expires":"hush, expected hush"}"#, "an object with at"),
         (r#"{"key":"k","value":"","expires":{"at":1}}"#, "missing field `after`"),
@@ -146,7 +146,7 @@ fn what_is_wrong_is_said_without_the_value() {
 }
 
 #[test]
-fn lines_have_numbers_and_a_limit() {
+fn lines_are_numbered_and_limited() {
     let mut lines = Lines::new(&b"a\n \n\nb"[..]);
     assert!(matches!(lines.next(), Ok(Some(b"a\n"))) && lines.number() == 1);
     assert!(matches!(lines.next(), Ok(Some(b"b"))) && lines.number() == 4);

@@ -1,5 +1,6 @@
-//! The lines of a dump: a header, and then a line for each key.
+//! The lines of a dump: a header, then one line for each key.
 
+use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::num::NonZeroU64;
 
@@ -13,58 +14,82 @@ use statestore_proto::message::Expiry;
 use statestore_proto::store::{Record, RecordedExpiry};
 use statestore_proto::time::UnixTime;
 
-use crate::escape::printable;
+use crate::text::printable;
 
 const FORMAT: &str = "statestore-dump";
 
-/// The version of this form. One that is later is refused and not guessed at.
+/// Version of the format. A later one is rejected.
 const FORMAT_VERSION: u64 = 1;
 
-/// Bytes of a line: what a key and a value of 5 MiB take at most, some times what our broker lets through. It bounds what
-/// reading a dump takes.
-pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
+/// Maximum length of a line in bytes: enough for any key and value of 5 MiB together, several times
+/// what the embedded broker accepts. Reading a dump takes about four times the longest line.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// The last millisecond of the year 9999, in Unix time: no clock goes beyond it, and no version that is issued.
+/// The last millisecond of the year 9999, in Unix time: the limit of clocks and versions.
 const WALL_MAX: u64 = 253_402_300_799_999;
 
-/// Where a dump came from, which decides what it knows.
+/// Origin of a dump, which determines what it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
-    /// A directory: it knows everything of its keys.
+pub enum Source {
+    /// A directory: it contains everything that a store needs of its keys.
     Directory,
-    /// Requests: it knows no fences, no expiries, and not which keys are kept.
+    /// Requests to a store: it contains no fencing tokens, no expiries, and not which keys are
+    /// durable.
     Requests,
 }
 
 /// The first line.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq, Eq))]
-pub(super) struct Header {
-    pub(super) source: Source,
-    /// No version up to this one is issued again.
-    pub(super) issued: Option<Version>,
-    /// Lines that follow.
-    pub(super) keys: Option<u64>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Origin of the dump.
+    pub source: Source,
+    /// The greatest version that the store issued. A restored store issues only greater ones.
+    pub issued: Option<Version>,
+    /// Number of the lines that follow.
+    pub keys: Option<u64>,
 }
 
-/// Any other line. Without `Debug`, since values go nowhere else.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq, Eq))]
-pub(super) struct Entry {
-    pub(super) key: Box<[u8]>,
-    pub(super) stored: Stored,
+/// Any other line: a key.
+#[cfg_attr(test, derive(PartialEq, Eq))]
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Its value and everything else that a store has of it.
+    pub stored: StoredValue,
 }
 
-/// What a key has.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq, Eq))]
-pub(super) struct Stored {
-    pub(super) value: Box<[u8]>,
-    pub(super) version: Option<Version>,
-    pub(super) fencing_token: Option<FencingToken>,
-    pub(super) expires: Option<RecordedExpiry>,
-    pub(super) persist: bool,
+/// A value, and everything else that a store has of its key.
+#[cfg_attr(test, derive(PartialEq, Eq))]
+#[derive(Clone)]
+pub struct StoredValue {
+    /// The value.
+    pub value: Box<[u8]>,
+    /// Version; `None` only in a dump made by requests.
+    pub version: Option<Version>,
+    /// Fencing token of the last write that had one.
+    pub fencing_token: Option<FencingToken>,
+    /// Expiry.
+    pub expires: Option<RecordedExpiry>,
+    /// Set if its writer asked the store to persist it.
+    pub persist: bool,
 }
 
-/// A line as JSON. A field that is too much, there twice or of another type is an error.
+/// The value is omitted.
+impl fmt::Debug for StoredValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredValue")
+            .field("value", &format_args!("<{} bytes>", self.value.len()))
+            .field("version", &self.version)
+            .field("fencing_token", &self.fencing_token)
+            .field("expires", &self.expires)
+            .field("persist", &self.persist)
+            .finish()
+    }
+}
+
+/// A line as JSON. An unknown field, a duplicate and another type are errors.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryLine {
@@ -110,15 +135,17 @@ struct HeaderLine {
 }
 
 impl Entry {
-    /// What a store restores it from; `None` without a version.
-    pub(super) fn into_record(self) -> Option<Record> {
+    /// The record of the key; `None` without a version.
+    #[must_use]
+    pub fn into_record(self) -> Option<Record> {
         let Self { key, stored } = self;
-        let Stored { value, version, fencing_token, expires, persist } = stored;
+        let StoredValue { value, version, fencing_token, expires, persist } = stored;
         Some(Record::Put { key, value, version: version?, fencing_token, expires, persist })
     }
 
-    /// Its line, with the end.
-    pub(super) fn encode(&self) -> String {
+    /// The line, with a line feed.
+    #[must_use]
+    pub fn encode(&self) -> String {
         let Self { key, stored } = self;
         let (key, key_base64) = text_or_base64(key);
         let (value, value_base64) = text_or_base64(&stored.value);
@@ -137,7 +164,7 @@ impl Entry {
         })
     }
 
-    /// Reads its line.
+    /// Reads a line. The error is the reason, without anything of the line.
     pub(super) fn decode(line: &[u8]) -> Result<Self, String> {
         let line: EntryLine = decode(line)?;
         let expires = line.expires.and_then(|ExpiresLine { at, after, lease }| {
@@ -146,7 +173,7 @@ impl Entry {
         });
         let entry = Self {
             key: either("key", line.key, line.key_base64)?,
-            stored: Stored {
+            stored: StoredValue {
                 value: either("value", line.value, line.value_base64)?,
                 version: hlc("version", line.version)?.map(Version::new),
                 fencing_token: hlc("fencing_token", line.fencing_token)?.map(FencingToken::new),
@@ -155,21 +182,23 @@ impl Entry {
             },
         };
         if entry.key.is_empty() {
-            return Err("the key is empty, which no store takes".to_owned());
+            return Err("the key is empty".to_owned());
         }
         Ok(entry)
     }
 }
 
 impl Header {
-    /// Whether all keys are to be kept, whatever their lines say: whoever lists keys is not told which those are, but
-    /// whoever restores them wants to have them.
-    pub(super) const fn are_kept(&self) -> bool {
+    /// Returns whether all keys become durable. A dump made by requests does not contain which keys
+    /// were.
+    #[must_use]
+    pub const fn are_durable(&self) -> bool {
         matches!(self.source, Source::Requests)
     }
 
-    /// Its line, with the end.
-    pub(super) fn encode(&self) -> String {
+    /// The line, with a line feed.
+    #[must_use]
+    pub fn encode(&self) -> String {
         encode(&HeaderLine {
             format: FORMAT.to_owned(),
             format_version: FORMAT_VERSION,
@@ -179,19 +208,19 @@ impl Header {
         })
     }
 
-    /// Reads its line.
+    /// Reads a line. The error is the reason, without anything of the line.
     pub(super) fn decode(line: &[u8]) -> Result<Self, String> {
-        // First by itself: a later version may have other fields.
+        // Separately, since a later format may have other fields.
         let Format { format, format_version } = decode(line)?;
         if format != FORMAT {
             return Err(format!(
-                "a dump begins with a line that has \"format\":\"{FORMAT}\", and this is none"
+                "the first line of a dump has \"format\":\"{FORMAT}\", and this one has not"
             ));
         }
         if format_version > FORMAT_VERSION {
             return Err(format!(
-                "the dump has format_version {format_version}, and this command knows {FORMAT_VERSION}: use the version that \
-                 made it, or a later one"
+                "the dump has format_version {format_version}, and this version reads {FORMAT_VERSION}: use the version \
+                 that made the dump, or a later one"
             ));
         }
         if format_version < FORMAT_VERSION {
@@ -214,24 +243,24 @@ struct Format {
 }
 
 fn encode(line: &impl Serialize) -> String {
-    // It can be none only of a map whose keys are no text.
+    // Only a map whose keys are not text could fail.
     let mut text = printable(&serde_json::to_string(line).unwrap_or_default());
     text.push('\n');
     text
 }
 
-/// Reads JSON. No message has anything of what is read.
+/// Reads JSON. No error contains anything of the line.
 fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    // Fields in a list, without their names, would do as well.
+    // serde would also accept a list of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
-        return Err("it is no JSON object".to_owned());
+        return Err("it is not a JSON object".to_owned());
     }
     serde_json::from_slice(line).map_err(|error| {
         let column = error.column();
         match error.classify() {
-            Category::Eof => "it is no JSON: it was cut short".to_owned(),
+            Category::Eof => "it is not JSON: it was cut short".to_owned(),
             Category::Data => {
-                // Before these words it names what there is.
+                // The text before these words contains the value.
                 let text = error.to_string();
                 let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
                 match what.rsplit_once("expected ") {
@@ -239,12 +268,12 @@ fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
                     None => format!("column {column}: {what}"),
                 }
             }
-            _ => format!("it is no JSON from column {column} on"),
+            _ => format!("it is not JSON from column {column} on"),
         }
     })
 }
 
-/// Bytes as text where that is what they are, else in Base64.
+/// Bytes as text if they are text, else in Base64.
 fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(char::is_control) => (Some(text.to_owned()), None),
@@ -257,7 +286,7 @@ fn either(name: &str, text: Option<String>, base64: Option<String>) -> Result<Bo
         (Some(text), None) => Ok(text.into_bytes().into()),
         (None, Some(base64)) => match STANDARD.decode(base64) {
             Ok(bytes) => Ok(bytes.into()),
-            Err(_) => Err(format!("{name}_base64 is no Base64")),
+            Err(_) => Err(format!("{name}_base64 is not Base64")),
         },
         (None, None) => Err(format!("there is neither {name} nor {name}_base64")),
         (Some(_), Some(_)) => Err(format!("there is both {name} and {name}_base64")),
@@ -268,21 +297,21 @@ fn hlc(name: &str, text: Option<String>) -> Result<Option<Hlc>, String> {
     let Some(text) = text else { return Ok(None) };
     match text.parse::<Hlc>() {
         Ok(hlc) if hlc.wall().as_millis() > WALL_MAX => {
-            Err(format!("{name} lies beyond the year 9999, and no store could go on from it"))
+            Err(format!("{name} is after the year 9999"))
         }
         Ok(hlc) => Ok(Some(hlc)),
-        Err(error) => Err(format!("{name} is no version such as 1700000000000:0:NODE: {error}")),
+        Err(error) => Err(format!("{name} is not a version such as 1700000000000:0:NODE: {error}")),
     }
 }
 
-/// Lines with their numbers, each no longer than [`LINE_BYTES_MAX`].
+/// Lines with their numbers, none longer than [`LINE_BYTES_MAX`].
 pub(super) struct Lines<R> {
     input: R,
     line: Vec<u8>,
     number: u64,
 }
 
-/// Why there is no next line.
+/// Error of the next line.
 pub(super) enum LineError {
     Io(io::Error),
     TooLong,
@@ -293,15 +322,15 @@ impl<R: BufRead> Lines<R> {
         Self { input, line: Vec::new(), number: 0 }
     }
 
-    /// The number of the last line, from 1 on.
+    /// Number of the last line; the first one has number 1.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line, with its end; `None` when there are no more. Lines with nothing on them are passed over.
+    /// The next line that is not blank, with its line feed; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, LineError> {
         loop {
-            // What one long line took is not kept.
+            // Frees the memory of a long line.
             self.line = Vec::new();
             let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
             let mut input = Read::take(&mut self.input, limit);

@@ -1,38 +1,41 @@
-//! What records say all together.
+//! The state that the records of a data directory describe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use statestore_proto::hlc::Version;
 use statestore_proto::store::Record;
 
-use super::format::Stored;
+use super::line::{Entry, StoredValue};
 
-/// Everything that the records of a directory say. It takes as much memory as the store would.
+/// The state that the records of a data directory describe. It takes as much memory as the store.
 #[derive(Default)]
-pub(super) struct Contents {
-    /// In the order of keys, so that two dumps can be compared.
-    pub(super) keys: BTreeMap<Box<[u8]>, Stored>,
-    pub(super) answers: BTreeSet<u64>,
-    pub(super) registrations: BTreeSet<(Box<str>, Box<[u8]>)>,
+#[non_exhaustive]
+pub struct Contents {
+    /// The keys, sorted, so that two dumps can be compared.
+    pub entries: BTreeMap<Box<[u8]>, StoredValue>,
+    /// Order numbers of recorded responses.
+    pub responses: BTreeSet<u64>,
+    /// Client id and key of each registration for notifications.
+    pub registrations: BTreeSet<(Box<str>, Box<[u8]>)>,
     /// The greatest version.
-    pub(super) issued: Option<Version>,
+    pub issued: Option<Version>,
 }
 
 impl Contents {
-    /// Takes the next record.
-    pub(super) fn add(&mut self, record: Record) {
+    /// Applies the next record.
+    pub fn apply(&mut self, record: Record) {
         match record {
             Record::Put { key, value, version, fencing_token, expires, persist } => {
                 self.advance(&version);
                 let version = Some(version);
-                let stored = Stored { value, version, fencing_token, expires, persist };
-                self.keys.insert(key, stored);
+                let stored = StoredValue { value, version, fencing_token, expires, persist };
+                self.entries.insert(key, stored);
             }
             Record::Removed { key, version } => {
                 self.advance(&version);
-                self.keys.remove(&key);
+                self.entries.remove(&key);
             }
-            Record::Response(answered) => _ = self.answers.insert(answered.order),
+            Record::Response(response) => _ = self.responses.insert(response.order),
             Record::Registered { client_id, key, .. } => {
                 self.registrations.insert((client_id, key));
             }
@@ -40,15 +43,22 @@ impl Contents {
                 self.registrations.remove(&(client_id, key));
             }
             Record::Issued { version } => self.advance(&version),
-            // Whoever reads records knows all that there are.
+            // A reader returns no other records.
             _ => {}
         }
     }
 
     /// Bytes of keys and values.
-    pub(super) fn bytes(&self) -> u64 {
-        let bytes = self.keys.iter().map(|(key, stored)| key.len() + stored.value.len());
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.entries.iter().map(|(key, stored)| key.len() + stored.value.len());
         bytes.fold(0, |sum, bytes| sum.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)))
+    }
+
+    /// The keys as entries of a dump.
+    #[must_use]
+    pub fn into_entries(self) -> impl ExactSizeIterator<Item = Entry> {
+        self.entries.into_iter().map(|(key, stored)| Entry { key, stored })
     }
 
     fn advance(&mut self, version: &Version) {
@@ -82,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_counts_but_no_version_is_forgotten() {
+    fn later_record_wins_and_the_greatest_version_is_kept() {
         let mut contents = Contents::default();
         for record in [
             put(b"a", b"old", 1),
@@ -91,21 +101,21 @@ mod tests {
             Record::Removed { key: Box::from(*b"b"), version: version(9) },
             Record::Issued { version: version(5) },
         ] {
-            contents.add(record);
+            contents.apply(record);
         }
-        assert_eq!(contents.keys.len(), 1);
-        assert_eq!(&*contents.keys[&b"a"[..]].value, b"new");
+        assert_eq!(contents.entries.len(), 1);
+        assert_eq!(&*contents.entries[&b"a"[..]].value, b"new");
         assert_eq!(contents.issued, Some(version(9)));
         assert_eq!(contents.bytes(), 4);
     }
 
     #[test]
-    fn registrations_end() {
+    fn ended_registration_is_removed() {
         let mut contents = Contents::default();
         let key: Box<[u8]> = Box::from(*b"k");
         contents.registrations.insert(("c".into(), key.clone()));
         contents.registrations.insert(("d".into(), key.clone()));
-        contents.add(Record::Unregistered { client_id: "c".into(), key });
+        contents.apply(Record::Unregistered { client_id: "c".into(), key });
         assert_eq!(contents.registrations.len(), 1);
     }
 }
