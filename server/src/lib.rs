@@ -184,6 +184,8 @@ mod host;
 pub mod http;
 mod listen;
 mod login;
+#[cfg(feature = "passwords")]
+mod network;
 mod options;
 mod reload;
 #[cfg(feature = "server")]

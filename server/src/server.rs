@@ -115,7 +115,7 @@ impl ServerBuilder {
         let reloader = Arc::new(reloader);
         let exporter = match &config.http.metrics_listen {
             Some(address) => {
-                let exporter = Exporter::start(address).await?;
+                let exporter = Exporter::start(address, &config.http).await?;
                 observer.report(&Event::MetricsListening(exporter.address()));
                 Some(exporter)
             }
