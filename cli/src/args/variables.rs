@@ -12,7 +12,7 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
     let mut variables = variables.filter_map(|option| Some((option, option.get_env()?)));
     if error.kind() == ErrorKind::InvalidUtf8 {
         let is_invalid = |value: OsString| value.to_str().is_none();
-        let found = variables.find(|(_, name)| std::env::var_os(name).is_some_and(is_invalid));
+        let found = variables.find(|(_, name)| variable(name).is_some_and(is_invalid));
         return match found {
             Some((_, name)) => {
                 let text = format!("{}: the value is not UTF-8\n", name.display());
@@ -25,14 +25,18 @@ pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsStrin
         Some(ContextValue::String(option)) => option.clone(),
         _ => return error,
     };
-    let is_it = |(found, name): &(&Arg, &OsStr)| {
-        found.to_string() == option && std::env::var_os(name).is_some()
-    };
+    let is_it =
+        |(found, name): &(&Arg, &OsStr)| found.to_string() == option && variable(name).is_some();
     if let Some((_, name)) = variables.find(is_it) {
         let text = format!("{option} of the variable {}", name.display());
         error.insert(ContextKind::InvalidArg, ContextValue::String(text));
     }
     error
+}
+
+#[expect(clippy::disallowed_methods, reason = "clap has read the same variable")]
+fn variable(name: &OsStr) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
 /// The subcommand of a command line.
@@ -54,7 +58,9 @@ fn is_given(option: &Arg, line: &[OsString]) -> bool {
     };
     let is_short = |word: &str| {
         let short = option.get_short();
-        word.starts_with('-') && !word.starts_with("--") && short.is_some_and(|short| word.contains(short))
+        word.starts_with('-')
+            && !word.starts_with("--")
+            && short.is_some_and(|short| word.contains(short))
     };
     let mut words = line.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
     words.any(|word| is_long(word) || is_short(word))

@@ -460,6 +460,7 @@ fn flood(port: u16, is_over: &AtomicBool) -> usize {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the rule is about real time")]
 fn flood_of_requests_delays_neither_scrapers_nor_clients() {
     let (_store, port, metrics) = start(&[]);
     let mut raw = Raw::connect(port, "raw");

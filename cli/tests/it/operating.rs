@@ -84,7 +84,8 @@ fn error_of_a_setting_names_its_place() {
         ("STATESTORE_SERVE_DURABLE", "none"),
     ] {
         let mut wrong = statestore();
-        run(wrong.arg("serve").env(name, value)).fails(2, &[value, &format!("of the variable {name}")]);
+        run(wrong.arg("serve").env(name, value))
+            .fails(2, &[value, &format!("of the variable {name}")]);
     }
     let mut odd = statestore();
     odd.arg("serve").env("STATESTORE_SERVE_NODE_ID", OsStr::from_bytes(b"\xff"));

@@ -49,8 +49,9 @@ impl ClientTlsFiles<'_> {
             && is_swapped(cert, key)
         {
             let (cert, key) = (cert.display(), key.display());
-            let reason =
-                format!("{cert} contains a private key, and tls-key {key} a certificate: swap them");
+            let reason = format!(
+                "{cert} contains a private key, and tls-key {key} a certificate: swap them"
+            );
             return ConfigError::setting("tls-cert", reason);
         }
         let file = match error {

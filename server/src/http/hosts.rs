@@ -115,9 +115,8 @@ mod tests {
     #[test]
     fn only_allowed_names_addresses_and_localhost_are_served() {
         let hosts = AllowedHosts::new(&["store.example".to_owned()]);
-        let check = |host| {
-            hosts.check(&request("/metrics", Version::HTTP_11, &[("Host", host)])).err()
-        };
+        let check =
+            |host| hosts.check(&request("/metrics", Version::HTTP_11, &[("Host", host)])).err();
         for host in [
             "127.0.0.1",
             "127.0.0.1:9464",
@@ -144,7 +143,8 @@ mod tests {
         ] {
             assert_eq!(check(host), Some(Rejection::Host), "{host}");
         }
-        for host in ["", "a b", "localhost@evil.example", "evil.example@localhost", "a/b", "h:x:y"] {
+        for host in ["", "a b", "localhost@evil.example", "evil.example@localhost", "a/b", "h:x:y"]
+        {
             assert_eq!(check(host), Some(Rejection::NoHost), "{host:?}");
         }
     }
@@ -156,7 +156,10 @@ mod tests {
             hosts.check(&request(target, version, headers)).err()
         };
         assert_eq!(check("/", Version::HTTP_10, &[]), None);
-        assert_eq!(check("/", Version::HTTP_10, &[("Host", "evil.example")]), Some(Rejection::Host));
+        assert_eq!(
+            check("/", Version::HTTP_10, &[("Host", "evil.example")]),
+            Some(Rejection::Host)
+        );
         assert_eq!(check("/", Version::HTTP_11, &[]), Some(Rejection::NoHost));
         let twice = [("Host", "localhost"), ("Host", "evil.example")];
         assert_eq!(check("/", Version::HTTP_11, &twice), Some(Rejection::NoHost));

@@ -60,7 +60,8 @@ impl ClientTrust {
         if self.lists.is_empty() {
             return 0;
         }
-        let is_listed = |subject: &[u8]| self.parsed_lists.iter().any(|list| list.issuer() == subject);
+        let is_listed =
+            |subject: &[u8]| self.parsed_lists.iter().any(|list| list.issuer() == subject);
         self.roots.roots.iter().filter(|root| !is_listed(&root.subject)).count()
     }
 
