@@ -11,6 +11,7 @@ mod serve;
 mod status;
 #[cfg(feature = "top")]
 mod top;
+mod variables;
 mod verify;
 
 use std::path::PathBuf;
@@ -142,7 +143,11 @@ pub(crate) struct Passwd {
 
 /// Parses the command line of this process. Exits with advice if it is invalid.
 pub(crate) fn parse() -> Args {
-    let matches = Args::command().get_matches();
+    let mut command = Args::command();
+    let line: Vec<_> = std::env::args_os().collect();
+    let matches = command.try_get_matches_from_mut(&line).unwrap_or_else(|error| {
+        variables::name_variable(error, &command, &line).exit();
+    });
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

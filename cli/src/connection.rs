@@ -1,21 +1,17 @@
 //! Builds links and handles from the options of a connection.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use statestore_client::{
-    Backoff, ClientLink, Options, StateStore, Status, StatusWatch, Tls, TlsError, tls_config,
-};
+use statestore_client::{Backoff, ClientLink, Options, StateStore, Status, StatusWatch};
 use statestore_server::ClientIds;
+use statestore_server::config::ClientTlsFiles;
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::tls;
-use tokio_rustls::rustls;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,18 +53,14 @@ pub(crate) fn options(
         options = options.credentials(user, login.password.as_deref().unwrap_or_default());
     }
     if tls {
-        let mut tls = Tls::default();
-        if let Some(ca) = &login.tls_ca {
-            tls = tls.ca_file(ca);
-        }
-        if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key) {
-            tls = tls.identity(cert, key);
-        }
-        if let Some(password) = &login.tls_key_password_file {
-            tls = tls.key_password_file(password);
-        }
+        let files = ClientTlsFiles {
+            ca: login.tls_ca.as_deref(),
+            cert: login.tls_cert.as_deref(),
+            key: login.tls_key.as_deref(),
+            key_password: login.tls_key_password_file.as_deref(),
+        };
         // An invalid file is bad input, not an unreachable broker.
-        tls_config(&tls).map_err(|error| tls_failure(login, &error))?;
+        let tls = files.load().map_err(|error| Failure::bad_input(format_args!("--{error}")))?;
         options = options.tls(tls);
     } else if login.tls_ca.is_some() || login.tls_cert.is_some() {
         return Err(Failure::bad_input(
@@ -80,55 +72,6 @@ pub(crate) fn options(
         options = options.service_account_token(path);
     }
     Ok(options)
-}
-
-/// Explains an error of TLS files by the options that name them.
-fn tls_failure(login: &Login, error: &TlsError) -> Failure {
-    if let (Some(cert), Some(key)) = (&login.tls_cert, &login.tls_key)
-        && is_swapped(cert, key)
-    {
-        return Failure::bad_input(format_args!(
-            "--tls-cert {} contains a private key, and --tls-key {} a certificate: swap them",
-            cert.display(),
-            key.display()
-        ));
-    }
-    let option = match error {
-        TlsError::Identity { chain, key, error: rustls::Error::InconsistentKeys(_) } => {
-            return Failure::bad_input(format_args!(
-                "--tls-key {} is not the key of --tls-cert {}",
-                key.display(),
-                chain.display()
-            ));
-        }
-        TlsError::File { file, .. }
-        | TlsError::Pem { file, .. }
-        | TlsError::Ca { file, .. }
-        | TlsError::EncryptedKey { file }
-        | TlsError::KeyPassword { file, .. } => option_of(login, file),
-        TlsError::Password { .. } => "--tls-key-password-file ",
-        _ => "",
-    };
-    Failure::bad_input(format_args!("{option}{error}"))
-}
-
-/// Returns whether the certificate file contains only a key, and the key file only a certificate.
-fn is_swapped(cert: &Path, key: &Path) -> bool {
-    let has_certificate = |path| CertificateDer::from_pem_file(path).is_ok();
-    let has_key = |path| PrivateKeyDer::from_pem_file(path).is_ok();
-    !has_certificate(cert) && has_key(cert) && has_certificate(key) && !has_key(key)
-}
-
-/// The TLS option that names this file, with a space.
-fn option_of(login: &Login, file: &Path) -> &'static str {
-    let is = |named: &Option<PathBuf>| named.as_deref() == Some(file);
-    match () {
-        () if is(&login.tls_ca) => "--tls-ca ",
-        () if is(&login.tls_cert) => "--tls-cert ",
-        () if is(&login.tls_key) => "--tls-key ",
-        () if is(&login.tls_key_password_file) => "--tls-key-password-file ",
-        () => "",
-    }
 }
 
 /// Reads a token of at most 60 KiB, which is more than brokers accept.

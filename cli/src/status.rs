@@ -77,6 +77,11 @@ async fn fetch_health(url: Option<&str>, page: &str) -> Result<Health, Failure> 
     let is_ok = match code {
         200 => true,
         503 => false,
+        // Its text names the option that allows the host name.
+        421 => {
+            let text: String = body.trim_end().chars().take(REASON_CHARS_MAX).collect();
+            return Err(Failure::bad_input(url.error(on_one_line(&text))));
+        }
         code => {
             let text =
                 format!("HTTP status {code}: is this the address of `serve --metrics-listen`?");

@@ -11,11 +11,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::from_file(path)?;
     let server = Server::builder(config).on_event(|event| println!("{event}")).start().await?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         tokio::select! {
-            _ = hangup.recv() => server.reload().await.reports.iter().for_each(|report| println!("{report}")),
             ended = server.wait_ended() => return Ok(ended?),
-            _ = tokio::signal::ctrl_c() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => tokio::select! {
+                reloaded = server.reload() => {
+                    reloaded.reports.iter().for_each(|report| println!("{report}"));
+                }
+                // A slow disk must not delay the stop.
+                _ = interrupt.recv() => break,
+            },
         }
     }
     server.stop().await;

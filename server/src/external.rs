@@ -1,8 +1,8 @@
 //! Options of the connection to an external broker.
 
-use statestore_client::{Options, Tls, TlsError, tls_config};
+use statestore_client::Options;
 
-use crate::config::{ConfigError, ExternalBroker};
+use crate::config::{ClientTlsFiles, ConfigError, ExternalBroker};
 
 /// Client id of a store, unless another one is configured.
 const CLIENT_ID: &str = "statestore";
@@ -45,7 +45,13 @@ pub(crate) fn options(broker: &ExternalBroker) -> Result<Options, ConfigError> {
         options = options.service_account_token(file);
     }
     if is_tls == Some(true) {
-        options = options.tls(tls(broker)?);
+        let files = ClientTlsFiles {
+            ca: broker.tls_ca.as_deref(),
+            cert: broker.tls_cert.as_deref(),
+            key: broker.tls_key.as_deref(),
+            key_password: broker.tls_key_password_file.as_deref(),
+        };
+        options = options.tls(files.load()?);
     } else if broker.tls_ca.is_some() || broker.tls_cert.is_some() {
         let key = if broker.tls_ca.is_some() { "tls-ca" } else { "tls-cert" };
         return Err(ConfigError::setting(
@@ -74,47 +80,6 @@ fn address(url: &str) -> Result<Options, ConfigError> {
     Options::from_url(url).map_err(|error| {
         ConfigError::setting("broker", format!("{url}: {error} (write it as mqtt://HOST:PORT)"))
     })
-}
-
-/// Reads the files once, so that a broken file is an error of the configuration.
-fn tls(broker: &ExternalBroker) -> Result<Tls, ConfigError> {
-    let mut tls = Tls::default();
-    if let Some(ca) = &broker.tls_ca {
-        tls = tls.ca_file(ca);
-    }
-    if let (Some(cert), Some(key)) = (&broker.tls_cert, &broker.tls_key) {
-        tls = tls.identity(cert, key);
-    }
-    if let Some(password) = &broker.tls_key_password_file {
-        tls = tls.key_password_file(password);
-    }
-    tls_config(&tls)
-        .map_err(|error| ConfigError::setting(key_of(broker, &error), error.to_string()))?;
-    Ok(tls)
-}
-
-/// The setting that names the file of an error.
-fn key_of(broker: &ExternalBroker, error: &TlsError) -> &'static str {
-    let file = match error {
-        TlsError::File { file, .. }
-        | TlsError::Pem { file, .. }
-        | TlsError::Ca { file, .. }
-        | TlsError::EncryptedKey { file }
-        | TlsError::KeyPassword { file, .. } => file,
-        TlsError::Password { .. } => return "tls-key-password-file",
-        _ => return "tls-cert",
-    };
-    for (key, path) in [
-        ("tls-ca", &broker.tls_ca),
-        ("tls-cert", &broker.tls_cert),
-        ("tls-key", &broker.tls_key),
-        ("tls-key-password-file", &broker.tls_key_password_file),
-    ] {
-        if path.as_deref() == Some(file) {
-            return key;
-        }
-    }
-    "tls-ca"
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use statestore_client::{InUse, LinkError, ManagedLink, Options};
 use statestore_tokio::adapter::Diagnosis;
 use statestore_tokio::service::ServiceBuilder;
-use statestore_tokio::{Address, Status, StatusWatch, StoreService};
+use statestore_tokio::{Address, Link, Status, StatusWatch, StoreService};
 use tokio::sync::watch;
 
 use crate::broker::Broker;
@@ -29,9 +29,30 @@ pub(crate) enum Place {
         /// URLs as configured.
         urls: Vec<String>,
         diagnose: Option<Diagnose>,
-        /// Start even if another store responds.
-        take_over: bool,
+        /// Set to start only if no other store responds.
+        is_checked: bool,
     },
+}
+
+/// Starts a store over a link of any type.
+trait Spawn {
+    fn spawn<L: Link>(self, service: ServiceBuilder, link: L) -> StoreService;
+}
+
+/// A store that is not part of a cluster.
+struct Unleased;
+
+impl Spawn for Unleased {
+    fn spawn<L: Link>(self, service: ServiceBuilder, link: L) -> StoreService {
+        service.spawn(link)
+    }
+}
+
+#[cfg(feature = "etcd")]
+impl Spawn for statestore_etcd::Leadership {
+    fn spawn<L: Link>(self, service: ServiceBuilder, link: L) -> StoreService {
+        service.spawn(statestore_etcd::LeasedLink::new(link, self))
+    }
 }
 
 /// The broker of a store, and everything that outlives a leadership.
@@ -57,21 +78,7 @@ pub(crate) struct Hosted {
 impl Host {
     /// Starts a store.
     pub(crate) fn spawn(&self, service: ServiceBuilder) -> Hosted {
-        let service = self.observed(service);
-        self.measured(match &self.place {
-            Place::Embedded(broker) => {
-                Hosted { service: service.spawn(broker.store_link()), in_use: None }
-            }
-            Place::External { options, diagnose, take_over, .. } => {
-                let connector = match take_over {
-                    true => CheckedConnector::unchecked(),
-                    false => CheckedConnector::checking(self.observer.clone()),
-                };
-                let link = external_link(options, diagnose.as_ref(), connector);
-                let in_use = Some(link.in_use());
-                Hosted { service: service.spawn(link), in_use }
-            }
-        })
+        self.spawn_with(service, Unleased)
     }
 
     /// Starts a store that sends nothing unless it leads.
@@ -81,19 +88,23 @@ impl Host {
         service: ServiceBuilder,
         leadership: statestore_etcd::Leadership,
     ) -> Hosted {
-        use statestore_etcd::LeasedLink;
+        self.spawn_with(service, leadership)
+    }
+
+    fn spawn_with(&self, service: ServiceBuilder, spawn: impl Spawn) -> Hosted {
         let service = self.observed(service);
         self.measured(match &self.place {
             Place::Embedded(broker) => {
-                let link = LeasedLink::new(broker.store_link(), leadership);
-                Hosted { service: service.spawn(link), in_use: None }
+                Hosted { service: spawn.spawn(service, broker.store_link()), in_use: None }
             }
-            Place::External { options, diagnose, .. } => {
-                // etcd has chosen this store.
-                let connector = CheckedConnector::unchecked();
+            Place::External { options, diagnose, is_checked, .. } => {
+                let connector = match is_checked {
+                    true => CheckedConnector::checking(self.observer.clone()),
+                    false => CheckedConnector::unchecked(),
+                };
                 let link = external_link(options, diagnose.as_ref(), connector);
                 let in_use = Some(link.in_use());
-                Hosted { service: service.spawn(LeasedLink::new(link, leadership)), in_use }
+                Hosted { service: spawn.spawn(service, link), in_use }
             }
         })
     }
@@ -189,9 +200,10 @@ async fn report_if_slow(mut status: StatusWatch, brokers: Vec<String>, observer:
 /// The configured URL of the broker that is in use, or all URLs.
 fn url_in_use(urls: &[String], in_use: Option<&InUse>) -> String {
     let address = in_use.and_then(InUse::address);
+    // A URL may have several addresses.
     let is_it = |url: &&String| {
         let options = Options::from_url(url).ok();
-        options.is_some_and(|options| options.addresses().next() == address)
+        options.is_some_and(|options| options.addresses().any(|other| Some(other) == address))
     };
     urls.iter().find(is_it).cloned().unwrap_or_else(|| urls.join(", "))
 }

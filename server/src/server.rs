@@ -102,8 +102,9 @@ impl ServerBuilder {
                 let (reloader, policy) = embedded::external_files(&config, &observer)?;
                 let access = external_access(&options.client_id, policy.is_some());
                 let urls = broker.broker.clone();
-                let take_over = broker.take_over;
-                let place = Place::External { options, urls: urls.clone(), diagnose, take_over };
+                // etcd chooses the store of a cluster.
+                let is_checked = !broker.take_over && config.etcd.etcd.is_empty();
+                let place = Place::External { options, urls: urls.clone(), diagnose, is_checked };
                 (reloader, policy, None, place, urls, access)
             }
             _ => {
@@ -116,7 +117,7 @@ impl ServerBuilder {
         let reloader = Arc::new(reloader);
         let exporter = match &config.http.metrics_listen {
             Some(address) => {
-                let exporter = Exporter::start(address).await?;
+                let exporter = Exporter::start(address, &config.http).await?;
                 observer.report(&Event::MetricsListening(exporter.address()));
                 Some(exporter)
             }

@@ -426,5 +426,5 @@ fn one_broker_after_the_other() {
     assert_eq!(heads[1..], [&*second]);
     run(statestore().args(["doctor", "--broker", "mqtt://a,http://b"])).fails(2, &["http://b"]);
     run(statestore().args(["doctor", "--broker", "mqtts://a", "--tls-ca", "/no/such"]))
-        .fails(2, &["--tls-ca /no/such: No such file"]);
+        .fails(2, &["--tls-ca: /no/such: No such file"]);
 }

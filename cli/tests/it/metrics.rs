@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::mosquitto::Mosquitto;
 use statestore_tests::raw::{Ask, Raw, array, unix_ms, words};
 use statestore_tests::timely::HANGS;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
 use crate::place::test_name;
@@ -59,7 +60,11 @@ fn answer(port: u16, request: &[u8]) -> (u16, String, String) {
 }
 
 fn get(port: u16, path: &str) -> (u16, String, String) {
-    answer(port, format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes())
+    get_with(port, path, "Host: localhost\r\n")
+}
+
+fn get_with(port: u16, path: &str, headers: &str) -> (u16, String, String) {
+    answer(port, format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes())
 }
 
 /// All numbers, from a text that is held to the format.
@@ -387,14 +392,105 @@ fn what_is_no_scrape_is_answered_too() {
     assert_eq!(answer(metrics, b"POST /metrics HTTP/1.1\r\n\r\n").0, 405);
     assert_eq!(answer(metrics, b"nonsense\r\n\r\n").0, 400);
     assert_eq!(answer(metrics, &[b'x'; 9_000]).0, 431);
-    let (code, head, body) = answer(metrics, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    let (code, head, body) = answer(metrics, b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!((code, &*body), (200, ""));
     assert!(!head.contains("Content-Length: 0"), "{head}");
+    assert_eq!(answer(metrics, b"GET /metrics HTTP/1.0\r\n\r\n").0, 200);
+    assert_eq!(answer(metrics, b"GET /metrics HTTP/1.1\r\n\r\n").0, 400, "a Host is required");
+    let long = format!("Host: localhost\r\nX-Long: {}\r\n", "x".repeat(9_000));
+    assert_eq!(get_with(metrics, "/metrics", &long).0, 431);
+    // One request for each connection, and its body is not read.
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n";
+    let (code, head, body) = answer(metrics, format!("{request}\r\n{request}\r\n").as_bytes());
+    assert_eq!((code, &*body), (200, "ok\n"));
+    assert!(head.to_lowercase().contains("\r\nconnection: close"), "{head}");
+    let large = format!("{request}Content-Length: 1000000000\r\n\r\nbody");
+    assert_eq!(answer(metrics, large.as_bytes()).0, 200);
     let taken = format!("127.0.0.1:{metrics}");
     let second = statestore()
         .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken])
         .output();
     assert_eq!(second.expect("it runs").status.code(), Some(2), "somebody listens there");
+}
+
+/// A browser sends the name of the page in `Host`, also if the page lets it resolve to this machine.
+#[test]
+fn web_pages_of_others_read_nothing() {
+    let (_store, _, metrics) =
+        start(&["--traffic", "--http-allowed-hosts", "store.example,other.example"]);
+    let code = |path: &str, headers: &str| get_with(metrics, path, headers);
+    for path in ["/metrics", "/traffic", "/readyz"] {
+        let (found, head, body) = code(path, "Host: evil.example\r\n");
+        assert_eq!(found, 421, "{path}: {body}");
+        assert!(head.starts_with("HTTP/1.1 421 Misdirected Request\r\n"), "{head}");
+        assert!(body.contains("--http-allowed-hosts") && body.lines().count() == 1, "{body}");
+        for host in ["store.example:9464", "OTHER.example", "127.0.0.1:1", "[::1]", "localhost:1"] {
+            assert_eq!(code(path, &format!("Host: {host}\r\n")).0, 200, "{path} {host}");
+        }
+    }
+    assert_eq!(code("/healthz", "Host: evil.example\r\n").0, 200, "it shows nothing");
+    for (origin, expected) in
+        [("http://evil.example", 403), ("null", 403), ("http://localhost:9464", 200)]
+    {
+        let headers = format!("Host: localhost:9464\r\nOrigin: {origin}\r\n");
+        assert_eq!(code("/traffic", &headers).0, expected, "{origin}");
+    }
+    let wrong = ["serve", "--metrics-listen", "127.0.0.1:0", "--http-allowed-hosts", "http://h"];
+    run(statestore().args(wrong)).fails(2, &["--http-allowed-hosts", "without a port"]);
+}
+
+/// Sends requests from another address without a pause, and returns their number.
+fn flood(port: u16, is_over: &AtomicBool) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut count = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is this machine's");
+            let Ok(mut stream) = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await else {
+                continue;
+            };
+            let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let _ = stream.write_all(request).await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            count += 1;
+        }
+        count
+    })
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the rule is about real time")]
+fn flood_of_requests_delays_neither_scrapers_nor_clients() {
+    let (_store, port, metrics) = start(&[]);
+    let mut raw = Raw::connect(port, "raw");
+    let is_over = AtomicBool::new(false);
+    let median = |mut took: Vec<Duration>| {
+        took.sort_unstable();
+        took[took.len() / 2]
+    };
+    let (client, scraper, flooded) = std::thread::scope(|scope| {
+        let floods = [(); 4].map(|()| scope.spawn(|| flood(metrics, &is_over)));
+        let measured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let time = |act: &mut dyn FnMut()| {
+                let began = Instant::now();
+                act();
+                began.elapsed()
+            };
+            let set = &mut || assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
+            let client = (0..200).map(|_| time(set)).collect();
+            let scrape = &mut || assert_eq!(get(metrics, "/metrics").0, 200);
+            let scraper = (0..50).map(|_| time(scrape)).collect();
+            (median(client), median(scraper))
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        let flooded: usize = floods.into_iter().map(|flood| flood.join().expect("a number")).sum();
+        let (client, scraper) = measured.expect("every request is answered");
+        (client, scraper, flooded)
+    });
+    // Without a flood, each takes less than a millisecond.
+    let limit = Duration::from_millis(100);
+    assert!(client < limit && scraper < limit, "{client:?} {scraper:?}, beside {flooded} requests");
 }
 
 /// Names of metrics in a text, without what a histogram adds.

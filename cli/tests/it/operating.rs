@@ -1,6 +1,8 @@
 //! What runs the command on a machine: a file of options, and a supervisor that is told how it is.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +77,19 @@ fn error_of_a_setting_names_its_place() {
     let mut misspelt = statestore();
     misspelt.arg("serve").env("STATESTORE_SERVE_MAX_KEYZ", "4");
     run(&mut misspelt).fails(2, &["STATESTORE_SERVE_MAX_KEYZ: there is no such setting"]);
+    for (name, value) in [
+        ("STATESTORE_SERVE_MAX_KEYS", "many"),
+        ("STATESTORE_SERVE_MAX_CLOCK_DRIFT", "5"),
+        ("STATESTORE_SERVE_TRAFFIC", "perhaps"),
+        ("STATESTORE_SERVE_DURABLE", "none"),
+    ] {
+        let mut wrong = statestore();
+        run(wrong.arg("serve").env(name, value))
+            .fails(2, &[value, &format!("of the variable {name}")]);
+    }
+    let mut odd = statestore();
+    odd.arg("serve").env("STATESTORE_SERVE_NODE_ID", OsStr::from_bytes(b"\xff"));
+    run(&mut odd).fails(2, &["STATESTORE_SERVE_NODE_ID: the value is not UTF-8"]);
     run(statestore().args(["serve", "--config", "/no/such/file"])).fails(2, &["/no/such/file: "]);
 }
 

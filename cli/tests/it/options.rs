@@ -41,7 +41,13 @@ fn variables_stand_for_options(form: Form) {
         let ended = run(here.command(&["get", "k"]).env(name, value));
         assert!(ended.code == Some(2) && ended.out.is_empty(), "{name}={value}: {ended:?}");
         assert!(ended.err.contains(hint), "{name}={value}: {}", ended.err);
+        let is_named = ended.err.contains(&format!("of the variable {name}"));
+        let is_parsed = ["STATESTORE_TIMEOUT", "STATESTORE_OUTPUT"].contains(&name);
+        assert_eq!(is_named, is_parsed, "{name}={value}: {}", ended.err);
     }
+    let mut option = here.command(&["get", "k", "--timeout", "5"]);
+    let ended = run(option.env("STATESTORE_TIMEOUT", "5s"));
+    assert!(ended.code == Some(2) && !ended.err.contains("variable"), "{ended:?}");
     let mut log = here.command(&["get", "k"]);
     let ended = run(log.env("STATESTORE_LOG", "info"));
     assert!(ended.err.contains("connected"), "{ended:?}");

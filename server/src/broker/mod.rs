@@ -329,6 +329,10 @@ impl Port {
                 }
                 warn!(%peer, "client certificate chain rejected: it is too long");
             }
+            // Port scanners and health checks do this.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                tracing::debug!(%peer, "connection closed during the TLS handshake");
+            }
             Ok(Err(error)) => match crate::listen::tls::remedy(&error) {
                 Some(remedy) => warn!(%peer, %error, remedy, "TLS handshake failed"),
                 None => warn!(%peer, %error, "TLS handshake failed"),

@@ -107,6 +107,7 @@ impl Config {
         let cert = ("tls-cert", broker.tls_cert.is_some());
         let key = ("tls-key", broker.tls_key.is_some());
         let key_password = ("tls-key-password-file", broker.tls_key_password_file.is_some());
+        let metrics = ("metrics-listen", http.metrics_listen.is_some());
         let etcd_user = ("etcd-user", etcd.etcd_user.is_some());
         let etcd_cert = ("etcd-tls-cert", etcd.etcd_tls_cert.is_some());
         let etcd_key = ("etcd-tls-key", etcd.etcd_tls_key.is_some());
@@ -115,7 +116,8 @@ impl Config {
             (trust, has_broker),
             (("durable", storage.durable.is_some()), durable),
             (("durable-keys", !storage.durable_keys.is_empty()), durable),
-            (("traffic", http.traffic), ("metrics-listen", http.metrics_listen.is_some())),
+            (("traffic", http.traffic), metrics),
+            (("http-allowed-hosts", !http.http_allowed_hosts.is_empty()), metrics),
             (password, ("user", broker.user.is_some())),
             (cert, key),
             (key, cert),
@@ -174,6 +176,7 @@ impl Config {
         }
         NodeId::new(&store.node_id)
             .map_err(|error| ConfigError::setting("node-id", error.to_string()))?;
+        self.http.http_allowed_hosts.iter().try_for_each(|name| check_host_name(name))?;
         self.listen.websocket_origin.iter().try_for_each(|origin| check_origin(origin))
     }
 }
@@ -201,6 +204,16 @@ fn check_origin(origin: &str) -> Result<(), ConfigError> {
             "{origin:?} is not an origin such as https://panel.example or http://localhost:8080, or *"
         ),
     ))
+}
+
+/// A host name has neither scheme nor port.
+fn check_host_name(name: &str) -> Result<(), ConfigError> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !name.is_empty() && !name.ends_with('.') && name.bytes().all(is_part) {
+        return Ok(());
+    }
+    let reason = format!("{name:?} is not a host name such as store.example, without a port");
+    Err(ConfigError::setting("http-allowed-hosts", reason))
 }
 
 /// Fails with the first setting of a section that differs from its default.

@@ -7,6 +7,7 @@
 #[cfg(feature = "clap")]
 mod args;
 mod check;
+mod client_tls;
 mod connections;
 mod mode;
 mod secret;
@@ -23,6 +24,7 @@ use toml::de::DeTable;
 
 #[cfg(feature = "clap")]
 pub use args::Origin;
+pub use client_tls::ClientTlsFiles;
 pub use connections::{BrokerLimits, CertificateUser, Listen, ListenTls, Login};
 pub use mode::Mode;
 pub use secret::Secret;

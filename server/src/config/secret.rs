@@ -34,7 +34,7 @@ impl FromStr for Secret {
     }
 }
 
-/// An unquoted number is not a password either, and the error must not contain it.
+/// An unquoted value is not a password, and the error must not contain it.
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -52,11 +52,23 @@ impl<'de> Deserialize<'de> for Secret {
                 Ok(Secret(text.to_owned()))
             }
 
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
             fn visit_i64<E: Error>(self, _: i64) -> Result<Secret, E> {
                 Err(E::custom(UNQUOTED))
             }
 
             fn visit_u64<E: Error>(self, _: u64) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_i128<E: Error>(self, _: i128) -> Result<Secret, E> {
+                Err(E::custom(UNQUOTED))
+            }
+
+            fn visit_u128<E: Error>(self, _: u128) -> Result<Secret, E> {
                 Err(E::custom(UNQUOTED))
             }
 

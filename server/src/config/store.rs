@@ -291,6 +291,11 @@ pub struct Http {
     /// There is no login
     #[cfg_attr(feature = "clap", arg(long, value_name = "HOST:PORT"))]
     pub metrics_listen: Option<String>,
+    /// Host names in URLs of this server, besides IP addresses and localhost
+    ///
+    /// Requests with another name are rejected, since a web page could have sent them
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "NAME"))]
+    pub http_allowed_hosts: Vec<String>,
     /// Serve the busiest clients and keys at /traffic too, for `statestore top`
     ///
     /// It shows their names. Requires --metrics-listen

@@ -35,11 +35,33 @@ fn password_is_not_shown() {
 
 #[test]
 fn error_of_an_unquoted_password_does_not_contain_it() {
-    for password in ["98765432109", "9876.5432109"] {
+    let error = |password: &str| {
         let text = format!("[broker]\nuser = \"ann\"\npassword = {password}\n");
         let error = Config::from_toml(&text).unwrap_err().to_string();
+        assert!(error.contains("line ") && !error.contains("9876"), "{password}: {error}");
+        error
+    };
+    for password in ["98765432109", "-9876", "9876.5432109", "9876e10", "true"] {
+        let error = error(password);
         assert!(error.contains("line 3: ") && error.contains("in quotes"), "{error}");
-        assert!(!error.contains("9876"), "{error}");
+        assert!(!error.contains(password), "{error}");
+    }
+    for password in [
+        "9223372036854779876",
+        "98765432109876543210987654321",
+        "-98765432109876543210987654321",
+        "987654321098765432109876543210987654321098765432109876543210",
+        "0x9876543210987654321098765432109876543210",
+        "9876e9876",
+        "9876secret",
+        "s9876",
+        "9876-54-32",
+        "[\"9876\"]",
+        "[9876]",
+        "{ a = \"9876\" }",
+        "\"9876",
+    ] {
+        error(password);
     }
 }
 
@@ -93,6 +115,12 @@ fn contradiction_names_the_setting() {
         ("[storage]\ndurable = \"all\"\n", "durable", "data-dir or etcd"),
         ("[storage]\ndurable-keys = [\"k\"]\n", "durable-keys", "data-dir or etcd"),
         ("[http]\ntraffic = true\n", "traffic", "metrics-listen"),
+        ("[http]\nhttp-allowed-hosts = [\"h\"]\n", "http-allowed-hosts", "metrics-listen"),
+        (
+            "[http]\nmetrics-listen = \"h:1\"\nhttp-allowed-hosts = [\"h:1\"]\n",
+            "http-allowed-hosts",
+            "without a port",
+        ),
         ("[capture]\ncapture-redacted = true\n", "capture-redacted", "capture"),
         (
             "[policy]\npolicy = \"p\"\n[broker]\nbroker = [\"mqtt://h\"]\n",

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server: one GET for each connection.
+//! Connections of the HTTP server: one request for each, bounded in number, bytes and time.
 //!
 //! Every client that reaches the port can fill it: [`CONNECTIONS_MAX`] connections, each with a head
 //! of [`HEAD_BYTES_MAX`] and one response. This is less than a megabyte, and at most three with
@@ -7,15 +7,22 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::io;
+use std::convert::Infallible;
+use std::future::ready;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+
+use crate::network::network;
 
 /// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 16;
@@ -23,32 +30,16 @@ const CONNECTIONS_MAX: usize = 16;
 /// Maximum size of the head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 
-/// Time limit for a connection.
+/// Time limit for a connection, from its acceptance until the response is sent.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Pause after the system has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A response.
-pub(super) struct Response {
-    /// Status code and phrase.
-    pub(super) status: &'static str,
-    pub(super) content_type: &'static str,
-    pub(super) body: String,
-}
-
-impl Response {
-    /// A line of text.
-    pub(super) fn text(status: &'static str, line: &str) -> Self {
-        let content_type = "text/plain; charset=utf-8";
-        Self { status, content_type, body: format!("{line}\n") }
-    }
-}
-
-/// Serves requests, and never returns. `respond` returns `None` for an unknown path.
+/// Serves requests, and never returns. The body of a request is not read.
 pub(super) async fn serve(
     listener: TcpListener,
-    respond: impl Fn(&str) -> Option<Response> + Send + Sync + 'static,
+    respond: impl Fn(&Request<Incoming>) -> Response<String> + Send + Sync + 'static,
 ) {
     let respond = Arc::new(respond);
     let mut connections = JoinSet::new();
@@ -72,17 +63,14 @@ pub(super) async fn serve(
             replaced.task.abort();
         }
         let (respond, has_request) = (Arc::clone(&respond), Arc::new(AtomicBool::new(false)));
-        let request = Arc::clone(&has_request);
-        let task = connections.spawn(async move {
-            // An error concerns only this connection.
-            let _ = tokio::time::timeout(TIME_MAX, serve_one(stream, &request, &*respond)).await;
-        });
-        oldest_first.push_back(Connection { task, from: from.ip(), has_request });
+        let task = connections.spawn(serve_one(stream, Arc::clone(&has_request), respond));
+        oldest_first.push_back(Connection { task, from: network(from.ip()), has_request });
     }
 }
 
 struct Connection {
     task: AbortHandle,
+    /// The address of an IPv4 client, or the network of an IPv6 client.
     from: IpAddr,
     /// Set when the head of its request is complete.
     has_request: Arc<AtomicBool>,
@@ -102,90 +90,52 @@ fn replaceable(oldest_first: &VecDeque<Connection>) -> usize {
 
 /// Reads one request and writes its response.
 async fn serve_one(
-    mut stream: TcpStream,
-    has_request: &AtomicBool,
-    respond: &impl Fn(&str) -> Option<Response>,
-) -> io::Result<()> {
-    let mut head = Vec::new();
-    let response = loop {
-        let mut part = [0; 1 << 10];
-        let count = stream.read(&mut part).await?;
-        if count == 0 {
-            return Ok(());
-        }
-        head.extend_from_slice(part.get(..count).unwrap_or_default());
-        if head.len() > HEAD_BYTES_MAX {
-            break Response::text("431 Request Header Fields Too Large", "the head is too long");
-        }
-        if is_complete(&head) {
-            break response(&head, respond);
-        }
-    };
-    has_request.store(true, Ordering::Relaxed);
-    let Response { status, content_type, body } = response;
-    let shown = if head.starts_with(b"HEAD ") { "" } else { &*body };
-    let text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
-         X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{shown}",
-        body.len()
-    );
-    stream.write_all(text.as_bytes()).await?;
-    stream.shutdown().await
-}
-
-/// Whether a head ends with an empty line.
-fn is_complete(head: &[u8]) -> bool {
-    head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
-}
-
-/// The response to a head.
-fn response(head: &[u8], respond: &impl Fn(&str) -> Option<Response>) -> Response {
-    let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let line = std::str::from_utf8(line).unwrap_or_default();
-    let mut words = line.split(' ');
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
-        (method, target, version, words.next())
-    else {
-        return Response::text("400 Bad Request", "not a request of HTTP/1.1");
-    };
-    if !matches!(method, "GET" | "HEAD") {
-        return Response::text("405 Method Not Allowed", "use GET");
-    }
-    let path = target.split('?').next().unwrap_or_default();
-    let missing = || {
-        Response::text(
-            "404 Not Found",
-            "paths: /metrics, /healthz, /readyz, and /traffic if it is enabled",
-        )
-    };
-    respond(path).unwrap_or_else(missing)
+    stream: TcpStream,
+    has_request: Arc<AtomicBool>,
+    respond: Arc<impl Fn(&Request<Incoming>) -> Response<String>>,
+) {
+    let service = service_fn(|request| {
+        has_request.store(true, Ordering::Relaxed);
+        ready(Ok::<_, Infallible>(respond(&request)))
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        // A client may close its side after the request.
+        .half_close(true)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), service);
+    // An error concerns only this connection.
+    let _ = tokio::time::timeout(TIME_MAX, connection).await;
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
 
-    #[test]
-    fn request_line_selects_the_response() {
-        let code = |head: &str| {
-            let known = |path: &str| (path == "/here").then(|| Response::text("200 OK", "ok"));
-            response(head.as_bytes(), &known).status.split(' ').next().map(ToOwned::to_owned)
-        };
-        assert!(!is_complete(b"GET /here HTTP/1.1\r\nHost: h\r\n"));
-        for (head, expected) in [
-            ("GET /here HTTP/1.1\r\nHost: h\r\n\r\n", "200"),
-            ("HEAD /here?a=b HTTP/1.0\r\n\r\n", "200"),
-            ("GET /here/ HTTP/1.1\r\n\r\n", "404"),
-            ("POST /here HTTP/1.1\r\n\r\n", "405"),
-            ("GET /here HTTP/2\r\n\r\n", "400"),
-            ("GET  /here HTTP/1.1\r\n\r\n", "400"),
-            ("\u{16}\u{3}\u{1}\r\n\r\n", "400"),
-            ("\r\n\r\n", "400"),
-            ("GET /here HTTP/1.1\nHost: h\n\n", "200"),
+    #[tokio::test]
+    async fn connection_of_the_network_with_most_connections_is_replaced() {
+        let mut tasks = JoinSet::new();
+        let mut connections = VecDeque::new();
+        for (from, has_request) in [
+            ("192.0.2.1", false),
+            ("2001:db8::1", true),
+            ("2001:db8::2", false),
+            ("2001:db8::3", false),
+            ("192.0.2.2", false),
+            ("192.0.2.1", false),
         ] {
-            assert!(is_complete(head.as_bytes()));
-            assert_eq!(code(head).as_deref(), Some(expected), "{head:?}");
+            connections.push_back(Connection {
+                task: tasks.spawn(pending::<()>()),
+                from: network(from.parse().unwrap()),
+                has_request: Arc::new(AtomicBool::new(has_request)),
+            });
         }
+        assert_eq!(replaceable(&connections), 2, "the oldest without a request of one /64");
+        connections.remove(2);
+        connections.remove(2);
+        assert_eq!(replaceable(&connections), 0, "an IPv4 client has one address");
     }
 }

@@ -1,19 +1,145 @@
 //! Metrics in the text format of Prometheus, version 0.0.4. `docs/metrics.md` explains them.
 
 use std::fmt::{Display, Write};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use statestore_broker::Stats;
 use statestore_proto::message::{Refusal, RequestKind};
 use statestore_proto::store::{Counters, OutcomeCounts};
 use statestore_tokio::Histogram;
-use statestore_tokio::service::StoreStats;
+use statestore_tokio::service::{Metric, StoreStats};
 
 use crate::broker::Traffic;
 use crate::reload::LastReload;
 
 /// Content type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const BUILD_INFO: Metric = Metric::gauge(
+    "statestore_build_info",
+    "1",
+    "Always 1; the label `version` is the version of the server.",
+)
+.with_labels(&["version"]);
+
+const READY: Metric = Metric::gauge(
+    "statestore_ready",
+    "0 or 1",
+    "Whether requests reach the store, as /readyz reports.",
+);
+
+const FILE_LOADED: Metric = Metric::gauge(
+    "statestore_file_loaded_timestamp_seconds",
+    "Unix time",
+    "Time of the last successful load of a file.",
+)
+.with_labels(&["file"]);
+
+const CERTIFICATE_EXPIRY: Metric = Metric::gauge(
+    "statestore_certificate_expiry_timestamp_seconds",
+    "Unix time",
+    "Time at which the certificate of the server expires.",
+);
+
+/// A metric of the broker, and its value.
+type OfBroker = (Metric, fn(&Stats, Traffic) -> u64);
+
+/// The metrics of the broker.
+const BROKER: [OfBroker; 12] = [
+    (
+        Metric::gauge(
+            "statestore_broker_connections",
+            "connections",
+            "Connections of clients, including those without a CONNECT.",
+        ),
+        |stats, _| size(stats.connections),
+    ),
+    (
+        Metric::gauge(
+            "statestore_broker_sessions",
+            "sessions",
+            "Sessions, including that of the store and those of disconnected clients.",
+        ),
+        |stats, _| size(stats.sessions),
+    ),
+    (
+        Metric::gauge("statestore_broker_retained_messages", "messages", "Retained messages."),
+        |stats, _| size(stats.retained),
+    ),
+    (
+        Metric::gauge(
+            "statestore_broker_memory_bytes",
+            "bytes",
+            "Bytes that count towards max-broker-memory.",
+        ),
+        |stats, _| size(stats.bytes),
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_received_bytes_total",
+            "bytes",
+            "Bytes of MQTT from clients, without TLS and WebSocket.",
+        ),
+        |_, traffic| traffic.received,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_sent_bytes_total",
+            "bytes",
+            "Bytes of MQTT to clients, without TLS and WebSocket.",
+        ),
+        |_, traffic| traffic.sent,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_published_messages_total",
+            "messages",
+            "Messages that clients and the store published, including rejected and duplicate \
+             ones. Wills do not count.",
+        ),
+        |stats, _| stats.published,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_dropped_messages_total",
+            "messages",
+            "Messages that did not reach a subscriber or the store: at QoS 0 to a client that \
+             reads too slowly, expired, larger than the client accepts, or from a disconnected \
+             client while the memory was full.",
+        ),
+        |stats, _| stats.dropped,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_evicted_sessions_total",
+            "sessions",
+            "Sessions, and connections without one, that were ended because a memory limit or the \
+             session limit was reached.",
+        ),
+        |stats, _| stats.evicted,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_offenders_total",
+            "connections",
+            "Connections that were ended because of a protocol violation, or because no CONNECT \
+             or no login decision arrived in time.",
+        ),
+        |stats, _| stats.violations,
+    ),
+    (
+        Metric::counter("statestore_broker_refused_logins_total", "logins", "Refused logins."),
+        |stats, _| stats.refused_logins,
+    ),
+    (
+        Metric::counter(
+            "statestore_broker_denied_total",
+            "messages",
+            "Messages, wills and topic filters of subscriptions that the rules did not allow.",
+        ),
+        |stats, _| stats.denied,
+    ),
+];
 
 /// Returns all metrics.
 pub(super) fn text(
@@ -22,18 +148,19 @@ pub(super) fn text(
     broker: Option<&(Stats, Traffic)>,
 ) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
-    text.head("statestore_build_info", "gauge", "Always 1, with the version as a label.");
-    text.sample("statestore_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let ready = u8::from(is_ready);
-    text.gauge("statestore_ready", "Whether requests reach the store.", ready);
+    text.head(BUILD_INFO);
+    text.sample(BUILD_INFO.name, &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.plain(READY, u8::from(is_ready));
     text.requests(&stats.counters);
-    let took = "From the arrival of a request until its response is sent.";
-    text.histogram("statestore_request_duration_seconds", took, &stats.response_times);
-    let took = "From the start of a commit until it is durable.";
-    text.histogram("statestore_journal_commit_duration_seconds", took, &stats.commit_times);
-    text.held(stats);
+    text.histogram(Metric::REQUEST_DURATION, &stats.response_times);
+    text.histogram(Metric::COMMIT_DURATION, &stats.commit_times);
+    for (metric, value) in stats.plain_metrics() {
+        text.plain(metric, value);
+    }
     if let Some((stats, traffic)) = broker {
-        text.broker(stats, *traffic);
+        for (metric, value) in BROKER {
+            text.plain(metric, value(stats, *traffic));
+        }
     }
     text.0
 }
@@ -44,26 +171,29 @@ pub(super) fn files(reloads: &[LastReload], certificate_expiry: Option<SystemTim
     let seconds = |time: SystemTime| {
         time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     };
-    let name = "statestore_file_loaded_timestamp_seconds";
     if !reloads.is_empty() {
-        text.head(name, "gauge", "Time of the last successful load of a file.");
+        text.head(FILE_LOADED);
     }
     for reload in reloads {
-        text.sample(name, &[("file", reload.kind.name())], seconds(reload.at));
+        text.sample(FILE_LOADED.name, &[("file", reload.kind.name())], seconds(reload.at));
     }
     if let Some(expiry) = certificate_expiry {
-        let help = "Time at which the certificate of the server expires.";
-        text.gauge("statestore_certificate_expiry_timestamp_seconds", help, seconds(expiry));
+        text.plain(CERTIFICATE_EXPIRY, seconds(expiry));
     }
     text.0
+}
+
+fn size(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 struct Text(String);
 
 impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
+    fn head(&mut self, metric: Metric) {
+        let Metric { name, kind, help, .. } = metric;
         // Writing to a string never fails.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name());
     }
 
     /// Names and values of labels are constants that need no escaping.
@@ -78,18 +208,15 @@ impl Text {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, "gauge", help);
-        self.sample(name, &[], value);
+    /// A metric without labels.
+    fn plain(&mut self, metric: Metric, value: impl Display) {
+        self.head(metric);
+        self.sample(metric.name, &[], value);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, "histogram", help);
+    fn histogram(&mut self, metric: Metric, histogram: &Histogram) {
+        self.head(metric);
+        let name = metric.name;
         let bucket = format!("{name}_bucket");
         for (bound, count) in histogram.buckets() {
             self.sample(&bucket, &[("le", &bound.as_secs_f64().to_string())], count);
@@ -100,8 +227,8 @@ impl Text {
     }
 
     fn requests(&mut self, counters: &Counters) {
-        let name = "statestore_requests_total";
-        self.head(name, "counter", "Requests answered, by verb and outcome.");
+        self.head(Metric::REQUESTS);
+        let name = Metric::REQUESTS.name;
         let refused =
             |of: &OutcomeCounts| Refusal::ALL.iter().map(|reason| of.refused_for(*reason)).sum();
         for verb in RequestKind::ALL {
@@ -118,92 +245,68 @@ impl Text {
         }
         let unreadable: u64 = refused(counters.malformed());
         self.sample(name, &[("verb", "unknown"), ("verdict", "refused")], unreadable);
-        let name = "statestore_refusals_total";
-        self.head(name, "counter", "Requests refused, by error.");
+        self.head(Metric::REFUSALS);
         for reason in Refusal::ALL {
             let verbs = RequestKind::ALL.iter().map(|verb| counters.of(*verb));
             let all = verbs.chain([counters.malformed()]);
             let count: u64 = all.map(|of| of.refused_for(*reason)).sum();
-            self.sample(name, &[("reason", reason.name())], count);
+            self.sample(Metric::REFUSALS.name, &[("reason", reason.name())], count);
         }
-        let name = "statestore_dropped_messages_total";
-        self.head(name, "counter", "Messages dropped without a response, by reason.");
+        self.head(Metric::DROPPED_MESSAGES);
         for (reason, count) in counters.dropped_by_reason() {
-            self.sample(name, &[("reason", reason)], count);
+            self.sample(Metric::DROPPED_MESSAGES.name, &[("reason", reason)], count);
         }
     }
+}
 
-    fn held(&mut self, stats: &StoreStats) {
-        let StoreStats { counters, .. } = stats;
-        let seconds = |millis| Duration::from_millis(millis).as_secs_f64();
-        self.gauge("statestore_keys", "Keys stored.", stats.keys);
-        self.gauge("statestore_stored_bytes", "Bytes of all keys and values.", stats.bytes);
-        self.gauge("statestore_watches", "Registrations for notifications.", stats.registrations);
-        let help = "Registrations for which nothing is published, since no client subscribes.";
-        self.gauge("statestore_silenced_watches", help, stats.silenced_registrations);
-        let help = "Requests whose response is not sent yet.";
-        self.gauge("statestore_unanswered_requests", help, stats.pending_requests);
-        let help = "Queued packets, or queued records if there are more.";
-        self.gauge("statestore_waiting_outputs", help, stats.queued_outputs);
-        let help = "Bytes of queued packets and records.";
-        self.gauge("statestore_waiting_output_bytes", help, stats.queued_bytes);
-        let help = "Largest lead of a client's timestamp over the local clock.";
-        self.gauge("statestore_clock_ahead_max_seconds", help, seconds(counters.ahead_max_ms));
-        let help = "Largest lag of a client's SET behind the local clock.";
-        self.gauge("statestore_clock_behind_max_seconds", help, seconds(counters.behind_max_ms));
-        let help = "Writes that set versions ahead of the local clock.";
-        self.counter("statestore_writes_set_ahead_total", help, counters.clock_advances);
-        let help = "Notifications sent.";
-        self.counter("statestore_notifications_total", help, counters.notifications);
-        let help = "Values that expired.";
-        self.counter("statestore_expired_values_total", help, counters.expired_values);
-        let help =
-            "Registrations that ended because their client disconnected or that were evicted.";
-        self.counter("statestore_lost_watches_total", help, counters.registrations_lost);
-        let help = "Registrations silenced because a notification had no subscriber.";
-        self.counter("statestore_silenced_watches_total", help, counters.registrations_silenced);
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::reload::FileKind;
+
+    fn all() -> impl Iterator<Item = Metric> {
+        let own = [BUILD_INFO, READY].into_iter().chain(Metric::of_store());
+        let broker = BROKER.into_iter().map(|(metric, _)| metric);
+        own.chain(broker).chain([FILE_LOADED, CERTIFICATE_EXPIRY])
     }
 
-    fn broker(&mut self, stats: &Stats, traffic: Traffic) {
-        for (name, help, value) in [
-            ("statestore_broker_connections", "Connections of clients.", stats.connections),
-            (
-                "statestore_broker_sessions",
-                "Sessions, including those of disconnected clients.",
-                stats.sessions,
-            ),
-            ("statestore_broker_retained_messages", "Retained messages.", stats.retained),
-            (
-                "statestore_broker_memory_bytes",
-                "Bytes that count towards max-broker-memory.",
-                stats.bytes,
-            ),
-        ] {
-            self.gauge(name, help, value);
+    #[test]
+    fn text_contains_each_metric_of_the_table_with_its_labels() {
+        let broker = (Stats::default(), Traffic::default());
+        let time = SystemTime::UNIX_EPOCH;
+        let reload = LastReload { kind: FileKind::Policy, paths: Vec::new(), at: time };
+        let text =
+            text(&StoreStats::default(), true, Some(&broker)) + &files(&[reload], Some(time));
+        for metric in all() {
+            let Metric { name, kind, help, .. } = metric;
+            let head = format!("# HELP {name} {help}\n# TYPE {name} {}\n{name}", kind.name());
+            let (_, rest) = text.split_once(&head).expect(name);
+            let sample = rest.lines().next().unwrap();
+            let labels = sample.split_once('{').map_or("", |(_, labels)| labels);
+            let labels = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0));
+            let labels: Vec<_> = labels.filter(|label| *label != "le").collect();
+            assert_eq!(labels, metric.labels, "{name}");
         }
-        for (name, help, value) in [
-            ("statestore_broker_received_bytes_total", "Bytes from clients.", traffic.received),
-            ("statestore_broker_sent_bytes_total", "Bytes to clients.", traffic.sent),
-            ("statestore_broker_published_messages_total", "Messages published.", stats.published),
-            ("statestore_broker_dropped_messages_total", "Messages dropped.", stats.dropped),
-            (
-                "statestore_broker_evicted_sessions_total",
-                "Sessions that exceeded their memory.",
-                stats.evicted,
-            ),
-            (
-                "statestore_broker_offenders_total",
-                "Connections closed because of a protocol error.",
-                stats.violations,
-            ),
-            ("statestore_broker_refused_logins_total", "Rejected logins.", stats.refused_logins),
-            (
-                "statestore_broker_denied_total",
-                "Packets that the rules did not allow.",
-                stats.denied,
-            ),
-        ] {
-            self.counter(name, help, value);
+        assert_eq!(text.matches("# HELP ").count(), all().count(), "and no other metric");
+    }
+
+    #[test]
+    fn documentation_has_a_row_for_each_metric() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows = page.lines().filter(|line| line.starts_with("| `statestore_"));
+        let rows: BTreeMap<&str, &str> =
+            rows.filter_map(|row| Some((row.split('`').nth(1)?, row))).collect();
+        for metric in all() {
+            let Metric { name, kind, unit, help, .. } = metric;
+            let expected = format!("| `{name}` | {} | {unit} | {help}", kind.name());
+            let row = rows.get(name).copied().unwrap_or_default();
+            assert!(row.starts_with(&expected), "expected: {expected}\nfound:    {row}");
+            for label in metric.labels {
+                assert!(row.contains(&format!("`{label}`")), "{name}: {label}");
+            }
         }
     }
 }

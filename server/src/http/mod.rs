@@ -1,22 +1,29 @@
 //! Monitoring over HTTP: metrics, health and readiness.
 
 mod connections;
+mod hosts;
 mod metrics;
+mod recent;
 mod traffic;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response, StatusCode};
 use statestore_tokio::service::{StatsHandle, TrafficHandle};
 use statestore_tokio::{Status, StatusWatch, StoreService};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::broker::Broker;
+use crate::config::Http;
 use crate::listen::tls::ServerTls;
 use crate::reload::Reloader;
-use connections::Response;
+use hosts::AllowedHosts;
+use recent::RecentText;
 pub use traffic::{ClientRow, KeyRow, TrafficTable};
 
 /// Error of a listener for HTTP.
@@ -43,8 +50,13 @@ impl Drop for Exporter {
     }
 }
 
-#[derive(Default)]
+/// Content type of a line of text.
+const TEXT: &str = "text/plain; charset=utf-8";
+
 struct Source {
+    hosts: AllowedHosts,
+    recent_metrics: RecentText,
+    recent_traffic: RecentText,
     store: Mutex<Option<(StatusWatch, StatsHandle)>>,
     traffic: Mutex<Option<TrafficHandle>>,
     broker: Mutex<Weak<Broker>>,
@@ -58,14 +70,14 @@ struct Files {
 }
 
 impl Exporter {
-    /// Listens at this address.
-    pub(crate) async fn start(address: &str) -> Result<Self, ExportError> {
+    /// Listens at this address, for requests to the allowed hosts.
+    pub(crate) async fn start(address: &str, settings: &Http) -> Result<Self, ExportError> {
         let failed = |source| ExportError { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let source = Arc::new(Source::default());
+        let source = Arc::new(Source::new(&settings.http_allowed_hosts));
         let responder = Arc::clone(&source);
-        let serve = connections::serve(listener, move |path: &str| responder.respond(path));
+        let serve = connections::serve(listener, move |request| responder.respond(request));
         let task = tokio::spawn(serve).abort_handle();
         Ok(Self { address: local, source, task })
     }
@@ -95,26 +107,58 @@ impl Exporter {
 }
 
 impl Source {
-    fn respond(&self, path: &str) -> Option<Response> {
+    fn new(allowed_hosts: &[String]) -> Self {
+        Self {
+            hosts: AllowedHosts::new(allowed_hosts),
+            recent_metrics: RecentText::default(),
+            recent_traffic: RecentText::default(),
+            store: Mutex::default(),
+            traffic: Mutex::default(),
+            broker: Mutex::default(),
+            files: Mutex::default(),
+        }
+    }
+
+    fn respond<B>(&self, request: &Request<B>) -> Response<String> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return line(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+        }
+        let path = request.uri().path();
+        // A process that responds is alive. The response says nothing else, so every client may
+        // have it.
+        if path == "/healthz" {
+            return line(StatusCode::OK, "ok");
+        }
+        let mut allowed = self.hosts.check(request);
+        if path == "/traffic" {
+            allowed = allowed.and_then(|()| hosts::check_origin(request));
+        }
+        if let Err(rejection) = allowed {
+            return line(rejection.status(), rejection.text());
+        }
+        self.page(path).unwrap_or_else(|| {
+            let text = "paths: /metrics, /healthz, /readyz, and /traffic if it is enabled";
+            line(StatusCode::NOT_FOUND, text)
+        })
+    }
+
+    /// Returns `None` for an unknown path.
+    fn page(&self, path: &str) -> Option<Response<String>> {
+        let now = Instant::now();
         match path {
-            "/metrics" => Some(Response {
-                status: "200 OK",
-                content_type: metrics::CONTENT_TYPE,
-                body: self.metrics(),
-            }),
-            "/traffic" => {
-                let traffic = lock(&self.traffic).clone()?.current();
-                Some(Response {
-                    status: "200 OK",
-                    content_type: traffic::CONTENT_TYPE,
-                    body: TrafficTable::new(&traffic).encode(),
-                })
+            "/metrics" => {
+                let text = self.recent_metrics.get(now, || self.metrics());
+                Some(response(StatusCode::OK, metrics::CONTENT_TYPE, text))
             }
-            // A process that responds is alive.
-            "/healthz" => Some(Response::text("200 OK", "ok")),
+            "/traffic" => {
+                let traffic = lock(&self.traffic).clone()?;
+                let table = || TrafficTable::new(&traffic.current()).encode();
+                let text = self.recent_traffic.get(now, table);
+                Some(response(StatusCode::OK, traffic::CONTENT_TYPE, text))
+            }
             "/readyz" => Some(match self.unready() {
-                None => Response::text("200 OK", "ready"),
-                Some(reason) => Response::text("503 Service Unavailable", &reason),
+                None => line(StatusCode::OK, "ready"),
+                Some(reason) => line(StatusCode::SERVICE_UNAVAILABLE, &reason),
             }),
             _ => None,
         }
@@ -147,6 +191,54 @@ impl Source {
     }
 }
 
+/// A response of one line of text.
+fn line(status: StatusCode, line: &str) -> Response<String> {
+    response(status, TEXT, format!("{line}\n"))
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<String> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(method: &str, path: &str, host: &str) -> (u16, String) {
+        let source = Source::new(&["store.example".to_owned()]);
+        let request = Request::builder().method(method).uri(path).header("Host", host);
+        let response = source.respond(&request.body(()).unwrap());
+        (response.status().as_u16(), response.into_body())
+    }
+
+    #[test]
+    fn method_path_and_host_select_the_response() {
+        for (method, path, host, expected) in [
+            ("GET", "/metrics", "store.example:1", 200),
+            ("HEAD", "/metrics?a=b", "localhost", 200),
+            ("GET", "/readyz", "localhost", 503),
+            ("GET", "/metrics/", "localhost", 404),
+            ("GET", "/traffic", "localhost", 404),
+            ("POST", "/metrics", "localhost", 405),
+            ("GET", "/metrics", "evil.example", 421),
+            ("GET", "/traffic", "evil.example", 421),
+            ("GET", "/readyz", "evil.example", 421),
+            ("GET", "/", "evil.example", 421),
+            ("GET", "/healthz", "evil.example", 200),
+        ] {
+            assert_eq!(status(method, path, host).0, expected, "{method} {path} {host}");
+        }
+        let rejected = status("GET", "/readyz", "evil.example").1;
+        assert!(rejected.contains("--http-allowed-hosts") && !rejected.contains("starting"));
+    }
 }

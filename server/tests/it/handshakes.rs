@@ -71,3 +71,25 @@ async fn log_names_the_remedy_if_the_client_does_not_trust_the_server() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn connection_that_ends_early_is_logged_at_debug() {
+    let Some(live) = Live::new("connection_that_ends_early_is_logged_at_debug") else { return };
+    let log = Log::listen();
+    timely(async {
+        let tls = ServerTls::load(live.mutual_files()).expect("valid files");
+        let (broker, _service) = start(secured(tls)).await;
+        // A port scanner sends nothing, or only a part of a ClientHello.
+        for part in [&b""[..], b"\x16\x03\x01\x02\0\x01"] {
+            let mut stream = TcpStream::connect(broker.local_addr()).await.expect("connect");
+            stream.write_all(part).await.expect("write");
+            stream.shutdown().await.expect("shut down");
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        while log.with(&["DEBUG", "closed during the TLS handshake"]).len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(log.with(&["WARN"]), Vec::<String>::new());
+    })
+    .await;
+}

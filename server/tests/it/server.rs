@@ -90,7 +90,10 @@ fn client(server: &Server, client_id: &str, made: &Certificates) -> StateStore {
 
 async fn page(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     text

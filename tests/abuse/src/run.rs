@@ -124,6 +124,10 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
             extra = PASSWORDS;
             Some(Files::Users(users))
         }
+        Needs::Metrics => {
+            more.extend(["--metrics-listen".into(), "127.0.0.1:0".into()]);
+            None
+        }
         Needs::Tls => {
             let Some(made) = Certificates::make(attack.name) else { return Ok(None) };
             more.extend(["--listen-tls-cert".into(), made.path("broker.pem").into()]);
@@ -133,12 +137,16 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         }
     };
     let server = Server::start(program, &more)?;
+    let attacked = match attack.needs {
+        Needs::Metrics => server.metrics.ok_or("the store serves no metrics")?,
+        _ => server.address,
+    };
     place.address = server.address;
     let honest = Honest::start(&place).map_err(|error| format!("the honest client: {error}"))?;
     clock::pause(length.alone);
     let begun = clock::now();
     let ends = begun + length.beside.max(attack.stopped + length.alone);
-    let (address, pid, act) = (server.address, server.pid(), attack.act);
+    let (address, pid, act) = (attacked, server.pid(), attack.act);
     let attacker = thread::spawn(move || {
         rank::last();
         // Where it is not allowed the attack is only harder.

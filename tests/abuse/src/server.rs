@@ -63,6 +63,8 @@ fn variable(name: &str) -> Option<OsString> {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Where it serves metrics, if it does.
+    pub(crate) metrics: Option<SocketAddr>,
     /// Resident bytes before anybody connected; `None` where there is no /proc.
     pub(crate) idle: Option<usize>,
     out: Receiver<String>,
@@ -99,10 +101,16 @@ impl Server {
                 let _ = tell.send(line);
             }
         });
+        let (tell_metrics, metrics) = channel();
         let err = thread::spawn(move || {
             let mut lines = stderr.into_iter().flat_map(|err| BufReader::new(err).lines());
             let mut found = None;
             while let Some(Ok(line)) = lines.next() {
+                let metrics = line.strip_prefix("statestore: metrics on http://");
+                let metrics = metrics.and_then(|rest| rest.split('/').next()?.parse().ok());
+                if let Some(address) = metrics {
+                    let _ = tell_metrics.send(address);
+                }
                 if found.is_none() && line.contains("panicked") {
                     found = Some(line);
                 }
@@ -110,12 +118,15 @@ impl Server {
             found
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, address, idle: None, out, err: Some(err) };
+        let mut server = Self { child, address, metrics: None, idle: None, out, err: Some(err) };
         let line = server.out.recv_timeout(HANGS);
         let line = line.map_err(|_| "the store does not get ready".to_owned())?;
         let address = line.split("://").nth(1).and_then(|rest| rest.split(';').next());
         let address = address.and_then(|address| address.parse().ok());
         server.address = address.ok_or_else(|| format!("no address in {line}"))?;
+        if more.iter().any(|option| option == "--metrics-listen") {
+            server.metrics = metrics.recv_timeout(HANGS).ok();
+        }
         server.idle = server.resident("VmRSS");
         Ok(server)
     }

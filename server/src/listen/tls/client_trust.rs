@@ -9,8 +9,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use webpki::{
-    BorrowedCertRevocationList, CertRevocationList, EndEntityCert, Error, ExpirationPolicy,
-    KeyUsage, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
+    CertRevocationList, EndEntityCert, Error, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
+    RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 
 use super::pem::RevocationPolicy;
@@ -24,17 +24,24 @@ pub(crate) struct ClientTrust {
     verifier: Arc<dyn ClientCertVerifier>,
     roots: Arc<RootCertStore>,
     lists: Vec<CertificateRevocationListDer<'static>>,
+    /// The same lists, parsed, so that a login needs no scan of a list.
+    parsed_lists: Vec<CertRevocationList<'static>>,
     policy: RevocationPolicy,
 }
 
 impl ClientTrust {
-    pub(super) const fn new(
+    pub(super) fn new(
         verifier: Arc<dyn ClientCertVerifier>,
         roots: Arc<RootCertStore>,
         lists: Vec<CertificateRevocationListDer<'static>>,
         policy: RevocationPolicy,
     ) -> Self {
-        Self { verifier, roots, lists, policy }
+        // All are valid: the verifier has parsed them, too.
+        let parse = |list: &CertificateRevocationListDer<'_>| {
+            OwnedCertRevocationList::from_der(list).ok().map(Into::into)
+        };
+        let parsed_lists = lists.iter().filter_map(parse).collect();
+        Self { verifier, roots, lists, parsed_lists, policy }
     }
 
     pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -53,8 +60,8 @@ impl ClientTrust {
         if self.lists.is_empty() {
             return 0;
         }
-        let lists = self.parsed_lists();
-        let is_listed = |subject: &[u8]| lists.iter().any(|list| list.issuer() == subject);
+        let is_listed =
+            |subject: &[u8]| self.parsed_lists.iter().any(|list| list.issuer() == subject);
         self.roots.roots.iter().filter(|root| !is_listed(&root.subject)).count()
     }
 
@@ -79,8 +86,7 @@ impl ClientTrust {
             RevocationPolicy::IfListed => (UnknownStatusPolicy::Allow, ExpirationPolicy::Ignore),
             RevocationPolicy::Required => (UnknownStatusPolicy::Deny, ExpirationPolicy::Enforce),
         };
-        let lists = self.parsed_lists();
-        let lists: Vec<&CertRevocationList<'_>> = lists.iter().collect();
+        let lists: Vec<&CertRevocationList<'_>> = self.parsed_lists.iter().collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
             builder.with_status_policy(unknown).with_expiration_policy(expired).build()
         });
@@ -88,13 +94,6 @@ impl ClientTrust {
         let path =
             own.verify_for_usage(algorithms.all, roots, others, now, usage, revocation, None)?;
         Ok(inspect(&path))
-    }
-
-    /// The revocation lists, parsed in place: they need no further memory.
-    fn parsed_lists(&self) -> Vec<CertRevocationList<'_>> {
-        // All were parsed when the files were read.
-        let parsed = self.lists.iter().map(|list| BorrowedCertRevocationList::from_der(list));
-        parsed.filter_map(Result::ok).map(Into::into).collect()
     }
 }
 

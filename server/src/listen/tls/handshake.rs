@@ -2,7 +2,9 @@
 
 use std::io;
 
-use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError};
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
+};
 
 /// Returns the remedy if the cause of a failed handshake is a usual one.
 pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
@@ -13,15 +15,28 @@ pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the client does not speak TLS: let it connect with TLS, or to a listener without TLS"
         }
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "let the client trust the CA of the server certificate"
+        }
+        // Some clients send these for an unknown CA, and others for a wrong host name.
         Error::AlertReceived(
-            AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate
-            | AlertDescription::CertificateUnknown,
-        ) => "let the client trust the CA of the server certificate",
+            AlertDescription::BadCertificate | AlertDescription::CertificateUnknown,
+        ) => {
+            "check that the host name is in the server certificate, and that the client trusts its \
+             CA"
+        }
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
             "renew the server certificate, unless the clock of the client is wrong"
         }
-        Error::PeerIncompatible(_) => "let the client use TLS 1.2 or 1.3",
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::SupportedVersionsExtensionRequired,
+        ) => "let the client use TLS 1.2 or 1.3",
+        Error::PeerIncompatible(_) => {
+            "the client and this server have no cipher suite or key exchange in common: update the \
+             TLS library of the client"
+        }
         _ => return None,
     })
 }
@@ -53,4 +68,28 @@ fn of_certificate(error: &CertificateError) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_matches_the_cause() {
+        for (error, part) in [
+            (Error::AlertReceived(AlertDescription::UnknownCA), "trust the CA"),
+            (Error::AlertReceived(AlertDescription::BadCertificate), "host name"),
+            (Error::AlertReceived(AlertDescription::CertificateUnknown), "host name"),
+            (Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled), "TLS 1.2 or 1.3"),
+            (Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon), "cipher suite"),
+            (Error::PeerIncompatible(PeerIncompatible::NoKxGroupsInCommon), "key exchange"),
+        ] {
+            let text = error.to_string();
+            let found = remedy(&io::Error::new(io::ErrorKind::InvalidData, error));
+            assert!(found.is_some_and(|found| found.contains(part)), "{text}: {found:?}");
+        }
+        let unknown = Error::AlertReceived(AlertDescription::AccessDenied);
+        assert_eq!(remedy(&io::Error::new(io::ErrorKind::InvalidData, unknown)), None);
+        assert_eq!(remedy(&io::ErrorKind::UnexpectedEof.into()), None);
+    }
 }

@@ -1,10 +1,12 @@
 //! Throttles logins after wrong passwords.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::network::network;
 
 /// Wrong passwords from one address for one name before the first pause. A user mistypes, or a
 /// device has an old password.
@@ -87,13 +89,7 @@ impl LoginThrottle {
 
 /// Returns the keys that count a wrong password: the address with the name, and the address alone.
 fn keys(address: IpAddr, name: &str) -> [(IpAddr, Option<String>); 2] {
-    let address = match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        // A machine can choose any address in its /64 prefix.
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
-    };
+    let address = network(address);
     let end = (0..=name.len().min(NAME_MAX)).rev().find(|end| name.is_char_boundary(*end));
     let name = name.get(..end.unwrap_or_default()).unwrap_or_default();
     [(address, Some(name.to_owned())), (address, None)]

@@ -95,6 +95,37 @@ pub(super) fn handshakes(scene: &Scene) {
     );
 }
 
+const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Paced like the flood: at most ten requests each millisecond.
+pub(super) fn scrapes(scene: &Scene) {
+    scene.crew(
+        10,
+        ms(1),
+        |_| scene.open(),
+        |_, peer| {
+            if peer.turns == 0 {
+                peer.push(SCRAPE);
+            }
+            peer.drain();
+        },
+    );
+}
+
+pub(super) fn unread(scene: &Scene) {
+    scene.crew(
+        100,
+        ms(5),
+        |_| scene.open(),
+        |_, peer| {
+            if peer.turns == 0 {
+                peer.ignore();
+                peer.push(SCRAPE);
+            }
+        },
+    );
+}
+
 pub(super) fn stopped(scene: &Scene) {
     let Some(pid) = scene.pid else { return };
     let _ = kill_process(pid, Signal::STOP);

@@ -21,6 +21,8 @@ pub(crate) enum Needs {
     Nothing,
     Passwords,
     Tls,
+    /// A listener for metrics, which is attacked instead.
+    Metrics,
 }
 
 pub(crate) struct Attack {
@@ -109,6 +111,14 @@ pub(crate) fn all() -> Vec<Attack> {
         Attack {
             needs: Needs::Tls,
             ..attack("tls-handshakes", "handshakes that never end", connections::handshakes)
+        },
+        Attack {
+            needs: Needs::Metrics,
+            ..attack("scrapes", "scrapes of metrics without end", connections::scrapes)
+        },
+        Attack {
+            needs: Needs::Metrics,
+            ..attack("scrapes-unread", "scrapes whose response is not read", connections::unread)
         },
         attack(
             "requests-unread",

@@ -4,3 +4,4 @@ pub(crate) mod histogram;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;
 pub(crate) mod stats;
+pub(crate) mod table;

@@ -160,6 +160,8 @@ impl ServiceBuilder {
     /// If called outside of a runtime, unless [`runtime`](Self::runtime) was set.
     #[track_caller]
     pub fn spawn(self, link: impl Link) -> StoreService {
+        #[cfg(feature = "metrics")]
+        crate::metrics::recorder::describe();
         let (commands, receiver) = mpsc::channel(1);
         let (stop, stopped) = watch::channel(false);
         let (status, status_receiver) = watch::channel(Status::Offline { last_error: None });

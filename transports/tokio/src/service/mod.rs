@@ -33,6 +33,7 @@ pub use traffic::{ClientTraffic, KeyTraffic, Traffic, TrafficHandle};
 
 pub use crate::journal::{Commit, Journal, JournalError, SnapshotPart};
 pub use crate::metrics::stats::{StatsHandle, StoreStats};
+pub use crate::metrics::table::{Metric, MetricKind};
 
 // Types of the core, so that an application needs no dependency on it.
 pub use statestore_proto::limits::StoreLimits;

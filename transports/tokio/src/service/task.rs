@@ -76,7 +76,7 @@ impl StoreTask {
         stats.counters = *self.store.store().counters();
         self.update_waiting(stats);
         #[cfg(feature = "metrics")]
-        crate::metrics::recorder::set_gauges(stats);
+        crate::metrics::recorder::set_plain(stats);
     }
 
     fn update_waiting(&self, stats: &mut StoreStats) {

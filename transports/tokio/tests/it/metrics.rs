@@ -1,6 +1,6 @@
 //! Metrics of a store in the recorder of the application.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use metrics::{
@@ -8,12 +8,16 @@ use metrics::{
     SharedString, Unit,
 };
 use statestore_loopback::Hub;
+use statestore_tokio::service::{Metric, MetricKind};
 
 use crate::both;
 
 /// Recorded values by name and labels; for histograms, the number of samples.
 #[derive(Clone, Debug, Default)]
-struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
+struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>, Arc<Mutex<BTreeMap<String, Description>>>);
+
+/// Type, unit and help text of a metric.
+type Description = (MetricKind, Option<Unit>, String);
 
 /// One metric.
 struct One(Recorded, String);
@@ -63,17 +67,28 @@ impl Recorded {
         Arc::new(One(self.clone(), name))
     }
 
+    fn describe(&self, name: &KeyName, kind: MetricKind, unit: Option<Unit>, help: &SharedString) {
+        let mut all = self.1.lock().expect("no panic elsewhere");
+        all.insert(name.as_str().to_owned(), (kind, unit, help.to_string()));
+    }
+
     fn value(&self, name: &str) -> Option<f64> {
         self.0.lock().expect("no panic elsewhere").get(name).copied()
     }
 }
 
 impl Recorder for Recorded {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Counter, unit, &help);
+    }
 
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Gauge, unit, &help);
+    }
 
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+        self.describe(&name, MetricKind::Histogram, unit, &help);
+    }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.one(key))
@@ -122,5 +137,20 @@ fn recorder_of_the_application_receives_the_metrics_of_the_store() {
     ] {
         assert_eq!(recorded.value(name), Some(value), "{name}: {recorded:?}");
     }
+    let described = recorded.1.lock().expect("no panic elsewhere").clone();
+    let expected = Metric::of_store().map(|metric| {
+        let unit = match metric.unit {
+            "seconds" => Unit::Seconds,
+            "bytes" => Unit::Bytes,
+            _ => Unit::Count,
+        };
+        (metric.name.to_owned(), (metric.kind, Some(unit), metric.help.to_owned()))
+    });
+    assert_eq!(described, expected.collect(), "each metric is described as in the table");
+    let names: BTreeSet<_> = described.keys().map(String::as_str).collect();
+    let recorded = recorded.0.lock().expect("no panic elsewhere");
+    let unknown =
+        recorded.keys().find(|key| !key.split(' ').next().is_some_and(|name| names.contains(name)));
+    assert_eq!(unknown, None, "no other metric is recorded");
     assert_eq!((stats.keys, stats.response_times.count(), stats.pending_requests), (3, 7, 0));
 }

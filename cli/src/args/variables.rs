@@ -1,0 +1,67 @@
+//! Errors of values from environment variables. Those of clap name only the option.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Error};
+
+/// Adds the name of the variable to an error of a value that is from the environment.
+pub(super) fn name_variable(mut error: Error, command: &Command, line: &[OsString]) -> Error {
+    let command = subcommand(command, line);
+    let variables = command.get_arguments().filter(|option| !is_given(option, line));
+    let mut variables = variables.filter_map(|option| Some((option, option.get_env()?)));
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        let is_invalid = |value: OsString| value.to_str().is_none();
+        let found = variables.find(|(_, name)| variable(name).is_some_and(is_invalid));
+        return match found {
+            Some((_, name)) => {
+                let text = format!("{}: the value is not UTF-8\n", name.display());
+                Error::raw(ErrorKind::InvalidUtf8, text)
+            }
+            None => error,
+        };
+    }
+    let option = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) => option.clone(),
+        _ => return error,
+    };
+    let is_it =
+        |(found, name): &(&Arg, &OsStr)| found.to_string() == option && variable(name).is_some();
+    if let Some((_, name)) = variables.find(is_it) {
+        let text = format!("{option} of the variable {}", name.display());
+        error.insert(ContextKind::InvalidArg, ContextValue::String(text));
+    }
+    error
+}
+
+#[expect(clippy::disallowed_methods, reason = "clap has read the same variable")]
+fn variable(name: &OsStr) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// The subcommand of a command line.
+fn subcommand<'a>(mut command: &'a Command, line: &[OsString]) -> &'a Command {
+    for word in line.iter().skip(1) {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner;
+        }
+    }
+    command
+}
+
+/// Returns whether a command line contains an option, which then has precedence.
+fn is_given(option: &Arg, line: &[OsString]) -> bool {
+    let names = option.get_long_and_visible_aliases().unwrap_or_default();
+    let is_long = |word: &str| {
+        let word = word.strip_prefix("--").and_then(|word| word.split('=').next());
+        word.is_some_and(|word| names.contains(&word))
+    };
+    let is_short = |word: &str| {
+        let short = option.get_short();
+        word.starts_with('-')
+            && !word.starts_with("--")
+            && short.is_some_and(|short| word.contains(short))
+    };
+    let mut words = line.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    words.any(|word| is_long(word) || is_short(word))
+}
