@@ -11,7 +11,7 @@ use statestore_server::config::ClientTlsFiles;
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
 use crate::output::say;
-use crate::tls;
+use statestore_doctor::tls;
 
 /// Address of a broker.
 #[derive(Debug, PartialEq, Eq)]

@@ -33,7 +33,6 @@ mod serve;
 mod signals;
 mod status;
 mod supervisor;
-mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod verify;

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{self, say};
 use crate::signals::{Asked, Signals};
 use crate::supervisor::Supervisor;
-use crate::tls;
+use statestore_doctor::tls;
 
 pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     if let Some(text) = &args.print {

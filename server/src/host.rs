@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::capture::CaptureFile;
 use crate::event::{Event, Observer, Ready};
 use crate::http::Exporter;
-use crate::other_store::{CheckedConnector, RESPONSE_WAIT};
+use crate::other_store::{CHECK_MAX, CheckedConnector};
 
 /// Time after which a missing connection is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
@@ -189,7 +189,7 @@ async fn report_if_slow(mut status: StatusWatch, brokers: Vec<String>, observer:
     tokio::time::sleep(REPORT_AFTER).await;
     if matches!(status.current(), Status::Offline { last_error: None }) {
         // It may still be looking for another store.
-        tokio::time::sleep(RESPONSE_WAIT).await;
+        tokio::time::sleep(CHECK_MAX).await;
     }
     if let Status::Offline { last_error } = status.current() {
         let reason = last_error.map(|error| error.to_string());

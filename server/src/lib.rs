@@ -204,8 +204,6 @@ mod state;
 mod storage;
 #[cfg(feature = "server")]
 mod store;
-#[cfg(feature = "server")]
-pub mod text;
 
 use std::net::Ipv4Addr;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_client::mqtt::packet::{Subscription, SubscriptionOptions};
 use statestore_client::mqtt::property::Property;
-use statestore_client::mqtt::session::{Event as SessionEvent, Publish, SendError};
+use statestore_client::mqtt::session::{Event as SessionEvent, Message, Publish, SendError};
 use statestore_client::mqtt::{Qos, Reason};
 use statestore_client::{
     Address, Connection, Connector, LinkError, LinkErrorKind, Options, SessionSocket,
@@ -24,7 +24,13 @@ use tokio::time::timeout;
 use crate::event::{Event, Observer};
 
 /// How long another store may take to respond.
-pub(crate) const RESPONSE_WAIT: Duration = Duration::from_millis(1_500);
+const RESPONSE_WAIT: Duration = Duration::from_millis(1_000);
+
+/// How long the broker may take to deliver a message to its sender.
+const PROBE_WAIT: Duration = Duration::from_millis(500);
+
+/// The longest duration of a check.
+pub(crate) const CHECK_MAX: Duration = Duration::from_secs(2);
 
 /// Number of checks that the broker interrupts after which the store starts without one.
 const INTERRUPTED_MAX: u8 = 3;
@@ -172,19 +178,17 @@ fn connector() -> Connector {
 }
 
 /// Tokens of the publishes.
-const PROBE_TOKEN: u64 = 1;
-const REQUEST_TOKEN: u64 = 2;
+const REQUEST_TOKEN: u64 = 1;
+const PROBE_TOKEN: u64 = 2;
 
 /// Sends a GET, and waits for the response.
 async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, LinkError> {
-    let mut probe_arrived = false;
-    let asking =
-        timeout(RESPONSE_WAIT, wait_for_response(&mut socket, client_id, &mut probe_arrived));
-    let finding = match asking.await {
-        Ok(finding) => finding,
-        // A broker may grant the subscription, and nevertheless withhold the response.
-        Err(_) if !probe_arrived => Ok(Finding::Unknown(Cause::NotDelivered)),
-        Err(_) => Ok(Finding::NoStore),
+    let finding = match ResponseTopic::new(client_id) {
+        Ok(topic) => wait_for_response(&mut socket, client_id, &topic.to_string()).await,
+        Err(_) => {
+            let error = LinkError::new(LinkErrorKind::ClientId, "it cannot be part of a topic");
+            Ok(Finding::Unknown(Cause::Connect(error)))
+        }
     };
     // The session of this client ends with its connection.
     let now = socket.now();
@@ -196,15 +200,32 @@ async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, Link
 async fn wait_for_response(
     socket: &mut SessionSocket,
     client_id: &str,
-    probe_arrived: &mut bool,
+    topic: &str,
 ) -> Result<Finding, LinkError> {
-    let Ok(topic) = ResponseTopic::new(client_id) else {
-        let error = LinkError::new(LinkErrorKind::ClientId, "it cannot be part of a topic");
-        return Ok(Finding::Unknown(Cause::Connect(error)));
-    };
-    let topic = topic.to_string();
-    let (probe, request) = (fastrand::u128(..).to_be_bytes(), fastrand::u128(..).to_be_bytes());
-    if let Err(error) = subscribe(socket, &topic) {
+    let (request, probe) = (fastrand::u128(..).to_be_bytes(), fastrand::u128(..).to_be_bytes());
+    let asking = timeout(RESPONSE_WAIT, exchange(socket, client_id, topic, &request));
+    if let Ok(finding) = asking.await {
+        return finding;
+    }
+    // A broker may grant the subscription and withhold the messages, so this client sends one to
+    // itself. Not before, since some brokers close the connection for it.
+    if let Err(error) = publish_probe(socket, topic, &probe) {
+        return Ok(Finding::Unknown(Cause::Send(error)));
+    }
+    match timeout(PROBE_WAIT, wait_for_message(socket, topic, &request, &probe)).await {
+        Ok(Ok(finding)) => Ok(finding),
+        Ok(Err(_)) | Err(_) => Ok(Finding::Unknown(Cause::NotDelivered)),
+    }
+}
+
+/// Subscribes, sends the request, and waits for the response.
+async fn exchange(
+    socket: &mut SessionSocket,
+    client_id: &str,
+    topic: &str,
+    request: &[u8],
+) -> Result<Finding, LinkError> {
+    if let Err(error) = subscribe(socket, topic) {
         return Ok(Finding::Unknown(Cause::Send(error)));
     }
     loop {
@@ -213,19 +234,12 @@ async fn wait_for_response(
                 if let Some(refused) = reasons.into_iter().find(|reason| reason.is_error()) {
                     return Ok(Finding::Unknown(Cause::Subscribe(refused)));
                 }
-                if let Err(error) = publish(socket, client_id, &topic, &probe, &request) {
+                if let Err(error) = publish_request(socket, client_id, topic, request) {
                     return Ok(Finding::Unknown(Cause::Send(error)));
                 }
             }
-            SessionEvent::Message(message) if message.topic() == topic => {
-                let is_for = |id: &[u8]| {
-                    let mut properties = message.properties().into_iter();
-                    properties.any(|property| property == Property::CorrelationData(id))
-                };
-                if is_for(&request) {
-                    return Ok(Finding::OtherStore);
-                }
-                *probe_arrived |= is_for(&probe);
+            SessionEvent::Message(message) if is_for(&message, topic, request) => {
+                return Ok(Finding::OtherStore);
             }
             SessionEvent::Published { token: REQUEST_TOKEN, reason, .. } => match reason {
                 Reason::NO_MATCHING_SUBSCRIBERS => return Ok(Finding::NoStore),
@@ -237,6 +251,35 @@ async fn wait_for_response(
     }
 }
 
+/// Waits for the probe, or for a late response.
+async fn wait_for_message(
+    socket: &mut SessionSocket,
+    topic: &str,
+    request: &[u8],
+    probe: &[u8],
+) -> Result<Finding, LinkError> {
+    loop {
+        match socket.next_event().await? {
+            SessionEvent::Message(message) if is_for(&message, topic, request) => {
+                return Ok(Finding::OtherStore);
+            }
+            SessionEvent::Message(message) if is_for(&message, topic, probe) => {
+                return Ok(Finding::NoStore);
+            }
+            SessionEvent::Published { token: PROBE_TOKEN, reason, .. } if reason.is_error() => {
+                return Ok(Finding::Unknown(Cause::NotDelivered));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns whether a message on this topic has this correlation data.
+fn is_for(message: &Message, topic: &str, id: &[u8]) -> bool {
+    let has_id = |property| property == Property::CorrelationData(id);
+    message.topic() == topic && message.properties().into_iter().any(has_id)
+}
+
 /// Subscribes to responses.
 fn subscribe(socket: &mut SessionSocket, filter: &str) -> Result<(), SendError> {
     let now = socket.now();
@@ -245,45 +288,45 @@ fn subscribe(socket: &mut SessionSocket, filter: &str) -> Result<(), SendError> 
     socket.session_mut().subscribe(now, &[Subscription { filter, options }], (), token)
 }
 
-/// Sends the probe to the response topic, and the request.
-fn publish(
+/// No store should execute the request after the check.
+const EXPIRY: Property<'_> = Property::MessageExpiry(2);
+
+/// Sends the GET.
+fn publish_request(
     socket: &mut SessionSocket,
     client_id: &str,
     response_topic: &str,
-    probe: &[u8],
-    request: &[u8],
+    id: &[u8],
 ) -> Result<(), SendError> {
-    // No store should execute it after the check.
-    let expiry = Property::MessageExpiry(2);
-    let probe_properties = [Property::CorrelationData(probe), expiry];
-    let to_self = Publish {
-        topic: response_topic,
-        payload: Bytes::new(),
-        qos: Qos::AtLeastOnce,
-        retain: false,
-        properties: probe_properties.as_slice(),
-        token: PROBE_TOKEN,
-    };
     let user: Vec<_> = RequestProperties::new(client_id)
         .into_iter()
         .map(|(name, value)| (name, value.to_string()))
         .collect();
     let mut properties = vec![
         Property::ResponseTopic(response_topic),
-        Property::CorrelationData(request),
+        Property::CorrelationData(id),
         Property::ContentType(CONTENT_TYPE),
-        expiry,
+        EXPIRY,
     ];
     properties.extend(user.iter().map(|(name, value)| Property::User(name, value)));
-    let get = Publish {
-        topic: REQUEST,
-        payload: Command::Get { key: KEY }.encode().into(),
-        properties: properties.as_slice(),
-        token: REQUEST_TOKEN,
-        ..to_self.clone()
-    };
+    let payload = Command::Get { key: KEY }.encode().into();
+    publish(socket, REQUEST, payload, &properties, REQUEST_TOKEN)
+}
+
+/// Sends a message to the response topic.
+fn publish_probe(socket: &mut SessionSocket, topic: &str, id: &[u8]) -> Result<(), SendError> {
+    let properties = [Property::CorrelationData(id), EXPIRY];
+    publish(socket, topic, Bytes::new(), &properties, PROBE_TOKEN)
+}
+
+fn publish(
+    socket: &mut SessionSocket,
+    topic: &str,
+    payload: Bytes,
+    properties: &[Property<'_>],
+    token: u64,
+) -> Result<(), SendError> {
+    let (qos, retain) = (Qos::AtLeastOnce, false);
     let now = socket.now();
-    let session = socket.session_mut();
-    session.publish(now, to_self)?;
-    session.publish(now, get)
+    socket.session_mut().publish(now, Publish { topic, payload, qos, retain, properties, token })
 }

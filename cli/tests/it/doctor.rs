@@ -98,7 +98,12 @@ fn nobody_there() {
     let port = Port::free();
     let url = format!("mqtt://127.0.0.1:{}", port.number());
     let said = doctor(&url, &[]);
-    said.is_wrong(3, "port", "nothing listens on port", "start the broker, or `statestore serve`");
+    said.is_wrong(
+        3,
+        "port",
+        "no server listens on port",
+        "start the broker, or `statestore serve`",
+    );
     assert_eq!(said.about("read"), ("skipped", "because of port", ""));
     doctor("mqtt://no-such-host.invalid:1", &[]).is_wrong(2, "address", "no-such-host", "the name");
 }
@@ -385,7 +390,7 @@ fn a_broker_that_takes_next_to_nothing() {
     // A CONNACK with a Maximum Packet Size of 200, and nothing else.
     let (url, serves) = speaks(vec![0x20, 8, 0, 0, 5, 0x27, 0, 0, 0, 200], Vec::new());
     let said = doctor(&url, &[]);
-    said.is_wrong(2, "limits", "packets of 200 bytes", "not even a request passes");
+    said.is_wrong(2, "limits", "packets of 200 bytes", "a request is larger");
     assert_eq!(said.about("request").0, "skipped");
     serves.join().expect("it ends");
 }
@@ -422,7 +427,7 @@ fn one_broker_after_the_other() {
         heads[0].starts_with(&format!("mqtt://127.0.0.1:{own}: nothing is wrong")),
         "{heads:?}"
     );
-    let second = format!("mqtt://127.0.0.1:{nobody}: port: nothing listens on port {nobody}");
+    let second = format!("mqtt://127.0.0.1:{nobody}: port: no server listens on port {nobody}");
     assert_eq!(heads[1..], [&*second]);
     run(statestore().args(["doctor", "--broker", "mqtt://a,http://b"])).fails(2, &["http://b"]);
     run(statestore().args(["doctor", "--broker", "mqtts://a", "--tls-ca", "/no/such"]))

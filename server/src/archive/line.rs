@@ -14,7 +14,7 @@ use statestore_proto::message::Expiry;
 use statestore_proto::store::{Record, RecordedExpiry};
 use statestore_proto::time::UnixTime;
 
-use crate::text::printable;
+use statestore_tokio::diagnostics::text::printable;
 
 const FORMAT: &str = "statestore-dump";
 

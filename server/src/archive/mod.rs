@@ -188,5 +188,5 @@ async fn commit(journal: &mut SqliteJournal, records: Vec<Record>) -> Result<(),
 }
 
 fn one_line(path: &Path) -> String {
-    crate::text::on_one_line(&path.display().to_string())
+    statestore_tokio::diagnostics::text::on_one_line(&path.display().to_string())
 }

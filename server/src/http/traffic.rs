@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use statestore_tokio::service::{self, ClientTraffic, KeyTraffic};
 
-use crate::text::{one_line, printable};
+use statestore_tokio::diagnostics::text::{one_line, printable};
 
 /// Content type of the table.
 pub(super) const CONTENT_TYPE: &str = "application/json";
@@ -92,7 +92,7 @@ impl ClientRow {
         }
     }
 
-    /// Returns the client id as [one line](crate::text::one_line).
+    /// Returns the client id as [one line](statestore_tokio::diagnostics::text::one_line).
     #[must_use]
     pub fn name(&self) -> String {
         one_line(self.client.as_bytes()).into_owned()
@@ -112,7 +112,7 @@ impl KeyRow {
         }
     }
 
-    /// Returns the key as [one line](crate::text::one_line).
+    /// Returns the key as [one line](statestore_tokio::diagnostics::text::one_line).
     #[must_use]
     pub fn name(&self) -> String {
         let base64 = || STANDARD.decode(self.key_base64.as_ref()?).ok();

@@ -1,4 +1,5 @@
-//! Diagnostics of brokers: Nagle's algorithm, and mosquitto's log.
+//! Diagnostics: Nagle's algorithm, mosquitto's log, and texts from peers.
 
 pub mod mosquitto;
 pub mod nagle;
+pub mod text;

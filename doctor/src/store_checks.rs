@@ -15,15 +15,15 @@ use statestore_proto::topic::{NotificationFilter, NotificationTopic, REQUEST, Re
 use statestore_tokio::diagnostics::nagle;
 use tokio::time::Instant;
 
-use super::report::Report;
-use super::wire::{Heard, Wire};
-use crate::args::Doctor;
+use crate::Examination;
+use crate::report::{CHECKS, Findings};
+use crate::wire::{End, Received, Wire};
 
 /// Time to wait for a second reply, and for a notification without a subscription.
-const A_WHILE: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Expiry of the test key, in case it cannot be deleted.
-const LIVES: Duration = Duration::from_secs(60);
+const KEY_EXPIRY: Duration = Duration::from_secs(60);
 
 /// Requests that latency is measured by.
 const MEASURED: usize = 20;
@@ -38,69 +38,68 @@ const ALLOWED_MIN: u64 = 900;
 /// Outcome of one request.
 struct Answer {
     /// Reason code of the PUBACK.
-    acked: Option<Reason>,
+    puback: Option<Reason>,
     /// Messages with the correlation data of the request, in order.
-    replies: Vec<Heard>,
+    replies: Vec<Received>,
 }
 
-/// A client that asks.
-pub(super) struct Questions<'a> {
+/// A client that sends requests, and checks the responses.
+pub(crate) struct StoreChecks<'a, 'f> {
     client_id: &'a str,
     response_topic: String,
     key: String,
     wire: Wire,
-    patience: Duration,
-    report: &'a mut Report,
-    asked: u64,
+    timeout: Duration,
+    report: &'a mut Findings<'f>,
+    requests: u64,
 }
 
-impl<'a> Questions<'a> {
-    pub(super) fn new(
-        client_id: &'a str,
+impl<'a, 'f> StoreChecks<'a, 'f> {
+    pub(crate) fn new(
+        examination: &'a Examination,
         wire: Wire,
-        args: &Doctor,
-        report: &'a mut Report,
+        report: &'a mut Findings<'f>,
     ) -> Self {
         Self {
-            client_id,
+            client_id: &examination.options.client_id,
             response_topic: String::new(),
-            key: format!("{}{:016x}", args.key_prefix, fastrand::u64(..)),
+            key: format!("{}{:016x}", examination.key_prefix, fastrand::u64(..)),
             wire,
-            patience: args.timeout,
+            timeout: examination.timeout,
             report,
-            asked: 0,
+            requests: 0,
         }
     }
 
-    pub(super) async fn close(self) {
-        let until = self.soon();
+    pub(crate) async fn close(self) {
+        let until = self.deadline();
         self.wire.close(until).await;
     }
 
-    fn soon(&self) -> Instant {
-        Instant::now() + self.patience
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
     }
 
-    /// Everything, as far as one thing depends on the other.
-    pub(super) async fn ask_all(&mut self, read_only: bool, has_wildcards: bool) {
-        if !self.can_be_answered().await || !self.is_answered().await {
-            return self.explain_end();
+    /// Runs all checks. A check that depends on a failed one is omitted.
+    pub(crate) async fn run(&mut self, read_only: bool, has_wildcards: bool) {
+        if !self.subscribe_to_responses().await || !self.check_request().await {
+            return self.report_end();
         }
         if read_only {
             for check in ["write", "clock", "notifications"] {
                 self.report.skip(check, "--read-only");
             }
-        } else if self.may_write().await {
-            self.is_told(has_wildcards).await;
+        } else if self.check_write().await {
+            self.check_notifications(has_wildcards).await;
             let delete = Command::Del { key: self.key.clone().into_bytes() };
-            self.ask(&delete, Duration::ZERO).await;
+            self.send(&delete, Duration::ZERO).await;
         }
-        self.is_fast().await;
-        self.explain_end();
+        self.check_latency().await;
+        self.report_end();
     }
 
     /// Subscribes to replies.
-    async fn can_be_answered(&mut self) -> bool {
+    async fn subscribe_to_responses(&mut self) -> bool {
         match ResponseTopic::new(self.client_id) {
             Ok(topic) => self.response_topic = topic.to_string(),
             Err(error) => {
@@ -109,7 +108,7 @@ impl<'a> Questions<'a> {
                 return false;
             }
         }
-        let (topic, until) = (self.response_topic.clone(), self.soon());
+        let (topic, until) = (self.response_topic.clone(), self.deadline());
         match self.wire.subscribe(&topic, until).await {
             Some(reason) if reason.is_error() => {
                 self.report.wrong(
@@ -129,20 +128,20 @@ impl<'a> Questions<'a> {
     }
 
     /// Tries whether a subscription that was granted brings anything.
-    async fn looks_for_itself(&mut self) {
+    async fn check_subscription(&mut self) {
         let topic = self.response_topic.clone();
         // A mark of its own, which no store reads.
         let mark = [Property::CorrelationData(b"statestore-doctor")];
-        let until = self.soon();
+        let until = self.deadline();
         let id = self.wire.publish(&topic, &mark, b"", until).await;
-        let acked = self.wire.ack(id, until).await;
+        let puback = self.wire.ack(id, until).await;
         let is_mark =
-            |heard: &Heard| heard.correlation.as_deref() == Some(&b"statestore-doctor"[..]);
-        let until = Instant::now() + A_WHILE.min(self.patience);
-        let may_publish = acked.is_some_and(|reason| !reason.is_error());
+            |heard: &Received| heard.correlation.as_deref() == Some(&b"statestore-doctor"[..]);
+        let until = Instant::now() + WAIT.min(self.timeout);
+        let may_publish = puback.is_some_and(|reason| !reason.is_error());
         let came =
-            may_publish && self.wire.listen(until, |wire| wire.heard.iter().any(is_mark)).await;
-        self.wire.heard.retain(|heard| !is_mark(heard));
+            may_publish && self.wire.listen(until, |wire| wire.messages.iter().any(is_mark)).await;
+        self.wire.messages.retain(|heard| !is_mark(heard));
         // Brokers with good access rules allow only the store to publish there, or drop the message.
         if came {
             self.report.fine("responses", "subscribed, and a message to itself came");
@@ -150,14 +149,14 @@ impl<'a> Questions<'a> {
     }
 
     /// Reads a key that does not exist, and checks the replies.
-    async fn is_answered(&mut self) -> bool {
+    async fn check_request(&mut self) -> bool {
         let get = Command::Get { key: self.key.clone().into_bytes() };
-        let answer = self.ask(&get, A_WHILE).await;
+        let answer = self.send(&get, WAIT).await;
         // Brokers log a refused message, so this check runs only if nothing else explains the failure.
-        if answer.replies.is_empty() && answer.acked.is_some_and(|reason| !reason.is_error()) {
-            self.looks_for_itself().await;
+        if answer.replies.is_empty() && answer.puback.is_some_and(|reason| !reason.is_error()) {
+            self.check_subscription().await;
         }
-        match answer.acked {
+        match answer.puback {
             Some(Reason::NO_MATCHING_SUBSCRIBERS) if answer.replies.is_empty() => {
                 self.report.fine("request", "the broker takes it");
                 self.report.lost(
@@ -189,7 +188,7 @@ impl<'a> Questions<'a> {
             if self.report.has("responses") {
                 self.report.lost(
                     "answer",
-                    format!("no answer within {:?}", self.patience),
+                    format!("no answer within {:?}", self.timeout),
                     "start a store: statestore serve --broker URL; if one runs, see its log, and that the broker lets it read requests and write replies",
                 );
             } else {
@@ -243,12 +242,12 @@ impl<'a> Questions<'a> {
                 true
             }
         };
-        self.judge_count(&answer.replies);
+        self.check_store_count(&answer.replies);
         is_allowed
     }
 
     /// Two that answer at once decide without each other.
-    fn judge_count(&mut self, replies: &[Heard]) {
+    fn check_store_count(&mut self, replies: &[Received]) {
         let names: BTreeSet<&str> = replies.iter().filter_map(named).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!(": {names}") };
@@ -264,9 +263,9 @@ impl<'a> Questions<'a> {
     }
 
     /// Writes a key of its own, and reads the clock of the store from its version.
-    async fn may_write(&mut self) -> bool {
+    async fn check_write(&mut self) -> bool {
         let (before, set) = (wall(), self.set());
-        let answer = self.ask(&set, Duration::ZERO).await;
+        let answer = self.send(&set, Duration::ZERO).await;
         let Some(first) = answer.replies.first() else {
             self.report.lost("write", "no answer to a SET", "see the log of the store");
             return false;
@@ -298,7 +297,7 @@ impl<'a> Questions<'a> {
                 // Stores may allow less than a minute.
                 let ahead = here.saturating_sub(store);
                 if (ALLOWED_MIN..=DRIFT_MAX).contains(&ahead)
-                    && let Some(error) = self.is_too_far_ahead(&set).await
+                    && let Some(error) = self.clock_refusal(&set).await
                 {
                     let seen = format!(
                         "the store's is {} behind the one here, and it allows less: {error}",
@@ -307,7 +306,7 @@ impl<'a> Questions<'a> {
                     self.report.wrong("clock", seen, "set both clocks, as with NTP; serve --max-clock-drift is how far a client may be ahead");
                     return true;
                 }
-                self.judge_clock(store, here);
+                self.check_clock(store, here);
             }
             _ => self.report.wrong(
                 "clock",
@@ -319,9 +318,9 @@ impl<'a> Questions<'a> {
     }
 
     /// Checks a refused SET with the time of this machine.
-    async fn is_too_far_ahead(&mut self, set: &Command<Vec<u8>>) -> Option<String> {
+    async fn clock_refusal(&mut self, set: &Command<Vec<u8>>) -> Option<String> {
         let stamp = format!("{}:0:doctor", wall());
-        let answer = self.ask_at(&stamp, set, Duration::ZERO).await;
+        let answer = self.send_at(&stamp, set, Duration::ZERO).await;
         match Reply::decode(&answer.replies.first()?.payload, RequestKind::Set) {
             Ok(Reply::Error(error)) if error.known() == Some(Refusal::TimestampSkew) => {
                 Some(String::from_utf8_lossy(error.text()).into_owned())
@@ -330,7 +329,7 @@ impl<'a> Questions<'a> {
         }
     }
 
-    fn judge_clock(&mut self, store: u64, here: u64) {
+    fn check_clock(&mut self, store: u64, here: u64) {
         let difference = store.abs_diff(here);
         let side = if store > here { "ahead of" } else { "behind" };
         let seen = format!("the store's is {} {side} the one here", seconds(difference));
@@ -351,28 +350,33 @@ impl<'a> Questions<'a> {
         }
     }
 
-    /// Watches the test key, and checks whether notifications arrive directly or by subscription.
-    async fn is_told(&mut self, has_wildcards: bool) {
+    /// Registers for the test key, and checks whether notifications arrive.
+    async fn check_notifications(&mut self, has_wildcards: bool) {
         let key = self.key.clone().into_bytes();
-        let answer = self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
+        let answer = self.send(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
         let registered = answer.replies.first().map(|reply| {
             Reply::decode(&reply.payload, RequestKind::Watch).map(|reply| reply.map(<[u8]>::to_vec))
         });
         match registered {
-            Some(Ok(Reply::Done)) => {}
+            Some(Ok(Reply::Done)) => self.check_delivery(has_wildcards).await,
             Some(Ok(Reply::Error(error))) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
-                self.report.wrong("notifications", seen, "see the log of the store");
-                return;
+                return self.report.wrong("notifications", seen, "see the log of the store");
             }
             _ => {
                 let remedy = "see the log of the store";
-                self.report.lost("notifications", "no answer to a KEYNOTIFY", remedy);
-                return;
+                self.report.lost("notifications", "no response to a KEYNOTIFY", remedy);
             }
         }
+        // Also without a response: the store may have executed the KEYNOTIFY.
+        self.send(&Command::Unwatch { key }, Duration::ZERO).await;
+    }
+
+    /// Checks whether notifications arrive directly or by subscription.
+    async fn check_delivery(&mut self, has_wildcards: bool) {
+        let key = self.key.clone().into_bytes();
         let set = self.set();
-        if self.hears_of(&set, A_WHILE.min(self.patience)).await {
+        if self.receives_notification(&set, WAIT.min(self.timeout)).await {
             self.report.fine("notifications", "they come directly, without a subscription");
             return;
         }
@@ -386,12 +390,12 @@ impl<'a> Questions<'a> {
             self.report.wrong("notifications", "no topic for them", remedy);
             return;
         };
-        let until = self.soon();
+        let until = self.deadline();
         match self.wire.subscribe(&filter, until).await {
             Some(reason) if !reason.is_error() => {
                 // The notification without a subscriber has silenced the registration; this resumes it.
-                self.ask(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
-                if self.hears_of(&set, self.patience).await {
+                self.send(&Command::Watch { key }, Duration::ZERO).await;
+                if self.receives_notification(&set, self.timeout).await {
                     self.report.fine("notifications", "they come by subscription");
                 } else {
                     self.report.wrong(
@@ -412,30 +416,29 @@ impl<'a> Questions<'a> {
                 "see the log of the broker",
             ),
         }
-        self.ask(&Command::Unwatch { key }, Duration::ZERO).await;
     }
 
     /// Returns whether a change of the test key causes a notification.
-    async fn hears_of(&mut self, set: &Command<Vec<u8>>, within: Duration) -> bool {
+    async fn receives_notification(&mut self, set: &Command<Vec<u8>>, within: Duration) -> bool {
         let Ok(topic) = NotificationTopic::new(self.client_id, self.key.as_bytes()) else {
             return false;
         };
         let topic = topic.to_string();
-        self.ask(set, Duration::ZERO).await;
+        self.send(set, Duration::ZERO).await;
         let until = Instant::now() + within;
         let is_it =
-            |heard: &Heard| heard.topic == topic && Notification::decode(&heard.payload).is_ok();
-        self.wire.listen(until, |wire| wire.heard.iter().any(is_it)).await
+            |heard: &Received| heard.topic == topic && Notification::decode(&heard.payload).is_ok();
+        self.wire.listen(until, |wire| wire.messages.iter().any(is_it)).await
     }
 
     /// One request after the other.
-    async fn is_fast(&mut self) {
+    async fn check_latency(&mut self) {
         let get = Command::Get { key: self.key.clone().into_bytes() };
         let mut times = Vec::new();
-        let until = Instant::now() + self.patience * 2;
+        let until = Instant::now() + self.timeout * 2;
         while times.len() < MEASURED && Instant::now() < until {
             let asked = Instant::now();
-            if self.ask(&get, Duration::ZERO).await.replies.is_empty() {
+            if self.send(&get, Duration::ZERO).await.replies.is_empty() {
                 self.report.lost("latency", "a GET was not answered", "see the log of the store");
                 return;
             }
@@ -465,21 +468,18 @@ impl<'a> Questions<'a> {
     }
 
     /// Reports the end of the connection, which explains a missing response.
-    fn explain_end(&mut self) {
-        use super::wire::End;
+    fn report_end(&mut self) {
         let (seen, remedy) = match &self.wire.end {
             None => return,
             Some(end @ (End::Disconnected(_) | End::Io(_))) => {
                 (end.to_string(), "see the log of the broker")
             }
-            Some(end @ (End::NotMqtt(_) | End::TlsAlert)) => {
-                (end.to_string(), "the peer does not speak MQTT 5: check --broker")
-            }
+            Some(end @ End::Options(_)) => (end.to_string(), "check the options of this command"),
+            Some(end) => (end.to_string(), "the peer does not speak MQTT 5: check --broker"),
         };
         // At the first check without a finding.
-        let checks = super::report::CHECKS;
-        let last = checks.iter().rposition(|(check, _)| self.report.has(check));
-        let next = last.and_then(|last| checks.get(last + 1));
+        let last = CHECKS.iter().rposition(|(check, _)| self.report.has(check));
+        let next = last.and_then(|last| CHECKS.get(last + 1));
         self.report.lost(next.map_or("latency", |(check, _)| check), seen, remedy);
     }
 
@@ -488,27 +488,27 @@ impl<'a> Questions<'a> {
             key: self.key.clone().into_bytes(),
             value: b"written by statestore doctor".to_vec(),
             condition: Condition::Always,
-            expiry: Expiry::after(LIVES),
+            expiry: Expiry::after(KEY_EXPIRY),
         }
     }
 
     /// Asks, and waits for the answer, and that much longer for another one.
-    async fn ask(&mut self, command: &Command<Vec<u8>>, longer: Duration) -> Answer {
+    async fn send(&mut self, command: &Command<Vec<u8>>, longer: Duration) -> Answer {
         // Of long ago, which no store refuses: then the version of a SET is the store's own time.
-        self.ask_at("1696374425000:0:doctor", command, longer).await
+        self.send_at("1696374425000:0:doctor", command, longer).await
     }
 
-    async fn ask_at(
+    async fn send_at(
         &mut self,
         stamp: &str,
         command: &Command<Vec<u8>>,
         longer: Duration,
     ) -> Answer {
         let Ok(stamp) = TimestampRef::parse(stamp) else {
-            return Answer { acked: None, replies: Vec::new() };
+            return Answer { puback: None, replies: Vec::new() };
         };
-        self.asked += 1;
-        let correlation = u128::from(self.asked).to_be_bytes();
+        self.requests += 1;
+        let correlation = u128::from(self.requests).to_be_bytes();
         let user = RequestProperties::new(self.client_id).timestamp(stamp);
         let user: Vec<(&str, String)> =
             user.into_iter().map(|(name, value)| (name, value.to_string())).collect();
@@ -520,26 +520,27 @@ impl<'a> Questions<'a> {
             Property::MessageExpiry(10),
         ];
         properties.extend(user.iter().map(|(name, value)| Property::User(name, value)));
-        let until = self.soon();
+        let until = self.deadline();
         let id = self.wire.publish(REQUEST, &properties, &command.encode(), until).await;
-        let is_reply = |heard: &Heard| heard.correlation.as_deref() == Some(&correlation[..]);
-        let acked = self.wire.ack(id, until).await;
-        if acked
+        let is_reply = |heard: &Received| heard.correlation.as_deref() == Some(&correlation[..]);
+        let puback = self.wire.ack(id, until).await;
+        if puback
             .is_none_or(|reason| !reason.is_error() && reason != Reason::NO_MATCHING_SUBSCRIBERS)
         {
-            self.wire.listen(until, |wire| wire.heard.iter().any(is_reply)).await;
+            self.wire.listen(until, |wire| wire.messages.iter().any(is_reply)).await;
         }
         if !longer.is_zero() {
-            let until = Instant::now() + longer.min(self.patience);
-            let replies = |wire: &Wire| wire.heard.iter().filter(|heard| is_reply(heard)).count();
+            let until = Instant::now() + longer.min(self.timeout);
+            let replies =
+                |wire: &Wire| wire.messages.iter().filter(|heard| is_reply(heard)).count();
             self.wire.listen(until, |wire| replies(wire) > 1).await;
         }
         // The remaining messages belong to finished requests.
         let (replies, rest) =
-            std::mem::take(&mut self.wire.heard).into_iter().partition(|heard| is_reply(heard));
-        self.wire.heard = rest;
-        self.wire.heard.retain(|heard| heard.topic != topic);
-        Answer { acked, replies }
+            std::mem::take(&mut self.wire.messages).into_iter().partition(|heard| is_reply(heard));
+        self.wire.messages = rest;
+        self.wire.messages.retain(|heard| heard.topic != topic);
+        Answer { puback, replies }
     }
 }
 
@@ -548,7 +549,7 @@ fn seconds(millis: u64) -> String {
 }
 
 /// Name of the store in a reply.
-fn named(heard: &Heard) -> Option<&str> {
+fn named(heard: &Received) -> Option<&str> {
     let node = heard.user(TIMESTAMP).and_then(|stamp| stamp.splitn(3, ':').nth(2));
     heard.user(INCARNATION).filter(|text| !text.is_empty()).or(node)
 }

@@ -11,7 +11,7 @@ use statestore_mqtt::property::{Property, id};
 use statestore_mqtt::session::{
     Error, Event, Message, Options, PropertyBytes, Publish, SendError, Session, Violation,
 };
-use statestore_mqtt::{Malformed, Qos, Reason};
+use statestore_mqtt::{Kind, Malformed, Qos, Reason};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout_at};
 
@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 const PACKET_MAX: u32 = 2 << 20;
 
 /// Collected messages; further ones are dropped.
-const HEARD_MAX: usize = 64;
+const MESSAGES_MAX: usize = 64;
 
 /// Bytes of a payload that are collected; the rest is dropped.
 const PAYLOAD_MAX: usize = 4 << 10;
@@ -31,21 +31,21 @@ const TLS_ALERT: u8 = 0x15;
 const CONNACK_OF_3: [u8; 2] = [0x20, 2];
 
 /// A byte stream to a broker.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A received message.
 #[derive(Debug)]
-pub(super) struct Heard {
-    pub(super) topic: String,
-    pub(super) payload: Bytes,
-    pub(super) correlation: Option<Vec<u8>>,
-    pub(super) user: Vec<(String, String)>,
+pub(crate) struct Received {
+    pub(crate) topic: String,
+    pub(crate) payload: Bytes,
+    pub(crate) correlation: Option<Vec<u8>>,
+    pub(crate) user: Vec<(String, String)>,
 }
 
-impl Heard {
-    pub(super) fn user(&self, name: &str) -> Option<&str> {
+impl Received {
+    pub(crate) fn user(&self, name: &str) -> Option<&str> {
         let found = self.user.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| &**value)
     }
@@ -53,19 +53,19 @@ impl Heard {
 
 /// Properties of a CONNACK: the limits of the broker.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Welcome {
-    pub(super) reason: Reason,
-    pub(super) text: Option<String>,
-    pub(super) packet_max: Option<u32>,
-    pub(super) receive_max: Option<u16>,
-    pub(super) alias_max: u16,
-    pub(super) has_qos_1: bool,
-    pub(super) has_wildcards: bool,
+pub(crate) struct Welcome {
+    pub(crate) reason: Reason,
+    pub(crate) text: Option<String>,
+    pub(crate) packet_max: Option<u32>,
+    pub(crate) receive_max: Option<u16>,
+    pub(crate) alias_max: u16,
+    pub(crate) has_qos_1: bool,
+    pub(crate) has_wildcards: bool,
 }
 
 /// Error that ended the connection.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The broker sent DISCONNECT.
     Disconnected(Reason),
     /// The socket failed or was closed.
@@ -74,21 +74,31 @@ pub(super) enum End {
     NotMqtt(String),
     /// The peer responded with an alert of TLS.
     TlsAlert,
+    /// The broker wants to continue an authentication that this client has not begun.
+    AuthenticationWanted,
+    /// The options of this client do not fit a CONNECT.
+    Options(String),
 }
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Disconnected(reason) => write!(f, "the broker disconnects this client: {reason}"),
-            Self::Io(error) => write!(f, "the connection is lost: {error}"),
+            Self::Disconnected(reason) => {
+                write!(f, "the broker disconnected this client: {reason}")
+            }
+            Self::Io(error) => write!(f, "the connection was lost: {error}"),
             Self::NotMqtt(what) => f.write_str(what),
             Self::TlsAlert => f.write_str("the broker responds with a TLS alert"),
+            Self::AuthenticationWanted => {
+                f.write_str("the broker demands enhanced authentication (AUTH)")
+            }
+            Self::Options(reason) => write!(f, "no CONNECT can be sent: {reason}"),
         }
     }
 }
 
 /// A connection.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     session: Session,
     origin: Instant,
@@ -96,13 +106,13 @@ pub(super) struct Wire {
     /// The CONNECT could not be written. A reason may still arrive.
     is_write_closed: bool,
     last_token: u64,
-    pub(super) heard: Vec<Heard>,
+    pub(crate) messages: Vec<Received>,
     acks: BTreeMap<u64, Reason>,
-    pub(super) end: Option<End>,
+    pub(crate) end: Option<End>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: Box<dyn Stream>) -> Self {
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
         Self {
             stream,
             session: Session::new(Options::new("")),
@@ -110,14 +120,14 @@ impl Wire {
             received: BytesMut::new(),
             is_write_closed: false,
             last_token: 0,
-            heard: Vec::new(),
+            messages: Vec::new(),
             acks: BTreeMap::new(),
             end: None,
         }
     }
 
     /// Connects with a clean session and returns the CONNACK.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         &mut self,
         client_id: &str,
         credentials: Option<&(String, String)>,
@@ -148,7 +158,7 @@ impl Wire {
                     return Some(welcome(notice.reason, &notice.properties));
                 }
                 Event::Authenticate(_) => {
-                    self.end = Some(End::NotMqtt("it answers CONNECT with Auth".to_owned()));
+                    self.end = Some(End::AuthenticationWanted);
                 }
                 other => self.handle(other),
             }
@@ -157,7 +167,7 @@ impl Wire {
     }
 
     /// Subscribes at QoS 1 and returns the reason code of the SUBACK.
-    pub(super) async fn subscribe(&mut self, filter: &str, until: Instant) -> Option<Reason> {
+    pub(crate) async fn subscribe(&mut self, filter: &str, until: Instant) -> Option<Reason> {
         let token = self.next_token();
         let subscription = Subscription::new(filter, Qos::AtLeastOnce);
         let now = self.origin.elapsed();
@@ -167,7 +177,7 @@ impl Wire {
     }
 
     /// Publishes at QoS 1. Returns the token for [`ack`](Self::ack).
-    pub(super) async fn publish(
+    pub(crate) async fn publish(
         &mut self,
         topic: &str,
         properties: &[Property<'_>],
@@ -190,21 +200,21 @@ impl Wire {
     }
 
     /// Sends DISCONNECT, so that the broker does not log a lost connection.
-    pub(super) async fn close(mut self, until: Instant) {
+    pub(crate) async fn close(mut self, until: Instant) {
         self.session.disconnect(self.origin.elapsed(), Reason::SUCCESS, ());
         self.flush(until).await;
         let _ = timeout_at(until, self.stream.shutdown()).await;
     }
 
     /// Waits for the acknowledgement and returns its reason code.
-    pub(super) async fn ack(&mut self, token: u64, until: Instant) -> Option<Reason> {
+    pub(crate) async fn ack(&mut self, token: u64, until: Instant) -> Option<Reason> {
         self.listen(until, |wire| wire.acks.contains_key(&token)).await;
         self.acks.remove(&token)
     }
 
     /// Receives until the condition holds. Returns `false` if the connection or the time ends
     /// before that.
-    pub(super) async fn listen(
+    pub(crate) async fn listen(
         &mut self,
         until: Instant,
         mut is_enough: impl FnMut(&Self) -> bool,
@@ -218,8 +228,8 @@ impl Wire {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Message(message) if self.heard.len() < HEARD_MAX => {
-                self.heard.push(heard(&message));
+            Event::Message(message) if self.messages.len() < MESSAGES_MAX => {
+                self.messages.push(received(&message));
             }
             Event::Published { token, reason, .. } => {
                 self.acks.insert(token, reason);
@@ -240,16 +250,19 @@ impl Wire {
         let connects = self.session.server().is_none() && self.last_token == 0;
         match error {
             Error::Disconnected(notice) => End::Disconnected(notice.reason),
+            Error::Protocol(Violation::Unexpected(Kind::Auth)) if connects => {
+                End::AuthenticationWanted
+            }
             Error::Protocol(Violation::Unexpected(kind)) if connects => {
-                End::NotMqtt(format!("it answers CONNECT with {kind:?}"))
+                End::NotMqtt(format!("the peer responds to CONNECT with {kind:?}"))
             }
             Error::Malformed(Malformed::First(TLS_ALERT)) => End::TlsAlert,
             Error::Malformed(error) => {
                 End::NotMqtt(format!("the peer does not send MQTT: {error}"))
             }
-            Error::Options(error) => End::Io(io::Error::other(error.to_string())),
+            Error::Options(error) => End::Options(error.to_string()),
             Error::KeepAliveTimeout => {
-                End::Io(io::Error::new(io::ErrorKind::TimedOut, "it answers no PINGREQ"))
+                End::Io(io::Error::new(io::ErrorKind::TimedOut, "no response to PINGREQ"))
             }
             error => End::NotMqtt(error.to_string()),
         }
@@ -283,12 +296,11 @@ impl Wire {
         let now = self.origin.elapsed();
         match read {
             Ok(Ok(0)) => {
-                let closed =
-                    io::Error::new(io::ErrorKind::UnexpectedEof, "it closes the connection");
+                let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed it");
                 self.end = Some(End::Io(closed));
             }
             Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_OF_3) => {
-                let text = "it answers as a broker of MQTT 3.1.1".to_owned();
+                let text = "the broker responds in MQTT 3.1.1".to_owned();
                 self.end = Some(End::NotMqtt(text));
             }
             Ok(Ok(_)) => self.session.handle_bytes(now, &mut self.received),
@@ -316,7 +328,8 @@ impl Wire {
                     return;
                 }
                 Err(_) => {
-                    let late = io::Error::new(io::ErrorKind::TimedOut, "it takes no more bytes");
+                    let late =
+                        io::Error::new(io::ErrorKind::TimedOut, "the peer accepts no more bytes");
                     self.end.get_or_insert(End::Io(late));
                     return;
                 }
@@ -381,7 +394,7 @@ fn welcome(reason: Reason, properties: &PropertyBytes) -> Welcome {
     }
 }
 
-fn heard(message: &Message) -> Heard {
+fn received(message: &Message) -> Received {
     let properties = message.properties();
     let correlation = properties.find(|property| match property {
         Property::CorrelationData(data) => Some(data.to_vec()),
@@ -390,7 +403,7 @@ fn heard(message: &Message) -> Heard {
     let short = |text: &str| text.chars().take(256).collect::<String>();
     let user = properties.user().take(16);
     let payload = message.payload();
-    Heard {
+    Received {
         topic: message.topic().to_owned(),
         payload: Bytes::copy_from_slice(&payload[..payload.len().min(PAYLOAD_MAX)]),
         correlation,

@@ -13,7 +13,8 @@ use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, Ot
 
 /// Problem of a connection that remains until the operator acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+#[non_exhaustive]
+pub enum Trouble {
     /// The broker speaks MQTT without TLS on this port.
     IsPlain,
     /// The broker speaks TLS on this port.
@@ -40,12 +41,14 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// Finds an error of TLS among all sources of an error.
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         rustls_error(error).and_then(of_rustls)
     }
 
     /// What the operator can do.
-    pub(crate) const fn remedy(&self) -> &'static str {
+    #[must_use]
+    pub const fn remedy(&self) -> &'static str {
         match self {
             Self::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
             Self::IsTls => "write the --broker as mqtts://",
@@ -113,7 +116,7 @@ impl fmt::Display for Trouble {
 /// Diagnoses a failed first attempt. An error of TLS becomes permanent, with advice.
 ///
 /// If it is unclear whether the port speaks TLS, the port is probed.
-pub(crate) async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
+pub async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
     match find(&error, &at, is_encrypted).await {
         Some(trouble) => {
             let error = error.with_diagnosis(LinkErrorKind::Tls, &trouble);
