@@ -113,7 +113,36 @@ async fn serve_one(
 mod tests {
     use std::future::pending;
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+
+    /// Longer than the buffers of sockets.
+    const LONG: usize = 32 << 20;
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_client_is_disconnected_after_ten_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let respond = |_: &Request<Incoming>| Response::new("x".repeat(LONG));
+        let server = tokio::spawn(serve(listener, respond));
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n";
+        let body = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\nx";
+        for (name, sent) in [("silent", &b""[..]), ("slow head", head), ("unread response", body)] {
+            let began = tokio::time::Instant::now();
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent).await.unwrap();
+            tokio::time::sleep(TIME_MAX - Duration::from_millis(10)).await;
+            assert_eq!(stream.write(b"x").await.ok(), Some(1), "{name}: still connected");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut received = Vec::new();
+            // The connection may end with a reset.
+            let _ = stream.read_to_end(&mut received).await;
+            assert!(received.len() < LONG, "{name}");
+            assert!(began.elapsed() < TIME_MAX * 2, "{name}");
+        }
+        server.abort();
+    }
 
     #[tokio::test]
     async fn connection_of_the_network_with_most_connections_is_replaced() {
