@@ -120,6 +120,36 @@ mod tests {
     /// Longer than the buffers of sockets.
     const LONG: usize = 32 << 20;
 
+    #[tokio::test]
+    async fn request_line_selects_the_response() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let respond = |_: &Request<Incoming>| Response::new("ok".to_owned());
+        let server = tokio::spawn(serve(listener, respond));
+        for (request, status, body) in [
+            ("GET /here HTTP/1.1\r\nHost: h\r\n\r\n", "200", "ok"),
+            ("HEAD /here?a=b HTTP/1.0\r\n\r\n", "200", ""),
+            ("GET /here HTTP/1.1\nHost: h\n\n", "200", "ok"),
+            ("GET /here HTTP/2\r\n\r\n", "400", ""),
+            ("GET  /here HTTP/1.1\r\n\r\n", "400", ""),
+            ("GET /he re HTTP/1.1\r\n\r\n", "400", ""),
+            ("\u{16}\u{3}\u{1}\r\n\r\n", "400", ""),
+            ("GET /here HTTP/1.1\r\nHost : h\r\n\r\n", "400", ""),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            // A client may close its side after the request.
+            stream.shutdown().await.unwrap();
+            let mut response = Vec::new();
+            let _ = stream.read_to_end(&mut response).await;
+            let response = String::from_utf8(response).unwrap();
+            let (head, found) = response.split_once("\r\n\r\n").expect(request);
+            assert_eq!(head.split(' ').nth(1), Some(status), "{request:?}: {head}");
+            assert_eq!(found, body, "{request:?}");
+        }
+        server.abort();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn slow_client_is_disconnected_after_ten_seconds() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
