@@ -1,7 +1,7 @@
 //! Connections of the HTTP server: one request for each, bounded in number, bytes and time.
 //!
 //! Every client that reaches the port can fill it: [`CONNECTIONS_MAX`] connections, each with a head
-//! of [`HEAD_BYTES_MAX`] and one response. This is less than a megabyte, and at most three with
+//! of [`HEAD_BYTES_MAX`] and one response. This is less than a megabyte, and at most four with
 //! `/traffic`. A further connection replaces one of the address that has most of them: one that has
 //! not sent its request, or else the oldest. So idle connections keep no other client out.
 
@@ -113,7 +113,66 @@ async fn serve_one(
 mod tests {
     use std::future::pending;
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+
+    /// Longer than the buffers of sockets.
+    const LONG: usize = 32 << 20;
+
+    #[tokio::test]
+    async fn request_line_selects_the_response() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let respond = |_: &Request<Incoming>| Response::new("ok".to_owned());
+        let server = tokio::spawn(serve(listener, respond));
+        for (request, status, body) in [
+            ("GET /here HTTP/1.1\r\nHost: h\r\n\r\n", "200", "ok"),
+            ("HEAD /here?a=b HTTP/1.0\r\n\r\n", "200", ""),
+            ("GET /here HTTP/1.1\nHost: h\n\n", "200", "ok"),
+            ("GET /here HTTP/2\r\n\r\n", "400", ""),
+            ("GET  /here HTTP/1.1\r\n\r\n", "400", ""),
+            ("GET /he re HTTP/1.1\r\n\r\n", "400", ""),
+            ("\u{16}\u{3}\u{1}\r\n\r\n", "400", ""),
+            ("GET /here HTTP/1.1\r\nHost : h\r\n\r\n", "400", ""),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            // A client may close its side after the request.
+            stream.shutdown().await.unwrap();
+            let mut response = Vec::new();
+            let _ = stream.read_to_end(&mut response).await;
+            let response = String::from_utf8(response).unwrap();
+            let (head, found) = response.split_once("\r\n\r\n").expect(request);
+            assert_eq!(head.split(' ').nth(1), Some(status), "{request:?}: {head}");
+            assert_eq!(found, body, "{request:?}");
+        }
+        server.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_client_is_disconnected_after_ten_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let respond = |_: &Request<Incoming>| Response::new("x".repeat(LONG));
+        let server = tokio::spawn(serve(listener, respond));
+        let head = b"GET / HTTP/1.1\r\nHost: h\r\n";
+        let body = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\nx";
+        for (name, sent) in [("silent", &b""[..]), ("slow head", head), ("unread response", body)] {
+            let began = tokio::time::Instant::now();
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent).await.unwrap();
+            tokio::time::sleep(TIME_MAX - Duration::from_millis(10)).await;
+            assert_eq!(stream.write(b"x").await.ok(), Some(1), "{name}: still connected");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut received = Vec::new();
+            // The connection may end with a reset.
+            let _ = stream.read_to_end(&mut received).await;
+            assert!(received.len() < LONG, "{name}");
+            assert!(began.elapsed() < TIME_MAX * 2, "{name}");
+        }
+        server.abort();
+    }
 
     #[tokio::test]
     async fn connection_of_the_network_with_most_connections_is_replaced() {

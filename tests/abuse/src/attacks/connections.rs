@@ -95,33 +95,18 @@ pub(super) fn handshakes(scene: &Scene) {
     );
 }
 
-const SCRAPE: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-
 /// Paced like the flood: at most ten requests each millisecond.
 pub(super) fn scrapes(scene: &Scene) {
+    let scrape = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     scene.crew(
         10,
         ms(1),
         |_| scene.open(),
         |_, peer| {
             if peer.turns == 0 {
-                peer.push(SCRAPE);
+                peer.push(scrape);
             }
             peer.drain();
-        },
-    );
-}
-
-pub(super) fn unread(scene: &Scene) {
-    scene.crew(
-        100,
-        ms(5),
-        |_| scene.open(),
-        |_, peer| {
-            if peer.turns == 0 {
-                peer.ignore();
-                peer.push(SCRAPE);
-            }
         },
     );
 }

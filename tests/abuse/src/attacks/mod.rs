@@ -116,10 +116,6 @@ pub(crate) fn all() -> Vec<Attack> {
             needs: Needs::Metrics,
             ..attack("scrapes", "scrapes of metrics without end", connections::scrapes)
         },
-        Attack {
-            needs: Needs::Metrics,
-            ..attack("scrapes-unread", "scrapes whose response is not read", connections::unread)
-        },
         attack(
             "requests-unread",
             "a hundred that ask for large values and do not read",
