@@ -1,13 +1,5 @@
 //! `top`: a terminal interface for the keys, values and metrics of a store.
 
-mod draw;
-mod metrics;
-mod state;
-mod value;
-
-#[cfg(test)]
-mod tests;
-
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,23 +9,28 @@ use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use ratatui::DefaultTerminal;
 use statestore_proto::client::{WatchEnd, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_server::http::TrafficTable;
 use statestore_tokio::{Error, Operand, Removal, StateStore, Status};
+use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Write};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::args::{Common, Output, Top};
 use crate::connection;
+use crate::escape::on_one_line;
 use crate::failure::Failure;
-use crate::metrics_client::MetricsUrl;
+use crate::metrics_client::{MetricsUrl, Response};
 use crate::signals::Signals;
-use state::{Action, Condition, KEYS_MAX, Screen, Update, Write};
 
 /// Maximum number of queued updates. A task with further updates waits.
 const UPDATES_MAX: usize = 256;
 
 /// Maximum number of queued key presses. Further ones stay in the buffer of the terminal.
 const KEY_PRESSES_MAX: usize = 64;
+
+/// Interval at which the thread that reads keys looks whether the screen has ended.
+const KEY_POLL: Duration = Duration::from_millis(100);
 
 /// Interval of redrawing, for times that are displayed.
 const TICK: Duration = Duration::from_millis(250);
@@ -68,13 +65,13 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     let mut session = Session { store, updates, listing: None, watch: None };
     let mut screen = Screen::new(pattern);
     let first = screen.list();
-    session.act(first, &screen.pattern);
+    session.act(first, screen.pattern());
     // From here on the terminal is restored on every exit, including a panic.
     let mut terminal = RestoredTerminal(ratatui::try_init().map_err(Failure::system)?);
     let mut tick = tokio::time::interval(TICK);
     loop {
         let drawn = terminal.0.draw(|frame| {
-            draw::draw(frame, &mut screen, &broker, Instant::now().into_std());
+            statestore_top::draw(frame, &mut screen, &broker, Instant::now().into_std());
         });
         drawn.map_err(Failure::output)?;
         let action = tokio::select! {
@@ -83,7 +80,7 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
                 // The terminal was resized.
                 Some(None) => None,
                 // The terminal was closed.
-                None => return Ok(ExitCode::SUCCESS),
+                None => break,
             },
             Some(update) = received.recv() => {
                 screen.update(update, Instant::now().into_std());
@@ -93,11 +90,11 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
                 screen.due_action()
             },
             _ = tick.tick() => None,
-            _ = signals.received() => return Ok(ExitCode::SUCCESS),
+            _ = signals.received() => break,
         };
         match action {
             Some(Action::Quit) => break,
-            Some(action) => session.act(action, &screen.pattern),
+            Some(action) => session.act(action, screen.pattern()),
             None => {}
         }
     }
@@ -120,7 +117,14 @@ fn read_keys() -> mpsc::Receiver<Option<KeyEvent>> {
     let (sender, receiver) = mpsc::channel(KEY_PRESSES_MAX);
     // Reading blocks, so it has a thread. The thread ends with the process or the terminal.
     std::thread::spawn(move || {
-        while let Ok(event) = event::read() {
+        // Without a pause at the end: what is typed after it is for the next program.
+        while !sender.is_closed() {
+            match event::poll(KEY_POLL) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(_) => return,
+            }
+            let Ok(event) = event::read() else { return };
             let key = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
                 Event::Resize(..) => None,
@@ -156,11 +160,36 @@ async fn fetch_metrics(url: MetricsUrl, updates: mpsc::Sender<Update>) {
     let mut interval = tokio::time::interval(METRICS_INTERVAL);
     loop {
         interval.tick().await;
-        let metrics = Update::Metrics(Box::new(metrics::fetch(&url).await));
-        let traffic = Update::Traffic(metrics::fetch_traffic(&url).await);
+        let metrics = Update::Metrics(Box::new(fetch_store_metrics(&url).await));
+        let traffic = Update::Traffic(fetch_traffic(&url).await);
         if updates.send(metrics).await.is_err() || updates.send(traffic).await.is_err() {
             return;
         }
+    }
+}
+
+/// Fetches the metrics.
+async fn fetch_store_metrics(url: &MetricsUrl) -> Result<Metrics, String> {
+    match url.fetch().await? {
+        Response { code: 200, body } => {
+            Metrics::parse(&body, Instant::now().into_std())
+                .map_err(|error| url.error(error))
+        }
+        Response { code: 421, body } => Err(url.error(on_one_line(body.trim_end()))),
+        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
+    }
+}
+
+/// Fetches the traffic by client and key.
+async fn fetch_traffic(url: &MetricsUrl) -> Result<TrafficTable, String> {
+    match url.fetch_sibling("traffic").await? {
+        Response { code: 200, body } => {
+            TrafficTable::decode(&body).map_err(|error| url.error(on_one_line(&error)))
+        }
+        Response { code: 404, .. } => Err("this store does not count traffic: start it with `serve --metrics-listen HOST:PORT --traffic`"
+                .to_owned()),
+        Response { code: 421, body } => Err(url.error(on_one_line(body.trim_end()))),
+        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
     }
 }
 

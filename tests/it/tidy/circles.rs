@@ -7,7 +7,7 @@ use super::layers::{self, heads, paths, used_paths};
 use super::source::code_without_strings;
 use super::{File, core_files, file, rust_files};
 
-const CRATES: [&str; 16] = [
+const CRATES: [&str; 18] = [
     "mqtt/src",
     "broker/src",
     "policy/src",
@@ -17,6 +17,8 @@ const CRATES: [&str; 16] = [
     "transports/rumqttc/src",
     "transports/paho/src",
     "server/src",
+    "doctor/src",
+    "top/src",
     "transports/loopback/src",
     "storage/sqlite/src",
     "storage/etcd/src",

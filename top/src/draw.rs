@@ -8,13 +8,14 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::metrics::Metrics;
-use super::state::{
+use statestore_server::http::{ClientRow as Client, KeyRow as Key};
+use statestore_tokio::diagnostics::text::one_line;
+
+use crate::metrics::Metrics;
+use crate::state::{
     CONDITIONS, Editor, FIELDS, HIGHLIGHT_TIME, Prompt, Screen, SelectedKey, View, WatchState,
 };
-use super::value;
-use crate::escape::one_line;
-use statestore_server::http::{ClientRow as Client, KeyRow as Key};
+use crate::value;
 
 const NO_METRICS: &str = "no metrics: start the store with `serve --metrics-listen HOST:PORT --traffic`, \
                           and this command with --metrics-url http://HOST:PORT";
@@ -42,7 +43,8 @@ q            quit
 The selected key is watched. The protocol does not report the expiry of a value or the fencing
 token of a key. These are shown only for values that were set here.";
 
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now: Instant) {
+/// Draws the screen. `broker` is its title, and `now` the time of the last update or later.
+pub fn draw(frame: &mut Frame<'_>, screen: &mut Screen, broker: &str, now: Instant) {
     let area = frame.area();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
         let text = format!("{COLUMNS_MIN} columns and {ROWS_MIN} rows are required");

@@ -5,26 +5,27 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use statestore_tokio::Version;
-
-use super::metrics::Metrics;
-use super::value::{Format, parse_edited, to_edit};
-use crate::escape::{on_one_line, one_line};
 use statestore_server::http::{ClientRow as Client, TrafficTable as Traffic};
+use statestore_tokio::Version;
+use statestore_tokio::diagnostics::text::{on_one_line, one_line};
 
-/// Maximum number of listed keys, and of their bytes.
-pub(super) const KEYS_MAX: usize = 10_000;
-pub(super) const KEY_BYTES_MAX: usize = 1 << 20;
+use crate::metrics::Metrics;
+use crate::value::{Format, parse_edited, to_edit};
+
+/// Maximum number of listed keys.
+pub const KEYS_MAX: usize = 10_000;
+/// Maximum number of bytes of listed keys.
+pub(crate) const KEY_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum size in bytes of an edited value and of any other input line.
 const INPUT_MAX: usize = 4 << 10;
 
 /// Time for which a change is highlighted.
-pub(super) const HIGHLIGHT_TIME: Duration = Duration::from_secs(2);
+pub(crate) const HIGHLIGHT_TIME: Duration = Duration::from_secs(2);
 
 /// The visible page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum View {
+pub(crate) enum View {
     #[default]
     Keys,
     Store,
@@ -34,29 +35,40 @@ pub(super) enum View {
 
 /// A request to the store, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
     /// List the keys of the pattern.
     List,
     /// Watch this key instead of the previous one.
     Watch(Bytes),
+    /// Set a key.
     Set(Write),
     /// Remove a key if it has this value, with this fencing token.
     Remove(Bytes, Bytes, Option<String>),
+    /// End the program.
     Quit,
 }
 
+/// A SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Write {
-    pub(super) key: Bytes,
-    pub(super) value: Bytes,
-    pub(super) condition: Condition,
-    pub(super) expires: Option<Duration>,
-    pub(super) token: Option<String>,
+pub struct Write {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// When to set it.
+    pub condition: Condition,
+    /// Expiry.
+    pub expires: Option<Duration>,
+    /// Fencing token as text.
+    pub token: Option<String>,
 }
 
+/// Condition of a SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub enum Condition {
+    /// Always.
     Always,
+    /// If the key does not exist.
     IfAbsent,
     /// If the key has this value or does not exist.
     IfUnchanged(Bytes),
@@ -64,57 +76,64 @@ pub(super) enum Condition {
 
 /// An update from the store or its metrics.
 #[derive(Clone, Debug)]
-pub(super) enum Update {
+pub enum Update {
+    /// Connected.
     Online,
+    /// Not connected, with the reason.
     Offline(String),
     /// A key of the listing.
     Key(Bytes),
     /// The listing is complete or has failed.
     Listed(Option<String>),
-    /// An event of the watch of a key.
+    /// The watched key has this value, with this version.
     Changed(Bytes, Option<Bytes>, Option<Version>),
+    /// The watch of this key is live.
     Live(Bytes),
+    /// The watch of this key may miss changes.
     Gap(Bytes),
     /// The watch has ended, with the reason.
     Unwatched(Bytes, String),
     /// The result of a write.
     Set(Write, Result<Option<Version>, String>),
+    /// The result of a removal.
     Removed(Bytes, Result<String, String>),
+    /// The metrics of the store.
     Metrics(Box<Result<Metrics, String>>),
+    /// The busiest clients and keys.
     Traffic(Result<Traffic, String>),
 }
 
 /// The selected key.
 #[derive(Debug)]
-pub(super) struct SelectedKey {
-    pub(super) key: Bytes,
-    pub(super) value: Option<Bytes>,
-    pub(super) version: Option<Version>,
-    pub(super) watch: WatchState,
+pub(crate) struct SelectedKey {
+    pub(crate) key: Bytes,
+    pub(crate) value: Option<Bytes>,
+    pub(crate) version: Option<Version>,
+    pub(crate) watch: WatchState,
     /// Number of changes since it was selected.
-    pub(super) changes: u64,
-    pub(super) changed: Option<Instant>,
+    pub(crate) changes: u64,
+    pub(crate) changed: Option<Instant>,
     /// The last value that was set here.
     set: Option<OwnWrite>,
 }
 
 /// A value that was set here. Only for these are expiry and fencing token known.
 #[derive(Debug)]
-pub(super) struct OwnWrite {
+pub(crate) struct OwnWrite {
     version: Version,
-    pub(super) expires: Option<Instant>,
-    pub(super) token: Option<String>,
+    pub(crate) expires: Option<Instant>,
+    pub(crate) token: Option<String>,
 }
 
 impl SelectedKey {
     /// Returns the write of the current value, if it was set here.
-    pub(super) fn own_write(&self) -> Option<&OwnWrite> {
+    pub(crate) fn own_write(&self) -> Option<&OwnWrite> {
         self.set.as_ref().filter(|set| Some(&set.version) == self.version.as_ref())
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WatchState {
+pub(crate) enum WatchState {
     Registering,
     Live,
     Gap,
@@ -123,7 +142,7 @@ pub(super) enum WatchState {
 
 /// Descending order of clients and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     #[default]
     Rate,
     Requests,
@@ -145,7 +164,7 @@ impl Order {
 
 /// An open prompt.
 #[derive(Debug)]
-pub(super) enum Prompt {
+pub(crate) enum Prompt {
     Pattern(String),
     Key(String),
     Value(Editor),
@@ -155,55 +174,67 @@ pub(super) enum Prompt {
 
 /// The fields of a write.
 #[derive(Debug, Default)]
-pub(super) struct Editor {
-    pub(super) key: Bytes,
+pub(crate) struct Editor {
+    pub(crate) key: Bytes,
     /// Value of the key when the editor was opened.
     original: Option<Bytes>,
     /// Value, expiry, token.
-    pub(super) fields: [String; 3],
+    pub(crate) fields: [String; 3],
     /// Index of the current field.
-    pub(super) field: usize,
-    pub(super) condition: usize,
+    pub(crate) field: usize,
+    pub(crate) condition: usize,
 }
 
-pub(super) const FIELDS: [&str; 3] = ["value", "expires after", "fencing token"];
-pub(super) const CONDITIONS: [&str; 3] = ["always", "if absent", "if unchanged"];
+pub(crate) const FIELDS: [&str; 3] = ["value", "expires after", "fencing token"];
+pub(crate) const CONDITIONS: [&str; 3] = ["always", "if absent", "if unchanged"];
 
+/// The state of the screen.
+///
+/// It is bounded: 10,000 keys, 1 MiB of keys, and the value of one key.
 #[derive(Debug, Default)]
-pub(super) struct Screen {
-    pub(super) view: View,
-    pub(super) pattern: String,
-    pub(super) keys: BTreeSet<Bytes>,
+pub struct Screen {
+    pub(crate) view: View,
+    pub(crate) pattern: String,
+    pub(crate) keys: BTreeSet<Bytes>,
     key_bytes: usize,
     /// Whether keys are missing because of the limits.
-    pub(super) is_truncated: bool,
+    pub(crate) is_truncated: bool,
     /// Result of the listing; `None` while it runs.
-    pub(super) listed: Option<Result<(), String>>,
-    pub(super) selected: Option<SelectedKey>,
-    pub(super) format: Format,
-    pub(super) scroll: usize,
-    pub(super) prompt: Option<Prompt>,
+    pub(crate) listed: Option<Result<(), String>>,
+    pub(crate) selected: Option<SelectedKey>,
+    pub(crate) format: Format,
+    pub(crate) scroll: usize,
+    pub(crate) prompt: Option<Prompt>,
     /// The editor of a running SET. If the SET fails, it opens again with its input.
     submitted: Option<Editor>,
     /// Whether the listing is outdated, for example after a reconnect.
     is_stale: bool,
     /// Message in the last line.
-    pub(super) message: String,
-    pub(super) offline: Option<String>,
-    pub(super) metrics: Option<Result<Metrics, String>>,
-    pub(super) traffic: Option<Result<Traffic, String>>,
+    pub(crate) message: String,
+    pub(crate) offline: Option<String>,
+    pub(crate) metrics: Option<Result<Metrics, String>>,
+    pub(crate) traffic: Option<Result<Traffic, String>>,
     order: Order,
     /// Number of visible keys.
-    pub(super) page: usize,
+    pub(crate) page: usize,
 }
 
 impl Screen {
-    pub(super) fn new(pattern: String) -> Self {
+    /// An empty screen for the keys of this pattern.
+    #[must_use]
+    pub fn new(pattern: String) -> Self {
         let offline = Some("connecting".to_owned());
         Self { pattern, offline, page: 10, ..Self::default() }
     }
 
-    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+    /// The pattern of the listed keys.
+    #[must_use]
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Handles a key press.
+    pub fn key(&mut self, key: KeyEvent) -> Option<Action> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Action::Quit);
         }
@@ -262,7 +293,7 @@ impl Screen {
     }
 
     /// Starts a listing.
-    pub(super) fn list(&mut self) -> Action {
+    pub fn list(&mut self) -> Action {
         self.keys.clear();
         (self.key_bytes, self.is_truncated, self.listed) = (0, false, None);
         self.is_stale = false;
@@ -401,12 +432,13 @@ impl Screen {
     }
 
     /// Returns the action that is due after a reconnect.
-    pub(super) fn due_action(&mut self) -> Option<Action> {
+    pub fn due_action(&mut self) -> Option<Action> {
         let is_due = self.offline.is_none() && self.listed.is_some() && self.is_stale;
         is_due.then(|| self.list())
     }
 
-    pub(super) fn update(&mut self, update: Update, now: Instant) {
+    /// Handles an update.
+    pub fn update(&mut self, update: Update, now: Instant) {
         match update {
             Update::Online => self.offline = None,
             Update::Offline(reason) => {
@@ -474,7 +506,7 @@ impl Screen {
     }
 
     /// Returns the names of the orders of clients and keys.
-    pub(super) const fn order_names(&self) -> (&'static str, &'static str) {
+    pub(crate) const fn order_names(&self) -> (&'static str, &'static str) {
         match self.order {
             Order::Rate => ("requests per second", "requests per second"),
             Order::Requests => ("requests", "requests"),

@@ -3,47 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::escape::on_one_line;
-use crate::metrics_client::{MetricsUrl, Response};
-use statestore_server::http::TrafficTable as Traffic;
-
 /// Maximum number of values of a label. A store has fewer than half of that, but the endpoint may not
 /// be a store.
 const LABELS_MAX: usize = 64;
 
 /// A sample of all metrics, with the previous sample.
 #[derive(Clone, Debug)]
-pub(super) struct Metrics {
+pub struct Metrics {
     at: Instant,
     all: BTreeMap<String, f64>,
     previous: Option<(Instant, BTreeMap<String, f64>)>,
 }
 
-/// Fetches the metrics.
-pub(super) async fn fetch(url: &MetricsUrl) -> Result<Metrics, String> {
-    match url.fetch().await? {
-        Response { code: 200, body } => {
-            Metrics::parse(&body, tokio::time::Instant::now().into_std())
-                .map_err(|error| url.error(error))
-        }
-        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
-    }
-}
-
-/// Fetches the traffic by client and key.
-pub(super) async fn fetch_traffic(url: &MetricsUrl) -> Result<Traffic, String> {
-    match url.fetch_sibling("traffic").await? {
-        Response { code: 200, body } => {
-            Traffic::decode(&body).map_err(|error| url.error(on_one_line(&error)))
-        }
-        Response { code: 404, .. } => Err("this store does not count traffic: start it with `serve --metrics-listen HOST:PORT --traffic`"
-                .to_owned()),
-        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
-    }
-}
-
 impl Metrics {
-    pub(super) fn parse(body: &str, at: Instant) -> Result<Self, String> {
+    /// Parses the text of `/metrics`, received at this time.
+    ///
+    /// # Errors
+    /// A text, if there are no metrics of a store.
+    pub fn parse(body: &str, at: Instant) -> Result<Self, String> {
         let samples = body.lines().filter(|line| line.starts_with("statestore_"));
         let parsed = samples.filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;
@@ -58,16 +35,16 @@ impl Metrics {
     }
 
     /// Sets the previous sample.
-    pub(super) fn set_previous(&mut self, previous: Self) {
+    pub(crate) fn set_previous(&mut self, previous: Self) {
         self.previous = Some((previous.at, previous.all));
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<f64> {
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
         self.all.get(name).copied()
     }
 
     /// Returns the increase per second since the previous sample.
-    pub(super) fn rate(&self, name: &str) -> Option<f64> {
+    pub(crate) fn rate(&self, name: &str) -> Option<f64> {
         let seconds = self.at.duration_since(self.previous.as_ref()?.0).as_secs_f64();
         (seconds > 0.0).then(|| self.delta(name) / seconds)
     }
@@ -80,7 +57,7 @@ impl Metrics {
     }
 
     /// Returns the sorted values of a label of a metric, at most [`LABELS_MAX`].
-    pub(super) fn labels(&self, name: &str, label: &str) -> Vec<&str> {
+    pub(crate) fn labels(&self, name: &str, label: &str) -> Vec<&str> {
         let first = format!("{name}{{");
         let names = self.all.keys().filter(|key| key.starts_with(&first));
         let quoted = format!("{label}=\"");
@@ -94,7 +71,7 @@ impl Metrics {
     }
 
     /// Returns the upper bound in seconds of the bucket with this quantile of the latest requests.
-    pub(super) fn quantile(&self, name: &str, part: f64) -> Option<f64> {
+    pub(crate) fn quantile(&self, name: &str, part: f64) -> Option<f64> {
         let total = self.delta(&format!("{name}_count"));
         if total <= 0.0 {
             return None;

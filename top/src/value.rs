@@ -1,6 +1,6 @@
 //! Formats a value as lines of the screen and as an editable line.
 
-use crate::escape::on_one_line;
+use statestore_tokio::diagnostics::text::on_one_line;
 
 /// Maximum number of bytes of a value that are shown.
 const SHOWN_MAX: usize = 64 << 10;
@@ -12,7 +12,7 @@ const HEX_LINE_SHORT: usize = 8;
 
 /// Format of a value on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     #[default]
     Text,
     Json,
@@ -20,7 +20,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    pub(super) const fn next(self) -> Self {
+    pub(crate) const fn next(self) -> Self {
         match self {
             Self::Text => Self::Json,
             Self::Json => Self::Hex,
@@ -31,7 +31,7 @@ impl Format {
 
 /// Returns the name of the format and the lines of a value. Control characters are escaped. A value
 /// that is not JSON is shown as text.
-pub(super) fn lines(value: &[u8], format: Format, columns: usize) -> (&'static str, Vec<String>) {
+pub(crate) fn lines(value: &[u8], format: Format, columns: usize) -> (&'static str, Vec<String>) {
     let (shown, rest) = value.split_at(value.len().min(SHOWN_MAX));
     let (name, mut lines) = match format {
         Format::Hex if columns < HEX_COLUMNS => ("hex", hex(shown, HEX_LINE_SHORT)),
@@ -83,7 +83,7 @@ fn hex(value: &[u8], line_bytes: usize) -> Vec<String> {
 }
 
 /// Returns a value as editable text. Backslashes and bytes that are not text are escaped.
-pub(super) fn to_edit(value: &[u8]) -> String {
+pub(crate) fn to_edit(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if !text.contains('\\') && on_one_line(text) == text => text.to_owned(),
         _ => value.escape_ascii().to_string(),
@@ -91,7 +91,7 @@ pub(super) fn to_edit(value: &[u8]) -> String {
 }
 
 /// Parses edited text.
-pub(super) fn parse_edited(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn parse_edited(text: &str) -> Result<Vec<u8>, String> {
     let mut value = Vec::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
