@@ -172,8 +172,7 @@ async fn fetch_metrics(url: MetricsUrl, updates: mpsc::Sender<Update>) {
 async fn fetch_store_metrics(url: &MetricsUrl) -> Result<Metrics, String> {
     match url.fetch().await? {
         Response { code: 200, body } => {
-            Metrics::parse(&body, Instant::now().into_std())
-                .map_err(|error| url.error(error))
+            Metrics::parse(&body, Instant::now().into_std()).map_err(|error| url.error(error))
         }
         Response { code: 421, body } => Err(url.error(on_one_line(body.trim_end()))),
         Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),

@@ -59,7 +59,9 @@ pub struct ListenTls {
     /// Certificate revocation lists for client certificates
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATH"))]
     pub listen_tls_crl: Option<PathBuf>,
-    /// Reject client certificates whose CA has no revocation list, or an expired one
+    /// Require a revocation list that has not expired
+    ///
+    /// Client certificates of a CA without such a list are rejected
     #[cfg_attr(feature = "clap", arg(long))]
     pub listen_tls_require_crl: bool,
 }
