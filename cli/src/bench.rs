@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::args::{Bench, Output};
 use crate::connection::{self, unique_id};
 use crate::failure::Failure;
-use crate::output::{raw, say};
+use crate::output::{notice, raw};
 use crate::signals::Signals;
 
 /// Number of keys.
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
         signal = signals.received() => (Some(signal), Ok(())),
     };
     if signal.is_some() && measured.is_begun {
-        say("stopping: removing the keys of this run; a second signal keeps them");
+        notice("stopping: removing the keys of this run; a second signal keeps them");
     }
     // The keys are removed in every case, unless the store does not respond: then each of the
     // hundred requests would time out.
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
         && store.status().current() == Status::Online
         && matches!(signals.unless_received(remove_keys(&store, &prefix)).await, Some(Ok(())));
     if measured.is_begun && !is_clean {
-        say(format_args!("some keys of this run may be left; they begin with {prefix}-"));
+        notice(format_args!("some keys of this run may be left; they begin with {prefix}-"));
     }
     result.map_err(Failure::request)?;
     store.shutdown().await;
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Bench) -> Result<ExitCode, Failure> {
 }
 
 struct Measured {
-    /// Whether a key was set.
+    /// Set once a key was set.
     is_begun: bool,
     /// In microseconds.
     latencies: Histogram<u64>,
@@ -99,7 +99,7 @@ async fn measure(
         }
         if reported.elapsed() > Duration::from_secs(1) {
             reported = now();
-            say(format_args!("{} of {} requests", measured.latencies.len(), args.requests));
+            notice(format_args!("{} of {} requests", measured.latencies.len(), args.requests));
         }
     }
     while let Some(latency) = next(&mut tasks).await {

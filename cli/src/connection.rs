@@ -10,7 +10,7 @@ use statestore_server::config::ClientTlsFiles;
 
 use crate::args::{Common, Connection, Login};
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::notice;
 use statestore_doctor::tls;
 
 /// Address of a broker.
@@ -129,8 +129,10 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     if let Status::Offline { last_error } = status.current() {
         let reason = last_error.map_or_else(|| "no response".to_owned(), |error| error.to_string());
         match &*brokers {
-            [broker] => say(format_args!("not connected to {broker} yet ({reason}); still trying")),
-            brokers => say(format_args!(
+            [broker] => {
+                notice(format_args!("not connected to {broker} yet ({reason}); still trying"))
+            }
+            brokers => notice(format_args!(
                 "not connected to any of {} brokers yet ({reason}); still trying",
                 brokers.len()
             )),

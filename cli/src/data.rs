@@ -39,7 +39,7 @@ pub(crate) async fn run(verb: Data) -> Result<ExitCode, Failure> {
     tokio::select! {
         ended = work => ended,
         signal = signals.received() => {
-            output::say(format_args!("stopped: {state}"));
+            output::notice(format_args!("stopped: {state}"));
             Ok(signal.code())
         }
     }

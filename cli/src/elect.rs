@@ -12,7 +12,7 @@ use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::lock::{given_up, loss, not_acquired, say_left};
-use crate::output::{json_text, line, say};
+use crate::output::{json_text, line, notice};
 use crate::signals::Signals;
 
 /// Reported if the store responds but the state of the election does not arrive.
@@ -97,7 +97,7 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
         tokio::select! {
-            lost = leadership.wait_lost() => say(leadership_lost(&lost)),
+            lost = leadership.wait_lost() => notice(leadership_lost(&lost)),
             _ = stop.wait_for(|stop| *stop) => {
                 // If the leadership is lost, resigning has no effect.
                 let _ = leadership.resign().await;

@@ -1,4 +1,4 @@
-//! A command in a process group of its own, which has the terminal where there is one: what a shell does for a job.
+//! A command in its own process group with the terminal, like a job of a shell.
 
 use std::io::{self, IsTerminal, stdin};
 use std::os::unix::process::ExitStatusExt;
@@ -15,24 +15,24 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How often to look whether what a command has left behind is gone.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of checks whether the processes of a command have ended.
+const POLL: Duration = Duration::from_millis(20);
 
-/// A command and whatever it has started, as far as that stays in its process group.
+/// A command and the processes it has started, unless they leave its process group.
 pub(crate) struct Job {
     child: Child,
     group: Option<Pid>,
-    /// Where this command was in the foreground of a terminal, which the job then is.
+    /// Set if this process was in the foreground of a terminal. Then the job is.
     terminal: Option<Terminal>,
-    /// What ended it while it was there.
+    /// The signal from the terminal that ended it.
     typed: Option<Signal>,
 }
 
-/// What a terminal tells by signals.
+/// Signals of a terminal.
 struct Terminal {
-    /// The job has stopped, perhaps.
+    /// The job may have stopped.
     children: unix::Signal,
-    /// This process goes on after a stop.
+    /// This process continues after a stop.
     continued: unix::Signal,
 }
 
@@ -40,7 +40,7 @@ impl Job {
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         let terminal = match is_in_foreground() {
             false => None,
-            // Before there is anything to be told of.
+            // Before the first signal can arrive.
             true => Some(Terminal {
                 children: signal(SignalKind::child())?,
                 continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
@@ -71,60 +71,60 @@ impl Job {
         status
     }
 
-    /// The signal by which somebody at the terminal has ended it. What waits for this command, as a script does, is to
-    /// hear of it too, and would have if the job had not had the terminal.
+    /// The signal from the terminal that ended it. The caller of this command, for example a script,
+    /// would have received it too if the job had not had the terminal.
     pub(crate) const fn typed(&self) -> Option<Signal> {
         self.typed
     }
 
-    /// Sends all of it a signal.
-    pub(crate) fn tell(&self, signal: Signal) {
+    /// Sends a signal to all its processes.
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // One that has just ended needs no telling.
+            // It may have ended.
             let _ = kill_process_group(group, signal);
         }
     }
 
-    /// Asks all of it to end, and ends what does not within the grace.
+    /// Asks all its processes to end, and kills those that do not end within the grace period.
     pub(crate) async fn end(&mut self, grace: Duration) -> io::Result<()> {
         let deadline = Instant::now() + grace;
-        self.tell(Signal::TERM);
-        // What has stopped hears nothing before.
-        self.tell(Signal::CONT);
+        self.signal(Signal::TERM);
+        // A stopped process receives the other signal only then.
+        self.signal(Signal::CONT);
         let _ = timeout_at(deadline, self.child.wait()).await;
         while self.is_left() && Instant::now() < deadline {
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
         if self.is_left() {
-            self.tell(Signal::KILL);
+            self.signal(Signal::KILL);
         }
         let ended = self.child.wait().await;
         self.leave_foreground();
         ended.map(drop)
     }
 
-    /// Whether there is anything of it. Its number is nobody else's as long as there is.
+    /// Returns whether a process of it exists. Until then its group number is not reused.
     fn is_left(&self) -> bool {
         self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
     }
 
-    /// Gives it the terminal, if this command has that, and has it go on.
+    /// Gives it the terminal if this process has it, and continues it.
     fn take_to_foreground(&self) {
         let (Some(group), Some(_)) = (self.group, &self.terminal) else { return };
         if is_in_foreground() {
             let _ = tcsetpgrp(stdin(), group);
         }
-        // Before it had the terminal it may have been stopped for reading from it.
-        self.tell(Signal::CONT);
+        // It may have been stopped for reading from the terminal before.
+        self.signal(Signal::CONT);
     }
 
-    /// Takes the terminal back, and says whether there was anything to take.
+    /// Takes the terminal back. Returns whether the job had it.
     fn leave_foreground(&self) -> bool {
         let is_there = |group| tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == group);
         if self.terminal.is_none() || !self.group.is_some_and(is_there) {
             return false;
         }
-        // Or this process would be stopped for doing so from the background.
+        // Without it, a process in the background would be stopped.
         let mut stops = SigSet::empty();
         stops.add(Masked::SIGTTOU);
         let _ = stops.thread_block();
@@ -133,7 +133,7 @@ impl Job {
         true
     }
 
-    /// When the terminal has stopped it, stops this process as well, so that the shell hears of it.
+    /// If the terminal has stopped it, stops this process too, so that the shell notices.
     fn stop_with_it(&self) {
         let Some(group) = self.group else { return };
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -144,7 +144,7 @@ impl Job {
     }
 }
 
-/// Whether standard input is a terminal and this process is in its foreground.
+/// Returns whether standard input is a terminal and this process is in its foreground.
 fn is_in_foreground() -> bool {
     stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }

@@ -15,8 +15,8 @@ use crate::escape::one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job::Job;
-use crate::output::say;
-use crate::signals::{Asked, Signals};
+use crate::output::notice;
+use crate::signals::{Received, Signals};
 
 /// This part of the lease is the margin: this holder considers its lease over that much earlier than
 /// the store does, and the command must end within it.
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     };
     let holder = holder.map_err(Failure::request)?;
     if let Some(holder) = holder {
-        say(format_args!("waiting for {}", one_line(holder.name())));
+        notice(format_args!("waiting for {}", one_line(holder.name())));
     }
     let Some(guard) = signals.unless_received(lock.acquire()).await else {
         store.shutdown().await;
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let guard = match guard {
         Ok(guard) => guard,
         Err(LockError::NotAcquired(NotAcquired::Deadline)) => {
-            say(format_args!("{} did not become free in time; try a longer --wait", args.name));
+            notice(format_args!("{} did not become free in time; try a longer --wait", args.name));
             store.shutdown().await;
             return Ok(Exit::Negative.into());
         }
@@ -83,7 +83,7 @@ pub(crate) async fn given_up(signals: &mut Signals) {
 
 /// Reports that the release of a lock was not confirmed.
 pub(crate) fn say_left(name: &str, lease: Duration) {
-    say(format_args!(
+    notice(format_args!(
         "the store did not confirm the release of {name}; the lock may stay held for {lease:?}"
     ));
 }
@@ -137,15 +137,15 @@ async fn guarded(
                     LockLost::Lost(reason) => format!("the lock is lost: {}", loss(reason)),
                     other => other.to_string(),
                 };
-                say(format_args!("{lost}; ending {program}"));
+                notice(format_args!("{lost}; ending {program}"));
                 job.end(grace).await.map_err(Failure::system)?;
                 return Ok(Exit::LockLost.into());
             }
             asked = signals.received() => match asked {
-                Asked::Terminate => job.tell(Signal::TERM),
-                Asked::Interrupt => job.tell(Signal::INT),
-                Asked::Hangup => job.tell(Signal::HUP),
-                Asked::Quit => job.tell(Signal::QUIT),
+                Received::Terminate => job.signal(Signal::TERM),
+                Received::Interrupt => job.signal(Signal::INT),
+                Received::Hangup => job.signal(Signal::HUP),
+                Received::Quit => job.signal(Signal::QUIT),
             },
         }
     }

@@ -1,6 +1,6 @@
-//! What goes to standard error: what commands say, and the log, in which what is said over and over is counted.
+//! Standard error: messages of commands, and the log, in which repeated lines are counted.
 //!
-//! A thread of its own writes it, so that nobody else waits for a reader that does not read, or ends with one that is gone.
+//! A thread writes them, so that no other thread waits for a slow reader or fails with a closed one.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -24,19 +24,19 @@ use tracing_subscriber::{EnvFilter, Layer, fmt as log_fmt};
 use crate::escape::on_one_line;
 use crate::failure::Failure;
 
-/// Lines that wait to be written; what comes beyond that is counted.
+/// Lines that wait to be written. Further lines are counted.
 const WAITING_MAX: usize = 1_024;
 
-/// How long the end of this process may wait for them.
-const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// How long the end of this process waits for them.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
 
-/// Lines of one kind in a [`SPELL`]: enough to see who and why.
-const SAID_MAX: u32 = 10;
+/// Lines of one kind in a [`PERIOD`].
+const LINES_MAX: u32 = 10;
 
-/// The time over which lines of one kind are counted.
-const SPELL: Duration = Duration::from_secs(10);
+/// Period for which lines of one kind are counted.
+const PERIOD: Duration = Duration::from_secs(10);
 
-/// Begins a log of this level, unless `STATESTORE_LOG` has another.
+/// Starts the log with this level, unless `STATESTORE_LOG` sets another one.
 pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
     let filter = EnvFilter::builder()
         .with_default_directive(level.into())
@@ -47,18 +47,18 @@ pub(crate) fn start(level: LevelFilter) -> Result<(), Failure> {
                 "STATESTORE_LOG: {error}; write it like info, or statestore_tokio=debug"
             ))
         })?;
-    // Whoever asks for more than the course of things is to see all of it.
+    // Debug and trace are not limited.
     let is_limited = filter.max_level_hint().is_some_and(|level| level <= LevelFilter::INFO);
     let layer = log_fmt::layer()
-        // The way to say them would be a panic where nobody reads.
+        // Printing them would panic if standard error is closed.
         .log_internal_errors(false)
         .with_writer(Lines);
-    let seldom = is_limited.then_some(Seldom);
-    let log = tracing_subscriber::registry().with(layer.with_filter(filter.and(seldom)));
+    let rate_limit = is_limited.then_some(RateLimit);
+    let log = tracing_subscriber::registry().with(layer.with_filter(filter.and(rate_limit)));
     log.try_init().map_err(Failure::system)
 }
 
-/// Puts a line, or several, on standard error some time soon.
+/// Queues one or more lines for standard error.
 pub(crate) fn put(mut text: String) {
     text.push('\n');
     let Some(sink) = sink() else {
@@ -70,20 +70,20 @@ pub(crate) fn put(mut text: String) {
     }
 }
 
-/// Waits a moment for what was put.
+/// Waits until the queued lines are written, for at most a second.
 pub(crate) fn flush() {
     let Some(Some(sink)) = SINK.get() else { return };
     let (done, is_done) = sync_channel(1);
     if sink.to_write.try_send(ToWrite::Mark(done)).is_ok() {
-        let _ = is_done.recv_timeout(GOODBYE_MAX);
+        let _ = is_done.recv_timeout(FLUSH_MAX);
     }
 }
 
-/// `None` where there is no thread to be had.
+/// `None` if the thread could not be started.
 static SINK: OnceLock<Option<Sink>> = OnceLock::new();
 
-/// What was said lately, for each kind of line.
-static SPELLS: Mutex<Vec<Spell>> = Mutex::new(Vec::new());
+/// The current period of each kind of line.
+static PERIODS: Mutex<Vec<Period>> = Mutex::new(Vec::new());
 
 struct Sink {
     to_write: SyncSender<ToWrite>,
@@ -92,7 +92,7 @@ struct Sink {
 
 enum ToWrite {
     Text(String),
-    /// Everything before it is written.
+    /// Signals that all lines before it are written.
     Mark(SyncSender<()>),
 }
 
@@ -107,10 +107,10 @@ fn sink() -> Option<&'static Sink> {
 }
 
 fn write_all(waiting: &Receiver<ToWrite>) {
-    // Nobody hears of it when nobody reads.
+    // An error cannot be reported anywhere.
     let write = |text: &str| _ = io::stderr().write_all(text.as_bytes());
     loop {
-        let end = lock(&SPELLS).iter().map(Spell::ends).min();
+        let end = lock(&PERIODS).iter().map(Period::ends).min();
         let next = match end {
             Some(end) => waiting.recv_timeout(end.saturating_duration_since(now())),
             None => waiting.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -118,87 +118,87 @@ fn write_all(waiting: &Receiver<ToWrite>) {
         match next {
             Ok(ToWrite::Text(text)) => write(&text),
             Ok(ToWrite::Mark(done)) => {
-                end_spells(|_| true).iter().for_each(|text| write(text));
+                end_periods(|_| true).iter().for_each(|text| write(text));
                 let _ = done.try_send(());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = now();
-        end_spells(|spell| spell.ends() <= now).iter().for_each(|text| write(text));
+        end_periods(|period| period.ends() <= now).iter().for_each(|text| write(text));
         let unwritten = SINK.get().and_then(Option::as_ref).map(|sink| &sink.unwritten);
         match unwritten.map_or(0, |unwritten| unwritten.swap(0, Ordering::Relaxed)) {
             0 => {}
             lines => write(&format!(
-                "statestore: {lines} lines are missing here: nobody read them in time\n"
+                "statestore: {lines} lines are missing here: the reader was too slow\n"
             )),
         }
     }
 }
 
-/// Forgets spells, and gives a line for each in which something was left out.
-fn end_spells(is_over: impl Fn(&Spell) -> bool) -> Vec<String> {
-    let over = lock(&SPELLS).extract_if(.., |spell| is_over(spell)).collect::<Vec<_>>();
-    over.iter().filter(|spell| spell.left_out > 0).map(Spell::line).collect()
+/// Removes periods, and returns a line for each with omitted lines.
+fn end_periods(is_over: impl Fn(&Period) -> bool) -> Vec<String> {
+    let over = lock(&PERIODS).extract_if(.., |period| is_over(period)).collect::<Vec<_>>();
+    over.iter().filter(|period| period.omitted > 0).map(Period::line).collect()
 }
 
-/// Lines of one kind: those of one place in the code.
-struct Spell {
+/// A period for lines of one kind: those of one place in the code.
+struct Period {
     of: callsite::Identifier,
     metadata: &'static Metadata<'static>,
     message: String,
-    begun: Instant,
-    said: u32,
-    left_out: u64,
+    start: Instant,
+    written: u32,
+    omitted: u64,
 }
 
-impl Spell {
+impl Period {
     fn ends(&self) -> Instant {
-        self.begun + SPELL
+        self.start + PERIOD
     }
 
     fn line(&self) -> String {
-        let Self { metadata, message, left_out, .. } = self;
+        let Self { metadata, message, omitted, .. } = self;
         let mut time = String::new();
         let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-        let (level, target, seconds) = (metadata.level(), metadata.target(), SPELL.as_secs());
+        let (level, target, seconds) = (metadata.level(), metadata.target(), PERIOD.as_secs());
         let line = format!(
-            "{time} {level:>5} {target}: {message}; {left_out} more like this in {seconds} s"
+            "{time} {level:>5} {target}: {message}; {omitted} more like this in {seconds} s"
         );
         on_one_line(&line) + "\n"
     }
 }
 
-/// Lets through warnings and worse as long as they are few.
-struct Seldom;
+/// Limits the rate of warnings and errors.
+struct RateLimit;
 
-impl<S: Subscriber> Filter<S> for Seldom {
+impl<S: Subscriber> Filter<S> for RateLimit {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        *metadata.level() > Level::WARN || is_said(event, metadata)
+        *metadata.level() > Level::WARN || is_written(event, metadata)
     }
 }
 
-fn is_said(event: &Event<'_>, metadata: &'static Metadata<'static>) -> bool {
-    let mut spells = lock(&SPELLS);
+fn is_written(event: &Event<'_>, metadata: &'static Metadata<'static>) -> bool {
+    let mut periods = lock(&PERIODS);
     let of = metadata.callsite();
-    if let Some(spell) = spells.iter_mut().find(|spell| spell.of == of) {
-        let is_said = spell.said < SAID_MAX;
-        if is_said {
-            spell.said += 1
+    if let Some(period) = periods.iter_mut().find(|period| period.of == of) {
+        let is_written = period.written < LINES_MAX;
+        if is_written {
+            period.written += 1
         } else {
-            spell.left_out += 1
+            period.omitted += 1
         }
-        return is_said;
+        return is_written;
     }
     let mut message = Message(String::new());
     event.record(&mut message);
     let message = message.0;
-    spells.push(Spell { of, metadata, message, begun: now(), said: 1, left_out: 0 });
+    periods.push(Period { of, metadata, message, start: now(), written: 1, omitted: 0 });
     true
 }
 
@@ -213,7 +213,7 @@ impl Visit for Message {
     }
 }
 
-/// Takes each event as one line.
+/// Writes each event as one line.
 struct Lines;
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -235,7 +235,7 @@ impl Write for Lines {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "lines are counted by the time")]
+#[expect(clippy::disallowed_methods, reason = "lines are counted per period")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -49,7 +49,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     let args = args::parse();
     let code = run(args).unwrap_or_else(|failure| {
-        output::say(&failure);
+        output::notice(&failure);
         failure.exit().into()
     });
     log::flush();

@@ -52,7 +52,7 @@ pub(crate) fn json_text(
 }
 
 /// Prints a message on standard error. Errors of writing are ignored.
-pub(crate) fn say(text: impl Display) {
+pub(crate) fn notice(text: impl Display) {
     log::put(on_one_line(&format!("statestore: {text}")));
 }
 

@@ -14,45 +14,45 @@ use crate::failure::Failure;
 use crate::secret::new_password;
 
 fn users(path: &Path) -> Result<Users, Failure> {
-    let say = |error: &dyn std::fmt::Display| {
+    let failure = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{}: {error}", path.display()))
     };
-    let file = fs::read_to_string(path).map_err(|error| say(&error))?;
-    file.parse().map_err(|error| say(&error))
+    let file = fs::read_to_string(path).map_err(|error| failure(&error))?;
+    file.parse().map_err(|error| failure(&error))
 }
 
 /// Adds a user to a password file, or changes a password.
 pub(crate) fn run(args: &Passwd) -> Result<ExitCode, Failure> {
     let path = &args.file;
-    let say = |error: &dyn std::fmt::Display| {
+    let failure = |error: &dyn std::fmt::Display| {
         Failure::bad_input(format_args!("{}: {error}", path.display()))
     };
     let password = new_password(&args.user)?;
-    // Of two that change the file at once, the second begins with what the first has written.
+    // Of two concurrent changes, the second reads what the first has written.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder =
-        File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| say(&error))?;
-    flock(&folder, FlockOperation::LockExclusive).map_err(|error| say(&error))?;
+        File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| failure(&error))?;
+    flock(&folder, FlockOperation::LockExclusive).map_err(|error| failure(&error))?;
     let old = match fs::symlink_metadata(path) {
         Ok(old) if old.is_file() => Some(old),
-        Ok(_) => return Err(say(&"this is no file, or a link to one: name the file itself")),
+        Ok(_) => return Err(failure(&"this is not a regular file: name the file itself")),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(say(&error)),
+        Err(error) => return Err(failure(&error)),
     };
     let mut users = if old.is_some() { users(path)? } else { Users::default() };
     users.set(&args.user, &password).map_err(Failure::bad_input)?;
-    replace(path, &users.to_string(), old.as_ref()).map_err(|error| say(&error))?;
+    replace(path, &users.to_string(), old.as_ref()).map_err(|error| failure(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file, all of it or nothing: with the owner and the mode of the old one, or else for its owner only.
+/// Replaces a file atomically. It keeps owner and mode; a new file is readable by its owner only.
 fn replace(path: &Path, text: &str, old: Option<&Metadata>) -> io::Result<()> {
     let mut name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{:08x}", fastrand::u32(..)));
     let new = path.with_file_name(name);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let dressed = old.map_or(Ok(()), |old| dress(&file, old));
-    let written = dressed.and_then(|()| file.write_all(text.as_bytes()));
+    let prepared = old.map_or(Ok(()), |old| copy_owner_and_mode(&file, old));
+    let written = prepared.and_then(|()| file.write_all(text.as_bytes()));
     let written = written.and_then(|()| file.sync_all());
     written.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
         let _ = fs::remove_file(&new);
@@ -60,7 +60,7 @@ fn replace(path: &Path, text: &str, old: Option<&Metadata>) -> io::Result<()> {
 }
 
 /// Copies owner and mode of the old file, so that the same users can read the new one.
-fn dress(file: &File, old: &Metadata) -> io::Result<()> {
+fn copy_owner_and_mode(file: &File, old: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
         fchown(file, Some(old.uid()), Some(old.gid())).map_err(|error| {

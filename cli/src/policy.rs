@@ -18,12 +18,12 @@ const READ_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Reads a policy, and prints what was hardly meant: exit code 1 if there is anything
+    /// Reads a policy and prints warnings about probable mistakes; exit code 1 if there are any
     Check {
         /// The policy, JSON or YAML
         file: PathBuf,
     },
-    /// Tries a policy on a table of who, what and whether that is allowed: exit code 1 if one of them differs
+    /// Compares a policy with a table of operations that are allowed or not; exit code 1 if one differs
     #[command(after_help = "\
 The table has one case on each line:
   allow  id=lamp user=ann group=sensors  SET      readings/ann/lux
@@ -39,7 +39,7 @@ key to the end of the line; SCAN with a key asks whether it is listed. # begins 
         /// The table
         cases: PathBuf,
     },
-    /// Says whether somebody may do something, and which rule says so or comes nearest: exit code 1 if not
+    /// Prints whether a client may do something, and the rule that decides or comes closest; exit code 1 if not
     Explain(Explain),
 }
 
@@ -47,7 +47,7 @@ key to the end of the line; SCAN with a key asks whether it is listed. # begins 
 pub(crate) struct Explain {
     /// The policy, JSON or YAML
     file: PathBuf,
-    /// What somebody wants to do
+    /// The operation
     #[arg(value_enum, ignore_case = true)]
     verb: Verb,
     /// The key, the topic or the topic filter; none for CONNECT. SCAN with a key asks whether it is listed

@@ -8,8 +8,8 @@ use statestore_server::{Event, Reloaded, Server, ServerError, Summary};
 
 use crate::args::{Places, Serve};
 use crate::failure::Failure;
-use crate::output::{self, say};
-use crate::signals::{Asked, Signals};
+use crate::output::{self, notice};
+use crate::signals::{Received, Signals};
 use crate::supervisor::Supervisor;
 use statestore_doctor::tls;
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     let supervisor = Arc::new(Supervisor::from_env());
     supervisor.status("starting");
     let watchdog = Arc::clone(&supervisor);
-    tokio::spawn(async move { watchdog.lives().await });
+    tokio::spawn(async move { watchdog.run_watchdog().await });
     let Serve { config, places, .. } = args;
     let is_encrypted = config.broker.broker.first().is_some_and(|url| url.starts_with("mqtts"));
     let observer = Arc::clone(&supervisor);
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
             signal = signals.received() => {
                 // A slow disk must not delay a stop.
-                let is_reloaded = signal == Asked::Hangup
+                let is_reloaded = signal == Received::Hangup
                     && signals.unless_stopped(reload(&server, &supervisor)).await.is_some();
                 if !is_reloaded {
                     server.stop().await;
@@ -55,26 +55,26 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints an event, and tells the supervisor.
+/// Prints an event, and notifies the supervisor.
 fn report(event: &Event, supervisor: &Supervisor) {
     let line = event.to_string();
     match event {
         Event::Ready(_) => {
             supervisor.ready(&line);
-            // The store serves clients whether or not anything reads this output.
+            // The store does not wait for a reader of this output.
             drop(tokio::spawn(output::line(format!("statestore: {line}\n"))));
         }
         Event::Standby { .. } => {
             supervisor.ready(&line);
-            say(line);
+            notice(line);
         }
         Event::LoadingProgress { records, .. } => {
             supervisor.loading(*records);
-            say(line);
+            notice(line);
         }
         Event::Stopping => supervisor.stopping(),
         Event::Reloaded(reloaded) => report_reload(reloaded),
-        _ => say(line),
+        _ => notice(line),
     }
 }
 
@@ -82,7 +82,7 @@ async fn reload(server: &Server, supervisor: &Supervisor) {
     supervisor.reloading();
     let reloaded = server.reload().await;
     if reloaded.reports.is_empty() {
-        say("SIGHUP: there is no file to reload");
+        notice("SIGHUP: there is no file to reload");
     }
     report_reload(&reloaded);
     supervisor.ready("files reloaded");
@@ -90,7 +90,7 @@ async fn reload(server: &Server, supervisor: &Supervisor) {
 
 fn report_reload(reloaded: &Reloaded) {
     for report in &reloaded.reports {
-        say(report);
+        notice(report);
         let warnings: Vec<String> = match &report.result {
             Ok(Summary::Policy { warnings, .. }) => {
                 warnings.iter().map(ToString::to_string).collect()
@@ -99,12 +99,12 @@ fn report_reload(reloaded: &Reloaded) {
             _ => Vec::new(),
         };
         for (warning, path) in warnings.iter().zip(report.paths.iter().cycle()) {
-            say(format_args!("{}: {warning}", path.display()));
+            notice(format_args!("{}: {warning}", path.display()));
         }
     }
     if reloaded.disconnected > 0 {
         let clients = reloaded.disconnected;
-        say(format_args!("disconnected because their permissions have changed: {clients}"));
+        notice(format_args!("disconnected because their permissions have changed: {clients}"));
     }
 }
 

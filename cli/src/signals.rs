@@ -26,36 +26,36 @@ impl Signals {
         Ok(Self { terminate, interrupt, hangup: None, is_hangup_pending: false, quit: None })
     }
 
-    /// And SIGHUP, for what must not just end when its terminal does.
+    /// Adds SIGHUP, for work that must not just end with its terminal.
     pub(crate) fn with_hangup(mut self) -> Result<Self, Failure> {
         self.hangup = Some(signal(SignalKind::hangup()).map_err(Failure::system)?);
         Ok(self)
     }
 
-    /// And SIGQUIT, for what passes on what a terminal tells.
+    /// Adds SIGQUIT, for commands that forward the signals of a terminal.
     pub(crate) fn with_quit(mut self) -> Result<Self, Failure> {
         self.quit = Some(signal(SignalKind::quit()).map_err(Failure::system)?);
         Ok(self)
     }
 
-    /// The outcome of `what`; `None` when this process is asked to stop before.
-    pub(crate) async fn unless_received<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
+    /// The outcome of `work`; `None` if a signal to stop arrives before.
+    pub(crate) async fn unless_received<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            outcome = what => Some(outcome),
+            outcome = work => Some(outcome),
             _ = self.received() => None,
         }
     }
 
-    /// The outcome of `what`; `None` when this process is asked to stop before. A SIGHUP until then
+    /// The outcome of `work`; `None` if a signal to stop arrives before. A SIGHUP until then
     /// is received after that.
-    pub(crate) async fn unless_stopped<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
-        tokio::pin!(what);
+    pub(crate) async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
         let mut is_hangup_pending = false;
         let outcome = loop {
             tokio::select! {
-                outcome = &mut what => break Some(outcome),
-                asked = self.received() => match asked {
-                    Asked::Hangup => is_hangup_pending = true,
+                outcome = &mut work => break Some(outcome),
+                signal = self.received() => match signal {
+                    Received::Hangup => is_hangup_pending = true,
                     _ => break None,
                 }
             }
@@ -64,16 +64,16 @@ impl Signals {
         outcome
     }
 
-    /// Waits for the next, and says which. Cancel safe.
-    pub(crate) async fn received(&mut self) -> Asked {
+    /// Waits for the next signal. Cancel safe.
+    pub(crate) async fn received(&mut self) -> Received {
         if std::mem::take(&mut self.is_hangup_pending) {
-            return Asked::Hangup;
+            return Received::Hangup;
         }
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Terminate,
-            _ = self.interrupt.recv() => Asked::Interrupt,
-            () = optional(&mut self.hangup) => Asked::Hangup,
-            () = optional(&mut self.quit) => Asked::Quit,
+            _ = self.terminate.recv() => Received::Terminate,
+            _ = self.interrupt.recv() => Received::Interrupt,
+            () = optional(&mut self.hangup) => Received::Hangup,
+            () = optional(&mut self.quit) => Received::Quit,
         }
     }
 }
@@ -85,17 +85,17 @@ async fn optional(signal: &mut Option<Signal>) {
     }
 }
 
-/// What was asked for.
+/// A signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Received {
     Terminate,
     Interrupt,
     Hangup,
     Quit,
 }
 
-impl Asked {
-    /// The exit code of a command that was stopped so, as a shell tells of it.
+impl Received {
+    /// The exit code of a command that the signal ended, by the convention of shells.
     pub(crate) fn code(self) -> ExitCode {
         match self {
             Self::Interrupt => Exit::Interrupt,

@@ -17,9 +17,9 @@ use crate::connection::{client_id, options};
 use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{raw, say, say_lines};
+use crate::output::{notice, raw, say_lines};
 use crate::progress::Progress;
-use crate::signals::{Asked, Signals};
+use crate::signals::{Received, Signals};
 
 /// Keys that are left and are named.
 const LEFT_SHOWN: usize = 10;
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
                 report = run.case(case) => report,
                 signal = signals.received() => {
                     asked = Some(signal);
-                    say("stopping; the keys of this run are deleted first; interrupt again to skip that");
+                    notice("stopping; the keys of this run are deleted first; interrupt again to skip that");
                     run.skip(case, "stopped before")
                 }
             },
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         };
         if asked.is_none() && printed.is_ok() {
             printed = show(report, args.output);
-            asked = printed.is_err().then_some(Asked::Hangup);
+            asked = printed.is_err().then_some(Received::Hangup);
         }
     }
     drop(progress);
@@ -129,10 +129,12 @@ fn tell_of_left(report: &Report, name: &str) {
         return;
     }
     let count = report.left.len();
-    say(format_args!("{count} keys below {name}/ may be left: their deletion was not confirmed"));
+    notice(format_args!(
+        "{count} keys below {name}/ may be left: their deletion was not confirmed"
+    ));
     for key in report.left.iter().take(LEFT_SHOWN) {
         let shown = key.get(..100).unwrap_or(key).escape_ascii();
-        say(format_args!("  {shown}{}", if key.len() > 100 { "..." } else { "" }));
+        notice(format_args!("  {shown}{}", if key.len() > 100 { "..." } else { "" }));
     }
 }
 

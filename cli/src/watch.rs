@@ -9,7 +9,7 @@ use crate::args::{Output, Watch};
 use crate::connection;
 use crate::escape::{on_one_line, one_line};
 use crate::failure::Failure;
-use crate::output::{json_text, line, say};
+use crate::output::{json_text, line, notice};
 use crate::signals::Signals;
 
 /// Printed once if no notification arrived within --timeout.
@@ -22,7 +22,7 @@ const WILDCARDS: [char; 3] = ['*', '?', '['];
 pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     if args.key.contains(WILDCARDS) {
-        say(format_args!("watching one key named {:?}; patterns are not supported", args.key));
+        notice(format_args!("watching one key named {:?}; patterns are not supported", args.key));
     }
     let store = connection::store(&args.common)?;
     let failed = Failure::request;
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Watch) -> Result<ExitCode, Failure> {
             match tokio::time::timeout(args.common.timeout, watch.next()).await {
                 Ok(event) => event,
                 Err(_) => {
-                    say(NOT_YET);
+                    notice(NOT_YET);
                     watch.next().await
                 }
             }

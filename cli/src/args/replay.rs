@@ -17,7 +17,7 @@ A capture that was cut off, as by a crash, is good up to there.
 
 Exit codes: 0 no difference; 1 a difference; 2 no capture, or a damaged one.")]
 pub(crate) struct Replay {
-    /// What `statestore serve --capture` has written
+    /// File that `statestore serve --capture` has written
     pub(crate) file: PathBuf,
     /// Write the capture once more with other values, into this file, which must not be there yet
     #[arg(long, value_name = "FILE")]

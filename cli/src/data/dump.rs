@@ -13,7 +13,7 @@ use crate::args::{Common, Dump};
 use crate::connection::unique_id;
 use crate::escape::one_line;
 use crate::failure::Failure;
-use crate::output::{line, say};
+use crate::output::{line, notice};
 use crate::progress::Progress;
 
 /// Bytes that are written at once; more if a single line is longer.
@@ -32,7 +32,7 @@ pub(super) async fn run(args: Dump) -> Result<ExitCode, Failure> {
         Origin::Directory(dir) => dump_directory(&dir, &mut output).await?,
     };
     output.finish().await?;
-    say(format_args!("dumped {}", keys(count)));
+    notice(format_args!("dumped {}", keys(count)));
     Ok(ExitCode::SUCCESS)
 }
 

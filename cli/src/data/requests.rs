@@ -16,7 +16,7 @@ use crate::connection;
 use crate::escape::one_line;
 use crate::failure::Failure;
 use crate::keys::{self, READING_MAX};
-use crate::output::say;
+use crate::output::notice;
 use crate::progress::Progress;
 
 /// Characters of a key that are shown.
@@ -30,7 +30,7 @@ type Writes = JoinSet<(Bytes, Result<Version, Error>)>;
 
 /// Dumps all keys of a store, and returns their number.
 pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Failure> {
-    say(
+    notice(
         "through a broker: without fencing tokens and expiries; concurrent writes may or may not be in the dump",
     );
     let store = connection::store(common)?;
@@ -74,7 +74,7 @@ pub(super) async fn dump(common: &Common, output: &mut Output) -> Result<u64, Fa
 pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u64, Failure> {
     // The store issues new versions, so those of the dump are not checked.
     let mut dump = restore::open(file, None).await?;
-    say(match dump.header().source {
+    notice(match dump.header().source {
         Source::Requests => {
             "through a broker: keys get new versions; the dump has no fencing tokens and no expiries, and all keys become \
              durable"
@@ -120,7 +120,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
     drop(progress);
     store.shutdown().await;
     if expired > 0 {
-        say(format_args!("{expired} had expired and were left out"));
+        notice(format_args!("{expired} had expired and were left out"));
     }
     Ok(count)
 }

@@ -9,7 +9,7 @@ use statestore_server::archive::{DumpReader, NewDirectory};
 use super::{keys, requests, unix_now};
 use crate::args::Restore;
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, notice};
 use crate::progress::Progress;
 
 pub(super) async fn run(args: Restore) -> Result<ExitCode, Failure> {
@@ -37,7 +37,7 @@ async fn restore_directory(
     let now = (!allow_future_versions).then(unix_now);
     let mut dump = open(file, now).await?;
     if dump.header().are_durable() {
-        say(
+        notice(
             "the dump was made through a broker: without fencing tokens and expiries, and all keys become durable",
         );
     }
