@@ -178,7 +178,10 @@ fn external_link(
     diagnose: Option<&Diagnose>,
     connector: CheckedConnector,
 ) -> ManagedLink<CheckedConnector> {
-    let link = ManagedLink::for_store_with(options.clone(), connector);
+    // An attempt to connect includes the check for another store.
+    let timeout = options.connect_timeout + CHECK_MAX;
+    let options = options.clone().connect_timeout(timeout);
+    let link = ManagedLink::for_store_with(options, connector);
     match diagnose.cloned() {
         Some(diagnose) => link.diagnose(move |error, address| diagnose(error, address)),
         None => link,

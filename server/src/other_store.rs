@@ -19,7 +19,7 @@ use statestore_proto::message::Command;
 use statestore_proto::message::property::{CONTENT_TYPE, RequestProperties};
 use statestore_proto::topic::{REQUEST, ResponseTopic};
 use statestore_tokio::adapter::{self, Negotiated, Opening};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::event::{Event, Observer};
 
@@ -31,6 +31,9 @@ const PROBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The longest duration of a check.
 pub(crate) const CHECK_MAX: Duration = Duration::from_secs(2);
+
+/// How long a check that has passed is not repeated.
+const PASSED_FOR: Duration = Duration::from_secs(10);
 
 /// Number of checks that the broker interrupts after which the store starts without one.
 const INTERRUPTED_MAX: u8 = 3;
@@ -58,6 +61,8 @@ struct Check {
     observer: Observer,
     /// Checks that the broker interrupted.
     interrupted: u8,
+    /// The last check after which the store may connect: its address and its end.
+    passed: Option<(Address, Instant)>,
 }
 
 /// Outcome of a check.
@@ -102,7 +107,7 @@ impl fmt::Display for Cause {
 impl CheckedConnector {
     /// Checks before the first connection.
     pub(crate) fn checking(observer: Observer) -> Self {
-        let check = Check { observer, interrupted: 0 };
+        let check = Check { observer, interrupted: 0, passed: None };
         Self { connector: Connector::default(), check: Some(check) }
     }
 
@@ -116,8 +121,11 @@ impl adapter::Connector for CheckedConnector {
     type Connection = Connection;
 
     async fn open(&mut self, opening: Opening<'_>) -> Result<(Connection, Negotiated), LinkError> {
-        if let Some(check) = &mut self.check {
+        if let Some(check) = &mut self.check
+            && !check.has_passed(opening.address)
+        {
             check.run(opening.options, opening.address).await?;
+            check.passed = Some((opening.address.clone(), Instant::now()));
         }
         let opened = self.connector.open(opening).await?;
         self.check = None;
@@ -126,6 +134,13 @@ impl adapter::Connector for CheckedConnector {
 }
 
 impl Check {
+    /// Returns whether a check has passed here recently. With a slow broker, check and connection
+    /// may take longer than one attempt.
+    fn has_passed(&self, address: &Address) -> bool {
+        let passed = self.passed.as_ref();
+        passed.is_some_and(|(at, end)| at == address && end.elapsed() < PASSED_FOR)
+    }
+
     /// Asks for another store at this address.
     async fn run(&mut self, options: &Options, address: &Address) -> Result<(), LinkError> {
         let options = client_options(options, address);
