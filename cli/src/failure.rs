@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use statestore_proto::message::{Refusal, ServiceError};
 use statestore_proto::transport::ReasonCode;
+use statestore_server::OtherStore;
 use statestore_sqlite::OpenError;
 use statestore_tokio::{CloseReason, Error, LinkError, Status, StoreClosed};
 
@@ -109,6 +110,11 @@ impl Failure {
             }
             CloseReason::TakenOver(error) if code == Some(ReasonCode::SESSION_TAKEN_OVER) => {
                 Self::Unreachable(format!("{error}, with --client-id"))
+            }
+            CloseReason::Link(error)
+                if error.get_ref().is_some_and(|cause| cause.is::<OtherStore>()) =>
+            {
+                Self::Unreachable(error.to_string())
             }
             // These errors contain advice.
             CloseReason::TakenOver(error) | CloseReason::Tls(error) => {

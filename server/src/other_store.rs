@@ -45,7 +45,7 @@ const KEY: &[u8] = b"statestore-server/other-store";
 ///
 /// It is the [cause](LinkError::get_ref) of the error with which a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another store responds there; stop it first, or set take-over to take its place")]
+#[error("another store responds at this broker")]
 #[non_exhaustive]
 pub struct OtherStore;
 
@@ -165,8 +165,9 @@ impl Check {
         match finding {
             Finding::NoStore => Ok(()),
             Finding::OtherStore => {
-                let error = LinkError::from_source(LinkErrorKind::Other, OtherStore);
-                Err(error.permanent().with_address(address))
+                let error = LinkError::from_source(LinkErrorKind::Other, OtherStore).permanent();
+                let advice = "stop that store first, or set take-over to take its place";
+                Err(error.with_advice(advice).with_address(address))
             }
             Finding::Unknown(cause) => {
                 self.observer.report(&Event::OtherStoreUnknown { reason: cause.to_string() });
