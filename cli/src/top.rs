@@ -14,7 +14,7 @@ use statestore_tokio::{Error, Operand, Removal, StateStore, Status};
 use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Write};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::args::{Common, Output, Top};
 use crate::connection;
@@ -98,7 +98,8 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
             None => {}
         }
     }
-    drop(terminal);
+    // What is typed from now on is for the next program.
+    drop((key_presses, terminal));
     session.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -117,11 +118,10 @@ fn read_keys() -> mpsc::Receiver<Option<KeyEvent>> {
     let (sender, receiver) = mpsc::channel(KEY_PRESSES_MAX);
     // Reading blocks, so it has a thread. The thread ends with the process or the terminal.
     std::thread::spawn(move || {
-        // Without a pause at the end: what is typed after it is for the next program.
         while !sender.is_closed() {
             match event::poll(KEY_POLL) {
-                Ok(true) => {}
-                Ok(false) => continue,
+                Ok(true) if !sender.is_closed() => {}
+                Ok(_) => continue,
                 Err(_) => return,
             }
             let Ok(event) = event::read() else { return };
@@ -158,6 +158,7 @@ async fn follow_status(store: StateStore, updates: mpsc::Sender<Update>) {
 
 async fn fetch_metrics(url: MetricsUrl, updates: mpsc::Sender<Update>) {
     let mut interval = tokio::time::interval(METRICS_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         let metrics = Update::Metrics(Box::new(fetch_store_metrics(&url).await));

@@ -72,9 +72,9 @@ impl Examination {
         self
     }
 
-    /// Sets the timeout of each step; 3 s by default.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+    /// Sets the timeout of each step, from a millisecond to an hour; 3 s by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
         self
     }
 
@@ -92,7 +92,7 @@ impl Examination {
     }
 
     /// Runs all checks. `on_check` is called after each check, for a display of progress.
-    pub async fn run(self, on_check: impl Fn() + Send) -> Report {
+    pub async fn run(self, on_check: impl Fn() + Sync) -> Report {
         let mut report = Findings::new(&on_check);
         self.check_all(&mut report).await;
         report.complete()
@@ -244,4 +244,16 @@ fn check_limits(welcome: &Welcome, report: &mut Findings<'_>) -> bool {
         _ => report.fine("limits", seen),
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examination_can_be_spawned() {
+        fn assert_send<T: Send>(_: &T) {}
+        let examination = Examination::new(Options::new("c", "localhost", 1883));
+        assert_send(&examination.run(|| {}));
+    }
 }

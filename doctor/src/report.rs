@@ -73,7 +73,7 @@ struct Finding {
 /// The findings so far.
 pub(crate) struct Findings<'a> {
     findings: Vec<Finding>,
-    on_check: &'a (dyn Fn() + Send),
+    on_check: &'a (dyn Fn() + Sync),
 }
 
 /// Findings of an examination: one for each check.
@@ -86,7 +86,7 @@ pub struct Report {
 }
 
 impl<'a> Findings<'a> {
-    pub(crate) fn new(on_check: &'a (dyn Fn() + Send)) -> Self {
+    pub(crate) fn new(on_check: &'a (dyn Fn() + Sync)) -> Self {
         Self { findings: Vec::new(), on_check }
     }
 

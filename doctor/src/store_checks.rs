@@ -94,7 +94,10 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             let delete = Command::Del { key: self.key.clone().into_bytes() };
             self.send(&delete, Duration::ZERO).await;
         }
-        self.check_latency().await;
+        // A lost connection is reported at the next check.
+        if self.wire.end.is_none() {
+            self.check_latency().await;
+        }
         self.report_end();
     }
 

@@ -99,8 +99,8 @@ impl Host {
             }
             Place::External { options, diagnose, is_checked, .. } => {
                 let connector = match is_checked {
-                    true => CheckedConnector::checking(self.observer.clone()),
-                    false => CheckedConnector::unchecked(),
+                    true => CheckedConnector::with_check(self.observer.clone()),
+                    false => CheckedConnector::without_check(),
                 };
                 let link = external_link(options, diagnose.as_ref(), connector);
                 let in_use = Some(link.in_use());
@@ -178,10 +178,7 @@ fn external_link(
     diagnose: Option<&Diagnose>,
     connector: CheckedConnector,
 ) -> ManagedLink<CheckedConnector> {
-    // An attempt to connect includes the check for another store.
-    let timeout = options.connect_timeout + CHECK_MAX;
-    let options = options.clone().connect_timeout(timeout);
-    let link = ManagedLink::for_store_with(options, connector);
+    let link = ManagedLink::for_store_with(options.clone(), connector);
     match diagnose.cloned() {
         Some(diagnose) => link.diagnose(move |error, address| diagnose(error, address)),
         None => link,

@@ -1,8 +1,8 @@
 //! The check whether another store already serves at an external broker.
 //!
-//! A store that connects with the client id of another one takes over its session, and the other
-//! one ends. In memory, it loses all its keys. So a store asks first, as a client with an id of its
-//! own.
+//! A store that connects with the client id of another store takes over its session. The other store
+//! ends and loses all keys that are not durable. So a store first sends a GET under a different
+//! client id.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,20 +23,25 @@ use tokio::time::{Instant, timeout};
 
 use crate::event::{Event, Observer};
 
-/// How long another store may take to respond.
-const RESPONSE_WAIT: Duration = Duration::from_millis(1_000);
+/// How long another store may take to respond, after the broker has acknowledged the request.
+const RESPONSE_WAIT: Duration = Duration::from_millis(500);
 
 /// How long the broker may take to deliver a message to its sender.
 const PROBE_WAIT: Duration = Duration::from_millis(500);
 
-/// The longest duration of a check.
-pub(crate) const CHECK_MAX: Duration = Duration::from_secs(2);
+/// Maximum duration of a check. The rest of [`Options::connect_timeout`] is for the connection of
+/// the store.
+pub(crate) const CHECK_MAX: Duration = Duration::from_millis(2_500);
 
-/// How long a check that has passed is not repeated.
+/// How long a check that has passed is not repeated. With a slow broker, check and connection take
+/// longer than one attempt.
 const PASSED_FOR: Duration = Duration::from_secs(10);
 
-/// Number of checks that the broker interrupts after which the store starts without one.
-const INTERRUPTED_MAX: u8 = 3;
+/// Number of checks that fail after which the store starts without one.
+const FAILED_MAX: u8 = 3;
+
+/// How long the broker keeps a session if a check is interrupted.
+const SESSION_EXPIRY: Duration = Duration::from_secs(60);
 
 /// A key that no application uses. No store has it, and some refuse to read it: both respond.
 const KEY: &[u8] = b"statestore-server/other-store";
@@ -59,8 +64,8 @@ pub(crate) struct CheckedConnector {
 /// A check that is to be made.
 struct Check {
     observer: Observer,
-    /// Checks that the broker interrupted.
-    interrupted: u8,
+    /// Number of checks without a finding.
+    failed: u8,
     /// The last check after which the store may connect: its address and its end.
     passed: Option<(Address, Instant)>,
 }
@@ -79,7 +84,7 @@ enum Finding {
 enum Cause {
     Connect(LinkError),
     SharedSession,
-    Interrupted(LinkError),
+    ClientId,
     Subscribe(Reason),
     Publish(Reason),
     Send(SendError),
@@ -93,7 +98,7 @@ impl fmt::Display for Cause {
             Self::SharedSession => {
                 f.write_str("it gives a client with another id the same session")
             }
-            Self::Interrupted(error) => write!(f, "the broker interrupts each attempt: {error}"),
+            Self::ClientId => f.write_str("the client id is too long for a second client"),
             Self::Subscribe(reason) => {
                 write!(f, "the broker refuses the subscription to responses: {reason}")
             }
@@ -106,13 +111,13 @@ impl fmt::Display for Cause {
 
 impl CheckedConnector {
     /// Checks before the first connection.
-    pub(crate) fn checking(observer: Observer) -> Self {
-        let check = Check { observer, interrupted: 0, passed: None };
+    pub(crate) fn with_check(observer: Observer) -> Self {
+        let check = Check { observer, failed: 0, passed: None };
         Self { connector: Connector::default(), check: Some(check) }
     }
 
     /// Does not check.
-    pub(crate) fn unchecked() -> Self {
+    pub(crate) fn without_check() -> Self {
         Self { connector: Connector::default(), check: None }
     }
 }
@@ -124,8 +129,12 @@ impl adapter::Connector for CheckedConnector {
         if let Some(check) = &mut self.check
             && !check.has_passed(opening.address)
         {
-            check.run(opening.options, opening.address).await?;
-            check.passed = Some((opening.address.clone(), Instant::now()));
+            match check.run(opening.options, opening.address).await? {
+                Passed::NoStore => {
+                    check.passed = Some((opening.address.clone(), Instant::now()));
+                }
+                Passed::Unknown => self.check = None,
+            }
         }
         let opened = self.connector.open(opening).await?;
         self.check = None;
@@ -133,37 +142,41 @@ impl adapter::Connector for CheckedConnector {
     }
 }
 
+/// Outcome of a check after which the store may connect.
+enum Passed {
+    NoStore,
+    /// Reported, and not to be repeated.
+    Unknown,
+}
+
 impl Check {
-    /// Returns whether a check has passed here recently. With a slow broker, check and connection
-    /// may take longer than one attempt.
     fn has_passed(&self, address: &Address) -> bool {
         let passed = self.passed.as_ref();
         passed.is_some_and(|(at, end)| at == address && end.elapsed() < PASSED_FOR)
     }
 
-    /// Asks for another store at this address.
-    async fn run(&mut self, options: &Options, address: &Address) -> Result<(), LinkError> {
+    /// Looks for another store at this address.
+    async fn run(&mut self, options: &Options, address: &Address) -> Result<Passed, LinkError> {
         let options = client_options(options, address);
-        let finding = match connector().connect(&options).await {
-            Ok((socket, server)) if server.session_present => {
-                socket.close().await;
-                Ok(Finding::Unknown(Cause::SharedSession))
+        let finding = timeout(CHECK_MAX, find_store(&options)).await.unwrap_or_else(|_| {
+            let text = "the check for another store takes too long";
+            Err(LinkError::new(LinkErrorKind::TimedOut, text).with_address(address))
+        });
+        let finding = match finding {
+            Ok(finding) => finding,
+            // The store cannot connect either.
+            Err(error) if error.kind() == LinkErrorKind::Unreachable => return Err(error),
+            Err(error) => {
+                self.failed += 1;
+                if error.is_transient() && self.failed < FAILED_MAX {
+                    return Err(error);
+                }
+                // The client id or its rights may be the cause.
+                Finding::Unknown(Cause::Connect(error))
             }
-            Ok((socket, _)) => ask(socket, &options.client_id).await,
-            // The client id or its rights may be the cause. Wrong credentials are the store's own
-            // error, too.
-            Err(error) if !error.is_transient() => Ok(Finding::Unknown(Cause::Connect(error))),
-            Err(error) => return Err(error),
         };
-        let finding = finding.or_else(|error| {
-            self.interrupted += 1;
-            if self.interrupted < INTERRUPTED_MAX {
-                return Err(error);
-            }
-            Ok(Finding::Unknown(Cause::Interrupted(error)))
-        })?;
         match finding {
-            Finding::NoStore => Ok(()),
+            Finding::NoStore => Ok(Passed::NoStore),
             Finding::OtherStore => {
                 let error = LinkError::from_source(LinkErrorKind::Other, OtherStore).permanent();
                 let advice = "stop that store first, or set take-over to take its place";
@@ -171,23 +184,24 @@ impl Check {
             }
             Finding::Unknown(cause) => {
                 self.observer.report(&Event::OtherStoreUnknown { reason: cause.to_string() });
-                Ok(())
+                Ok(Passed::Unknown)
             }
         }
     }
 }
 
-/// The options of the client that asks: those of the store, with another client id.
+/// The options of the client that checks: those of the store, with another client id.
 fn client_options(store: &Options, address: &Address) -> Options {
-    let mut options = store.clone();
+    let mut options = store.clone().session_expiry(SESSION_EXPIRY);
     options.client_id = format!("{}-check-{:08x}", store.client_id, fastrand::u32(..));
     (options.host, options.port) = (address.host.clone(), address.port);
     options.alternatives.clear();
     options
 }
 
-/// Some brokers derive the client id from the user, so that the session of a store may be resumed.
-/// It must not be lost then: the session is not clean, and no message of it is acknowledged.
+/// Some brokers derive the client id from the user, so that the check resumes the session of a
+/// store. It must not discard queued requests then: `clean_start` is false, and no message is
+/// acknowledged.
 fn connector() -> Connector {
     Connector::default()
         .session_options(|options| options.clean_start(false).manual_acknowledgement(true))
@@ -197,15 +211,17 @@ fn connector() -> Connector {
 const REQUEST_TOKEN: u64 = 1;
 const PROBE_TOKEN: u64 = 2;
 
-/// Sends a GET, and waits for the response.
-async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, LinkError> {
-    let finding = match ResponseTopic::new(client_id) {
-        Ok(topic) => wait_for_response(&mut socket, client_id, &topic.to_string()).await,
-        Err(_) => {
-            let error = LinkError::new(LinkErrorKind::ClientId, "it cannot be part of a topic");
-            Ok(Finding::Unknown(Cause::Connect(error)))
-        }
+/// Connects, and looks for another store.
+async fn find_store(options: &Options) -> Result<Finding, LinkError> {
+    let Ok(topic) = ResponseTopic::new(&options.client_id) else {
+        return Ok(Finding::Unknown(Cause::ClientId));
     };
+    let (mut socket, server) = connector().connect(options).await?;
+    if server.session_present {
+        socket.close().await;
+        return Ok(Finding::Unknown(Cause::SharedSession));
+    }
+    let finding = check(&mut socket, &options.client_id, &topic.to_string()).await;
     // The session of this client ends with its connection.
     let now = socket.now();
     socket.session_mut().disconnect(now, Reason::SUCCESS, Property::SessionExpiry(0));
@@ -213,14 +229,18 @@ async fn ask(mut socket: SessionSocket, client_id: &str) -> Result<Finding, Link
     finding
 }
 
-async fn wait_for_response(
+/// Sends a GET, and waits for the response.
+async fn check(
     socket: &mut SessionSocket,
     client_id: &str,
     topic: &str,
 ) -> Result<Finding, LinkError> {
     let (request, probe) = (fastrand::u128(..).to_be_bytes(), fastrand::u128(..).to_be_bytes());
-    let asking = timeout(RESPONSE_WAIT, exchange(socket, client_id, topic, &request));
-    if let Ok(finding) = asking.await {
+    if let Some(finding) = send_request(socket, client_id, topic, &request).await? {
+        return Ok(finding);
+    }
+    let wait = wait_for_message(socket, topic, &request, &probe);
+    if let Ok(finding) = timeout(RESPONSE_WAIT, wait).await {
         return finding;
     }
     // A broker may grant the subscription and withhold the messages, so this client sends one to
@@ -234,40 +254,43 @@ async fn wait_for_response(
     }
 }
 
-/// Subscribes, sends the request, and waits for the response.
-async fn exchange(
+/// Subscribes, and sends the request. Returns `None` once the broker has accepted it and there was
+/// no response yet.
+async fn send_request(
     socket: &mut SessionSocket,
     client_id: &str,
     topic: &str,
     request: &[u8],
-) -> Result<Finding, LinkError> {
+) -> Result<Option<Finding>, LinkError> {
     if let Err(error) = subscribe(socket, topic) {
-        return Ok(Finding::Unknown(Cause::Send(error)));
+        return Ok(Some(Finding::Unknown(Cause::Send(error))));
     }
     loop {
         match socket.next_event().await? {
             SessionEvent::Subscribed { reasons, .. } => {
                 if let Some(refused) = reasons.into_iter().find(|reason| reason.is_error()) {
-                    return Ok(Finding::Unknown(Cause::Subscribe(refused)));
+                    return Ok(Some(Finding::Unknown(Cause::Subscribe(refused))));
                 }
                 if let Err(error) = publish_request(socket, client_id, topic, request) {
-                    return Ok(Finding::Unknown(Cause::Send(error)));
+                    return Ok(Some(Finding::Unknown(Cause::Send(error))));
                 }
             }
             SessionEvent::Message(message) if is_for(&message, topic, request) => {
-                return Ok(Finding::OtherStore);
+                return Ok(Some(Finding::OtherStore));
             }
-            SessionEvent::Published { token: REQUEST_TOKEN, reason, .. } => match reason {
-                Reason::NO_MATCHING_SUBSCRIBERS => return Ok(Finding::NoStore),
-                reason if reason.is_error() => return Ok(Finding::Unknown(Cause::Publish(reason))),
-                _ => {}
-            },
+            SessionEvent::Published { token: REQUEST_TOKEN, reason, .. } => {
+                return Ok(match reason {
+                    Reason::NO_MATCHING_SUBSCRIBERS => Some(Finding::NoStore),
+                    reason if reason.is_error() => Some(Finding::Unknown(Cause::Publish(reason))),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }
 }
 
-/// Waits for the probe, or for a late response.
+/// Waits for the response, or for the probe.
 async fn wait_for_message(
     socket: &mut SessionSocket,
     topic: &str,

@@ -71,7 +71,10 @@ impl Running {
     /// # Panics
     /// Panics if there is no line in time.
     pub fn line(&self) -> String {
-        text(self.out.recv_timeout(HANGS).expect("another line in time"))
+        text(self.out.recv_timeout(HANGS).unwrap_or_else(|error| {
+            let errors: Vec<_> = self.err.try_iter().map(text).collect();
+            panic!("no line in time: {error}; standard error: {errors:#?}")
+        }))
     }
 
     /// Returns the next line of standard output as JSON.

@@ -153,7 +153,12 @@ impl Place {
 
     /// Starts the store, which does not run, and waits for its line.
     pub(crate) fn start_store(&mut self) {
-        let store = Running::start(&mut self.serve());
+        let mut serve = self.serve();
+        if self.form == Form::Beside {
+            // The session of a killed store may exist; the check would wait for its response.
+            serve.arg("--take-over");
+        }
+        let store = Running::start(&mut serve);
         let line = store.line();
         let told = line.strip_prefix("statestore: ready on mqtt://127.0.0.1:").expect("ready");
         let port = told.split(|c: char| !c.is_ascii_digit()).next().and_then(|p| p.parse().ok());

@@ -34,6 +34,9 @@ pub struct Compacted {
 /// Replaces the log of a data directory by a snapshot, so that a store starts faster. No store may
 /// have it open. The files keep their size; free space in them is used again.
 ///
+/// Values that have expired at `now` are removed, and recorded responses beyond the default limits
+/// of a store.
+///
 /// `on_progress` is called with the number of records since the last call.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ use std::time::Duration;
 use statestore_proto::hlc::Hlc;
 use statestore_proto::time::UnixTime;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::line::{Entry, Header, LineError, Lines};
 use super::{ArchiveError, one_line};
@@ -25,6 +26,7 @@ const PORTIONS_MAX: usize = 1;
 pub struct DumpReader {
     header: Header,
     portions: mpsc::Receiver<Result<Vec<Entry>, ArchiveError>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl DumpReader {
@@ -41,7 +43,7 @@ impl DumpReader {
         let open = move || Reading::open(name, file.as_deref(), latest);
         let (mut reading, header) = tokio::task::spawn_blocking(open).await??;
         let (sender, portions) = mpsc::channel(PORTIONS_MAX);
-        tokio::task::spawn_blocking(move || {
+        let thread = tokio::task::spawn_blocking(move || {
             while let Some(portion) = reading.portion().transpose() {
                 let is_last = portion.is_err();
                 // The reader may have been dropped.
@@ -50,7 +52,7 @@ impl DumpReader {
                 }
             }
         });
-        Ok(Self { header, portions })
+        Ok(Self { header, portions, thread: Some(thread) })
     }
 
     /// The header.
@@ -64,7 +66,17 @@ impl DumpReader {
     /// # Errors
     /// [`ArchiveError`] of the next line, or if the number of keys differs from that of the header.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, ArchiveError> {
-        self.portions.recv().await.transpose()
+        match self.portions.recv().await {
+            Some(portion) => portion.map(Some),
+            None => {
+                // The end of the dump, unless the thread has failed.
+                if let Some(thread) = &mut self.thread {
+                    thread.await?;
+                    self.thread = None;
+                }
+                Ok(None)
+            }
+        }
     }
 }
 

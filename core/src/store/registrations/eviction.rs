@@ -178,8 +178,9 @@ impl Registrations {
     }
 
     /// Ends unverified registrations of the client for which eviction was allowed first, if it is
-    /// allowed: at most [`EVICTED_AT_ONCE`], so that no KEYNOTIFY waits for the end of thousands.
-    /// With a key, only registrations for it count.
+    /// allowed: at most [`EVICTED_AT_ONCE`], so that a KEYNOTIFY does not wait for the end of thousands.
+    /// [`evict_for`](Self::evict_for) repeats this while bytes are missing. With a key, only the
+    /// registration for it ends.
     fn remove_stalest(&mut self, now: Instant, key: Option<&[u8]>) -> Vec<Arc<Registration>> {
         let stalest = match key {
             None => self.by_evictable_from.first().cloned(),
@@ -192,11 +193,13 @@ impl Registrations {
                 unverified.filter_map(evictable_from).min()
             }
         };
-        match stalest {
-            Some((evictable_from, client_id)) if evictable_from <= now => {
-                self.remove_where(&client_id, EVICTED_AT_ONCE, |registration| {
-                    !registration.is_verified && key.is_none_or(|key| registration.key() == key)
-                })
+        match (stalest, key) {
+            (Some((evictable_from, client_id)), Some(key)) if evictable_from <= now => {
+                let number = self.number_of(&client_id, key);
+                number.and_then(|number| self.end(number)).into_iter().collect()
+            }
+            (Some((evictable_from, client_id)), None) if evictable_from <= now => {
+                self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified)
             }
             _ => Vec::new(),
         }
