@@ -179,7 +179,7 @@ impl Check {
             Finding::NoStore => Ok(Passed::NoStore),
             Finding::OtherStore => {
                 let error = LinkError::from_source(LinkErrorKind::Other, OtherStore).permanent();
-                let advice = "stop that store first, or set take-over to take its place";
+                let advice = "stop that store first, or set take-over to replace one with the same client id";
                 Err(error.with_advice(advice).with_address(address))
             }
             Finding::Unknown(cause) => {

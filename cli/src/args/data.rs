@@ -82,9 +82,9 @@ Examples:
   statestore data restore --broker mqtt://HOST:1883 keys.jsonl
 
 A directory is written as DIR.partial, and renamed to DIR once it is complete. If a line is invalid, the error names it and
-nothing is restored. If a key occurs twice, the last line wins. A line has at most 16 MiB. An existing, empty directory keeps
+nothing is restored. If a key occurs twice, the last line wins, and both lines count. A line has at most 16 MiB. An existing, empty directory keeps
 its mode. It also keeps its owner, who then owns the files too, as far as this user may change owners: so check the owner of
-a directory that another user has created.
+a directory that another user has created. No other user should be able to write to its parent directory.
 
 A store issues only versions greater than those that it has restored. So a dump with a version or fencing token that is more
 than a day ahead of the clock is rejected, unless --allow-future-versions is given.

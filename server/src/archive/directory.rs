@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, lchown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, Dir, Gid, Uid, chownat};
 use statestore_sqlite::{JournalStatus, Reader};
 
 use super::ArchiveError;
@@ -69,6 +70,8 @@ pub struct NewDirectory {
     to: PathBuf,
     /// The empty directory that it replaces.
     replaced: Option<Metadata>,
+    /// The new directory, whatever its path leads to since.
+    handle: File,
 }
 
 impl NewDirectory {
@@ -84,7 +87,10 @@ impl NewDirectory {
         name.push(".partial");
         let at = to.with_file_name(name);
         match DirBuilder::new().mode(0o700).create(&at) {
-            Ok(()) => Ok(Self { at: Some(at), to, replaced }),
+            Ok(()) => {
+                let handle = open_directory(&at).map_err(|error| ArchiveError::path(&at, error))?;
+                Ok(Self { at: Some(at), to, replaced, handle })
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(ArchiveError::target(
                     &at,
@@ -100,16 +106,25 @@ impl NewDirectory {
         self.at.as_deref().unwrap_or(&self.to)
     }
 
+    /// Checks that the path still leads to this directory: a user who may write to its parent could
+    /// have replaced it by a link to another one.
+    pub(super) fn check_path(&self, at: &Path) -> io::Result<()> {
+        let (own, found) = (self.handle.metadata()?, fs::symlink_metadata(at)?);
+        if (own.dev(), own.ino()) != (found.dev(), found.ino()) {
+            return Err(io::Error::other("another user has replaced the new directory"));
+        }
+        Ok(())
+    }
+
     /// Moves it to its place. No file in it may be open.
     pub(super) fn finish(mut self) -> Result<(), ArchiveError> {
         let Some(at) = &self.at else { return Ok(()) };
         let put = || {
-            // Before its mode changes, which may then not allow this.
-            let dir = File::open(at)?;
+            self.check_path(at)?;
             if let Some(replaced) = &self.replaced {
-                copy_owner_and_mode(at, replaced)?;
+                copy_owner_and_mode(&self.handle, replaced)?;
             }
-            dir.sync_all()?;
+            self.handle.sync_all()?;
             fs::rename(at, &self.to)
         };
         put().map_err(|error| ArchiveError::path(&self.to, error))?;
@@ -127,14 +142,24 @@ impl Drop for NewDirectory {
     }
 }
 
+/// Opens a directory, and no link to one.
+fn open_directory(at: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(at)
+}
+
 /// Gives a directory and its files the owner of another one, as far as this user may, and its mode.
-fn copy_owner_and_mode(at: &Path, from: &Metadata) -> io::Result<()> {
-    let (owner, group) = (Some(from.uid()), Some(from.gid()));
-    for entry in fs::read_dir(at)? {
-        let _ = lchown(entry?.path(), owner, group);
+fn copy_owner_and_mode(directory: &File, from: &Metadata) -> io::Result<()> {
+    let (owner, group) = (Uid::from_raw(from.uid()), Gid::from_raw(from.gid()));
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let _ = chownat(directory, name, Some(owner), Some(group), flags);
+        }
     }
-    let _ = lchown(at, owner, group);
-    fs::set_permissions(at, from.permissions())
+    let _ = fchown(directory, Some(from.uid()), Some(from.gid()));
+    directory.set_permissions(from.permissions())
 }
 
 /// Returns the path if a directory can be moved there, and the empty directory that exists.

@@ -161,7 +161,9 @@ impl NewDirectory {
         dump: &mut DumpReader,
         mut on_keys: impl FnMut(usize),
     ) -> Result<u64, ArchiveError> {
-        let mut journal = SqliteJournal::open(self.path())?;
+        let path = self.path();
+        self.check_path(path).map_err(|error| ArchiveError::path(path, error))?;
+        let mut journal = SqliteJournal::open(path)?;
         let are_durable = dump.header().are_durable();
         let issued = dump.header().issued.clone().map(|version| Record::Issued { version });
         commit(&mut journal, issued.into_iter().collect()).await?;

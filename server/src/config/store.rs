@@ -273,9 +273,10 @@ pub struct ExternalBroker {
     /// Read from the log topic of mosquitto which clients have disconnected
     #[cfg_attr(feature = "clap", arg(long))]
     pub presence_from_mosquitto_log: bool,
-    /// Start even if another store responds at the broker, and take its place
+    /// Start even if another store responds at the broker
     ///
-    /// A store with the same client id then ends. Its keys are lost unless it has a data directory
+    /// A store with the same client id then ends; its keys are lost unless they are durable. Stop one
+    /// with another client id, since both would execute each request
     #[cfg_attr(feature = "clap", arg(long))]
     pub take_over: bool,
 }
