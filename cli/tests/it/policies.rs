@@ -27,7 +27,7 @@ fn written(name: &str, text: &str) -> PathBuf {
 /// The one to begin with.
 #[test]
 fn the_documented_policy_has_no_warnings() {
-    let page = include_str!("../../../docs/security.md");
+    let page = include_str!("../../../docs/authorization.md");
     let (_, rest) = page.split_once("```yaml\nrules:").unwrap();
     let (policy, _) = rest.split_once("```").unwrap();
     let file = written("documented.yaml", &format!("rules:{policy}"));
