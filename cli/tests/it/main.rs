@@ -10,6 +10,7 @@ mod crowds;
 mod data;
 mod dialects;
 mod doctor;
+mod documented;
 mod dotnet;
 mod duplicates;
 mod enforced;
