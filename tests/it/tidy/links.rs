@@ -30,7 +30,9 @@ fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     let targets = targets.map(|(target, _)| target.to_owned());
-    targets.filter(|target| !target.contains(':') && !target.contains(char::is_whitespace)).collect()
+    targets
+        .filter(|target| !target.contains(':') && !target.contains(char::is_whitespace))
+        .collect()
 }
 
 /// The path of a link without `..`, from the root of the repository.
@@ -80,7 +82,9 @@ fn broken_link_is_found() {
     let good = "# A `page`, of mine\n[a](#a-page-of-mine) [b](../README.md) [c](security.md#external-brokers) \
                 [d](https://example.com/x) [e](../core)\n```text\n[f](nowhere.md)\n```\n";
     assert_eq!(broken(good), Vec::<String>::new());
-    for link in ["nowhere.md", "#nowhere", "security.md#nowhere", "../docs/nowhere.md#external-brokers"] {
+    for link in
+        ["nowhere.md", "#nowhere", "security.md#nowhere", "../docs/nowhere.md#external-brokers"]
+    {
         assert_eq!(broken(&format!("# Page\n[x]({link})")), [format!("broken link {link}")]);
     }
 }
