@@ -3,6 +3,7 @@
 
 mod circles;
 mod layers;
+mod links;
 mod protocol_map;
 mod source;
 
@@ -57,6 +58,12 @@ fn root() -> PathBuf {
 
 /// The Rust files below a folder of the repository, in the order of their paths.
 fn rust_files(folder: &str) -> Vec<File> {
+    files_named(folder, ".rs")
+}
+
+/// The files below a folder of the repository whose names have this end, in the order of their
+/// paths.
+fn files_named(folder: &str, end: &str) -> Vec<File> {
     let mut folders = vec![root().join(folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -65,7 +72,7 @@ fn rust_files(folder: &str) -> Vec<File> {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 folders.push(path);
-            } else if name.ends_with(".rs") {
+            } else if name.ends_with(end) {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let path = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
                 files.push(File { path, text });
