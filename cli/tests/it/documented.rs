@@ -52,7 +52,7 @@ impl Configuration {
 /// Waits for the ready line of a server.
 fn ready(store: Running) -> Own {
     let line = store.line();
-    let url = line.strip_prefix("statestore: ready on ").or(line.strip_prefix("ready on "));
+    let url = line.strip_prefix("statestore: ready on ");
     let url = url.and_then(|rest| rest.split(';').next()).unwrap_or_else(|| panic!("{line:?}"));
     let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
     Own { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
