@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::PathAndQuery;
+use statestore_tokio::diagnostics::text::hide_credentials;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -29,7 +30,8 @@ pub(crate) struct Response {
 
 impl MetricsUrl {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let bad = || format!("--metrics-url {text}: write it as http://HOST:PORT");
+        let shown = hide_credentials(text);
+        let bad = || format!("--metrics-url {shown}: write it as http://HOST:PORT");
         let uri: Uri = text.parse().map_err(|_| bad())?;
         let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
         if uri.scheme_str() != Some("http") || uri.port_u16().is_none() || authority.contains('@') {

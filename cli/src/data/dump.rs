@@ -163,12 +163,16 @@ impl Partial {
         let Some(at) = &self.at else { return Ok(()) };
         let put = || {
             self.file.sync_all()?;
-            fs::rename(at, &self.to)?;
-            File::open(parent(&self.to))?.sync_all()
+            fs::rename(at, &self.to)
         };
         put().map_err(|error| self.failure(&error))?;
         self.at = None;
-        Ok(())
+        File::open(parent(&self.to)).and_then(|parent| parent.sync_all()).map_err(|error| {
+            Failure::Storage(format!(
+                "{} is complete, but the disk did not confirm its name: {error}",
+                shown(&self.to)
+            ))
+        })
     }
 
     fn failure(&self, error: &io::Error) -> Failure {

@@ -81,7 +81,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
         }
         _ => "through a broker: keys get new versions and no fencing tokens",
     });
-    let are_durable = dump.header().are_durable();
+    let makes_all_durable = dump.header().makes_all_keys_durable();
     let store = connection::store(common)?;
     let progress = Progress::keys("setting", dump.header().keys.unwrap_or(0));
     let mut writes = Writes::new();
@@ -104,7 +104,7 @@ pub(super) async fn restore(common: &Common, file: Option<PathBuf>) -> Result<u6
             if let Some(rest) = rest {
                 set = set.expires_after(rest);
             }
-            if stored.persist || are_durable {
+            if stored.persist || makes_all_durable {
                 set = set.persist();
             }
             let set = set.into_future();
@@ -167,7 +167,7 @@ fn failure(error: Error) -> Failure {
 /// An error after some keys were set.
 fn partly(failure: Failure, count: u64) -> Failure {
     let text = |text| {
-        format!("{text}; {count} keys were set before; correct the cause and run this again")
+        format!("{text}; at least {count} keys were set; correct the cause and run this again")
     };
     match failure {
         Failure::Refused(what) => Failure::Refused(text(what)),

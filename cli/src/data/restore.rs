@@ -36,7 +36,7 @@ async fn restore_directory(
     let directory = NewDirectory::create(dir)?;
     let now = (!allow_future_versions).then(unix_now);
     let mut dump = open(file, now).await?;
-    if dump.header().are_durable() {
+    if dump.header().makes_all_keys_durable() {
         notice(
             "the dump was made through a broker: without fencing tokens and expiries, and all keys become durable",
         );

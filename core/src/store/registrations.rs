@@ -89,8 +89,9 @@ impl Registration {
         self.number
     }
 
-    /// The number of the registration with the last record of this one.
-    pub(super) const fn recorded(&self) -> u64 {
+    /// The number that this registration has in its last record. Renewals without a record change
+    /// only [`number`](Self::number).
+    pub(super) const fn recorded_number(&self) -> u64 {
         self.recorded
     }
 
@@ -251,7 +252,11 @@ impl Registrations {
 
     /// The registrations whose last records are newer than `after` and not newer than `until`, in
     /// the order of these records.
-    pub(super) fn recorded(&self, after: u64, until: u64) -> impl Iterator<Item = &Registration> {
+    pub(super) fn recorded_between(
+        &self,
+        after: u64,
+        until: u64,
+    ) -> impl Iterator<Item = &Registration> {
         let range = (Bound::Excluded(after), Bound::Included(until.max(after)));
         let numbers = self.by_record.range(range).map(|(_, number)| number);
         numbers.filter_map(|number| self.by_number.get(number)).map(|registration| &**registration)

@@ -166,7 +166,15 @@ fn copy_owner_and_mode(directory: &File, from: &Metadata) -> io::Result<()> {
 fn vacant(to: &Path) -> Result<(PathBuf, Option<Metadata>), ArchiveError> {
     let mut inside = match fs::read_dir(to) {
         Ok(inside) => inside,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((to.to_owned(), None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match fs::symlink_metadata(to) {
+                Ok(_) => Err(ArchiveError::target(
+                    to,
+                    " is a symbolic link to a path that does not exist: create that directory, or name another one",
+                )),
+                Err(_) => Ok((to.to_owned(), None)),
+            };
+        }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory && to.is_file() => {
             return Err(ArchiveError::target(
                 to,

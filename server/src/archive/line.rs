@@ -19,7 +19,7 @@ use statestore_tokio::diagnostics::text::printable;
 const FORMAT: &str = "statestore-dump";
 
 /// Version of the format. A later one is rejected.
-const FORMAT_VERSION: u64 = 1;
+pub(super) const FORMAT_VERSION: u64 = 1;
 
 /// Maximum length of a line in bytes: enough for any key and value of 5 MiB together, several times
 /// what the embedded broker accepts. Reading a dump takes about four times the longest line.
@@ -175,7 +175,7 @@ impl Entry {
             key: either("key", line.key, line.key_base64)?,
             stored: StoredValue {
                 value: either("value", line.value, line.value_base64)?,
-                version: hlc("version", line.version)?.map(Version::new),
+                version: version("version", line.version)?,
                 fencing_token: hlc("fencing_token", line.fencing_token)?.map(FencingToken::new),
                 expires,
                 persist: line.persist,
@@ -189,10 +189,10 @@ impl Entry {
 }
 
 impl Header {
-    /// Returns whether all keys become durable. A dump made by requests does not contain which keys
-    /// were.
+    /// Returns whether restoring makes all keys durable. A dump made by requests does not contain
+    /// which keys were.
     #[must_use]
-    pub const fn are_durable(&self) -> bool {
+    pub const fn makes_all_keys_durable(&self) -> bool {
         matches!(self.source, Source::Requests)
     }
 
@@ -208,30 +208,41 @@ impl Header {
         })
     }
 
-    /// Reads a line. The error is the reason, without anything of the line.
-    pub(super) fn decode(line: &[u8]) -> Result<Self, String> {
+    /// Reads a line.
+    pub(super) fn decode(line: &[u8]) -> Result<Self, HeaderError> {
         // Separately, since a later format may have other fields.
         let Format { format, format_version } = decode(line)?;
         if format != FORMAT {
-            return Err(format!(
-                "the first line of a dump has \"format\":\"{FORMAT}\", and this one has not"
-            ));
+            let reason = format!("the first line of a dump contains \"format\":\"{FORMAT}\"");
+            return Err(reason.into());
         }
         if format_version > FORMAT_VERSION {
-            return Err(format!(
-                "the dump has format_version {format_version}, and this version reads {FORMAT_VERSION}: use the version \
-                 that made the dump, or a later one"
-            ));
+            return Err(HeaderError::FormatVersion(format_version));
         }
         if format_version < FORMAT_VERSION {
-            return Err("there is no such format_version".to_owned());
+            return Err("there is no such format_version".to_owned().into());
         }
         let line: HeaderLine = decode(line)?;
         Ok(Self {
-            source: line.from.ok_or("from is missing: directory or requests")?,
-            issued: hlc("issued", line.issued)?.map(Version::new),
+            source: line.from.ok_or_else(|| "from is missing: directory or requests".to_owned())?,
+            issued: version("issued", line.issued)?,
             keys: line.keys,
         })
+    }
+}
+
+/// Error of the first line.
+#[cfg_attr(test, derive(Debug, PartialEq, Eq))]
+pub(super) enum HeaderError {
+    /// The reason, without anything of the line.
+    Invalid(String),
+    /// This later version of the format is unknown.
+    FormatVersion(u64),
+}
+
+impl From<String> for HeaderError {
+    fn from(reason: String) -> Self {
+        Self::Invalid(reason)
     }
 }
 
@@ -293,9 +304,23 @@ fn either(name: &str, text: Option<String>, base64: Option<String>) -> Result<Bo
     }
 }
 
+/// A version, which the store sends to clients: many MQTT clients reject control characters.
+fn version(name: &str, text: Option<String>) -> Result<Option<Version>, String> {
+    match hlc(name, text)? {
+        Some(hlc) if hlc.node().as_str().contains(char::is_control) => {
+            Err(format!("the node id of {name} contains a control character"))
+        }
+        hlc => Ok(hlc.map(Version::new)),
+    }
+}
+
 fn hlc(name: &str, text: Option<String>) -> Result<Option<Hlc>, String> {
     let Some(text) = text else { return Ok(None) };
     match text.parse::<Hlc>() {
+        // No text of MQTT contains it.
+        Ok(hlc) if hlc.node().as_str().contains('\0') => {
+            Err(format!("the node id of {name} contains U+0000"))
+        }
         Ok(hlc) if hlc.wall().as_millis() > WALL_MAX => {
             Err(format!("{name} is after the year 9999"))
         }

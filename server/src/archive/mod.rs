@@ -89,6 +89,17 @@ pub enum ArchiveError {
         /// The reason.
         reason: String,
     },
+    /// A later version of this software made the dump.
+    #[error(
+        "{dump} has format_version {found}, and this version reads {supported}: use the version of statestore that \
+         made the dump, or a later one", supported = line::FORMAT_VERSION
+    )]
+    FormatVersion {
+        /// The dump: a path, or standard input.
+        dump: String,
+        /// The version of its format.
+        found: u64,
+    },
     /// A version or fencing token of the dump is far in the future.
     #[error(
         "{dump}, line {number}: {field} is more than a day ahead of the clock, and the store would issue later versions \
@@ -123,8 +134,8 @@ pub enum ArchiveError {
         /// Number of the key; the first one has number 1.
         number: u64,
     },
-    /// Writing to the data directory failed.
-    #[error(transparent)]
+    /// Writing to the data directory failed. Nothing of it is left.
+    #[error("nothing is restored: {0}")]
     Journal(#[from] JournalError),
     /// The directory is complete and in place, but a crash of the machine may undo that.
     #[error("{} is restored, but the disk did not confirm it: {source}", one_line(path))]
@@ -150,7 +161,8 @@ impl ArchiveError {
 }
 
 impl NewDirectory {
-    /// Writes a dump to the directory, moves it to its place, and returns the number of its keys.
+    /// Writes a dump to the directory, moves it to its place, and returns the number of its lines
+    /// with keys. Of several lines with the same key the last one wins.
     ///
     /// `on_keys` is called with the number of keys that were written since the last call.
     ///
@@ -164,7 +176,7 @@ impl NewDirectory {
         let path = self.path();
         self.check_path(path).map_err(|error| ArchiveError::path(path, error))?;
         let mut journal = SqliteJournal::open(path)?;
-        let are_durable = dump.header().are_durable();
+        let makes_all_durable = dump.header().makes_all_keys_durable();
         let issued = dump.header().issued.clone().map(|version| Record::Issued { version });
         commit(&mut journal, issued.into_iter().collect()).await?;
         let mut keys = 0_u64;
@@ -173,7 +185,7 @@ impl NewDirectory {
             let mut records = Vec::with_capacity(written);
             for mut entry in entries {
                 keys += 1;
-                entry.stored.persist |= are_durable;
+                entry.stored.persist |= makes_all_durable;
                 records.push(entry.into_record().ok_or(ArchiveError::NoVersion { number: keys })?);
             }
             commit(&mut journal, records).await?;

@@ -10,7 +10,7 @@ use statestore_proto::time::UnixTime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::line::{Entry, Header, LineError, Lines};
+use super::line::{Entry, Header, HeaderError, LineError, Lines};
 use super::{ArchiveError, one_line};
 
 /// How far versions and fencing tokens of a dump may be ahead of the clock.
@@ -109,7 +109,12 @@ impl Reading {
 
     fn header(&mut self) -> Result<Header, ArchiveError> {
         let header = match self.lines.next() {
-            Ok(Some(line)) => Header::decode(line).map_err(|reason| self.line(reason))?,
+            Ok(Some(line)) => Header::decode(line).map_err(|error| match error {
+                HeaderError::Invalid(reason) => self.line(reason),
+                HeaderError::FormatVersion(found) => {
+                    ArchiveError::FormatVersion { dump: self.name.clone(), found }
+                }
+            })?,
             Ok(None) => return Err(ArchiveError::Empty { dump: self.name.clone() }),
             Err(error) => return Err(self.failure(error)),
         };

@@ -208,8 +208,9 @@ fn check_origin(origin: &str) -> Result<(), ConfigError> {
 
 /// A host name has neither scheme nor port.
 fn check_host_name(name: &str) -> Result<(), ConfigError> {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if !name.is_empty() && !name.ends_with('.') && name.bytes().all(is_part) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_allowed);
+    if name.split('.').all(is_label) {
         return Ok(());
     }
     let reason = format!("{name:?} is not a host name such as store.example, without a port");

@@ -20,6 +20,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use statestore_tokio::diagnostics::text::hide_credentials;
 use toml::de::DeTable;
 
 #[cfg(feature = "clap")]
@@ -159,7 +160,9 @@ impl Config {
 impl ConfigError {
     fn syntax(path: Option<&Path>, text: &str, error: &toml::de::Error) -> Self {
         let start = error.span().map_or(0, |span| span.start);
-        let message = error.message().lines().collect::<Vec<_>>().join(" ");
+        // The message quotes a value of the wrong type.
+        let message =
+            hide_credentials(&error.message().lines().collect::<Vec<_>>().join(" ")).into();
         Self::Syntax { path: path.map(Into::into), line: line_at(text, start), message }
     }
 

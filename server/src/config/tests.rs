@@ -121,6 +121,11 @@ fn contradiction_names_the_setting() {
             "http-allowed-hosts",
             "without a port",
         ),
+        (
+            "[http]\nmetrics-listen = \"h:1\"\nhttp-allowed-hosts = [\"a..b\"]\n",
+            "http-allowed-hosts",
+            "not a host name",
+        ),
         ("[capture]\ncapture-redacted = true\n", "capture-redacted", "capture"),
         (
             "[policy]\npolicy = \"p\"\n[broker]\nbroker = [\"mqtt://h\"]\n",
@@ -147,6 +152,25 @@ fn contradiction_names_the_setting() {
         assert_eq!(error.key(), Some(key), "{text}: {error}");
         assert!(error.to_string().contains(part), "{text}: {error}");
     }
+}
+
+#[test]
+fn errors_hide_the_password_of_a_url() {
+    let text = error_of_syntax("[broker]\nbroker = \"mqtt://lamp:secret@h\"\n");
+    assert!(text.contains("mqtt://(hidden)@h") && !text.contains("secret"), "{text}");
+}
+
+#[cfg(feature = "clap")]
+#[test]
+fn sections_hide_the_password_of_a_url() {
+    let text =
+        "[broker]\nbroker = [\"mqtt://lamp:secret@h\"]\n[etcd]\netcd = [\"http://u:secret@e\"]\n";
+    let sections = format!("{:?}", Config::from_toml(text).unwrap().sections());
+    assert!(sections.contains("mqtt://(hidden)@h") && !sections.contains("secret"), "{sections}");
+}
+
+fn error_of_syntax(text: &str) -> String {
+    Config::from_toml(text).unwrap_err().to_string()
 }
 
 #[test]

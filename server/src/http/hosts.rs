@@ -87,17 +87,27 @@ pub(super) fn check_origin<B>(request: &Request<B>) -> Result<(), Rejection> {
 /// Returns the host and port of the request target, or else of the header `Host`.
 fn authority<B>(request: &Request<B>) -> Result<Option<Authority>, Rejection> {
     let header = host(request.headers())?;
-    Ok(request.uri().authority().cloned().or(header))
+    match request.uri().authority() {
+        Some(target) if is_host_and_port(target) => Ok(Some(target.clone())),
+        Some(_) => Err(Rejection::NoHost),
+        None => Ok(header),
+    }
 }
 
 fn host(headers: &HeaderMap) -> Result<Option<Authority>, Rejection> {
     let mut values = headers.get_all(HOST).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let authority = Authority::try_from(value.as_bytes()).ok();
-    match authority.filter(|authority| !authority.as_str().contains('@')) {
+    match authority.filter(is_host_and_port) {
         Some(authority) if values.next().is_none() => Ok(Some(authority)),
         _ => Err(Rejection::NoHost),
     }
+}
+
+/// Returns whether there is no user, and the port, if there is one, is a number.
+fn is_host_and_port(authority: &Authority) -> bool {
+    let has_port = authority.as_str().len() > authority.host().len();
+    !authority.as_str().contains('@') && (!has_port || authority.port_u16().is_some())
 }
 
 #[cfg(test)]
@@ -143,8 +153,17 @@ mod tests {
         ] {
             assert_eq!(check(host), Some(Rejection::Host), "{host}");
         }
-        for host in ["", "a b", "localhost@evil.example", "evil.example@localhost", "a/b", "h:x:y"]
-        {
+        for host in [
+            "",
+            "a b",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "a/b",
+            "h:x:y",
+            "localhost:http",
+            "localhost:65536",
+            "[::1]x",
+        ] {
             assert_eq!(check(host), Some(Rejection::NoHost), "{host:?}");
         }
     }
@@ -168,6 +187,13 @@ mod tests {
         let target = "http://evil.example/metrics";
         assert_eq!(check(target, Version::HTTP_11, &local), Some(Rejection::Host));
         assert_eq!(check("http://localhost:1/metrics", Version::HTTP_11, &local), None);
+        for target in ["http://evil.example@localhost/metrics", "http://localhost:x/metrics"] {
+            assert_eq!(
+                check(target, Version::HTTP_11, &local),
+                Some(Rejection::NoHost),
+                "{target}"
+            );
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use statestore_tokio::service::{StatsHandle, TrafficHandle};
 use statestore_tokio::{Status, StatusWatch, StoreService};
@@ -121,7 +121,9 @@ impl Source {
 
     fn respond<B>(&self, request: &Request<B>) -> Response<String> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return line(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+            let mut response = line(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
         }
         let path = request.uri().path();
         // A process that responds is alive. The response says nothing else, so every client may
@@ -214,10 +216,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn status(method: &str, path: &str, host: &str) -> (u16, String) {
+    fn response(method: &str, path: &str, host: &str) -> Response<String> {
         let source = Source::new(&["store.example".to_owned()]);
         let request = Request::builder().method(method).uri(path).header("Host", host);
-        let response = source.respond(&request.body(()).unwrap());
+        source.respond(&request.body(()).unwrap())
+    }
+
+    fn status(method: &str, path: &str, host: &str) -> (u16, String) {
+        let response = response(method, path, host);
         (response.status().as_u16(), response.into_body())
     }
 
@@ -238,6 +244,8 @@ mod tests {
         ] {
             assert_eq!(status(method, path, host).0, expected, "{method} {path} {host}");
         }
+        let refused = response("POST", "/metrics", "localhost");
+        assert_eq!(refused.headers().get(ALLOW), Some(&HeaderValue::from_static("GET, HEAD")));
         let rejected = status("GET", "/readyz", "evil.example").1;
         assert!(rejected.contains("--http-allowed-hosts") && !rejected.contains("starting"));
     }

@@ -33,7 +33,7 @@ pub enum OpenError {
     #[error("{} cannot be opened: give this user the right to read and write it, and see that it is not mounted read-only", .0.display())]
     ReadOnly(PathBuf),
     /// The disk is full.
-    #[error("no space is left for {}: make room on that disk and start again; what was committed is kept", .0.display())]
+    #[error("no space is left for {}: make room on that disk and start again", .0.display())]
     Full(PathBuf),
     /// A later version of this crate has written it.
     #[error("{} has format {found}, and this version knows {known}: use the version that wrote it, or a later one", path.display())]

@@ -173,11 +173,13 @@ impl Store {
         if !self.config.records_registrations() {
             return None;
         }
-        for registration in self.registrations.recorded(last_registration, beginning.registration) {
+        for registration in
+            self.registrations.recorded_between(last_registration, beginning.registration)
+        {
             if part.is_full() {
                 return Some(Position::Registrations(last_registration));
             }
-            last_registration = registration.recorded();
+            last_registration = registration.recorded_number();
             part.push(registration.to_record());
         }
         None

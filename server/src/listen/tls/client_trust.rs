@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{CertRevocationListError, RootCertStore};
 use webpki::{
     CertRevocationList, EndEntityCert, Error, ExpirationPolicy, KeyUsage, OwnedCertRevocationList,
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
@@ -35,13 +35,14 @@ impl ClientTrust {
         roots: Arc<RootCertStore>,
         lists: Vec<CertificateRevocationListDer<'static>>,
         policy: RevocationPolicy,
-    ) -> Self {
-        // All are valid: the verifier has parsed them, too.
+    ) -> Result<Self, CertRevocationListError> {
+        // The verifier has parsed the lists, but a list must never be left out.
         let parse = |list: &CertificateRevocationListDer<'_>| {
-            OwnedCertRevocationList::from_der(list).ok().map(Into::into)
+            let list = OwnedCertRevocationList::from_der(list);
+            list.map(Into::into).map_err(|_| CertRevocationListError::ParseError)
         };
-        let parsed_lists = lists.iter().filter_map(parse).collect();
-        Self { verifier, roots, lists, parsed_lists, policy }
+        let parsed_lists = lists.iter().map(parse).collect::<Result<_, _>>()?;
+        Ok(Self { verifier, roots, lists, parsed_lists, policy })
     }
 
     pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {

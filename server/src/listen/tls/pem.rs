@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
 };
-use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{CertificateError, InconsistentKeys, RootCertStore, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::crl::CertificateList;
@@ -191,7 +191,8 @@ fn parse_trust(
         Some(TlsWarning::RevocationListExpired(expired))
     }));
     let verifier = builder(lists.clone())?;
-    let trust = ClientTrust::new(verifier, roots, lists, pem.policy);
+    let trust = ClientTrust::new(verifier, roots, lists, pem.policy)
+        .map_err(VerifierBuilderError::InvalidCrl)?;
     match trust.unlisted_authorities() {
         0 => {}
         count => warnings.push(TlsWarning::NoRevocationList(count)),

@@ -46,9 +46,61 @@ pub fn one_line(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// Replaces the user and the password of each URL in a text, for messages that quote what they
+/// reject.
+///
+/// ```
+/// use statestore_tokio::diagnostics::text::hide_credentials;
+///
+/// assert_eq!(hide_credentials("mqtt://lamp:secret@hub"), "mqtt://(hidden)@hub");
+/// assert_eq!(hide_credentials("mqtt://hub:1883"), "mqtt://hub:1883");
+/// ```
+#[must_use]
+pub fn hide_credentials(text: &str) -> Cow<'_, str> {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some((before, url)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        // A password may contain any character, so that the last `@` of the word ends it.
+        let word = url.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(url.len());
+        rest = match url.get(..word).and_then(|word| word.rfind('@')) {
+            Some(at) => {
+                shown.push_str("(hidden)");
+                url.get(at..).unwrap_or_default()
+            }
+            None => url,
+        };
+    }
+    if shown.is_empty() {
+        return text.into();
+    }
+    shown.push_str(rest);
+    shown.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_in_urls_are_hidden() {
+        for (text, shown) in [
+            ("no URL, a@b", "no URL, a@b"),
+            ("", ""),
+            ("mqtt://hub", "mqtt://hub"),
+            ("mqtt://a:p@hub", "mqtt://(hidden)@hub"),
+            ("mqtt://a:p@/:ss@hub/x@y", "mqtt://(hidden)@y"),
+            ("string \"mqtt://a:p@hub\", not x@y", "string \"mqtt://(hidden)@hub\", not x@y"),
+            (
+                "[\"mqtt://a@b\", \"http://c:d@e\"]",
+                "[\"mqtt://(hidden)@b\", \"http://(hidden)@e\"]",
+            ),
+            ("://@", "://(hidden)@"),
+        ] {
+            assert_eq!(hide_credentials(text), shown);
+        }
+    }
 
     #[test]
     fn every_value_is_one_line() {
