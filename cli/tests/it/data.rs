@@ -324,11 +324,19 @@ fn invalid_line_is_rejected_with_its_number() {
     let late = good.replace("1:0:n", "253402300800000:0:n");
     let late_header = HEADER.replace('}', r#","issued":"253402300800000:0:n"}"#);
     let counted = HEADER.replace('}', ",\"keys\":3}");
+    let next_format = HEADER.replace("\"format_version\":1", "\"format_version\":2");
+    let control = good.replace("1:0:n", "1:0:n\\u0001");
     for (lines, number, what) in [
         (vec![""], 0, "the file is empty"),
         (vec![&late_header, good], 1, "issued is after the year 9999"),
         (vec![HEADER, good, &late], 3, "version is after the year 9999"),
         (vec![good], 1, "\"format\":\"statestore-dump\""),
+        (
+            vec![&next_format, good],
+            0,
+            "standard input has format_version 2, and this version reads 1",
+        ),
+        (vec![HEADER, &control], 2, "the node id of version contains a control character"),
         (vec![HEADER, good, "{"], 3, "cut short"),
         (vec![HEADER, good, r#"{"key":"k","value":"secret","extra":1}"#], 3, "expected one of"),
         (vec![HEADER, "", r#"{"key":"k","value":"secret","version":"secret"}"#], 3, "version"),
@@ -348,6 +356,11 @@ fn invalid_line_is_rejected_with_its_number() {
         assert_eq!(scratch.names(), [""; 0], "{what}");
     }
     run(data("restore", &dir).arg(scratch.path("nowhere"))).fails(2, &["nowhere", "name a dump"]);
+
+    let dangling = scratch.path("dangling");
+    std::os::unix::fs::symlink(scratch.path("nowhere"), &dangling).unwrap();
+    run(&mut data("restore", &dangling)).fails(2, &["dangling is a symbolic link to a path that"]);
+    fs::remove_file(&dangling).unwrap();
 
     // The last line of a key counts.
     let later = good.replace("secret", "later").replace("1:0:n", "2:0:n");
