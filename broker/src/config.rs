@@ -34,14 +34,17 @@ pub struct Limits {
     /// [turn](crate::Broker::has_yielded), however small they are. It starts with the connection,
     /// and again whenever the connection exceeded the work of one turn. Zero disables throttling.
     pub slow_start: Duration,
-    /// Simultaneous connections, including those without a CONNECT.
+    /// Simultaneous connections of accepted clients. At the limit, a client is rejected with
+    /// *server busy*.
     pub connections: usize,
-    /// Simultaneous connections from one address. Loopback addresses are not limited.
+    /// Simultaneous connections of accepted clients from one [network](crate::network()): an IPv4
+    /// address or an IPv6 /64 prefix. At the limit, a client is rejected with *quota exceeded*.
+    /// Loopback addresses are not limited.
     pub connections_per_address: usize,
-    /// Simultaneous connections in excess of these two limits that are accepted in order to reject
-    /// them with a reason: each may send a CONNECT, and is closed after the CONNACK. Further
-    /// connections are closed without a response.
-    pub excess_connections: usize,
+    /// Simultaneous connections whose client is not accepted yet. At the limit, a new connection
+    /// takes the place of the oldest one from the [network](crate::network()) with most of them,
+    /// preferably of one without a CONNECT. As many again may be closing.
+    pub pending_connections: usize,
     /// Simultaneous sessions, including those of disconnected clients, without the host's. At the
     /// limit, a new session evicts the session of a disconnected client: preferably one without
     /// subscriptions, messages and will, and of these the one that has been disconnected for
@@ -108,9 +111,8 @@ impl Default for Limits {
             slow_start: Duration::from_secs(1),
             connections: 1_000,
             connections_per_address: 500,
-            // Rejecting a connection takes milliseconds, so this allows over a hundred rejections
-            // per second. A connection that sends nothing occupies its place until `connect_time`.
-            excess_connections: 16,
+            // A client needs its place for a few round trips and a password check.
+            pending_connections: 256,
             sessions: 10_000,
             receive_maximum: 1_024,
             in_flight: 1_024,

@@ -10,7 +10,6 @@ use bytes::BytesMut;
 
 use crate::aliases::Aliases;
 use crate::config::Limits;
-use crate::event::Refused;
 use crate::filter_batch::FilterBatch;
 use crate::ids::SessionId;
 use crate::memory::{Memory, MemoryAccount};
@@ -48,8 +47,6 @@ pub(crate) enum FramingError {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
-    /// Reason why the client is rejected, if it is.
-    pub(crate) refused: Option<Refused>,
     pub(crate) state: State,
     /// Input that is not yet processed: an incomplete packet, or packets that wait for their turn.
     pub(crate) input: BytesMut,
@@ -90,17 +87,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        now: Duration,
-        peer: Option<IpAddr>,
-        refused: Option<Refused>,
-        memory: &mut Memory,
-    ) -> Self {
+    pub(crate) fn new(now: Duration, peer: Option<IpAddr>, memory: &mut Memory) -> Self {
         let mut account = MemoryAccount::default();
         account.add(memory, CONNECTION_BYTES);
         Self {
             peer,
-            refused,
             state: State::New,
             input: BytesMut::new(),
             needed: 0,

@@ -1,73 +1,133 @@
-//! All connections, and their number per address.
+//! All connections, and their number per network.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 
 use crate::config::Limits;
-use crate::connection::Connection;
+use crate::connection::{Connection, State};
 use crate::event::Refused;
 use crate::ids::ConnectionId;
+use crate::incidents::IncidentKind;
 use crate::memory::Memory;
+use crate::network::network;
+use statestore_mqtt::Reason;
 
-/// Returns whether the number of connections from this address is limited.
-const fn is_counted(peer: &IpAddr) -> bool {
-    !peer.is_loopback()
+/// Returns the network whose connections are limited, if they are.
+fn counted_network(connection: &Connection) -> Option<IpAddr> {
+    connection.peer.filter(|peer| !peer.is_loopback()).map(network)
 }
 
+/// Connections are pending until their client is accepted. Pending and accepted connections have
+/// separate limits, so that connections without a login cannot keep out clients with one.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     connections: BTreeMap<ConnectionId, Connection>,
-    /// Number of connections per address, without loopback and excess connections.
-    addresses: BTreeMap<IpAddr, usize>,
-    /// Number of connections in excess of a limit, which wait for a CONNACK with the reason.
-    excess: usize,
+    /// Pending connections by network, oldest first.
+    pending: BTreeMap<Option<IpAddr>, BTreeSet<ConnectionId>>,
+    pending_len: usize,
+    /// Number of accepted connections per network, without loopback.
+    accepted_by_network: BTreeMap<IpAddr, usize>,
 }
 
 impl Connections {
-    /// Checks whether another connection is within the limits. Returns the limit that the
-    /// connection exceeds; it is then rejected in its CONNACK.
+    /// Makes room for another pending connection. Returns the pending connection to end: the oldest
+    /// of the network with most of them, preferably one without a CONNECT.
     ///
     /// # Errors
-    /// The exceeded limit if the number of excess connections is reached too.
-    pub(crate) fn check_limits(
-        &self,
-        peer: Option<IpAddr>,
-        limits: &Limits,
-    ) -> Result<Option<Refused>, Refused> {
-        let from_address = peer.filter(is_counted).and_then(|peer| self.addresses.get(&peer));
-        let refused = if self.connections.len() - self.excess >= limits.connections {
-            Refused::Connections
-        } else if from_address.copied().unwrap_or_default() >= limits.connections_per_address {
-            Refused::Address
-        } else {
+    /// All pending connections are closing already.
+    pub(crate) fn make_room(&self, limits: &Limits) -> Result<Option<ConnectionId>, Refused> {
+        if self.pending_len < limits.pending_connections {
             return Ok(None);
+        }
+        // Closing connections remain for a moment. At most as many as are pending.
+        let all = self.pending.values().flatten().filter_map(|id| self.get(*id));
+        let open = all.filter(|connection| !connection.is_closing()).count();
+        if self.pending_len - open >= limits.pending_connections {
+            return Err(Refused);
+        }
+        if open < limits.pending_connections {
+            return Ok(None);
+        }
+        let first_open = |ids: &BTreeSet<ConnectionId>| {
+            let state = |id: &ConnectionId| match self.get(*id)?.state {
+                State::New => Some((false, *id)),
+                State::Authenticating(..) => Some((true, *id)),
+                State::Open(_) | State::Closing => None,
+            };
+            let open = || ids.iter().filter_map(state);
+            Some((open().count(), open().min()?.1))
         };
-        if self.excess < limits.excess_connections { Ok(Some(refused)) } else { Err(refused) }
+        let by_network = self.pending.values().filter_map(first_open);
+        Ok(by_network.max_by_key(|(count, _)| *count).map(|(_, id)| id))
     }
 
-    pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
-        if connection.refused.is_some() {
-            self.excess += 1;
-        } else if let Some(peer) = connection.peer.filter(is_counted) {
-            *self.addresses.entry(peer).or_default() += 1;
+    /// Checks whether the limits of accepted connections permit another one.
+    ///
+    /// # Errors
+    /// The incident and the reason to reject the client with.
+    pub(crate) fn check_limits(
+        &self,
+        id: ConnectionId,
+        limits: &Limits,
+    ) -> Result<(), (IncidentKind, Reason)> {
+        if self.connections.len() - self.pending_len >= limits.connections {
+            return Err((IncidentKind::Connections, Reason::SERVER_BUSY));
         }
+        let network = self.get(id).and_then(counted_network);
+        let accepted = network.and_then(|network| self.accepted_by_network.get(&network));
+        match accepted {
+            Some(accepted) if *accepted >= limits.connections_per_address => {
+                Err((IncidentKind::Address, Reason::QUOTA_EXCEEDED))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a pending connection.
+    pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
+        self.pending.entry(connection.peer.map(network)).or_default().insert(id);
+        self.pending_len += 1;
         self.connections.insert(id, connection);
+    }
+
+    /// Marks the client of a pending connection as accepted.
+    pub(crate) fn accept(&mut self, id: ConnectionId) {
+        if !self.remove_pending(id) {
+            return;
+        }
+        if let Some(network) = self.get(id).and_then(counted_network) {
+            *self.accepted_by_network.entry(network).or_default() += 1;
+        }
+    }
+
+    /// Removes a connection from the pending ones. Returns whether it was one.
+    fn remove_pending(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let network = connection.peer.map(network);
+        let Some(ids) = self.pending.get_mut(&network) else { return false };
+        if !ids.remove(&id) {
+            return false;
+        }
+        if ids.is_empty() {
+            self.pending.remove(&network);
+        }
+        self.pending_len -= 1;
+        true
     }
 
     /// Removes a closed connection, and frees its memory. Returns whether it existed.
     pub(crate) fn remove(&mut self, memory: &mut Memory, id: ConnectionId) -> bool {
+        let was_pending = self.remove_pending(id);
         let Some(mut connection) = self.connections.remove(&id) else { return false };
         connection.clear(memory);
-        if connection.refused.is_some() {
-            self.excess -= 1;
-        } else if let Some(peer) = connection.peer.filter(is_counted) {
-            let count = self.addresses.get_mut(&peer);
+        if let Some(network) = counted_network(&connection).filter(|_| !was_pending) {
+            let count = self.accepted_by_network.get_mut(&network);
             let is_last = count.is_none_or(|count| {
                 *count -= 1;
                 *count == 0
             });
             if is_last {
-                self.addresses.remove(&peer);
+                self.accepted_by_network.remove(&network);
             }
         }
         true

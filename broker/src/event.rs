@@ -61,23 +61,15 @@ impl core::fmt::Debug for Event {
     }
 }
 
-/// Reason why a connection was not accepted. It must be closed without a response, since MQTT has
-/// no response before a CONNECT. To reject connections with a reason, see
-/// [`Limits::excess_connections`](crate::Limits::excess_connections).
+/// A connection was not accepted, because too many others are
+/// [pending](crate::Limits::pending_connections) and closing. It must be closed without a response,
+/// since MQTT has no response before a CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The limit of [connections](crate::Limits::connections) is reached.
-    Connections,
-    /// The limit of [connections per address](crate::Limits::connections_per_address) is reached.
-    Address,
-}
+pub struct Refused;
 
 impl core::fmt::Display for Refused {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Connections => "connection limit reached",
-            Self::Address => "connection limit of this address reached",
-        })
+        f.write_str("too many connections are closing")
     }
 }
 

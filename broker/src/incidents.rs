@@ -34,6 +34,9 @@ pub enum IncidentKind {
     /// A client was rejected because the limit of [connections per
     /// address](crate::Limits::connections_per_address) was reached.
     Address,
+    /// A connection was closed before its client was accepted, because the limit of [pending
+    /// connections](crate::Limits::pending_connections) was reached.
+    Pending,
     /// A client was rejected because its will is not allowed.
     Will,
     /// A client was rejected because the limit of [sessions](crate::Limits::sessions) was reached
@@ -95,6 +98,7 @@ impl fmt::Display for IncidentKind {
             Self::Connect => "client rejected",
             Self::Connections => "client rejected: connection limit reached",
             Self::Address => "client rejected: connection limit of its address reached",
+            Self::Pending => "connection closed: too many connections wait for their login",
             Self::Will => "client rejected: its will is not allowed",
             Self::Sessions => "client rejected: session limit reached",
             Self::NoConnect => "connection closed: the first packet is not an MQTT CONNECT",

@@ -136,6 +136,7 @@ mod inbox;
 mod incidents;
 mod memory;
 mod message;
+mod network;
 mod retained;
 mod session;
 mod sessions;
@@ -151,6 +152,7 @@ pub use event::{Event, Redirect, Refused, Wake};
 pub use ids::{ConnectionId, LocalId};
 pub use incidents::{Incident, IncidentKind};
 pub use message::Message;
+pub use network::network;
 pub use stats::Stats;
 
 /// Compiles the example in the README of this package.

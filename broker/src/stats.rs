@@ -4,8 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Connections, including those without a CONNECT and those that are [being
-    /// rejected](crate::Limits::excess_connections).
+    /// Connections, including [pending](crate::Limits::pending_connections) and closing ones.
     pub connections: usize,
     /// Sessions, including those of disconnected clients and of clients in the process.
     pub sessions: usize,

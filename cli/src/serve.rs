@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use statestore_server::{Event, Reloaded, Server, ServerError, Summary};
 
 use crate::args::{Places, Serve};
@@ -18,6 +19,7 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
         output::raw(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
+    raise_descriptor_limit();
     // Before anything else: until its handler is installed, a signal kills the process.
     let mut signals = Signals::new()?.with_hangup()?;
     let supervisor = Arc::new(Supervisor::from_env());
@@ -53,6 +55,14 @@ pub(crate) async fn run(args: Serve) -> Result<ExitCode, Failure> {
             }
         }
     }
+}
+
+/// Raises the limit of open files to its maximum. Shells often set 1,024, which is less than the
+/// connections that a server accepts.
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it, the server accepts fewer connections and logs that.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Prints an event, and notifies the supervisor.

@@ -191,7 +191,6 @@ pub mod http;
 mod listen;
 mod login;
 #[cfg(feature = "passwords")]
-mod network;
 mod options;
 #[cfg(feature = "server")]
 mod other_store;

@@ -63,7 +63,10 @@ impl Broker {
             user: admission.user,
             acl: admission.acl.unwrap_or_else(|| Arc::clone(&self.config.acl)),
         };
-        let authorized = self.authorize(now, &client);
+        let authorized = match self.connections.check_limits(id, &self.config.limits) {
+            Ok(()) => self.authorize(now, &client),
+            Err((incident, reason)) => Err(Rejection::reported(incident, reason)),
+        };
         let opened = authorized.and_then(|will| Ok((will, self.take_over(now, &client)?)));
         let (will, (session, session_present)) = match opened {
             Ok(opened) => opened,
@@ -164,6 +167,7 @@ impl Broker {
         client: &Candidate<'_>,
     ) -> Option<Duration> {
         let (options, limits) = (&client.options, &self.config.limits);
+        self.connections.accept(id);
         let connection = self.connections.get_mut(id)?;
         connection.state = State::Open(session);
         connection.authenticates = options.method.is_some();

@@ -9,6 +9,7 @@ use super::{Broker, connect};
 use crate::connection::Connection;
 use crate::event::{Redirect, Refused};
 use crate::ids::{ConnectionId, SessionId};
+use crate::incidents::IncidentKind;
 use crate::session::{Route, Session};
 use crate::timers::Timer;
 use statestore_mqtt::Reason;
@@ -16,27 +17,31 @@ use statestore_mqtt::Reason;
 impl Broker {
     /// Accepts a new connection. `peer` is its address, if known.
     ///
-    /// A connection in excess of a limit is rejected in its CONNACK: with *quota exceeded* if the
-    /// limit is [per address](crate::Limits::connections_per_address), otherwise with
-    /// *server busy*.
+    /// The connection is pending until its client is accepted. At the limit of
+    /// [pending connections](crate::Limits::pending_connections), it takes the place of another
+    /// one. A client in excess of the limits of [connections](crate::Limits::connections) is
+    /// rejected in its CONNACK.
     ///
     /// # Errors
-    /// [`Refused`] if the maximum number of
-    /// [excess connections](crate::Limits::excess_connections) is reached. The broker is
-    /// unchanged then, and the connection must be closed.
+    /// [`Refused`] if as many connections are closing. The broker is unchanged then, and the
+    /// connection must be closed.
     pub fn handle_accept(
         &mut self,
         now: Duration,
         peer: Option<IpAddr>,
     ) -> Result<ConnectionId, Refused> {
         let limits = &self.config.limits;
-        let refused = self.connections.check_limits(peer, limits)?;
+        let replaced = self.connections.make_room(limits)?;
         let deadline = now.saturating_add(limits.connect_time);
         let throttled_until = now.saturating_add(limits.slow_start);
         let id = ConnectionId(self.next_number());
         let connection =
-            Connection { throttled_until, ..Connection::new(now, peer, refused, &mut self.memory) };
+            Connection { throttled_until, ..Connection::new(now, peer, &mut self.memory) };
         self.connections.insert(id, connection);
+        if let Some(replaced) = replaced {
+            self.report_incident(replaced, IncidentKind::Pending, None, None);
+            self.end_connection(now, replaced, None);
+        }
         self.set_deadline(id, Some(deadline));
         self.settle(now);
         Ok(id)

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use statestore_broker::{
-    Broker, Config, ConnectionId, Incident, IncidentKind, Limits, Output, Refused,
+    Admission, Broker, Config, ConnectionId, Incident, IncidentKind, Limits, Output, Refused, Wake,
 };
 use statestore_mqtt::packet::{
     Ack, Connect, Header, Notice, Packet, Publish, Subscribe, Subscription, SubscriptionOptions,
@@ -234,6 +234,16 @@ impl Net {
     fn disconnect(&mut self, id: ConnectionId, reason: Reason, properties: Properties<'_>) {
         self.send(id, Packet::Disconnect(Notice { reason, properties }));
         self.close(id);
+    }
+
+    /// Closes all connections that the broker is closing.
+    fn drain_closed(&mut self) {
+        while let Some(wake) = self.broker.poll_wake() {
+            match wake {
+                Wake::Connection(id) if self.broker.is_closing(id) => self.close(id),
+                _ => {}
+            }
+        }
     }
 
     /// Reports to the broker that the connection is closed.

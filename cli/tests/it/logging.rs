@@ -1,6 +1,6 @@
 //! What `serve` says when much goes wrong at once, and that nobody has to read it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
@@ -41,24 +41,25 @@ fn a_log_that_is_not_read_stops_nobody(form: Form) {
 }
 
 #[test]
-fn what_happens_often_is_counted() {
-    let store = Running::start(statestore().args(SERVE).args(["--max-connections", "1"]));
-    let port = port_of(&store.line());
+fn frequent_log_lines_are_counted() {
+    let web = ["--listen-websocket", "127.0.0.1:0"];
+    let store = Running::start(statestore().args(SERVE).args(web));
+    let line = store.line();
+    let address = line.split(" and ws://").nth(1).and_then(|rest| rest.split(';').next());
+    let address = address.unwrap_or_else(|| panic!("{line:?}"));
+    let port = line.split(" and ").next().map(port_of).expect("the MQTT listener");
     let mut one = Raw::connect(port, "one");
-    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-    // So many may wait to be told.
-    let _waiting: Vec<_> = (0..16).map(|_| connect()).collect();
     let refused = 300;
     for _ in 0..refused {
-        let mut stream = connect();
-        // It ends at once.
+        let mut stream = TcpStream::connect(address).expect("connect");
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("write");
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     }
     assert_eq!(one.command(&["SET", "k", "v"]), b"+OK\r\n");
     store.signal("-TERM");
     let ended = store.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let lines = || ended.err.lines().filter(|line| line.contains("connection limit reached"));
+    let lines = || ended.err.lines().filter(|line| line.contains("WebSocket handshake failed"));
     let left_out = |line: &str| {
         let count = line.split("; ").find_map(|part| part.strip_suffix(" more like this in 10 s"));
         count.map(|count| count.parse::<usize>().expect("a count"))
@@ -68,6 +69,18 @@ fn what_happens_often_is_counted() {
     assert_eq!(said + counted, refused, "{}", ended.err);
     assert!(said.is_multiple_of(10) && said < 100, "ten in a while: {}", ended.err);
     assert!(lines().next().is_some_and(|line| line.contains("peer=127.0.0.1:")), "{}", ended.err);
+}
+
+#[test]
+fn serve_raises_the_limit_of_open_files() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -S -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
+    let store = Running::start(limited.args(SERVE));
+    let port = port_of(&store.line());
+    let many: Vec<_> = (0..60).map(|at| Raw::connect(port, &format!("client-{at}"))).collect();
+    assert_eq!(many.len(), 60);
+    store.signal("-TERM");
+    assert_eq!(store.end().code, Some(0));
 }
 
 #[test]

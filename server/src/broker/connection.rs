@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use statestore_broker::{ConnectionId, Output};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::broker::driver::BrokerDriver;
@@ -30,15 +31,16 @@ const READ_MAX: usize = 16 << 10;
 /// An empty write buffer with a larger capacity than this is freed.
 const BUFFER_RETAINED_MAX: usize = 4 << 10;
 
-/// Serves an accepted connection until it ends.
+/// Serves a registered connection until it ends, and unregisters it.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
+    wakeup: &Notify,
     peer: SocketAddr,
     mut stream: S,
 ) {
     // A socket error ends the connection. There is nothing else to do about it.
-    match run(driver, id, peer, &mut stream).await {
+    match run(driver, id, wakeup, &mut stream).await {
         Ok(()) => debug!(%peer, "connection closed"),
         Err(error) => debug!(%peer, %error, "connection lost"),
     }
@@ -55,10 +57,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
-    peer: SocketAddr,
+    wakeup: &Notify,
     stream: &mut S,
 ) -> io::Result<()> {
-    let Some(wakeup) = driver.register_connection(id, peer) else { return Ok(()) };
     let mut out = WriteBuffer::default();
     // Dropped after each I/O operation, before the task waits.
     let mut turn = None;
@@ -253,8 +254,9 @@ mod tests {
         let id =
             driver.with_broker(|broker, now| broker.handle_accept(now, None)).expect("capacity");
         let (client, server) = tokio::io::duplex(space);
-        let served = Arc::clone(driver);
-        let serving = async move { serve(&served, id, ([127, 0, 0, 1], 1).into(), server).await };
+        let (served, peer) = (Arc::clone(driver), ([127, 0, 0, 1], 1).into());
+        let wakeup = driver.register_connection(id, peer).expect("not stopped");
+        let serving = async move { serve(&served, id, &wakeup, peer, server).await };
         (client, tokio::spawn(serving))
     }
 

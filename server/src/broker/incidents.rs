@@ -16,7 +16,6 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
     let (client_id, topic) = (client_id.as_deref(), topic.as_deref());
     let response_topic = response_topic.as_deref();
     let more = (*count > 1).then(|| count - 1);
-    let is_known = peer.is_some();
     // With the port, while the connection exists.
     let peer = peer.map(|peer| peer.to_string());
     let peer = peer.or_else(|| incident.peer.map(|peer| peer.to_string())).map(field::display);
@@ -29,11 +28,10 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
         Kind::Connect => line!(warn),
         Kind::Connections => line!(warn),
         Kind::Address => line!(warn),
+        Kind::Pending => line!(warn),
         Kind::Will => line!(warn),
         Kind::Sessions => line!(warn),
         Kind::NoConnect => line!(warn),
-        // The failed handshake was already logged.
-        Kind::ConnectTimeout if !is_known && !incident.is_repeated => {}
         Kind::ConnectTimeout => line!(warn),
         Kind::LoginTimeout => line!(warn),
         Kind::ProtocolViolation => line!(warn),

@@ -17,11 +17,8 @@ use statestore_broker::{ConnectionId, Redirect, Stats};
 use statestore_tokio::LinkError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
-#[cfg(any(feature = "tls", feature = "websocket"))]
-use tokio::time::timeout_at;
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
@@ -35,9 +32,6 @@ use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
 use crate::options::Options;
-
-/// Time limit for the TLS handshake and the WebSocket handshake together.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that TLS buffers for a client that does not read. The rest of its output stays in the
 /// broker, which counts it.
@@ -259,6 +253,14 @@ impl Listening {
     }
 }
 
+/// An accepted connection.
+struct Accepted {
+    id: ConnectionId,
+    peer: SocketAddr,
+    /// Notified when the broker has something for this connection, and when it closes it.
+    wakeup: Arc<Notify>,
+}
+
 /// A listener and the settings of its connections.
 #[derive(Clone)]
 struct Port {
@@ -299,81 +301,89 @@ impl Port {
 
     /// Serves an accepted connection.
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
-        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
         // Nagle's algorithm would delay each response by 40 ms.
         let _ = stream.set_nodelay(true);
+        let Some(wakeup) = self.driver.register_connection(id, peer) else {
+            return self.driver.unregister_connection(id);
+        };
+        let accepted = Accepted { id, peer, wakeup };
         match &self.tls {
-            None => self.serve_protocol(id, stream, peer, deadline).await,
-            Some(tls) => self.serve_tls(tls, id, stream, peer, deadline).await,
+            None => self.serve_protocol(accepted, stream).await,
+            Some(tls) => self.serve_tls(tls, accepted, stream).await,
+        }
+    }
+
+    /// Completes a handshake. Returns `None` if the broker closes the connection meanwhile, for
+    /// example because the handshake takes too long.
+    #[cfg(any(feature = "tls", feature = "websocket"))]
+    async fn handshake<T>(
+        &self,
+        accepted: &Accepted,
+        handshake: impl Future<Output = T>,
+    ) -> Option<T> {
+        let closing = async {
+            while !self.driver.with_broker(|broker, _| broker.is_closing(accepted.id)) {
+                accepted.wakeup.notified().await;
+            }
+        };
+        tokio::select! {
+            outcome = handshake => Some(outcome),
+            () = closing => None,
         }
     }
 
     #[cfg(feature = "tls")]
-    async fn serve_tls(
-        &self,
-        tls: &ServerTls,
-        id: ConnectionId,
-        stream: TcpStream,
-        peer: SocketAddr,
-        deadline: Instant,
-    ) {
+    async fn serve_tls(&self, tls: &ServerTls, accepted: Accepted, stream: TcpStream) {
+        let (id, peer) = (accepted.id, accepted.peer);
         // Read for each handshake, because a reload replaces it.
         let state = tls.state();
         let acceptor = TlsAcceptor::from(Arc::clone(&state.config));
-        match timeout_at(deadline, acceptor.accept(stream)).await {
-            Ok(Ok(mut stream)) => {
+        match self.handshake(&accepted, acceptor.accept(stream)).await {
+            Some(Ok(mut stream)) => {
                 stream.get_mut().1.set_buffer_limit(Some(TLS_UNREAD_MAX));
                 let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 if self.driver.record_certificate(id, peer, tls, &state, chain) {
-                    return self.serve_protocol(id, stream, peer, deadline).await;
+                    return self.serve_protocol(accepted, stream).await;
                 }
                 warn!(%peer, "client certificate chain rejected: it is too long");
             }
             // Port scanners and health checks do this.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 tracing::debug!(%peer, "connection closed during the TLS handshake");
             }
-            Ok(Err(error)) => match crate::listen::tls::remedy(&error) {
+            Some(Err(error)) => match crate::listen::tls::remedy(&error) {
                 Some(remedy) => warn!(%peer, %error, remedy, "TLS handshake failed"),
                 None => warn!(%peer, %error, "TLS handshake failed"),
             },
-            Err(_) => warn!(%peer, "TLS handshake timed out"),
+            // The broker has reported the reason.
+            None => {}
         }
         self.driver.unregister_connection(id);
     }
 
     /// Never called: without the feature `tls` no listener has TLS.
     #[cfg(not(feature = "tls"))]
-    async fn serve_tls(
-        &self,
-        tls: &ServerTls,
-        _: ConnectionId,
-        _: TcpStream,
-        _: SocketAddr,
-        _: Instant,
-    ) {
+    async fn serve_tls(&self, tls: &ServerTls, _: Accepted, _: TcpStream) {
         match *tls {}
     }
 
-    #[cfg_attr(
-        not(feature = "websocket"),
-        expect(unused_variables, reason = "plain MQTT needs no deadline here")
-    )]
     async fn serve_protocol<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        id: ConnectionId,
+        accepted: Accepted,
         stream: S,
-        peer: SocketAddr,
-        deadline: Instant,
     ) {
+        let (id, peer) = (accepted.id, accepted.peer);
         match &self.protocol {
-            Protocol::Mqtt => serve(&self.driver, id, peer, stream).await,
+            Protocol::Mqtt => serve(&self.driver, id, &accepted.wakeup, peer, stream).await,
             #[cfg(feature = "websocket")]
             Protocol::WebSocket(origins) => {
-                match timeout_at(deadline, websocket::accept(stream, origins)).await {
-                    Ok(Ok(stream)) => return serve(&self.driver, id, peer, stream).await,
-                    Ok(Err(refused)) => warn!(%peer, "WebSocket handshake failed: {refused}"),
-                    Err(_) => warn!(%peer, "WebSocket handshake timed out"),
+                match self.handshake(&accepted, websocket::accept(stream, origins)).await {
+                    Some(Ok(stream)) => {
+                        return serve(&self.driver, id, &accepted.wakeup, peer, stream).await;
+                    }
+                    Some(Err(refused)) => warn!(%peer, "WebSocket handshake failed: {refused}"),
+                    // The broker has reported the reason.
+                    None => {}
                 }
                 self.driver.unregister_connection(id);
             }

@@ -19,10 +19,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use statestore_broker::network;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-
-use crate::network::network;
 
 /// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 16;

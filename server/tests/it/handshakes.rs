@@ -73,6 +73,28 @@ async fn log_names_the_remedy_if_the_client_does_not_trust_the_server() {
 }
 
 #[tokio::test(flavor = "current_thread")]
+async fn unfinished_handshakes_keep_no_client_out() {
+    let Some(live) = Live::new("unfinished_handshakes_keep_no_client_out") else { return };
+    timely(async {
+        let tls = ServerTls::load(live.mutual_files()).expect("valid files");
+        let (broker, _service) = start(secured(tls)).await;
+        let mut silent = Vec::new();
+        for _ in 0..300 {
+            let mut stream = TcpStream::connect(broker.local_addr()).await.expect("connect");
+            // The type of a TLS record.
+            let _ = stream.write_all(&[0x16]).await;
+            silent.push(stream);
+        }
+        assert!(connect(&broker, &live.connector(Some("client"))).await.is_some());
+        // The limit of pending connections, and the client.
+        while broker.stats().connections > 257 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn connection_that_ends_early_is_logged_at_debug() {
     let Some(live) = Live::new("connection_that_ends_early_is_logged_at_debug") else { return };
     let log = Log::listen();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::network::network;
+use statestore_broker::network;
 
 /// Wrong passwords from one address for one name before the first pause. A user mistypes, or a
 /// device has an old password.

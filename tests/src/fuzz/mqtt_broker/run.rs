@@ -281,6 +281,17 @@ impl Run {
         let session = self.naive.session(hello.name);
         session.expiry = expiry;
         session.narrow(hello.packet_bytes);
+        self.check_connections();
+    }
+
+    /// Checks the limits of accepted connections.
+    fn check_connections(&self) {
+        let accepted = || self.slots.iter().flatten().filter(|slot| slot.name.is_some());
+        assert!(accepted().count() <= self.limits.connections);
+        for peer in accepted().filter_map(|slot| slot.peer).filter(|peer| !peer.is_loopback()) {
+            let from_there = accepted().filter(|slot| slot.peer == Some(peer)).count();
+            assert!(from_there <= self.limits.connections_per_address, "{peer}: {from_there}");
+        }
     }
 
     /// A session goes on, or begins.
