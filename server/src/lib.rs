@@ -133,11 +133,13 @@
 //!   client with 256 KiB of waiting requests is not read from until the store has received some of
 //!   them. Other clients are not delayed by this. Without a store, requests wait until there is
 //!   one.
-//! * **Connections:** [`Options::max_connections`], including those that have not sent a CONNECT.
-//!   These have ten seconds for the handshakes and the CONNECT, and 4 KiB of memory, or 20 KiB with
-//!   service accounts. Sixteen more connections at a time are accepted only to be rejected with a
-//!   reason: 0x89, server busy, or 0x97 for too many connections from one address. Further
-//!   connections are closed at once.
+//! * **Connections:** [`Options::max_connections`] of clients that are logged in. Further clients
+//!   are rejected with reason 0x89, server busy, or with 0x97 for too many connections from one
+//!   address.
+//! * **Pending connections:** 256 connections whose client is not logged in yet. They have ten
+//!   seconds for the handshakes, the CONNECT and the login, and 4 KiB of memory, or 20 KiB with
+//!   service accounts. At the limit, a new connection takes the place of the oldest one from the
+//!   address with most of them, so connections without a login keep no other address out.
 //! * **Packets:** [`Options::max_packet_size`]. A packet that exceeds a client's maximum packet
 //!   size is not sent to that client.
 //! * **Sessions** of disconnected clients last at most a day. There are at most 10,000 sessions,

@@ -132,9 +132,8 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of connections, including those that have not sent a CONNECT.
-    /// Default: 1,000. Up to sixteen more clients at a time are rejected with reason 0x89, server
-    /// busy. Further connections are closed at once.
+    /// Sets the maximum number of connections of clients that are logged in. Default: 1,000.
+    /// Further clients are rejected with reason 0x89, server busy.
     #[must_use]
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.limits.connections = usize::try_from(connections).unwrap_or(usize::MAX);

@@ -141,10 +141,10 @@ pub enum CertificateUser {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct BrokerLimits {
-    /// Connections at a time
+    /// Connections of clients at a time
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_connections: u32,
-    /// Connections at a time from one address, loopback excepted
+    /// Connections of clients at a time from one address, loopback excepted
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub max_address_connections: u32,
     /// Sessions at a time, including those of disconnected clients

@@ -21,10 +21,14 @@ use crate::rank;
 
 pub(crate) const ASKER: &str = "honest";
 const WATCHER: &str = "watcher";
+const NEWCOMER: &str = "newcomer";
 const KEY: &[u8] = b"honest/key";
 
 /// A pair of requests begins this often.
 const PACE: Duration = Duration::from_millis(5);
+
+/// Other clients connect this often.
+const NEWCOMER_PACE: Duration = Duration::from_millis(20);
 
 /// A request without an answer for so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,6 +46,8 @@ struct Log {
     lost: Vec<String>,
     acknowledged: Vec<u64>,
     heard: Vec<u64>,
+    /// How many clients connected, and how many of them did not succeed.
+    newcomers: (usize, usize),
 }
 
 /// What there is to judge.
@@ -51,11 +57,14 @@ pub(crate) struct Account {
     pub(crate) lost: Vec<String>,
     /// What is wrong with what the watcher heard.
     pub(crate) watch: Option<String>,
+    /// How many other clients connected, and how many of them did not succeed.
+    pub(crate) newcomers: (usize, usize),
 }
 
 pub(crate) struct Honest {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    newcomers: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -68,7 +77,7 @@ struct Shared {
 
 impl Honest {
     /// Starts it, once it watches.
-    pub(crate) fn start(place: &Place) -> io::Result<Self> {
+    pub(crate) fn start(place: &Place, has_newcomers: bool) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             place: place.clone(),
             is_over: AtomicBool::new(false),
@@ -93,12 +102,20 @@ impl Honest {
                 asking.ask(asker);
             }),
         ];
-        Ok(Self { shared, threads })
+        let connecting = Arc::clone(&shared);
+        let newcomers = has_newcomers.then(|| {
+            thread::spawn(move || {
+                rank::first();
+                connecting.connect_newcomers();
+            })
+        });
+        Ok(Self { shared, threads, newcomers })
     }
 
     /// Ends it when the watcher has heard the last, or no longer can.
     pub(crate) fn stop(mut self) -> Account {
         self.shared.is_over.store(true, Ordering::Relaxed);
+        let connected = self.newcomers.take().is_none_or(|thread| thread.join().is_ok());
         let asker = self.threads.pop();
         let asked = asker.is_some_and(|thread| thread.join().is_ok());
         let begun = clock::now();
@@ -111,11 +128,11 @@ impl Honest {
         let watched = self.threads.pop().is_some_and(|thread| thread.join().is_ok());
         let log = std::mem::take(&mut *self.shared.log());
         let mut failures = log.failures;
-        if !(asked && watched) {
+        if !(asked && watched && connected) {
             failures.push("a thread of the honest client has ended".into());
         }
         let watch = wrong(&log.acknowledged, &log.heard);
-        Account { took: log.took, failures, lost: log.lost, watch }
+        Account { took: log.took, failures, lost: log.lost, watch, newcomers: log.newcomers }
     }
 }
 
@@ -185,6 +202,19 @@ impl Shared {
             }
             due = clock::now().max(due + PACE);
             clock::pause(due - clock::now());
+        }
+    }
+
+    /// Connects one client after the other; each sends a request.
+    fn connect_newcomers(&self) {
+        while !self.is_over() {
+            let connected = Line::open(&self.place, NEWCOMER)
+                .and_then(|mut line| line.ask(&[b"GET", b"honest/newcomer"]));
+            let mut log = self.log();
+            log.newcomers.0 += 1;
+            log.newcomers.1 += usize::from(connected.is_err());
+            drop(log);
+            clock::pause(NEWCOMER_PACE);
         }
     }
 

@@ -14,6 +14,9 @@ const FLOOR: Duration = Duration::from_millis(4);
 /// What no request may take where ratios are not asked for.
 const ABSOLUTE_MAX: Duration = Duration::from_secs(2);
 
+/// Of so many other clients that connect, one may fail.
+const NEWCOMERS_PER_FAILURE: usize = 20;
+
 /// What a run of one attack is judged by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
@@ -86,6 +89,10 @@ pub(crate) fn judge(
         hard.push(format!("{count} failures of the honest client, first: {first}"));
     }
     hard.extend(account.watch.clone());
+    let (connected, failed) = account.newcomers;
+    if failed * NEWCOMERS_PER_FAILURE > connected {
+        hard.push(format!("{failed} of {connected} other clients could not connect"));
+    }
     if account.took.is_empty() || beside == Latency::default() {
         hard.push("the honest client asked for nothing".into());
     }
@@ -114,7 +121,8 @@ mod tests {
 
     fn account() -> Account {
         let took = vec![(clock::now(), ms(1))];
-        Account { took, failures: Vec::new(), lost: Vec::new(), watch: None }
+        let (failures, lost) = (Vec::new(), Vec::new());
+        Account { took, failures, lost, watch: None, newcomers: (20, 1) }
     }
 
     fn steady(time: Duration) -> Latency {
@@ -150,6 +158,8 @@ mod tests {
         assert_eq!(judge(lenient, None, &deaf, latencies).hard.len(), 1);
         let idle = Account { took: Vec::new(), ..account() };
         assert_eq!(judge(RULE, None, &idle, latencies).hard.len(), 1);
+        let crowded = Account { newcomers: (19, 1), ..account() };
+        assert_eq!(judge(RULE, None, &crowded, latencies).hard.len(), 1);
     }
 
     #[test]

@@ -42,12 +42,14 @@ struct Outcome {
     alone: Latency,
     beside: Latency,
     failures: usize,
+    /// How many other clients connected, and how many of them did not succeed.
+    newcomers: (usize, usize),
     complaints: Complaints,
 }
 
 pub(crate) fn say_header() {
     say(format_args!(
-        "{:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {:<18} {:<18} {:>5} {:>5}",
+        "{:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {:<18} {:<18} {:>5} {:>5} {:>10}",
         "attack",
         "packets",
         "KiB",
@@ -58,7 +60,8 @@ pub(crate) fn say_header() {
         "alone 50/99/max",
         "beside (ms)",
         "p99 x",
-        "fails"
+        "fails",
+        "newcomers"
     ));
 }
 
@@ -91,7 +94,8 @@ pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
 }
 
 fn say_row(name: &str, outcome: &Outcome) {
-    let Outcome { sent, memory, alone, beside, failures, .. } = outcome;
+    let Outcome { sent, memory, alone, beside, failures, newcomers: (others, failed), .. } =
+        outcome;
     let mib = |bytes: Option<usize>| {
         bytes.map_or_else(|| "-".to_owned(), |bytes| (bytes / MIB).to_string())
     };
@@ -99,7 +103,7 @@ fn say_row(name: &str, outcome: &Outcome) {
     let ratio = beside.p99.as_secs_f64() / alone.p99.as_secs_f64().max(1e-9);
     let verdict = if outcome.complaints.is_empty() { "withstood" } else { "" };
     say(format_args!(
-        "{name:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {alone:<18} {beside:<18} {ratio:>5.1} {failures:>5} {verdict}",
+        "{name:<22} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7}  {alone:<18} {beside:<18} {ratio:>5.1} {failures:>5} {failed:>4}/{others:<5} {verdict}",
         sent.packets,
         sent.bytes >> 10,
         sent.connections,
@@ -142,7 +146,8 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
         _ => server.address,
     };
     place.address = server.address;
-    let honest = Honest::start(&place).map_err(|error| format!("the honest client: {error}"))?;
+    let honest = Honest::start(&place, attack.has_newcomers)
+        .map_err(|error| format!("the honest client: {error}"))?;
     clock::pause(length.alone);
     let begun = clock::now();
     let ends = begun + length.beside.max(attack.stopped + length.alone);
@@ -173,7 +178,8 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
     let mut complaints = judge(rule, memory, &account, (alone, beside));
     complaints.hard.extend(server.stop().err());
     let failures = account.failures.len() + account.lost.len();
-    Ok(Some(Outcome { sent, memory, alone, beside, failures, complaints }))
+    let newcomers = account.newcomers;
+    Ok(Some(Outcome { sent, memory, alone, beside, failures, newcomers, complaints }))
 }
 
 /// What the store reads.

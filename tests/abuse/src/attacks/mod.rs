@@ -35,11 +35,13 @@ pub(crate) struct Attack {
     pub(crate) stopped: Duration,
     /// Whether the honest client may lose its connection, and is only to get it back.
     pub(crate) may_be_lost: bool,
+    /// Whether other honest clients connect meanwhile.
+    pub(crate) has_newcomers: bool,
 }
 
 const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Attack {
     let (needs, stopped) = (Needs::Nothing, Duration::ZERO);
-    Attack { name, about, act, needs, stopped, may_be_lost: false }
+    Attack { name, about, act, needs, stopped, may_be_lost: false, has_newcomers: false }
 }
 
 pub(crate) fn all() -> Vec<Attack> {
@@ -95,21 +97,40 @@ pub(crate) fn all() -> Vec<Attack> {
         ),
         attack("random", "packets with random changes", bytes::random),
         attack("oversized", "lengths beyond what is allowed", bytes::oversized),
-        attack("silent", "connections that say nothing, beyond the limit", connections::silent),
-        attack(
-            "slow-connect",
-            "CONNECT a byte at a time, beyond the limit",
-            connections::slow_connect,
-        ),
-        attack("connections", "connections made and dropped without a pause", connections::flood),
+        Attack {
+            has_newcomers: true,
+            ..attack(
+                "silent",
+                "connections that say nothing, beyond the limit",
+                connections::silent,
+            )
+        },
+        Attack {
+            has_newcomers: true,
+            ..attack(
+                "slow-connect",
+                "CONNECT a byte at a time, beyond the limit",
+                connections::slow_connect,
+            )
+        },
+        Attack {
+            has_newcomers: true,
+            ..attack(
+                "connections",
+                "connections made and dropped without a pause",
+                connections::flood,
+            )
+        },
         attack("clients", "clients that connect and drop", connections::clients),
         attack("pings-unread", "PINGREQ without reading", connections::pings_unread),
         Attack {
             needs: Needs::Passwords,
+            has_newcomers: true,
             ..attack("passwords", "passwords, guessed", connections::passwords)
         },
         Attack {
             needs: Needs::Tls,
+            has_newcomers: true,
             ..attack("tls-handshakes", "handshakes that never end", connections::handshakes)
         },
         Attack {
