@@ -71,6 +71,9 @@ pub(crate) fn options(
         token(path)?;
         options = options.service_account_token(path);
     }
+    if options.exposes_credentials() {
+        notice("the password or token is sent without TLS: use mqtts://");
+    }
     Ok(options)
 }
 

@@ -10,7 +10,7 @@ pub(crate) enum Exit {
     Negative,
     /// The input is invalid, or the store or broker refused it. Another attempt does not help.
     Refused,
-    /// No response. Another attempt may help.
+    /// No response, or an address to listen on is not available. Another attempt may help.
     Unreachable,
     /// The operation succeeded, but its output could not be written.
     Output,
@@ -30,7 +30,7 @@ impl Exit {
         (Self::Success, "success"),
         (Self::Negative, "absent, not applied, not free in time, or a check failed"),
         (Self::Refused, "bad input, or refused by the store or broker"),
-        (Self::Unreachable, "no broker or no store responded"),
+        (Self::Unreachable, "no broker or no store responded, or an address is in use"),
         (Self::Output, "the operation succeeded, but its output could not be written"),
         (Self::Storage, "a disk is full or failing"),
         (Self::LockLost, "lock: the lock was lost and its command was ended"),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use statestore_policy::{Action, Cases, Policy, Principal};
-use statestore_server::{ClientIds, ConnectRejection, UsersFile, check_connect};
+use statestore_server::{ClientIds, ConnectRejection, UsersFile, check_connect, fixed_rule};
 
 use crate::escape::printable;
 use crate::failure::Failure;
@@ -193,9 +193,16 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
         )?;
     }
     if args.verb != Verb::Connect {
-        return Ok(decision.is_allowed());
+        let refusal = fixed_rule(&args.client_id, &action);
+        if let Some(reason) = refusal {
+            line(format_args!("but `serve` refuses it under every policy: {reason}"))?;
+        }
+        return Ok(decision.is_allowed() && refusal.is_none());
     }
     let rejection = connect_rejection(args, &policy, &principal)?;
+    if rejection == Some(ConnectRejection::InvalidClientId) {
+        line("but `serve` rejects client ids with /, + or #")?;
+    }
     if let (Some(ConnectRejection::ForeignClientId), Some(user)) = (rejection, &args.user) {
         let ids = ClientIds::new(user);
         let (name, prefix) = (ids.name(), ids.prefix());
@@ -225,7 +232,7 @@ fn connect_rejection(
                 ClientIds::new(user).contains(principal.client_id, names, args.service_accounts)
             })
     };
-    Ok(check_connect(Some(&policy.rights(principal)), has_client_id).err())
+    Ok(check_connect(principal.client_id, Some(&policy.rights(principal)), has_client_id).err())
 }
 
 #[cfg(test)]

@@ -136,6 +136,7 @@ fn failure(error: &ServerError, places: &Places) -> Failure {
         ServerError::Load(closed) | ServerError::Disconnected(closed, false) => {
             Failure::closed(closed)
         }
+        error if error.is_address_unavailable() => Failure::Unreachable(error.to_string()),
         error => Failure::bad_input(error),
     }
 }

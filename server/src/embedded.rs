@@ -9,6 +9,7 @@ use crate::broker::Broker;
 use crate::config::{self, Config, ConfigError};
 use crate::event::{Event, Observer};
 use crate::files::LoadError;
+use crate::files::permissions::{warn_about_secret, warn_about_writers};
 use crate::listen::listener::Listener;
 use crate::listen::tls::{RevocationPolicy, ServerTls, TlsFiles};
 use crate::login::certificates::{CertificateName, CertificateUsers};
@@ -49,6 +50,15 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
         );
         return Err(ConfigError::setting(key, reason).into());
     }
+    if login.password_file.is_some() || login.service_account_keys.is_some() {
+        let is_exposed = |(listener, _): &&(Listener, _)| {
+            listener.tls.is_none() && !listener.address.ip().is_loopback()
+        };
+        for (Listener { address, .. }, _) in listeners.iter().filter(is_exposed) {
+            observer.report(&Event::LoginWithoutTls { address: *address });
+        }
+    }
+    warn_about_files(config, observer);
     let schemes: Vec<&str> = listeners.iter().map(|(_, key)| scheme(key)).collect();
     let mut listeners = listeners.into_iter().map(|(listener, _)| listener);
     let Some(first) = listeners.next() else {
@@ -103,6 +113,27 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
     let urls = urls.map(|(scheme, address)| format!("{scheme}://{address}")).collect();
     let access = access(config, is_local);
     Ok(Embedded { broker: Arc::new(broker), reloader, policy, tls, urls, access })
+}
+
+/// Reports files of the embedded broker that other users of this machine can read or change.
+fn warn_about_files(config: &Config, observer: &Observer) {
+    let Config { tls, login, policy, .. } = config;
+    let key = tls.listen_tls_key.iter().map(|path| (path, warn_about_secret(path)));
+    let others = [
+        &tls.listen_tls_cert,
+        &tls.listen_tls_client_ca,
+        &tls.listen_tls_crl,
+        &login.password_file,
+        &login.certificate_attributes,
+        &login.service_account_keys,
+        &policy.policy,
+    ];
+    let others = others.into_iter().flatten().map(|path| (path, warn_about_writers(path)));
+    for (path, warning) in key.chain(others) {
+        if let Some(text) = warning {
+            observer.report(&Event::FileWarning { path: path.clone(), text });
+        }
+    }
 }
 
 /// Opens the policy of a store with an external broker.

@@ -67,6 +67,11 @@ pub enum Event {
         /// The file.
         path: PathBuf,
     },
+    /// Clients can send passwords and tokens to this address without encryption.
+    LoginWithoutTls {
+        /// Address of the listener.
+        address: SocketAddr,
+    },
     /// A file is valid, but probably not as intended.
     FileWarning {
         /// The file.
@@ -154,6 +159,12 @@ impl fmt::Display for Event {
             }
             Self::NoUsers { path } => {
                 write!(f, "{}: no users, so no user can log in", path.display())
+            }
+            Self::LoginWithoutTls { address } => {
+                write!(
+                    f,
+                    "clients send passwords and tokens to {address} without TLS: use listen-tls"
+                )
             }
             Self::FileWarning { path, text } => write!(f, "{}: {text}", path.display()),
             Self::Reloaded(reloaded) => {

@@ -208,6 +208,7 @@ mod store;
 
 use std::net::Ipv4Addr;
 
+pub use access::fixed_rules::fixed_rule;
 pub use access::shared_policy::SharedPolicy;
 pub use broker::{BindError, Broker, EmbeddedLink, Message, Traffic};
 #[cfg(feature = "server")]

@@ -17,6 +17,7 @@ use crate::config::{Config, ConfigError, Durable, Mode, Storage};
 use crate::embedded;
 use crate::event::{Event, Observer};
 use crate::external;
+use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
 use crate::http::Exporter;
 use crate::reload::{Reloaded, Reloader};
@@ -179,6 +180,9 @@ fn start_store(
     let mut store = store_config(&config, policy.as_ref(), StoreLimits::default())?;
     let mut is_loaded = None;
     if let Some(directory) = &config.storage.data_dir {
+        if let Some(text) = warn_about_writers(directory) {
+            host.observer.report(&Event::FileWarning { path: directory.clone(), text });
+        }
         let journal = JournalWithProgress::open(directory, &host.observer)?;
         is_loaded = Some(journal.is_loaded());
         service = service.journal(journal);

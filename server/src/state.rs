@@ -61,3 +61,20 @@ pub enum ServerError {
     #[error("{0}")]
     Cluster(String),
 }
+
+impl ServerError {
+    /// Returns whether an address is in use, or not available yet. Another start may succeed
+    /// without a change of the configuration.
+    #[must_use]
+    pub fn is_address_unavailable(&self) -> bool {
+        let is_unavailable = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+        };
+        match self {
+            Self::Bind(BindError::InUse(_)) => true,
+            Self::Bind(BindError::Address { source, .. }) => is_unavailable(source),
+            Self::Http(error) => is_unavailable(error.cause()),
+            _ => false,
+        }
+    }
+}

@@ -75,7 +75,9 @@ fn explained(files: &Files, user: &str, client_id: &str, service_accounts: bool)
     let principal = Principal { client_id, user_name: Some(user), attributes: &[] };
     connect_rejection(&args, &policy, &principal).unwrap().map(|rejection| match rejection {
         ConnectRejection::NotAllowed => Reason::NOT_AUTHORIZED,
-        ConnectRejection::ForeignClientId => Reason::CLIENT_IDENTIFIER_NOT_VALID,
+        ConnectRejection::InvalidClientId | ConnectRejection::ForeignClientId => {
+            Reason::CLIENT_IDENTIFIER_NOT_VALID
+        }
     })
 }
 
@@ -88,7 +90,7 @@ proptest! {
     fn explain_and_broker_agree_about_connect(
         users in btree_set("[ab]([-.][ab]){0,2}", 1..5),
         denied in btree_set("[ab]([-.][ab]){0,2}", 0..3),
-        client_ids in btree_set("[ab]([-._][ab]?){0,3}", 1..4),
+        client_ids in btree_set("[ab]([-._/][ab]?){0,3}", 1..4),
         named in proptest::option::of("[ab]([-._][ab]){0,2}"),
         service_accounts: bool,
     ) {

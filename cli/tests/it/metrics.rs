@@ -410,7 +410,7 @@ fn what_is_no_scrape_is_answered_too() {
     let second = statestore()
         .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken])
         .output();
-    assert_eq!(second.expect("it runs").status.code(), Some(2), "somebody listens there");
+    assert_eq!(second.expect("it runs").status.code(), Some(3), "somebody listens there");
 }
 
 /// A browser sends the name of the page in `Host`, also if the page lets it resolve to this machine.

@@ -90,6 +90,30 @@ fn users_come_in_with_their_passwords() {
 }
 
 #[test]
+fn exposed_passwords_and_writable_files_are_reported() {
+    let users = Scratch::new("exposed");
+    let passwd = ["passwd", users.path(), "ann"];
+    run_with_input(statestore().args(passwd), b"one\n").is(0, "");
+    fs::set_permissions(users.path(), Permissions::from_mode(0o666)).expect("own file");
+    let listen = ["serve", "--allow-anonymous", "--listen", "0.0.0.0:0", "--listen", "127.0.0.1:0"];
+    let store = Running::start(statestore().args(listen).args(["--password-file", users.path()]));
+    store.line();
+    store.signal("-TERM");
+    let ended = store.end();
+    let exposed = ended.err.lines().filter(|line| line.contains("without TLS: use listen-tls"));
+    assert_eq!(exposed.count(), 1, "{}", ended.err);
+    assert!(ended.err.contains("other users can change it (mode 0666)"), "{}", ended.err);
+
+    let get = |url: &str| {
+        let mut get = statestore();
+        get.args(["get", "k", "--timeout", "50ms", "--user", "ann", "--broker", url]);
+        run(get.env("STATESTORE_PASSWORD", "one")).err
+    };
+    assert!(get("mqtt://192.0.2.1").contains("without TLS: use mqtts"));
+    assert!(!get("mqtt://127.0.0.1:1").contains("without TLS"));
+}
+
+#[test]
 fn web_pages_have_a_port_of_their_own() {
     let free = ["serve", "--listen", "127.0.0.1:0", "--listen-websocket", "127.0.0.1:0"];
     let store = Running::start(statestore().args(free));
@@ -103,7 +127,7 @@ fn web_pages_have_a_port_of_their_own() {
     assert!(answer.starts_with("HTTP/1.1 426 ") && answer.contains("MQTT 5"), "{answer}");
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
     serve(&["--listen", "127.0.0.1:0", "--listen-websocket", address])
-        .fails(2, &[address, "in use"]);
+        .fails(3, &[address, "in use"]);
     serve(&["--websocket-origin", "https://panel.example"])
         .fails(2, &["--websocket-origin: it requires listen-websocket"]);
     let page = ["--listen-websocket", "127.0.0.1:0", "--websocket-origin", "panel.example/"];
@@ -277,7 +301,11 @@ fn a_taken_port_and_contradictions_are_told() {
     let address = taken.local_addr().expect("its address").to_string();
     let serve =
         |options: &[&str]| run(statestore().arg("serve").args(options).stdin(Stdio::null()));
-    serve(&["--listen", &address]).fails(2, &[&address, "in use"]);
+    serve(&["--listen", &address]).fails(3, &[&address, "in use"]);
+    let metrics = ["--listen", "127.0.0.1:0", "--metrics-listen", &address];
+    serve(&metrics).fails(3, &["metrics-listen", &address, "in use"]);
+    // An address of another machine, which this one may get later.
+    serve(&["--allow-anonymous", "--listen", "192.0.2.1:1883"]).fails(3, &["192.0.2.1:1883"]);
     serve(&["--listen", "nowhere"]).fails(2, &["127.0.0.1:1883"]);
     let both = ["--listen", "127.0.0.1:0", "--broker", "mqtt://127.0.0.1:1"];
     serve(&both).fails(2, &["--listen", "leave out broker"]);

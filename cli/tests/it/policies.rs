@@ -71,6 +71,22 @@ fn a_policy_is_checked_tested_and_explained() {
         explain(&[verb, topic]).fails(2, &[topic, problem]);
     }
 
+    // The broker refuses these under every policy.
+    for (user, verb, topic) in [
+        ("ann", "publish", "clients/statestore/v1/x"),
+        ("ann", "subscribe", "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"),
+    ] {
+        let ended = run(&["explain", path, "--user", user, "--client-id", "ann-1", verb, topic]);
+        assert_eq!(ended.code, Some(1), "{topic}");
+        assert!(
+            ended.text().contains("refuses it under every policy: only the store"),
+            "{ended:?}"
+        );
+    }
+    let ended = run(&["explain", path, "--user", "ann", "--client-id", "ann-/x", "connect"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.text().contains("rejects client ids with /, + or #"), "{ended:?}");
+
     let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Fetch"));
     run(&["check", bad.to_str().unwrap()])
         .fails(2, &["line 10", "stateStoreResources[1].method", "Read, Write, ReadWrite"]);

@@ -2,7 +2,10 @@
 
 use statestore_broker::Acl;
 use statestore_mqtt::Reason;
+use statestore_policy::Action;
 use statestore_proto::topic::{REQUEST, RESERVED};
+
+use crate::login::client_ids::is_one_level;
 
 /// The client id of the store.
 pub(crate) const STORE_CLIENT_ID: &str = "$statestore";
@@ -17,7 +20,29 @@ const STORE_TOPICS: &str = "clients/statestore/";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedRules;
 
+/// Returns why no policy can allow an action, if so. The broker applies these rules before the
+/// policy.
+#[must_use]
+pub fn fixed_rule(client_id: &str, action: &Action<'_>) -> Option<&'static str> {
+    match action {
+        Action::Publish(topic) if FixedRules.may_publish(client_id, topic, None).is_err() => {
+            Some("only the store publishes to its topics")
+        }
+        Action::Subscribe(filter) if FixedRules.may_subscribe(client_id, filter).is_err() => {
+            Some("only the store subscribes to requests")
+        }
+        _ => None,
+    }
+}
+
 impl Acl for FixedRules {
+    fn may_connect(&self, client_id: &str) -> Result<(), Reason> {
+        match is_one_level(client_id) {
+            true => Ok(()),
+            false => Err(Reason::CLIENT_IDENTIFIER_NOT_VALID),
+        }
+    }
+
     fn may_publish(
         &self,
         client_id: &str,
@@ -78,7 +103,6 @@ mod tests {
             ("a", "clients/a", true),
             ("a", "clients/ab/response", false),
             ("a", "clients/b/response", false),
-            ("a/b", "clients/a/b/response", true),
             ("a", "elsewhere/b", true),
             ("client", "clients/636C69656E74/response", true),
             ("client", "clients/636C69656E7/response", false),
@@ -90,6 +114,20 @@ mod tests {
             ("a", "clients/statestore/v1/x", false),
         ] {
             assert_eq!(is_own_topic(client_id, topic), expected, "{client_id} {topic}");
+        }
+    }
+
+    #[test]
+    fn client_ids_are_one_level_of_a_topic() {
+        for (client_id, expected) in [
+            ("a", true),
+            ("a-b.c_d", true),
+            ("a/b", false),
+            ("/", false),
+            ("a+", false),
+            ("#", false),
+        ] {
+            assert_eq!(FixedRules.may_connect(client_id).is_ok(), expected, "{client_id}");
         }
     }
 

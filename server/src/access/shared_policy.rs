@@ -222,9 +222,13 @@ impl Access {
         };
         let principal = Principal { client_id, user_name: user, attributes: &attributes };
         let rights = self.policy.as_ref().map(|policy| policy.current().rights(&principal));
-        check_connect(rights.as_ref(), has_client_id).map_err(|rejection| match rejection {
-            ConnectRejection::NotAllowed => Reason::NOT_AUTHORIZED,
-            ConnectRejection::ForeignClientId => Reason::CLIENT_IDENTIFIER_NOT_VALID,
+        check_connect(client_id, rights.as_ref(), has_client_id).map_err(|rejection| {
+            match rejection {
+                ConnectRejection::NotAllowed => Reason::NOT_AUTHORIZED,
+                ConnectRejection::InvalidClientId | ConnectRejection::ForeignClientId => {
+                    Reason::CLIENT_IDENTIFIER_NOT_VALID
+                }
+            }
         })?;
         Ok(ClientRules {
             hash: user.and_then(|user| users?.hash(user).map(Into::into)),

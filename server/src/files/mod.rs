@@ -2,6 +2,7 @@
 
 mod error;
 mod file;
+pub(crate) mod permissions;
 
 pub use error::{LoadError, LoadErrorKind};
 pub use file::{FileContents, FileVersion, ReadError, ReloadFile};

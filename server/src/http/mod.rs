@@ -36,6 +36,12 @@ pub struct ExportError {
     source: io::Error,
 }
 
+impl ExportError {
+    pub(crate) const fn cause(&self) -> &io::Error {
+        &self.source
+    }
+}
+
 /// Serves the metrics of the current store and of the broker.
 pub(crate) struct Exporter {
     address: SocketAddr,

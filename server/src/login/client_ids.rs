@@ -104,6 +104,9 @@ fn is_account_id(client_id: &str) -> bool {
 /// Reason why a client may not connect with its client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectRejection {
+    /// The client id contains `/`, `+` or `#`. Topics contain client ids, so such a client would
+    /// share topics with another one.
+    InvalidClientId,
     /// The policy does not allow the client to connect.
     NotAllowed,
     /// The client id does not belong to the user, and the policy does not name it for Connect.
@@ -113,6 +116,8 @@ pub enum ConnectRejection {
 /// Decides whether a client that has proved its identity may connect. The broker and the command
 /// `statestore policy explain` call this function, so that both give the same answer.
 ///
+/// An empty client id is one that the broker will assign.
+///
 /// `rights` are those by the policy, if there is one. `has_client_id` returns whether the client may
 /// have its client id without the policy: because it belongs to its user, because the broker has
 /// assigned it, or because users may have [any client id](crate::Options::any_client_id).
@@ -120,15 +125,22 @@ pub enum ConnectRejection {
 /// # Errors
 /// [`ConnectRejection`] if the client may not connect.
 pub fn check_connect(
+    client_id: &str,
     rights: Option<&Rights>,
     has_client_id: impl FnOnce() -> bool,
 ) -> Result<(), ConnectRejection> {
     match rights {
+        _ if !is_one_level(client_id) => Err(ConnectRejection::InvalidClientId),
         Some(rights) if !rights.allow(&Action::Connect) => Err(ConnectRejection::NotAllowed),
         Some(rights) if rights.names_client_id() => Ok(()),
         _ if has_client_id() => Ok(()),
         _ => Err(ConnectRejection::ForeignClientId),
     }
+}
+
+/// Returns whether a client id is one level of a topic, without wildcards.
+pub(crate) fn is_one_level(client_id: &str) -> bool {
+    !client_id.contains(['/', '+', '#'])
 }
 
 #[cfg(test)]

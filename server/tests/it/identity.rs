@@ -88,6 +88,21 @@ async fn reserved_response_topic_disconnects_the_client() {
     .await;
 }
 
+/// `line1` could otherwise subscribe to the topics of `line1/robot`.
+#[tokio::test(flavor = "multi_thread")]
+async fn client_id_with_several_levels_is_rejected() {
+    timely(async {
+        let (broker, _service) = start(options()).await;
+        let port = broker.local_addr().port();
+        for client_id in ["line1/robot", "line1/", "+", "a#"] {
+            let refused = Raw::try_open(port, client_id, Hello::default());
+            assert_eq!(refused.err(), Some(Some(Reason::CLIENT_IDENTIFIER_NOT_VALID)));
+        }
+        let _robot = raw(&broker, "line1-robot");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_store_can_publish_below_its_topics() {
     timely(async {

@@ -1,6 +1,7 @@
 //! Address of a broker.
 
 use std::fmt;
+use std::net::IpAddr;
 
 /// Address of a broker.
 ///
@@ -35,6 +36,14 @@ impl Address {
     #[must_use]
     pub fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Returns whether this is a loopback address, `localhost` or a Unix socket.
+    pub(crate) fn is_local(&self) -> bool {
+        let host = self.bare_host();
+        host.starts_with('/')
+            || host.eq_ignore_ascii_case("localhost")
+            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// Returns whether a Server Reference contains this address. It is a list of names or IP

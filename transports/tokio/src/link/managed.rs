@@ -1,6 +1,7 @@
 //! The [`Link`] that all MQTT libraries share.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ pub struct ManagedLink<C: Connector> {
     takeover: Option<Takeover>,
     /// Connections in a row that were lost while claiming.
     lost_claiming: u8,
+    /// Whether a warning about credentials without TLS was logged.
+    warned: bool,
     /// Requests to disconnect a client, which an ordinary client cannot fulfil.
     offenders: u64,
     /// Number of the last delivery. It identifies a message across connections.
@@ -100,6 +103,7 @@ impl<C: Connector> ManagedLink<C> {
             redelivery: Redelivery::default(),
             takeover: None,
             lost_claiming: 0,
+            warned: false,
             offenders: 0,
             last_delivery: 0,
         }
@@ -184,6 +188,9 @@ impl<C: Connector> ManagedLink<C> {
         if self.options.credentials.as_ref().is_some_and(|(user, _)| user.contains('\0')) {
             let text = "the user name contains a NUL character; remove it";
             return Err(LinkError::new(LinkErrorKind::Credentials, text));
+        }
+        if self.options.exposes_credentials() && !mem::replace(&mut self.warned, true) {
+            warn!(broker = %address, "the password or token is sent without TLS: use mqtts");
         }
         let opening = Opening { options: &self.options, address, manual_acks: self.manual_acks };
         let opened = timeout(self.options.connect_timeout, self.connector.open(opening)).await;

@@ -257,6 +257,27 @@ impl Options {
         self
     }
 
+    /// Returns whether a password or a token would be sent to another machine without encryption.
+    ///
+    /// ```
+    /// use statestore_tokio::Options;
+    ///
+    /// let exposes = |url| Options::from_url(url).map(|options| options.exposes_credentials());
+    /// assert_eq!(exposes("mqtt://lamp:secret@hub.example")?, true);
+    /// assert_eq!(exposes("mqtts://lamp:secret@hub.example")?, false);
+    /// assert_eq!(exposes("mqtt://lamp:secret@[::1]")?, false);
+    /// assert_eq!(exposes("mqtt://hub.example")?, false);
+    /// # Ok::<(), statestore_tokio::UrlError>(())
+    /// ```
+    #[must_use]
+    pub fn exposes_credentials(&self) -> bool {
+        let has_password =
+            self.credentials.as_ref().is_some_and(|(_, password)| !password.is_empty());
+        (has_password || self.service_account_token.is_some())
+            && self.tls.is_none()
+            && self.addresses().any(|address| !address.is_local())
+    }
+
     /// Sets the defaults of a store: a session that outlives a restart.
     #[must_use]
     pub fn or_store_defaults(mut self) -> Self {

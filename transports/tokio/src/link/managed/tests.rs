@@ -60,7 +60,7 @@ fn note(log: &Log, line: impl Into<String>) {
 }
 
 fn take(log: &Log) -> Vec<String> {
-    std::mem::take(&mut log.lock().expect("no panic elsewhere"))
+    mem::take(&mut log.lock().expect("no panic elsewhere"))
 }
 
 impl Connector for Fake {
