@@ -15,8 +15,9 @@ use statestore_mqtt::Reason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes for everything together. When it is exceeded, the session that uses the most memory is
-    /// ended with *quota exceeded*.
+    /// Bytes for everything together. When it is exceeded, sessions are ended with *quota
+    /// exceeded*: those that use the most memory, of the [owner](crate::Message::owner) that uses
+    /// the most in total.
     pub memory: usize,
     /// Bytes for one session. A session that exceeds it is ended with *quota exceeded*. Messages at
     /// QoS 0 are dropped once half of it is used.
@@ -34,8 +35,9 @@ pub struct Limits {
     /// [turn](crate::Broker::has_yielded), however small they are. It starts with the connection,
     /// and again whenever the connection exceeded the work of one turn. Zero disables throttling.
     pub slow_start: Duration,
-    /// Simultaneous connections of accepted clients. At the limit, a client is rejected with
-    /// *server busy*.
+    /// Simultaneous connections of accepted clients. At the limit, a client takes the place of the
+    /// newest one of the [owner](crate::Message::owner) with the most connections, which is
+    /// disconnected with *quota exceeded*. A client of this owner is rejected with *server busy*.
     pub connections: usize,
     /// Simultaneous connections of accepted clients from one [network](crate::network()): an IPv4
     /// address or an IPv6 /64 prefix. At the limit, a client is rejected with *quota exceeded*.
@@ -46,7 +48,8 @@ pub struct Limits {
     /// preferably of one without a CONNECT. As many again may be closing.
     pub pending_connections: usize,
     /// Simultaneous sessions, including those of disconnected clients, without the host's. At the
-    /// limit, a new session evicts the session of a disconnected client: preferably one without
+    /// limit, a new session evicts the session of a disconnected client, of the
+    /// [owner](crate::Message::owner) with the most sessions: preferably one without
     /// subscriptions, messages and will, and of these the one that has been disconnected for
     /// longest. If all clients are connected, the new client is rejected with *quota exceeded*.
     pub sessions: usize,
@@ -69,7 +72,9 @@ pub struct Limits {
     pub filters: usize,
     /// Levels of a topic name or filter.
     pub levels: usize,
-    /// Bytes of all retained messages together.
+    /// Bytes of all retained messages together. When they are used up, a message replaces the
+    /// oldest ones of the [owner](crate::Message::owner) with the most bytes. A message of this
+    /// owner is rejected with *quota exceeded*.
     pub retained_memory: usize,
     /// Maximum time that a session outlives its connection.
     pub session_expiry: Duration,

@@ -31,6 +31,9 @@ pub enum IncidentKind {
     /// A client was rejected because the limit of [connections](crate::Limits::connections) was
     /// reached.
     Connections,
+    /// A client was disconnected because the limit of [connections](crate::Limits::connections)
+    /// was reached, its user or address has the most connections, and another one needed a place.
+    Displaced,
     /// A client was rejected because the limit of [connections per
     /// address](crate::Limits::connections_per_address) was reached.
     Address,
@@ -79,6 +82,9 @@ pub enum IncidentKind {
     /// A message was rejected because the [memory for retained
     /// messages](crate::Limits::retained_memory) is full.
     Retained,
+    /// Retained messages of the user or address with the most of them were removed, because the
+    /// [memory for retained messages](crate::Limits::retained_memory) is full.
+    RetainedEvicted,
     /// A message at QoS 0 was dropped because the client's session uses half of its [memory
     /// limit](crate::Limits::session_memory).
     Dropped,
@@ -97,6 +103,9 @@ impl fmt::Display for IncidentKind {
         f.write_str(match self {
             Self::Connect => "client rejected",
             Self::Connections => "client rejected: connection limit reached",
+            Self::Displaced => {
+                "client disconnected: connection limit reached, and its user or address has the most"
+            }
             Self::Address => "client rejected: connection limit of its address reached",
             Self::Pending => "connection closed: too many connections wait for their login",
             Self::Will => "client rejected: its will is not allowed",
@@ -117,6 +126,9 @@ impl fmt::Display for IncidentKind {
             Self::Publish => "message rejected",
             Self::Rate => "message rejected: its client exceeded the rate limit",
             Self::Retained => "message rejected: the memory for retained messages is full",
+            Self::RetainedEvicted => {
+                "retained messages removed: their memory is full, and their publisher has the most"
+            }
             Self::Dropped => "message at QoS 0 dropped: its receiver reads too slowly",
             Self::Subscribe => "subscription rejected",
             Self::Subscriptions => "subscription rejected: its client reached a limit",

@@ -137,6 +137,7 @@ mod incidents;
 mod memory;
 mod message;
 mod network;
+mod owner;
 mod retained;
 mod session;
 mod sessions;

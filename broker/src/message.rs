@@ -7,11 +7,19 @@ use core::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::owner::Owner;
 use statestore_mqtt::Qos;
 use statestore_mqtt::Unwritable;
 use statestore_mqtt::packet::Publish;
 use statestore_mqtt::property::{Encode, Pieces, Properties, Property, bit, id};
 use statestore_mqtt::wire::{Length, Sink, put_varint};
+
+/// The publisher of a message.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    pub(crate) client_id: Arc<str>,
+    pub(crate) owner: Arc<Owner>,
+}
 
 /// A published message: topic, properties and payload as they were received.
 pub struct Message {
@@ -25,7 +33,7 @@ pub struct Message {
     qos: Qos,
     retain: bool,
     expiry: Option<Expiry>,
-    sender: Option<Arc<str>>,
+    sender: Option<Sender>,
     arrived: Duration,
     /// Number of references that count for memory.
     pub(crate) holds: AtomicU32,
@@ -45,7 +53,7 @@ impl Message {
     /// subscription identifiers.
     pub(crate) fn new<P: Encode>(
         now: Duration,
-        sender: Option<Arc<str>>,
+        sender: Option<Sender>,
         topic: &str,
         publish: &Publish<'_, P>,
     ) -> Result<Self, Unwritable> {
@@ -147,7 +155,23 @@ impl Message {
     /// Client id of the publisher, as the broker verified it. `None` for the host.
     #[must_use]
     pub const fn sender(&self) -> Option<&Arc<str>> {
-        self.sender.as_ref()
+        match &self.sender {
+            Some(sender) => Some(&sender.client_id),
+            None => None,
+        }
+    }
+
+    /// The user or the address that the publisher belongs to, as `user:NAME` or `address:ADDRESS`.
+    /// One user can publish under many client ids. `None` for the host, and for clients without a
+    /// user that connected from a loopback address.
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        self.sender.as_ref()?.owner.shared_name()
+    }
+
+    /// The owner that a retained message counts for. `None` for the host.
+    pub(crate) fn owner_name(&self) -> Option<&Arc<str>> {
+        self.sender.as_ref().map(|sender| sender.owner.name())
     }
 
     /// Time of publication.
@@ -195,7 +219,7 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message")
             .field("topic", &self.topic())
-            .field("sender", &self.sender)
+            .field("sender", &self.sender())
             .field("payload", &format_args!("<{} bytes>", self.payload_bytes().len()))
             .finish_non_exhaustive()
     }

@@ -11,13 +11,40 @@ use crate::tree::SubscriptionEntry;
 use statestore_mqtt::topic;
 
 /// Bytes of an entry, without message and topic.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: usize = 192;
 
 /// Retained messages in the order of their topics.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
-    messages: BTreeMap<Arc<str>, Arc<Message>>,
+    messages: BTreeMap<Arc<str>, Entry>,
+    by_owner: BTreeMap<Arc<str>, Share>,
     account: MemoryAccount,
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    message: Arc<Message>,
+    /// Number in the order of publication.
+    number: u64,
+}
+
+/// The messages of one owner.
+#[derive(Debug, Default)]
+struct Share {
+    bytes: usize,
+    /// Topics in the order of publication.
+    topics: BTreeMap<u64, Arc<str>>,
+}
+
+/// Bytes of a retained message.
+fn size(message: &Message) -> usize {
+    message.size() + ENTRY_BYTES + message.topic().len()
+}
+
+/// The owner of a message; that of the host has no name.
+fn owner(message: &Message) -> &str {
+    message.owner_name().map_or("", |owner| owner)
 }
 
 /// Progress of a subscription through the retained messages.
@@ -45,30 +72,59 @@ impl Retained {
         self.messages.len()
     }
 
-    /// Replaces the retained message of a topic, or removes it if the payload is empty. Returns
-    /// false if it does not fit into `max` bytes.
-    pub(crate) fn set(&mut self, memory: &mut Memory, message: &Arc<Message>, max: usize) -> bool {
+    /// Replaces the retained message of a topic, or removes it if the payload is empty.
+    ///
+    /// If it does not fit into `max` bytes, the oldest messages of the owner with the most bytes are
+    /// removed, as long as this owner has more than the owner of the new message. Returns whether
+    /// the message fits, and the number of messages that were removed.
+    pub(crate) fn set(
+        &mut self,
+        memory: &mut Memory,
+        message: &Arc<Message>,
+        max: usize,
+    ) -> (bool, u64) {
         let topic = message.topic();
-        let before =
-            self.messages.get(topic).map_or(0, |old| old.size() + ENTRY_BYTES + topic.len());
-        let after = match message.payload_bytes().is_empty() {
-            true => 0,
-            false => message.size() + ENTRY_BYTES + topic.len(),
-        };
-        if after > 0 && self.account.bytes() - before + after > max {
-            return false;
+        if message.payload_bytes().is_empty() {
+            self.remove(memory, topic);
+            return (true, 0);
+        }
+        let replaced = self.messages.get(topic).map(|entry| &entry.message);
+        let before = replaced.map_or(0, |old| size(old));
+        let own_before =
+            replaced.filter(|old| owner(old) == owner(message)).map_or(0, |old| size(old));
+        let own = self.by_owner.get(owner(message)).map_or(0, |share| share.bytes);
+        let own = own - own_before + size(message);
+        let mut evicted = 0;
+        while self.account.bytes() - before + size(message) > max {
+            let others = self.by_owner.iter().filter(|(name, _)| &***name != owner(message));
+            let most = others.max_by_key(|(_, share)| share.bytes).map(|(_, share)| share);
+            let oldest = most.filter(|share| share.bytes > own).and_then(|share| {
+                // The replaced message is removed anyway.
+                share.topics.values().find(|other| &***other != topic).cloned()
+            });
+            let Some(oldest) = oldest else { return (false, evicted) };
+            self.remove(memory, &oldest);
+            evicted += 1;
         }
         self.remove(memory, topic);
-        if after > 0 {
-            self.account.hold(memory, message, ENTRY_BYTES + topic.len());
-            self.messages.insert(topic.into(), Arc::clone(message));
-        }
-        true
+        self.last_number += 1;
+        let (topic, number) = (Arc::clone(message.shared_topic()), self.last_number);
+        self.account.hold(memory, message, size(message) - message.size());
+        let share = self.by_owner.entry(owner(message).into()).or_default();
+        share.bytes += size(message);
+        share.topics.insert(number, Arc::clone(&topic));
+        self.messages.insert(topic, Entry { message: Arc::clone(message), number });
+        (true, evicted)
     }
 
     fn remove(&mut self, memory: &mut Memory, topic: &str) {
-        if let Some(old) = self.messages.remove(topic) {
-            self.account.release(memory, &old, ENTRY_BYTES + topic.len());
+        let Some(Entry { message, number }) = self.messages.remove(topic) else { return };
+        self.account.release(memory, &message, size(&message) - message.size());
+        let Some(share) = self.by_owner.get_mut(owner(&message)) else { return };
+        share.bytes -= size(&message);
+        share.topics.remove(&number);
+        if share.topics.is_empty() {
+            self.by_owner.remove(owner(&message));
         }
     }
 
@@ -86,8 +142,8 @@ impl Retained {
         let fixed = filter.split_inclusive('/').take_while(|level| !level.starts_with(['+', '#']));
         let fixed = filter.get(..fixed.map(str::len).sum()).unwrap_or_default();
         if fixed.len() == filter.len() {
-            let found = self.messages.get(fixed).filter(|message| !message.has_expired(now));
-            return (found.cloned(), false);
+            let found = self.messages.get(fixed).map(|entry| &entry.message);
+            return (found.filter(|message| !message.has_expired(now)).cloned(), false);
         }
         // `a/#` matches `a` too.
         let fixed = fixed.strip_suffix('/').unwrap_or(fixed);
@@ -98,10 +154,10 @@ impl Retained {
                 Some(after) => Bound::Excluded(&**after),
             };
             let next = self.messages.range::<str, _>((from, Bound::Unbounded)).next();
-            let Some((topic, message)) = next.filter(|(topic, _)| topic.starts_with(fixed)) else {
+            let Some((topic, entry)) = next.filter(|(topic, _)| topic.starts_with(fixed)) else {
                 return (None, false);
             };
-            let (topic, message) = (Arc::clone(topic), Arc::clone(message));
+            let (topic, message) = (Arc::clone(topic), Arc::clone(&entry.message));
             replay.after = Some(Arc::clone(&topic));
             if message.has_expired(now) {
                 self.remove(memory, &topic);

@@ -13,7 +13,8 @@ use crate::aliases::Aliases;
 use crate::config::Acl;
 use crate::ids::{ConnectionId, LocalId};
 use crate::memory::{Memory, MemoryAccount};
-use crate::message::{ForwardedProperties, Message};
+use crate::message::{ForwardedProperties, Message, Sender};
+use crate::owner::Owner;
 use crate::retained::Replay;
 use crate::tree::Tree;
 
@@ -86,6 +87,8 @@ pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     /// User that the client belongs to.
     pub(crate) user: Option<Arc<str>>,
+    /// Who the session counts for.
+    owner: Arc<Owner>,
     /// Access control list of the client.
     pub(crate) acl: Arc<dyn Acl>,
     pub(crate) route: Route,
@@ -147,12 +150,19 @@ pub(crate) enum SendOutcome {
 }
 
 impl Session {
-    pub(crate) fn new(client_id: Arc<str>, acl: Arc<dyn Acl>, memory: &mut Memory) -> Self {
+    pub(crate) fn new(
+        client_id: Arc<str>,
+        owner: Arc<Owner>,
+        acl: Arc<dyn Acl>,
+        memory: &mut Memory,
+    ) -> Self {
         let mut account = MemoryAccount::default();
-        account.add(memory, SESSION_BYTES + client_id.len());
+        account.add(memory, SESSION_BYTES + client_id.len() + owner.name().len());
+        owner.add_session();
         Self {
             client_id,
             user: None,
+            owner,
             acl,
             route: Route::Away,
             expiry: Duration::ZERO,
@@ -170,6 +180,23 @@ impl Session {
             unread: MemoryAccount::default(),
             account,
         }
+    }
+
+    pub(crate) const fn owner(&self) -> &Arc<Owner> {
+        &self.owner
+    }
+
+    /// Sets who the session counts for: its client may connect from another address.
+    pub(crate) fn set_owner(&mut self, memory: &mut Memory, owner: Arc<Owner>) {
+        self.account.change(memory, self.owner.name().len(), owner.name().len());
+        self.owner.remove_session();
+        owner.add_session();
+        self.owner = owner;
+    }
+
+    /// The client as the publisher of a message.
+    pub(crate) fn sender(&self) -> Sender {
+        Sender { client_id: Arc::clone(&self.client_id), owner: Arc::clone(&self.owner) }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -440,6 +467,7 @@ impl Session {
 
     /// Frees all memory of the session.
     pub(crate) fn clear(&mut self, memory: &mut Memory) {
+        self.owner.remove_session();
         self.take_will(memory);
         while self.pop(memory).is_some() {}
         for packet in core::mem::take(&mut self.in_flight) {
@@ -462,6 +490,7 @@ impl Session {
         let replays = self.replays.keys().map(|filter| Replay::bytes(filter));
         SESSION_BYTES
             + self.client_id.len()
+            + self.owner.name().len()
             + subscriptions.chain(replays).sum::<usize>()
             + self.received.len() * RECEIVED_BYTES
     }

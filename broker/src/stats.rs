@@ -16,7 +16,8 @@ pub struct Stats {
     /// those that failed with [`Busy`](crate::Busy). Wills are not counted.
     pub published: u64,
     /// Dropped messages: at QoS 0 because the client reads too slowly, expired, larger than the
-    /// client's Maximum Packet Size, or from a disconnected sender when the memory was full.
+    /// client's Maximum Packet Size, from a disconnected sender when the memory was full, or
+    /// retained ones that were removed for another message.
     pub dropped: u64,
     /// Sessions and connections that were ended because a memory limit or the session limit was
     /// reached.

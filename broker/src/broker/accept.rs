@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::Broker;
@@ -11,7 +12,8 @@ use crate::config::{Acl, Admission, Limits};
 use crate::connection::State;
 use crate::ids::{ConnectionId, SessionId};
 use crate::incidents::{IncidentKind, IncidentRef};
-use crate::message::Message;
+use crate::message::{Message, Sender};
+use crate::owner::Owner;
 use crate::session::{Route, Session, Will, Window};
 use statestore_mqtt::Reason;
 use statestore_mqtt::packet::{self, ConnAck, Connect, Packet, Publish};
@@ -25,6 +27,7 @@ struct Candidate<'a> {
     /// Whether the broker assigned the client id.
     is_assigned: bool,
     user: Option<Arc<str>>,
+    owner: Arc<Owner>,
     acl: Arc<dyn Acl>,
 }
 
@@ -55,18 +58,23 @@ impl Broker {
         assigned: Option<Arc<str>>,
         admission: Admission,
     ) {
+        let is_assigned = assigned.is_some();
+        let client_id = assigned.unwrap_or_else(|| connect.client_id.into());
+        let peer = self.connections.get(id).and_then(|connection| connection.peer);
         let client = Candidate {
             connect,
             options: ConnectOptions::from_properties(connect.properties),
-            is_assigned: assigned.is_some(),
-            client_id: assigned.unwrap_or_else(|| connect.client_id.into()),
+            is_assigned,
+            owner: self.owners.find(admission.user.as_deref(), peer, &client_id),
+            client_id,
             user: admission.user,
             acl: admission.acl.unwrap_or_else(|| Arc::clone(&self.config.acl)),
         };
-        let authorized = match self.connections.check_limits(id, &self.config.limits) {
-            Ok(()) => self.authorize(now, &client),
-            Err((incident, reason)) => Err(Rejection::reported(incident, reason)),
-        };
+        let authorized = self.authorize(now, &client);
+        let authorized = authorized.and_then(|will| {
+            self.check_connection_limits(now, id, &client.owner)?;
+            Ok(will)
+        });
         let opened = authorized.and_then(|will| Ok((will, self.take_over(now, &client)?)));
         let (will, (session, session_present)) = match opened {
             Ok(opened) => opened,
@@ -108,7 +116,7 @@ impl Broker {
         }
         acl.may_connect(client_id).map_err(refused)?;
         let will = connect.will.as_ref();
-        let will = will.map(|will| self.build_will(now, &**acl, client_id, will));
+        let will = will.map(|will| self.build_will(now, &**acl, client, will));
         let will = will.transpose().map_err(Rejection::silent)?;
         if self.sessions.by_client(client_id).is_some_and(|before| before.user != *user) {
             return Err(refused(Reason::CLIENT_IDENTIFIER_NOT_VALID));
@@ -119,6 +127,21 @@ impl Broker {
             return Err(refused(Reason::SERVER_BUSY));
         }
         Ok(will)
+    }
+
+    /// Checks the limits of connections. At the limit of all connections, disconnects a client of
+    /// the owner with the most, if the new client belongs to another one.
+    fn check_connection_limits(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        owner: &Arc<Owner>,
+    ) -> Result<(), Rejection> {
+        match self.connections.check_limits(id, &self.config.limits) {
+            Err((IncidentKind::Connections, _)) if self.displace_connection(now, owner) => Ok(()),
+            Err((incident, reason)) => Err(Rejection::reported(incident, reason)),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Ends the previous connection of a client and returns its session or a new one, and whether
@@ -136,7 +159,7 @@ impl Broker {
         }
         // Another client may have used the assigned client id since then.
         let clean_start = client.connect.clean_start || is_over || client.is_assigned;
-        Ok(self.open_session(now, &client.client_id, clean_start))
+        Ok(self.open_session(now, &client.client_id, &client.owner, clean_start))
     }
 
     /// Binds a session to a connection.
@@ -152,6 +175,7 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         session.route = Route::Connection(id);
         session.user = client.user;
+        session.set_owner(&mut self.memory, client.owner);
         session.acl = client.acl;
         session.expiry = expiry;
         session.set_will(&mut self.memory, will);
@@ -206,16 +230,19 @@ impl Broker {
     /// Returns whether another session is possible. At the limit, it evicts the session of a
     /// disconnected client.
     ///
-    /// It prefers an empty session, so a client that connects with many client ids evicts its own
-    /// sessions. Among equals it evicts the one that has been disconnected for longest.
+    /// It evicts a session of the owner with the most sessions, so a user who connects with many
+    /// client ids evicts its own sessions. Among these it prefers an empty one, then the one that
+    /// has been disconnected for longest.
     pub(super) fn ensure_session_capacity(&mut self, now: Duration) -> bool {
         // The session of the host does not count.
         if self.sessions.client_count() < self.config.limits.sessions {
             return true;
         }
         let away = self.sessions.iter_clients().filter(|(_, session)| session.route == Route::Away);
-        let order =
-            |(id, session): (SessionId, &Session)| (!session.is_empty(), session.away_since(), id);
+        let order = |(id, session): (SessionId, &Session)| {
+            let sessions = Reverse(session.owner().sessions());
+            (sessions, !session.is_empty(), session.away_since(), id)
+        };
         let Some((.., id)) = away.map(order).min() else { return false };
         if let Some(session) = self.sessions.get(id) {
             let incident = IncidentRef::new(IncidentKind::SessionEvicted, None);
@@ -232,6 +259,7 @@ impl Broker {
         &mut self,
         now: Duration,
         client_id: &Arc<str>,
+        owner: &Arc<Owner>,
         clean_start: bool,
     ) -> (SessionId, bool) {
         if let Some(before) = self.sessions.find(client_id) {
@@ -255,7 +283,8 @@ impl Broker {
         }
         let id = SessionId(self.next_number());
         let acl = Arc::clone(&self.config.acl);
-        let session = Session::new(Arc::clone(client_id), acl, &mut self.memory);
+        let owner = Arc::clone(owner);
+        let session = Session::new(Arc::clone(client_id), owner, acl, &mut self.memory);
         self.sessions.insert(id, session);
         (id, false)
     }
@@ -264,9 +293,10 @@ impl Broker {
         &mut self,
         now: Duration,
         acl: &dyn Acl,
-        client_id: &Arc<str>,
+        client: &Candidate<'_>,
         will: &packet::Will<'_>,
     ) -> Result<Will, Reason> {
+        let client_id = &client.client_id;
         self.may_publish(IncidentKind::Will, acl, client_id, will.topic, will.properties)?;
         let mut delay = Duration::ZERO;
         // All properties except the delay belong to the message.
@@ -287,7 +317,9 @@ impl Broker {
             properties: &message_properties[..],
             payload: will.payload,
         };
-        let message = Message::new(now, Some(Arc::clone(client_id)), will.topic, &publish);
+        let owner = Arc::clone(&client.owner);
+        let sender = Sender { client_id: Arc::clone(client_id), owner };
+        let message = Message::new(now, Some(sender), will.topic, &publish);
         let message = message.map_err(|_| Reason::MALFORMED_PACKET)?;
         Ok(Will { message: Arc::new(message), delay })
     }

@@ -92,12 +92,6 @@ impl Broker {
         // Set before the first response, since a rejection must fit too.
         let options = ConnectOptions::from_properties(connect.properties);
         connection.window.packet_bytes = options.packet_bytes();
-        // Checked again after the login. Here it saves the work of the login.
-        if let Err((kind, reason)) = self.connections.check_limits(id, &self.config.limits) {
-            let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-            return self.reject_and_report(now, id, kind, client_id, reason);
-        }
-        let Some(connection) = self.connections.get_mut(id) else { return };
         let offered =
             self.config.authentication_method.as_deref().filter(|_| self.config.requires_login);
         if options.method.is_some() && options.method != offered {

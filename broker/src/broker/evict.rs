@@ -1,8 +1,10 @@
 //! Eviction when memory is full.
 
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::net::IpAddr;
 use core::time::Duration;
 
 use super::Broker;
@@ -11,6 +13,8 @@ use crate::connections::Connections;
 use crate::ids::{ConnectionId, SessionId};
 use crate::inbox::Inbox;
 use crate::incidents::{IncidentKind, IncidentRef};
+use crate::network::network;
+use crate::owner::Owner;
 use crate::session::{Route, Session};
 use crate::sessions::Sessions;
 use statestore_mqtt::Reason;
@@ -30,63 +34,145 @@ enum Victim {
 /// The remaining memory belongs to retained messages, the host queue and output. These have their
 /// own limits.
 struct Candidates {
-    /// Connections with their sessions, without those that are closing.
-    connections: BinaryHeap<(usize, Reverse<ConnectionId>)>,
-    /// Sessions of disconnected clients and of clients in this process.
-    unconnected: BinaryHeap<(usize, Reverse<SessionId>)>,
+    owners: Vec<OwnerCandidates>,
+    /// The rank and the index of each owner.
+    by_rank: BinaryHeap<(Rank, Reverse<usize>)>,
     departed: BinaryHeap<(usize, Arc<str>)>,
     /// Bytes of all departed senders. Together they count as one candidate.
     departed_bytes: usize,
 }
 
+/// Bytes of an owner, or half of them if its next victim is a connection, and whether the next
+/// victim is a session without a connection.
+type Rank = (usize, bool);
+
+/// The possible victims of one owner.
+#[derive(Default)]
+struct OwnerCandidates {
+    bytes: usize,
+    /// Connections with their sessions, without those that are closing.
+    connections: BinaryHeap<(usize, Reverse<ConnectionId>)>,
+    /// Sessions of disconnected clients and of clients in this process.
+    unconnected: BinaryHeap<(usize, Reverse<SessionId>)>,
+}
+
+impl OwnerCandidates {
+    /// Returns whether the next victim is a connection: only if it uses more than twice as much as
+    /// each session without a connection.
+    fn is_connection_next(&self) -> bool {
+        let unconnected = self.unconnected.peek().map(|(bytes, _)| *bytes);
+        let is_first = |bytes: usize| unconnected.is_none_or(|other| bytes / 2 > other);
+        self.connections.peek().is_some_and(|(bytes, _)| is_first(*bytes))
+    }
+
+    fn rank(&self) -> Rank {
+        match self.is_connection_next() {
+            true => (self.bytes / 2, false),
+            false => (self.bytes, true),
+        }
+    }
+
+    /// Removes the candidate that uses the most. Among equals, it is the older one.
+    fn next_victim(&mut self) -> Option<Victim> {
+        let (bytes, victim) = if self.is_connection_next() {
+            let (bytes, Reverse(id)) = self.connections.pop()?;
+            (bytes, Victim::Connection(id))
+        } else {
+            let (bytes, Reverse(id)) = self.unconnected.pop()?;
+            (bytes, Victim::Session(id))
+        };
+        self.bytes -= bytes;
+        Some(victim)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.is_empty() && self.unconnected.is_empty()
+    }
+}
+
 impl Candidates {
     fn new(connections: &Connections, sessions: &Sessions, inbox: &Inbox) -> Self {
-        let total_bytes = |connection: &Connection| {
+        let mut indexes: BTreeMap<Result<&str, Option<IpAddr>>, usize> = BTreeMap::new();
+        let mut owners: Vec<OwnerCandidates> = Vec::new();
+        let mut add = |owner, bytes, add: &dyn Fn(&mut OwnerCandidates)| {
+            let index = *indexes.entry(owner).or_insert(owners.len());
+            if index == owners.len() {
+                owners.push(OwnerCandidates::default());
+            }
+            if let Some(owner) = owners.get_mut(index) {
+                owner.bytes += bytes;
+                add(owner);
+            }
+        };
+        for (id, connection) in connections.iter().filter(|(_, it)| !it.is_closing()) {
             let session = connection.session().and_then(|id| sessions.get(id));
             let session_bytes =
                 session.map_or(0, |session| session.bytes() + inbox.bytes(&session.client_id));
-            connection.account.bytes() + session_bytes
-        };
-        let open = connections.iter().filter(|(_, connection)| !connection.is_closing());
+            let bytes = connection.account.bytes() + session_bytes;
+            // A connection without a login counts for its network.
+            let network = connection.peer.map(network);
+            let owner = session.map(|session| &**session.owner().name()).ok_or(network);
+            add(owner, bytes, &|owner| owner.connections.push((bytes, Reverse(id))));
+        }
         let unconnected = sessions
             .iter_clients()
             .filter(|(_, session)| !matches!(session.route, Route::Connection(_)));
+        for (id, session) in unconnected {
+            let bytes = session.bytes();
+            let owner = Ok(&**session.owner().name());
+            add(owner, bytes, &|owner| owner.unconnected.push((bytes, Reverse(id))));
+        }
         let departed = inbox.departed().map(|(bytes, sender)| (bytes, Arc::clone(sender)));
         let departed: BinaryHeap<_> = departed.collect();
+        let by_rank = owners.iter().enumerate().map(|(index, it)| (it.rank(), Reverse(index)));
         Self {
-            connections: open
-                .map(|(id, connection)| (total_bytes(connection), Reverse(id)))
-                .collect(),
-            unconnected: unconnected.map(|(id, session)| (session.bytes(), Reverse(id))).collect(),
+            by_rank: by_rank.collect(),
+            owners,
             departed_bytes: departed.iter().map(|(bytes, _)| *bytes).sum(),
             departed,
         }
     }
 
-    /// Removes the candidate that is evicted next.
-    ///
-    /// Sessions without a connection come first unless a connection uses more than twice as much.
-    /// Departed senders come first if together they use the most. Among equals, the older one is
-    /// evicted.
+    /// Removes the candidate that is evicted next: of the owner that uses the most in total, the
+    /// one that uses the most. Departed senders come first if together they use more.
     fn next_victim(&mut self) -> Option<Victim> {
-        let connection = self.connections.peek().map(|(bytes, _)| *bytes);
-        let unconnected = self.unconnected.peek().map(|(bytes, _)| *bytes);
-        if self.departed_bytes >= connection.max(unconnected).unwrap_or_default() {
+        let most = self.by_rank.peek().and_then(|(_, Reverse(index))| self.owners.get(*index));
+        if self.departed_bytes >= most.map_or(0, |owner| owner.bytes) {
             if let Some((bytes, sender)) = self.departed.pop() {
                 self.departed_bytes -= bytes;
                 return Some(Victim::DepartedSender(sender));
             }
         }
-        let is_first = |bytes: usize| unconnected.is_none_or(|other| bytes / 2 > other);
-        if connection.is_some_and(is_first) {
-            self.connections.pop().map(|(_, Reverse(id))| Victim::Connection(id))
-        } else {
-            self.unconnected.pop().map(|(_, Reverse(id))| Victim::Session(id))
+        let (_, Reverse(index)) = self.by_rank.pop()?;
+        let owner = self.owners.get_mut(index)?;
+        let victim = owner.next_victim();
+        if !owner.is_empty() {
+            self.by_rank.push((owner.rank(), Reverse(index)));
         }
+        victim
     }
 }
 
 impl Broker {
+    /// At the limit of connections, disconnects the newest client of the owner with most of them,
+    /// if the new client belongs to an owner with fewer. Returns whether it did.
+    pub(super) fn displace_connection(&mut self, now: Duration, newcomer: &Arc<Owner>) -> bool {
+        let mut by_owner: BTreeMap<&str, (usize, ConnectionId)> = BTreeMap::new();
+        for (id, connection) in self.connections.iter() {
+            let session = connection.session().and_then(|session| self.sessions.get(session));
+            let Some(session) = session else { continue };
+            let entry = by_owner.entry(session.owner().name()).or_insert((0, id));
+            *entry = (entry.0 + 1, id.max(entry.1));
+        }
+        let own = by_owner.get(&**newcomer.name()).map_or(0, |(count, _)| *count);
+        let most = by_owner.into_values().max().filter(|(count, _)| *count > own + 1);
+        let Some((_, id)) = most else { return false };
+        let reason = Some(Reason::QUOTA_EXCEEDED);
+        self.report_incident(id, IncidentKind::Displaced, reason, None);
+        self.end_connection(now, id, reason);
+        true
+    }
+
     /// Evicts until the broker is within its memory limit. See
     /// [`next_victim`](Candidates::next_victim) for the order.
     pub(super) fn evict_to_limit(&mut self, now: Duration) {

@@ -63,7 +63,10 @@ impl Broker {
         if !is_known && !self.ensure_session_capacity(now) {
             return Err(Reason::QUOTA_EXCEEDED);
         }
-        let (session, _) = self.open_session(now, &client_id.into(), true);
+        let (session, _) = {
+            let owner = self.owners.find(None, None, client_id);
+            self.open_session(now, &client_id.into(), &owner, true)
+        };
         let id = self.attach_to(session);
         // May evict the new session; the client then polls `LocalEvent::Detached`.
         self.settle(now);
@@ -80,7 +83,10 @@ impl Broker {
                 self.end_attachment(host, Some(Reason::SESSION_TAKEN_OVER));
                 host
             }
-            None => self.open_session(now, &client_id, true).0,
+            None => {
+                let owner = self.owners.find(None, None, &client_id);
+                self.open_session(now, &client_id, &owner, true).0
+            }
         };
         self.sessions.set_host(session);
         let id = self.attach_to(session);

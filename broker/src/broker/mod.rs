@@ -36,6 +36,7 @@ use crate::ids::{ConnectionId, SessionId};
 use crate::inbox::Inbox;
 use crate::incidents::{Incident, IncidentKind, IncidentRef, Incidents};
 use crate::memory::Memory;
+use crate::owner::Owners;
 use crate::retained::Retained;
 use crate::session::{Route, Session};
 use crate::sessions::Sessions;
@@ -55,6 +56,7 @@ pub struct Broker {
     attachments: Attachments,
     /// Messages that wait for the host.
     inbox: Inbox,
+    owners: Owners,
     retained: Retained,
     wills: DueWills,
     timers: Timers,
@@ -86,6 +88,7 @@ impl Broker {
             sessions: Sessions::default(),
             attachments: Attachments::default(),
             inbox: Inbox::default(),
+            owners: Owners::default(),
             retained: Retained::default(),
             wills: DueWills::default(),
             timers: Timers::default(),

@@ -103,8 +103,8 @@ impl Broker {
             return Reason::UNSPECIFIED_ERROR;
         };
         let (acl, client_id) = (Arc::clone(&session.acl), Arc::clone(&session.client_id));
-        let sender = Some(Arc::clone(&client_id));
-        let Ok(message) = Message::new(now, sender, topic, publish) else {
+        let sender = session.sender();
+        let Ok(message) = Message::new(now, Some(sender), topic, publish) else {
             return Reason::IMPLEMENTATION_SPECIFIC_ERROR;
         };
         let properties = message.properties();

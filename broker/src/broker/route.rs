@@ -25,7 +25,15 @@ impl Broker {
 
     fn retain_and_forward(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
         let max = self.config.limits.retained_memory;
-        if message.retain() && !self.retained.set(&mut self.memory, message, max) {
+        let (fits, evicted) = match message.retain() {
+            true => self.retained.set(&mut self.memory, message, max),
+            false => (true, 0),
+        };
+        if evicted > 0 {
+            self.stats.dropped += evicted;
+            self.incidents.push(IncidentRef::new(IncidentKind::RetainedEvicted, None));
+        }
+        if !fits {
             let reason = Reason::QUOTA_EXCEEDED;
             let client_id = message.sender().map(|sender| &**sender);
             let incident = IncidentRef::new(IncidentKind::Retained, Some(reason));

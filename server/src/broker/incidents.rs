@@ -27,6 +27,7 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
     match incident.kind {
         Kind::Connect => line!(warn),
         Kind::Connections => line!(warn),
+        Kind::Displaced => line!(warn),
         Kind::Address => line!(warn),
         Kind::Pending => line!(warn),
         Kind::Will => line!(warn),
@@ -47,6 +48,7 @@ pub(crate) fn log(incident: &Incident, peer: Option<SocketAddr>) {
         Kind::Publish => line!(warn),
         Kind::Rate => line!(warn),
         Kind::Retained => line!(warn),
+        Kind::RetainedEvicted => line!(warn),
         Kind::Dropped => line!(warn),
         Kind::Subscribe => line!(warn),
         Kind::Subscriptions => line!(warn),
