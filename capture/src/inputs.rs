@@ -27,6 +27,9 @@ pub(crate) const BATCH: u8 = 10;
 pub(crate) const PERSISTED: u8 = 11;
 pub(crate) const END: u8 = 12;
 
+/// The name before the owner of a message.
+const OWNER: &str = "";
+
 const QOS: [Qos; 3] = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce];
 
 /// Writes the position of a value in a table of all its values.
@@ -129,6 +132,11 @@ pub(crate) fn message(
     option(out, incoming.verified_sender, text);
     option(out, incoming.packet_bytes_max.map(|bytes| bytes as u64), number);
     option(out, incoming.delivery.map(|delivery| delivery.0), number);
+    // A property without a name, which no store reads, so that earlier captures stay valid.
+    if let Some(owner) = incoming.owner {
+        text(out, OWNER);
+        text(out, owner);
+    }
     // A store ignores the reason, and it may contain anything.
     for (name, value) in incoming.user_properties().filter(|(name, _)| *name != property::REASON) {
         text(out, name);
@@ -167,8 +175,11 @@ impl<'a> Message<'a> {
             packet_bytes_max.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         incoming.delivery = reader.option(Reader::number)?.map(Delivery);
         while !reader.0.is_empty() {
-            let name = reader.text()?;
-            incoming.user_property(name, reader.text()?);
+            let (name, value) = (reader.text()?, reader.text()?);
+            match name {
+                OWNER => incoming.owner = Some(value),
+                name => incoming.user_property(name, value),
+            }
         }
         Some(incoming)
     }

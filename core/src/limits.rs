@@ -116,8 +116,10 @@ pub struct StoreLimits {
     /// a client that writes such a value again may exceed its share if it needs no more bytes.
     ///
     /// The default is one half: a client that never stops writing leaves the other half to all
-    /// others, and a client that is alone can still use much of the store (our choice). A client
-    /// that may connect under several ids has as many shares.
+    /// others, and a client that is alone can still use much of the store (our choice). If the
+    /// transport knows the [owner](crate::transport::Incoming::owner) of a client, all clients of
+    /// this owner have one share together; otherwise a client that may connect under several ids
+    /// has as many.
     pub client_percent: u8,
     /// Packets that wait to be sent. The effective limit is at least three fan-outs of one key. As
     /// many notifications, and as many bytes of their payloads, are retained in addition until they

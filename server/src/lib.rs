@@ -125,17 +125,20 @@
 //! one for each client (8 MiB).
 //!
 //! * **Memory.** A client that exceeds its limit is disconnected, and its session ends. If the
-//!   memory of the broker is exhausted, this happens to the client that uses most. The reason is
-//!   0x97, quota exceeded. A QoS 1 or 2 message is never silently dropped for a client, unless it
+//!   memory of the broker is exhausted, this happens to the client that uses most, of the user that
+//!   uses most in total. The reason is 0x97, quota exceeded. A QoS 1 or 2 message is never silently dropped for a client, unless it
 //!   has expired or exceeds the client's maximum packet size. If such a message is a notification,
 //!   the client is disconnected, so that it registers again and reads the key.
 //! * **Requests** wait for the store in one queue per client, and the queues are served in turn. A
 //!   client with 256 KiB of waiting requests is not read from until the store has received some of
 //!   them. Other clients are not delayed by this. Without a store, requests wait until there is
 //!   one.
-//! * **Connections:** [`Options::max_connections`] of clients that are logged in. Further clients
-//!   are rejected with reason 0x89, server busy, or with 0x97 for too many connections from one
-//!   address.
+//! * **Users** share: what follows counts for the user of a client, for its address if it has no
+//!   user, and for the client id if it connected from this machine.
+//! * **Connections:** [`Options::max_connections`] of clients that are logged in. A further client
+//!   takes the place of one of the user with the most connections, or is rejected with reason 0x89,
+//!   server busy, if this is its own user. The reason for too many connections from one address is
+//!   0x97.
 //! * **Pending connections:** 256 connections whose client is not logged in yet. They have ten
 //!   seconds for the handshakes, the CONNECT and the login, and 4 KiB of memory, or 20 KiB with
 //!   service accounts. At the limit, a new connection takes the place of the oldest one from the
@@ -143,8 +146,11 @@
 //! * **Packets:** [`Options::max_packet_size`]. A packet that exceeds a client's maximum packet
 //!   size is not sent to that client.
 //! * **Sessions** of disconnected clients last at most a day. There are at most 10,000 sessions,
-//!   without that of the store. A new session evicts the one that has been disconnected for
-//!   longest, preferably one without subscriptions, messages and will.
+//!   without that of the store. A new session evicts one of the user with the most sessions:
+//!   preferably one without subscriptions, messages and will, and of these the one that has been
+//!   disconnected for longest.
+//! * **Retained messages** have 16 MiB. A further one replaces the oldest of the user with the most,
+//!   or is rejected with reason 0x97 if this is its own user.
 //! * **Logins:** two password checks run at a time, and at most 64 logins wait for a check or run
 //!   one. Further logins are rejected with reason 0x89, server busy. After four wrong passwords for
 //!   one name, an address must pause before it tries that name again: from one second up to a

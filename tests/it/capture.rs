@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use statestore_capture::{
     CaptureError, CapturedStore, Difference, Next, Replay, end_frame, next_frame,
 };
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Refusal};
 use statestore_proto::store::StoreConfig;
 use statestore_proto::time::Now;
+use statestore_proto::transport::Transmit;
 use statestore_tests::ask::Ask;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
@@ -22,10 +24,14 @@ fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
 /// What the store sends in answer.
 fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
     let ask = Ask::of_payload("c", number, payload.to_vec());
+    send(store, &ask)
+}
+
+fn send(store: &mut CapturedStore, ask: &Ask) -> Vec<u8> {
     store.handle_publish(Now::default(), &ask.incoming());
     let mut sent = Vec::new();
     while let Some(transmit) = store.poll_transmit() {
-        if let statestore_proto::transport::Transmit::Publish(publish) = transmit {
+        if let Transmit::Publish(publish) = transmit {
             sent.extend_from_slice(&publish.payload);
         }
     }
@@ -49,6 +55,23 @@ fn holds(capture: &[u8], text: &[u8]) -> bool {
 fn first_frame(capture: &[u8]) -> usize {
     let Ok(Next::Frame(_, rest)) = next_frame(capture) else { panic!("no frame") };
     capture.len() - rest.len()
+}
+
+/// Whose quota a request counts for decides about later requests.
+#[test]
+fn capture_contains_the_owner_of_each_message() {
+    let limits = StoreLimits { keys_max: 2, ..StoreLimits::default() };
+    let config = StoreConfig::new(7).limits(limits);
+    let mut store = CapturedStore::capturing(config, None);
+    for (client, expected) in
+        [("c-1", &b"+OK\r\n"[..]), ("c-2", b"-ERR the quota has been exceeded\r\n")]
+    {
+        let set = Command::set(client, "v");
+        let mut ask = Ask::of_payload(client, 1, set.encode());
+        ask.owner = Some("user:c".into());
+        assert_eq!(send(&mut store, &ask), expected, "{client}");
+    }
+    assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }
 
 #[test]

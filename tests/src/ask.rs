@@ -14,6 +14,8 @@ use statestore_sim::Message;
 pub struct Ask {
     /// The verified sender; if `None`, the client id is unverified.
     pub verified: Option<String>,
+    /// Who the verified sender's keys and registrations count for, if it is not its client id.
+    pub owner: Option<String>,
     /// Topic.
     pub topic: String,
     /// Payload.
@@ -58,6 +60,7 @@ impl Ask {
     pub fn of_payload(client: &str, number: u64, payload: Vec<u8>) -> Self {
         Self {
             verified: Some(client.into()),
+            owner: None,
             topic: topic::REQUEST.into(),
             payload: payload.into(),
             response_topic: Some(response_topic(client)),
@@ -85,6 +88,7 @@ impl Ask {
         };
         Self {
             verified: Some(message.sender.as_ref().into()),
+            owner: None,
             topic: message.topic.as_ref().into(),
             payload: message.payload.clone(),
             response_topic: message.response_topic.as_deref().map(Into::into),
@@ -142,6 +146,7 @@ impl Ask {
             incoming.user_property(property::PERSIST, property::PERSIST_VALUE);
         }
         incoming.verified_sender = self.verified.as_deref();
+        incoming.owner = self.owner.as_deref();
         incoming
     }
 }

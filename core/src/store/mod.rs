@@ -120,6 +120,7 @@ mod scan_token;
 mod shared_payloads;
 mod unacknowledged;
 mod unpersisted;
+mod usage;
 
 use core::fmt;
 use core::time::Duration;
@@ -493,20 +494,22 @@ impl Store {
         self.outbox.bytes()
     }
 
-    /// The usage of a verified client; zero for an unverified client id.
+    /// The usage of the [owner](Principal::owner) of a verified client, or of the client; zero for
+    /// an unverified one.
     ///
     /// ```
-    /// use statestore_proto::store::{ClientUsage, Store, StoreConfig};
+    /// use statestore_proto::store::{ClientUsage, Principal, Store, StoreConfig};
     ///
     /// let store = Store::new(StoreConfig::new(7));
-    /// assert_eq!(store.usage_of("sensor-1"), ClientUsage::default());
+    /// assert_eq!(store.usage_of(Principal::verified("sensor-1")), ClientUsage::default());
     /// ```
     #[must_use]
-    pub fn usage_of(&self, client_id: &str) -> ClientUsage {
-        let keys = self.keyspace.usage_of(Principal::verified(client_id));
-        let registrations = self.registrations.usage_of(client_id);
+    pub fn usage_of(&self, principal: Principal<'_>) -> ClientUsage {
+        let owner = self.keyspace.owner_of(principal);
+        let keys = self.keyspace.usage_of(owner);
+        let registrations = self.registrations.usage_of(owner);
         ClientUsage {
-            keys: keys.keys,
+            keys: keys.count,
             bytes: keys.bytes,
             registrations: registrations.count,
             registration_bytes: registrations.bytes,

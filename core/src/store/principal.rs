@@ -14,13 +14,22 @@ use crate::transport::Incoming;
 pub struct Principal<'a> {
     client_id: Option<&'a str>,
     is_verified: bool,
+    owner: Option<&'a str>,
 }
 
 impl<'a> Principal<'a> {
     /// A client id that the broker authenticated.
     #[must_use]
     pub const fn verified(client_id: &'a str) -> Self {
-        Self { client_id: Some(client_id), is_verified: true }
+        Self { client_id: Some(client_id), is_verified: true, owner: None }
+    }
+
+    /// Sets who the keys and registrations of a verified client count for. Without an owner, they
+    /// count for the client id.
+    #[must_use]
+    pub const fn with_owner(mut self, owner: Option<&'a str>) -> Self {
+        self.owner = owner;
+        self
     }
 
     /// The client id that a request names: `__srcId`, or else the one in a response topic of the
@@ -29,14 +38,24 @@ impl<'a> Principal<'a> {
     pub fn unverified(incoming: &Incoming<'a>) -> Self {
         let from_topic = || Some(ResponseTopic::parse(incoming.response_topic?)?.client_id());
         let client_id = incoming.claimed_source().filter(|id| !id.is_empty()).or_else(from_topic);
-        Self { client_id, is_verified: false }
+        Self { client_id, is_verified: false, owner: None }
     }
 
     /// The [verified sender](Incoming::verified_sender) of a message, or else the
     /// [unverified](Self::unverified) one.
     #[must_use]
     pub fn of(incoming: &Incoming<'a>) -> Self {
-        incoming.verified_sender.map_or_else(|| Self::unverified(incoming), Self::verified)
+        match incoming.verified_sender {
+            Some(client_id) => Self::verified(client_id).with_owner(incoming.owner),
+            None => Self::unverified(incoming),
+        }
+    }
+
+    /// Who the keys and registrations of a verified client count for, such as its user: one user
+    /// may have many client ids.
+    #[must_use]
+    pub const fn owner(&self) -> Option<&'a str> {
+        self.owner
     }
 
     /// The MQTT client id, if it is known.

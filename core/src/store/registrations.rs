@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 
 use super::Record;
+use super::usage::{Owner, Usage, UsageTable};
 use crate::hlc::Hlc;
 use crate::message::{Dialect, Incarnation};
 use crate::time::Instant;
@@ -34,7 +35,8 @@ pub(super) struct Registration {
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
     request: u64,
     client_id: Arc<str>,
-    is_verified: bool,
+    /// Who it counts for; `None` if the client id is not verified.
+    owner: Option<Owner>,
     key: Arc<[u8]>,
     pub(super) dialect: Dialect,
     /// The incarnation to send with notifications, if the KEYNOTIFY asked for it.
@@ -47,7 +49,8 @@ pub(super) struct Registration {
 /// A KEYNOTIFY to register.
 pub(super) struct NewRegistration<'a> {
     pub(super) client_id: &'a str,
-    pub(super) is_verified: bool,
+    /// Who it counts for; `None` if the client id is not verified.
+    pub(super) owner: Option<Owner>,
     pub(super) key: &'a [u8],
     pub(super) dialect: Dialect,
     pub(super) incarnation: Option<Incarnation>,
@@ -85,6 +88,10 @@ impl Registration {
         &self.key
     }
 
+    const fn is_verified(&self) -> bool {
+        self.owner.is_some()
+    }
+
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
@@ -105,7 +112,7 @@ impl Registration {
         Record::Registered {
             client_id: (&*self.client_id).into(),
             key: (&*self.key).into(),
-            verified: self.is_verified,
+            verified: self.is_verified(),
             dialect: self.dialect,
             wants_incarnation: self.incarnation.is_some(),
             order: self.request,
@@ -119,7 +126,7 @@ impl Registration {
 
     /// Returns whether both have the same record, request number aside.
     fn has_same_record(&self, other: &Self) -> bool {
-        self.is_verified == other.is_verified
+        self.is_verified() == other.is_verified()
             && self.dialect == other.dialect
             && self.incarnation == other.incarnation
     }
@@ -135,21 +142,13 @@ const fn counted_bytes(client_id: &str, key: &[u8]) -> usize {
     client_id.len() + key.len()
 }
 
-/// The registrations of one client that were made under a verified client id.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RegistrationUsage {
-    pub(super) count: usize,
-    /// Bytes of keys and client ids.
-    pub(super) bytes: usize,
-}
-
 /// A client with at least one registration.
 #[derive(Debug, Default)]
 struct Client {
     /// The numbers of its registrations by key.
     by_key: BTreeMap<Arc<[u8]>, u64>,
-    /// Those that were made under a verified client id.
-    verified: RegistrationUsage,
+    /// The number of those that were made under a verified client id.
+    verified: usize,
     /// The time from which its unverified registrations may be evicted: after its last sign of
     /// life, which is a KEYNOTIFY or a delivered notification, or when a notification had no
     /// subscriber since.
@@ -159,18 +158,12 @@ struct Client {
 impl Client {
     /// Returns whether some registrations were made under an unverified client id.
     fn has_unverified(&self) -> bool {
-        self.by_key.len() > self.verified.count
+        self.by_key.len() > self.verified
     }
 
     fn count(&mut self, old: Option<&Registration>, new: Option<&Registration>) {
-        if let Some(old) = old.filter(|old| old.is_verified) {
-            self.verified.count -= 1;
-            self.verified.bytes -= old.len();
-        }
-        if let Some(new) = new.filter(|new| new.is_verified) {
-            self.verified.count += 1;
-            self.verified.bytes += new.len();
-        }
+        self.verified -= usize::from(old.is_some_and(Registration::is_verified));
+        self.verified += usize::from(new.is_some_and(Registration::is_verified));
     }
 }
 
@@ -182,6 +175,7 @@ impl Client {
 pub(super) struct Registrations {
     by_key: BTreeMap<Arc<[u8]>, Vec<Arc<Registration>>>,
     by_client: BTreeMap<Arc<str>, Client>,
+    usage: UsageTable,
     by_number: BTreeMap<u64, Arc<Registration>>,
     /// The numbers of the registrations by the numbers of their last records. A renewal without a
     /// record keeps its place, or clients that renew could keep a snapshot from ending.
@@ -200,6 +194,7 @@ impl Registrations {
         Self {
             by_key: BTreeMap::new(),
             by_client: BTreeMap::new(),
+            usage: UsageTable::new(),
             by_number: BTreeMap::new(),
             by_record: BTreeMap::new(),
             silenced: BTreeSet::new(),
@@ -220,9 +215,9 @@ impl Registrations {
         self.silenced.len()
     }
 
-    /// The usage of a client under a verified client id.
-    pub(super) fn usage_of(&self, client_id: &str) -> RegistrationUsage {
-        self.by_client.get(client_id).map_or_else(RegistrationUsage::default, |it| it.verified)
+    /// The registrations that count for an owner.
+    pub(super) fn usage_of(&self, owner: Option<Owner>) -> Usage {
+        owner.map(|owner| self.usage.get(owner)).unwrap_or_default()
     }
 
     /// The registrations for `key` that are notified, the oldest first.
@@ -289,7 +284,7 @@ impl Registrations {
             recorded: self.last_number,
             request: new.request,
             client_id,
-            is_verified: new.is_verified,
+            owner: new.owner,
             key,
             dialect: new.dialect,
             incarnation: new.incarnation,
@@ -305,6 +300,10 @@ impl Registrations {
         }
         self.by_record.insert(registration.recorded, registration.number);
         let registration = Arc::new(registration);
+        if let Some(renewed) = &renewed {
+            self.usage.remove(renewed.owner, renewed.len());
+        }
+        self.usage.add(registration.owner, registration.len());
         self.by_number.insert(registration.number, Arc::clone(&registration));
         self.update_client(&registration.client_id, |client| {
             client.evictable_from = evictable_from;
@@ -360,7 +359,7 @@ impl Registrations {
             return false;
         }
         registration.is_silenced.store(true, Ordering::Relaxed);
-        if !registration.is_verified {
+        if !registration.is_verified() {
             let client_id = Arc::clone(&registration.client_id);
             self.update_client(&client_id, |client| {
                 client.evictable_from = client.evictable_from.min(now);
@@ -371,7 +370,7 @@ impl Registrations {
 
     /// Records that a notification was delivered, so its client is connected.
     pub(super) fn record_delivery(&mut self, evictable_from: Instant, token: PublishToken) {
-        let unverified = self.by_number.get(&token.0).filter(|it| !it.is_verified);
+        let unverified = self.by_number.get(&token.0).filter(|it| !it.is_verified());
         if let Some(client_id) = unverified.map(|it| Arc::clone(&it.client_id)) {
             self.touch(evictable_from, &client_id);
         }
@@ -404,6 +403,7 @@ impl Registrations {
         self.by_record.remove(&registration.recorded);
         self.silenced.remove(&number);
         self.bytes -= registration.len();
+        self.usage.remove(registration.owner, registration.len());
         self.update_client(&registration.client_id, |client| {
             client.by_key.remove(&registration.key);
             client.count(Some(&registration), None);

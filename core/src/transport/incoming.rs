@@ -47,6 +47,9 @@ pub struct Incoming<'a> {
     pub arrived: Option<Instant>,
     /// Client id of the sender, if the broker has verified it; ordinary brokers do not.
     pub verified_sender: Option<&'a str>,
+    /// Who the keys, bytes and registrations of a verified sender count for, such as its user. By
+    /// default, they count for its client id.
+    pub owner: Option<&'a str>,
     /// Maximum Packet Size of the sender in bytes, if the transport knows it: a larger response to
     /// a GET or SCAN could not be delivered.
     pub packet_bytes_max: Option<usize>,
@@ -82,6 +85,7 @@ impl<'a> Incoming<'a> {
             message_expiry: None,
             arrived: None,
             verified_sender: None,
+            owner: None,
             packet_bytes_max: None,
             delivery: None,
             properties: Properties::default(),

@@ -45,6 +45,7 @@ impl AsIncoming for Message {
         // Less than the property, because the message has waited in the broker.
         incoming.message_expiry = self.expiry;
         incoming.verified_sender = self.sender();
+        incoming.owner = self.message.owner();
         incoming.packet_bytes_max = self.packet_bytes_max;
         Some(incoming)
     }

@@ -85,8 +85,9 @@ pub struct StoreLimitSettings {
     /// Bytes of all keys and values
     #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
     pub max_bytes: usize,
-    /// Share of one client in all keys, bytes and registrations, in percent
+    /// Share of one user in all keys, bytes and registrations, in percent
     ///
+    /// Without a user it is that of an address, or on this machine that of a client id.
     /// It has no effect with --broker, where client ids are not verified
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT"))]
     pub client_quota_percent: u8,

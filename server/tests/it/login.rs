@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use statestore_client::{Tls, connect};
-use statestore_server::{ServerTls, TlsError, TlsPem, Users};
+use statestore_proto::limits::StoreLimits;
+use statestore_server::service::StoreConfig;
+use statestore_server::{ServerTls, StoreService, TlsError, TlsPem, Users};
 use statestore_tests::certificates::Certificates;
 use statestore_tests::packets::Reason;
 use statestore_tests::raw::{Hello, Raw, response_topic};
@@ -34,6 +36,33 @@ async fn only_users_with_valid_passwords_connect() {
             raw.subscribe(&response_topic(user));
             assert_eq!(raw.command(&["GET", "k"]), b"$-1\r\n");
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_ids_of_one_user_share_its_quota() {
+    timely(async {
+        let mut users = Users::default();
+        users.set("ann", "one").expect("a user");
+        users.set("bob", "two").expect("a user");
+        let limits = StoreLimits { keys_max: 4, ..StoreLimits::default() };
+        let config = StoreConfig::new(7).limits(limits);
+        let service = StoreService::builder().config(config).expect("a memory store");
+        let served = statestore_server::serve_with(options().users(users), service).await;
+        let (broker, service) = served.expect("serve");
+        service.wait_connected().await.expect("the store connects");
+        let set = |client_id: &str, login, key: &str| {
+            let hello = Hello { login: Some(login), ..Hello::default() };
+            let mut raw = Raw::open(broker.local_addr().port(), client_id, hello);
+            raw.subscribe(&response_topic(client_id));
+            raw.command(&["SET", key, "v"])
+        };
+        let (ann, bob) = (("ann", "one"), ("bob", "two"));
+        assert_eq!(set("ann-1", ann, "1"), b"+OK\r\n");
+        assert_eq!(set("ann-2", ann, "2"), b"+OK\r\n");
+        assert_eq!(set("ann-3", ann, "3"), b"-ERR the quota has been exceeded\r\n");
+        assert_eq!(set("bob-1", bob, "3"), b"+OK\r\n");
     })
     .await;
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
-use statestore_proto::store::{Durability, StoreConfig};
+use statestore_proto::store::{Durability, Principal, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_tests::ask::Sent;
 
@@ -25,7 +25,7 @@ fn unverified(rig: &mut Rig, client: &str, command: &Command<&[u8]>) -> String {
 
 /// Keys, bytes, registrations and their bytes.
 fn usage(rig: &Rig, client: &str) -> [usize; 4] {
-    let usage = rig.store.usage_of(client);
+    let usage = rig.store.usage_of(Principal::verified(client));
     [usage.keys, usage.bytes, usage.registrations, usage.registration_bytes]
 }
 
@@ -135,6 +135,42 @@ fn unverified_client_id_has_no_share() {
     assert_eq!(usage(&rig, "a"), [1, 2, 1, 2], "once renewed by the verified client, it counts");
     assert_eq!(unverified(&mut rig, "b", &set("4", "v")), OK);
     assert_eq!(usage(&rig, "a"), [0, 0, 1, 2]);
+}
+
+/// The reply to a request of a client that belongs to a user.
+fn of_user(rig: &mut Rig, (client, user): (&str, &str), command: &Command<&[u8]>) -> String {
+    let mut ask = rig.ask(client, command);
+    ask.owner = Some(user.into());
+    rig.all(&ask).1.0
+}
+
+#[test]
+fn clients_of_one_user_share_its_quota() {
+    let limits = StoreLimits { keys_max: 4, registrations_max: 4, ..StoreLimits::default() };
+    let mut rig = Rig::limited(limits);
+    for (client, command, expected) in [
+        (("a-1", "a"), set("1", "v"), OK.into()),
+        (("a-2", "a"), set("2", "v"), OK.into()),
+        (("a-3", "a"), set("3", "v"), quota()),
+        (("a-3", "a"), set("1", "w"), OK.into()),
+        (("b-1", "b"), set("3", "v"), OK.into()),
+        (("a-1", "a"), watch("1"), OK.into()),
+        (("a-2", "a"), watch("1"), OK.into()),
+        (("a-3", "a"), watch("1"), quota()),
+        (("b-1", "b"), watch("1"), OK.into()),
+        (("a-1", "a"), stop("1"), OK.into()),
+        (("a-3", "a"), watch("1"), OK.into()),
+    ] {
+        assert_eq!(of_user(&mut rig, client, &command), expected, "{client:?} {command:?}");
+    }
+    let of = |owner| rig.store.usage_of(Principal::verified("any").with_owner(Some(owner)));
+    assert_eq!((of("a").keys, of("a").registrations), (2, 2));
+    assert_eq!((of("b").keys, of("b").registrations), (1, 1));
+    // A client that is named like a user has its own quota.
+    assert_eq!(usage(&rig, "a"), [0; 4]);
+    rig.store.handle_client_gone(rig.now(), "a-2");
+    let user = Principal::verified("any").with_owner(Some("a"));
+    assert_eq!(rig.store.usage_of(user).registrations, 1);
 }
 
 #[test]

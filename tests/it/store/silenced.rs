@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
 use statestore_proto::message::{Command, Condition};
-use statestore_proto::store::{Durability, Record, Store, StoreConfig};
+use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
 use statestore_tests::ask::{Ask, Sent};
 use statestore_tests::counting::live_bytes;
@@ -203,9 +203,13 @@ fn silenced_registration_of_a_verified_client_counts_and_is_evicted() {
         assert_eq!(rig.answer("a", &watch(key)), OK);
     }
     write_unheard(&mut rig, "l");
-    assert_eq!(rig.store.usage_of("a").registrations, 2, "it counts against the share");
+    assert_eq!(
+        rig.store.usage_of(Principal::verified("a")).registrations,
+        2,
+        "it counts against the share"
+    );
     assert_eq!(rig.answer("b", &watch("k")), OK);
-    assert_eq!(rig.store.usage_of("a").registrations, 1);
+    assert_eq!(rig.store.usage_of(Principal::verified("a")).registrations, 1);
     assert_eq!(rig.answer("b", &watch("l")), quota(), "others of verified clients are not evicted");
 }
 

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Dialect, WordCase};
 use statestore_proto::store::{
-    Access, ClientUsage, DialectPolicy, DropReason, Durability, RequestOutcome, Store, StoreConfig,
-    StoredEntry,
+    Access, ClientUsage, DialectPolicy, DropReason, Durability, Principal, RequestOutcome, Store,
+    StoreConfig, StoredEntry,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::ReasonCode;
@@ -320,7 +320,7 @@ pub fn store_ops(data: &[u8]) {
         assert_eq!(store.registrations(), oracle.watches());
         assert_eq!(store.silenced_registrations(), oracle.silenced());
         for client in CLIENTS.into_iter().chain(["mallory", ""]) {
-            let usage = store.usage_of(client);
+            let usage = store.usage_of(Principal::verified(client));
             let ClientUsage { keys, bytes, registrations, registration_bytes, .. } = usage;
             let found = [keys, bytes, registrations, registration_bytes];
             assert_eq!(found, oracle.held_by(client), "{client}");

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-use super::usage::Owner;
 use crate::hlc::{FencingToken, Hlc, NodeId, Version};
+use crate::store::usage::Owner;
 use crate::time::{Instant, UnixTime};
 
 /// A stored value and its metadata, packed into less than a cache line.

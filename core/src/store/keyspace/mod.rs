@@ -2,15 +2,14 @@
 
 mod entry;
 mod key_index;
-mod usage;
 
 pub(super) use entry::{Entry, Meta};
 use hashbrown::HashTable;
 use key_index::KeyIndex;
-use usage::{KeyUsage, Owner, UsageTable};
 
 use super::Principal;
 use super::keyed_hash::KeyedHash;
+use super::usage::{Owner, Usage, UsageTable};
 use crate::deadlines::Deadlines;
 use crate::hlc::{NodeId, Version};
 use crate::limits::StoreLimits;
@@ -57,14 +56,14 @@ impl Keyspace {
         self.bytes
     }
 
-    /// The client that a value of this principal counts for; `None` for an unverified one.
+    /// Who a value of this principal counts for; `None` for an unverified one.
     pub(super) fn owner_of(&self, principal: Principal<'_>) -> Option<Owner> {
         Owner::of(principal, &self.hash)
     }
 
-    /// The keys and bytes that count for a principal.
-    pub(super) fn usage_of(&self, principal: Principal<'_>) -> KeyUsage {
-        self.owner_of(principal).map(|owner| self.usage.get(owner)).unwrap_or_default()
+    /// The keys and bytes that count for an owner.
+    pub(super) fn usage_of(&self, owner: Option<Owner>) -> Usage {
+        owner.map(|owner| self.usage.get(owner)).unwrap_or_default()
     }
 
     #[inline]
@@ -208,7 +207,7 @@ impl Keyspace {
             replaced.filter(|entry| entry.owner().is_none_or(|other| other == owner));
         if own_or_unowned.is_none() {
             let max = limits.share_of(limits.keys_max);
-            Exceeded::check(Limit::ClientKeys, used.keys + 1, max)?;
+            Exceeded::check(Limit::ClientKeys, used.count + 1, max)?;
         }
         if own_or_unowned.is_none_or(|entry| len > entry.len()) {
             let needed = used.bytes - own.map_or(0, Entry::len) + len;

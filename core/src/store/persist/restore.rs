@@ -5,7 +5,7 @@ use super::record::ORDER_MAX;
 use crate::hlc::Version;
 use crate::store::keyspace::Meta;
 use crate::store::registrations::NewRegistration;
-use crate::store::{Durability, Store};
+use crate::store::{Durability, Principal, Store};
 use crate::time::Now;
 use crate::topic::NotificationTopic;
 
@@ -47,9 +47,11 @@ impl Store {
                 if NotificationTopic::new(client_id, key).is_err() || *order > ORDER_MAX {
                     return;
                 }
+                // The owner is unknown until the client registers again.
+                let principal = Some(Principal::verified(client_id)).filter(|_| *verified);
                 let registration = NewRegistration {
                     client_id,
-                    is_verified: *verified,
+                    owner: principal.and_then(|principal| self.keyspace.owner_of(principal)),
                     key,
                     dialect: *dialect,
                     incarnation: self.config.incarnation.filter(|_| *wants_incarnation),

@@ -144,7 +144,7 @@ impl Store {
     fn register(&mut self, now: Now, context: &Context<'_, '_>, key: &[u8]) {
         let registration = NewRegistration {
             client_id: context.sender.client_id().unwrap_or_default(),
-            is_verified: context.sender.is_verified(),
+            owner: self.keyspace.owner_of(context.sender),
             key,
             dialect: context.address.dialect,
             incarnation: context.address.incarnation,

@@ -110,9 +110,12 @@ impl Store {
                 })
             }
             Command::Watch { key } => {
-                let check = |store: &Self| store.registrations.check_quota(&limits, sender, key);
+                let owner = self.keyspace.owner_of(sender);
+                let check =
+                    |store: &Self| store.registrations.check_quota(&limits, sender, owner, key);
                 check(self).or_else(|_| {
-                    let evicted = self.registrations.evict_for(now.instant, &limits, sender, key);
+                    let evicted =
+                        self.registrations.evict_for(now.instant, &limits, sender, owner, key);
                     self.record_loss(evicted);
                     check(self)
                 })

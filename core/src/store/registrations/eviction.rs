@@ -9,6 +9,7 @@ use crate::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits, TOPIC_BYTES_MAX};
 use crate::rules::{Exceeded, Limit};
 use crate::store::Principal;
 use crate::store::keyed_hash::KeyedHash;
+use crate::store::usage::Owner;
 use crate::time::Instant;
 use crate::topic::NotificationTopic;
 
@@ -77,18 +78,20 @@ impl Registrations {
         &self,
         limits: &StoreLimits,
         sender: Principal<'_>,
+        owner: Option<Owner>,
         key: &[u8],
     ) -> Result<(), Exceeded> {
-        self.check_client_share(limits, sender, key)?;
+        self.check_share(limits, sender, owner, key)?;
         self.check_total(limits, sender, key)?;
         self.check_per_key(limits, key)
     }
 
-    /// Checks the limits that no eviction can help with: lengths, and the share of a client.
-    fn check_client_share(
+    /// Checks the limits that no eviction can help with: lengths, and the share of an owner.
+    fn check_share(
         &self,
         limits: &StoreLimits,
         sender: Principal<'_>,
+        owner: Option<Owner>,
         key: &[u8],
     ) -> Result<(), Exceeded> {
         let client_id = sender.client_id().unwrap_or_default();
@@ -98,10 +101,10 @@ impl Registrations {
             return Err(Exceeded { limit: Limit::TopicBytes, needed, max: TOPIC_BYTES_MAX });
         }
         Exceeded::check(Limit::KeyBytes, key.len(), limits.key_bytes_max)?;
-        if !sender.is_verified() {
+        if owner.is_none() {
             return Ok(());
         }
-        let used = self.usage_of(client_id);
+        let used = self.usage_of(owner);
         let max = limits.share_of(limits.registrations_max);
         Exceeded::check(Limit::ClientRegistrations, used.count + 1, max)?;
         let needed = used.bytes + counted_bytes(client_id, key);
@@ -135,11 +138,12 @@ impl Registrations {
         now: Instant,
         limits: &StoreLimits,
         sender: Principal<'_>,
+        owner: Option<Owner>,
         key: &[u8],
     ) -> Vec<Arc<Registration>> {
         let mut ended = Vec::new();
         let client_id = sender.client_id().unwrap_or_default();
-        let share = self.check_client_share(limits, sender, key);
+        let share = self.check_share(limits, sender, owner, key);
         if self.contains(client_id, key) || share.is_err() {
             return ended;
         }
@@ -185,7 +189,7 @@ impl Registrations {
         let stalest = match key {
             None => self.by_evictable_from.first().cloned(),
             Some(key) => {
-                let unverified = self.for_key(key).iter().filter(|it| !it.is_verified);
+                let unverified = self.for_key(key).iter().filter(|it| !it.is_verified());
                 let evictable_from = |it: &Arc<Registration>| {
                     let client = self.by_client.get(&it.client_id)?;
                     Some((client.evictable_from, Arc::clone(&it.client_id)))
@@ -199,7 +203,7 @@ impl Registrations {
                 number.and_then(|number| self.end(number)).into_iter().collect()
             }
             (Some((evictable_from, client_id)), None) if evictable_from <= now => {
-                self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified)
+                self.remove_where(&client_id, EVICTED_AT_ONCE, |it| !it.is_verified())
             }
             _ => Vec::new(),
         }

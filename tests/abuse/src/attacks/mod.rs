@@ -44,6 +44,13 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Att
     Attack { name, about, act, needs, stopped, may_be_lost: false, has_newcomers: false }
 }
 
+impl Attack {
+    /// Other honest clients connect meanwhile.
+    const fn with_newcomers(self) -> Self {
+        Self { has_newcomers: true, ..self }
+    }
+}
+
 pub(crate) fn all() -> Vec<Attack> {
     vec![
         attack("none", "nothing, for comparison", |scene| scene.hold(())),
@@ -97,30 +104,16 @@ pub(crate) fn all() -> Vec<Attack> {
         ),
         attack("random", "packets with random changes", bytes::random),
         attack("oversized", "lengths beyond what is allowed", bytes::oversized),
-        Attack {
-            has_newcomers: true,
-            ..attack(
-                "silent",
-                "connections that say nothing, beyond the limit",
-                connections::silent,
-            )
-        },
-        Attack {
-            has_newcomers: true,
-            ..attack(
-                "slow-connect",
-                "CONNECT a byte at a time, beyond the limit",
-                connections::slow_connect,
-            )
-        },
-        Attack {
-            has_newcomers: true,
-            ..attack(
-                "connections",
-                "connections made and dropped without a pause",
-                connections::flood,
-            )
-        },
+        attack("silent", "connections that say nothing, beyond the limit", connections::silent)
+            .with_newcomers(),
+        attack(
+            "slow-connect",
+            "CONNECT a byte at a time, beyond the limit",
+            connections::slow_connect,
+        )
+        .with_newcomers(),
+        attack("connections", "connections made and dropped without a pause", connections::flood)
+            .with_newcomers(),
         attack("clients", "clients that connect and drop", connections::clients),
         attack("pings-unread", "PINGREQ without reading", connections::pings_unread),
         Attack {

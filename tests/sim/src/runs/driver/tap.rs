@@ -7,7 +7,7 @@ use bytes::Bytes;
 use statestore_proto::client::{Event, Outcome, RequestId, Unmatched, WatchEvent};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Incarnation, Reply, Response, property};
-use statestore_proto::store::Store;
+use statestore_proto::store::{Principal, Store};
 use statestore_proto::topic;
 
 use super::Run;
@@ -169,7 +169,7 @@ fn exceeded(
         ("watches", store.registrations(), limits.registrations_max),
     ];
     let of_each = clients.flat_map(|client| {
-        let held = store.usage_of(&client);
+        let held = store.usage_of(Principal::verified(&client));
         [
             ("keys of one client", held.keys, share(limits.keys_max)),
             ("bytes of one client", held.bytes, share(limits.bytes_max)),
