@@ -14,7 +14,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use crate::report::Findings;
-use crate::tls::Trouble;
+use crate::tls::TlsProblem;
 use crate::wire::Wire;
 
 /// A certificate that expires sooner causes a warning.
@@ -44,12 +44,12 @@ pub(crate) async fn connect(
     let config = match tls_config(tls) {
         Ok(config) => config,
         Err(error) => {
-            report.wrong("tls", error.to_string(), "check --tls-ca, --tls-cert and --tls-key");
+            report.fail("tls", error.to_string(), "check --tls-ca, --tls-cert and --tls-key");
             return None;
         }
     };
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
-        report.wrong(
+        report.fail(
             "tls",
             "the host is not a name or address that a certificate can contain",
             "check --broker",
@@ -65,7 +65,7 @@ pub(crate) async fn connect(
         }
         Ok(Err(error)) => {
             if !report_tls_error(&error, report) {
-                report.wrong(
+                report.fail(
                     "tls",
                     format!("no TLS on this port: {error}"),
                     "write the --broker as mqtt://, or find the port that speaks TLS",
@@ -74,7 +74,7 @@ pub(crate) async fn connect(
             None
         }
         Err(_) => {
-            report.lost(
+            report.no_response(
                 "tls",
                 "no response to the TLS handshake",
                 "write the --broker as mqtt:// if this port is not for TLS",
@@ -98,23 +98,23 @@ async fn open_socket(
         Ok(Ok(found)) => found.take(8).collect(),
         Ok(Err(error)) => {
             let remedy = "check the name in --broker and the DNS of this machine";
-            report.wrong("address", format!("{host}: {error}"), remedy);
+            report.fail("address", format!("{host}: {error}"), remedy);
             return None;
         }
         Err(_) => {
-            report.lost("address", format!("{host}: no response"), "check the DNS of this machine");
+            report.no_response("address", format!("{host}: no response"), "check the DNS of this machine");
             return None;
         }
     };
     let all = found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ");
-    report.fine("address", all);
+    report.pass("address", all);
     let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let each = patience / u32::try_from(found.len().max(1)).unwrap_or(1);
     for address in found {
         match timeout(each, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
-                report.fine("port", address.to_string());
+                report.pass("port", address.to_string());
                 return Some(stream);
             }
             Ok(Err(failed)) => error = failed,
@@ -132,17 +132,17 @@ async fn open_socket(
         ),
         _ => (format!("port {port}: {error}"), "check --broker and the network"),
     };
-    report.lost("port", seen, remedy);
+    report.no_response("port", seen, remedy);
     None
 }
 
 /// Reports an error of TLS. Returns whether it is one.
 pub(crate) fn report_tls_error(error: &io::Error, report: &mut Findings<'_>) -> bool {
     let inner: &(dyn Error + 'static) = error;
-    let Some(trouble) = Trouble::of(inner) else { return false };
+    let Some(problem) = TlsProblem::of(inner) else { return false };
     // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.wrong("tls", trouble.to_string(), trouble.remedy());
+    report.fail("tls", problem.to_string(), problem.remedy());
     true
 }
 
@@ -153,7 +153,7 @@ fn not_after(der: &[u8]) -> Option<SystemTime> {
 
 fn check_certificate_expiry(ends: Option<SystemTime>, report: &mut Findings<'_>) {
     let Some(ends) = ends else {
-        report.fine("tls", "the certificate is trusted");
+        report.pass("tls", "the certificate is trusted");
         return;
     };
     #[expect(clippy::disallowed_methods, reason = "a certificate expires on a date")]
@@ -164,6 +164,6 @@ fn check_certificate_expiry(ends: Option<SystemTime>, report: &mut Findings<'_>)
     if left < SOON {
         report.warn("tls", seen, "renew it");
     } else {
-        report.fine("tls", seen);
+        report.pass("tls", seen);
     }
 }

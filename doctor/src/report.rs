@@ -30,7 +30,7 @@ pub enum Outcome {
     /// Warnings only.
     Warnings,
     /// The first problem remains until the operator changes something.
-    Wrong,
+    Failed,
     /// The first problem is a missing response. Another attempt may succeed.
     NoResponse,
 }
@@ -40,9 +40,9 @@ const SEEN_MAX: usize = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    Fine,
+    Passed,
     Warning,
-    Wrong,
+    Failed,
     /// No response. Another attempt may succeed.
     Lost,
     /// Not requested.
@@ -54,9 +54,9 @@ enum Verdict {
 impl Verdict {
     const fn word(self) -> &'static str {
         match self {
-            Self::Fine => "ok",
+            Self::Passed => "ok",
             Self::Warning => "warning",
-            Self::Wrong | Self::Lost => "wrong",
+            Self::Failed | Self::NoResponse => "wrong",
             Self::Skipped | Self::Impossible => "skipped",
         }
     }
@@ -90,8 +90,8 @@ impl<'a> Findings<'a> {
         Self { findings: Vec::new(), on_check }
     }
 
-    pub(crate) fn fine(&mut self, check: &'static str, seen: impl Into<String>) {
-        self.add(check, Verdict::Fine, seen.into(), String::new());
+    pub(crate) fn pass(&mut self, check: &'static str, seen: impl Into<String>) {
+        self.add(check, Verdict::Passed, seen.into(), String::new());
     }
 
     pub(crate) fn warn(
@@ -103,22 +103,22 @@ impl<'a> Findings<'a> {
         self.add(check, Verdict::Warning, seen.into(), remedy.into());
     }
 
-    pub(crate) fn wrong(
+    pub(crate) fn fail(
         &mut self,
         check: &'static str,
         seen: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.add(check, Verdict::Wrong, seen.into(), remedy.into());
+        self.add(check, Verdict::Failed, seen.into(), remedy.into());
     }
 
-    pub(crate) fn lost(
+    pub(crate) fn no_response(
         &mut self,
         check: &'static str,
         seen: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.add(check, Verdict::Lost, seen.into(), remedy.into());
+        self.add(check, Verdict::NoResponse, seen.into(), remedy.into());
     }
 
     pub(crate) fn skip(&mut self, check: &'static str, why: impl Into<String>) {
@@ -168,7 +168,7 @@ impl<'a> Findings<'a> {
 
 /// The first finding that is a problem.
 fn problem(findings: &[Finding]) -> Option<&Finding> {
-    findings.iter().find(|finding| matches!(finding.verdict, Verdict::Wrong | Verdict::Lost))
+    findings.iter().find(|finding| matches!(finding.verdict, Verdict::Failed | Verdict::NoResponse))
 }
 
 impl Report {
@@ -182,8 +182,8 @@ impl Report {
     pub fn outcome(&self) -> Outcome {
         let is_warning = |finding: &Finding| finding.verdict == Verdict::Warning;
         match self.problem().map(|finding| finding.verdict) {
-            Some(Verdict::Lost) => Outcome::NoResponse,
-            Some(_) => Outcome::Wrong,
+            Some(Verdict::NoResponse) => Outcome::NoResponse,
+            Some(_) => Outcome::Failed,
             None if self.findings.iter().any(is_warning) => Outcome::Warnings,
             None => Outcome::Healthy,
         }
@@ -251,7 +251,7 @@ mod tests {
         };
         let fine = report(&|findings| {
             for (check, _) in CHECKS {
-                findings.fine(check, "as it should be");
+                findings.pass(check, "as it should be");
             }
         });
         assert_eq!(fine.outcome(), Outcome::Healthy);
@@ -259,13 +259,13 @@ mod tests {
         assert_eq!(warned.outcome(), Outcome::Warnings);
         let wrong = report(&|findings| {
             findings.warn("latency", "slow", "hurry");
-            findings.wrong("read", "may not", "allow it");
-            findings.lost("answer", "silence", "start one");
+            findings.fail("read", "may not", "allow it");
+            findings.no_response("answer", "silence", "start one");
         });
-        assert_eq!(wrong.outcome(), Outcome::Wrong, "it was found first");
+        assert_eq!(wrong.outcome(), Outcome::Failed, "it was found first");
         assert!(wrong.text("mqtt://h").starts_with("mqtt://h: read: may not\n"));
         assert_eq!(wrong.json("mqtt://h")["checks"][0]["seen"], "because of read");
-        let lost = report(&|findings| findings.lost("port", "refused", "start it"));
+        let lost = report(&|findings| findings.no_response("port", "refused", "start it"));
         assert_eq!(lost.outcome(), Outcome::NoResponse);
         let rows = "wrong    port           refused\n                        → start it\nskipped  14 checks      because of port\n";
         assert_eq!(lost.text("mqtt://h"), format!("mqtt://h: port: refused\n{rows}"));
@@ -277,7 +277,7 @@ mod tests {
     fn texts_from_the_network_stay_on_one_line() {
         let report = |seen: &str, remedy| {
             let mut findings = Findings::new(&|| {});
-            findings.wrong("login", seen, remedy);
+            findings.fail("login", seen, remedy);
             findings.complete().text("mqtt://h")
         };
         let text = report("a\nok       everything", "b\n\u{1b}[2J");

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::Examination;
 use crate::report::{CHECKS, Findings};
-use crate::wire::{End, Received, Wire};
+use crate::wire::{ConnectionEnd, Received, Wire};
 
 /// Time to wait for a second reply, and for a notification without a subscription.
 const WAIT: Duration = Duration::from_secs(1);
@@ -107,14 +107,14 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             Ok(topic) => self.response_topic = topic.to_string(),
             Err(error) => {
                 let remedy = "give another --client-id";
-                self.report.wrong("responses", format!("no response topic: {error}"), remedy);
+                self.report.fail("responses", format!("no response topic: {error}"), remedy);
                 return false;
             }
         }
         let (topic, until) = (self.response_topic.clone(), self.deadline());
         match self.wire.subscribe(&topic, until).await {
             Some(reason) if reason.is_error() => {
-                self.report.wrong(
+                self.report.fail(
                     "responses",
                     format!("the broker refuses the subscription: {reason}"),
                     format!("let this client read {topic}"),
@@ -123,7 +123,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             }
             None => {
                 let remedy = "see the log of the broker";
-                self.report.lost("responses", "the broker does not answer SUBSCRIBE", remedy);
+                self.report.no_response("responses", "the broker does not answer SUBSCRIBE", remedy);
                 false
             }
             Some(_) => true,
@@ -147,7 +147,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         self.wire.messages.retain(|heard| !is_mark(heard));
         // Brokers with good access rules allow only the store to publish there, or drop the message.
         if came {
-            self.report.fine("responses", "subscribed, and a message to itself came");
+            self.report.pass("responses", "subscribed, and a message to itself came");
         }
     }
 
@@ -161,8 +161,8 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         }
         match answer.puback {
             Some(Reason::NO_MATCHING_SUBSCRIBERS) if answer.replies.is_empty() => {
-                self.report.fine("request", "the broker takes it");
-                self.report.lost(
+                self.report.pass("request", "the broker takes it");
+                self.report.no_response(
                     "answer",
                     "the broker says that nobody listens to requests",
                     "start a store: statestore serve --broker URL; if one runs, see that it may subscribe to the request topic",
@@ -170,7 +170,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 return false;
             }
             Some(reason) if reason.is_error() => {
-                self.report.wrong(
+                self.report.fail(
                     "request",
                     format!("the broker refuses it: {reason}"),
                     format!("let this client write {REQUEST}"),
@@ -178,24 +178,24 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 return false;
             }
             None if answer.replies.is_empty() => {
-                self.report.lost(
+                self.report.no_response(
                     "request",
                     "the broker does not acknowledge it",
                     "see the log of the broker",
                 );
                 return false;
             }
-            Some(_) | None => self.report.fine("request", "the broker takes it"),
+            Some(_) | None => self.report.pass("request", "the broker takes it"),
         }
         let Some(first) = answer.replies.first() else {
             if self.report.has("responses") {
-                self.report.lost(
+                self.report.no_response(
                     "answer",
                     format!("no answer within {:?}", self.timeout),
                     "start a store: statestore serve --broker URL; if one runs, see its log, and that the broker lets it read requests and write replies",
                 );
             } else {
-                self.report.lost(
+                self.report.no_response(
                     "responses",
                     "subscribed, but nothing comes: neither a message to itself nor an answer",
                     format!("let this client read {}, which brokers may grant and then deny in silence; see that a store runs, and in its log whether the broker refuses its answers", self.response_topic),
@@ -204,12 +204,12 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             return false;
         };
         if !self.report.has("responses") {
-            self.report.fine("responses", "subscribed, and an answer came");
+            self.report.pass("responses", "subscribed, and an answer came");
         }
         let reply = match Reply::decode(&first.payload, RequestKind::Get) {
             Ok(reply) => reply,
             Err(error) => {
-                self.report.wrong(
+                self.report.fail(
                     "answer",
                     format!("it is none to a GET: {error}"),
                     "see what answers on the request topic: it is no state store",
@@ -217,9 +217,9 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 return false;
             }
         };
-        self.report.fine("answer", format!("{} to a GET", counted(answer.replies.len())));
+        self.report.pass("answer", format!("{} to a GET", counted(answer.replies.len())));
         if first.user(STATUS).is_some() {
-            self.report.fine("dialect", "that of deployed clients");
+            self.report.pass("dialect", "that of deployed clients");
         } else {
             self.report.warn(
                 "dialect",
@@ -237,11 +237,11 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                     ),
                     _ => "see the log of the store".to_owned(),
                 };
-                self.report.wrong("read", seen, remedy);
+                self.report.fail("read", seen, remedy);
                 false
             }
             _ => {
-                self.report.fine("read", "a key that nobody has is absent");
+                self.report.pass("read", "a key that nobody has is absent");
                 true
             }
         };
@@ -255,13 +255,13 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!(": {names}") };
         if replies.len() > 1 {
-            self.report.wrong(
+            self.report.fail(
                 "one-store",
                 format!("{} to one request{by}", counted(replies.len())),
                 "stop all stores but one, or let them stand by for each other (--etcd): each has values of its own, and both answer",
             );
         } else {
-            self.report.fine("one-store", format!("one answer{by}"));
+            self.report.pass("one-store", format!("one answer{by}"));
         }
     }
 
@@ -270,11 +270,11 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         let (before, set) = (wall(), self.set());
         let answer = self.send(&set, Duration::ZERO).await;
         let Some(first) = answer.replies.first() else {
-            self.report.lost("write", "no answer to a SET", "see the log of the store");
+            self.report.no_response("write", "no answer to a SET", "see the log of the store");
             return false;
         };
         match Reply::decode(&first.payload, RequestKind::Set) {
-            Ok(Reply::Done) => self.report.fine("write", "a key of its own"),
+            Ok(Reply::Done) => self.report.pass("write", "a key of its own"),
             Ok(Reply::Error(error)) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
@@ -285,11 +285,11 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                     Some(Refusal::QuotaExceeded) => "see the limits of the store".to_owned(),
                     _ => "see the log of the store".to_owned(),
                 };
-                self.report.wrong("write", seen, remedy);
+                self.report.fail("write", seen, remedy);
                 return false;
             }
             _ => {
-                self.report.wrong("write", "this is no answer to a SET", "see what answers there");
+                self.report.fail("write", "this is no answer to a SET", "see what answers there");
                 return false;
             }
         }
@@ -306,12 +306,12 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                         "the store's is {} behind the one here, and it allows less: {error}",
                         seconds(ahead)
                     );
-                    self.report.wrong("clock", seen, "set both clocks, as with NTP; serve --max-clock-drift is how far a client may be ahead");
+                    self.report.fail("clock", seen, "set both clocks, as with NTP; serve --max-clock-drift is how far a client may be ahead");
                     return true;
                 }
                 self.check_clock(store, here);
             }
-            _ => self.report.wrong(
+            _ => self.report.fail(
                 "clock",
                 "the answer to a SET has no version",
                 "see what answers on the request topic",
@@ -337,7 +337,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         let side = if store > here { "ahead of" } else { "behind" };
         let seen = format!("the store's is {} {side} the one here", seconds(difference));
         if difference > DRIFT_MAX {
-            self.report.wrong(
+            self.report.fail(
                 "clock",
                 format!("{seen}: {} beyond the limit of a minute", seconds(difference - DRIFT_MAX)),
                 "set both clocks, as with NTP: what is more than a minute ahead of the other side is refused",
@@ -349,7 +349,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 "set both clocks, as with NTP; a client whose clock is ahead moves the store's versions too",
             );
         } else {
-            self.report.fine("clock", seen);
+            self.report.pass("clock", seen);
         }
     }
 
@@ -364,11 +364,11 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             Some(Ok(Reply::Done)) => self.check_delivery(has_wildcards).await,
             Some(Ok(Reply::Error(error))) => {
                 let seen = String::from_utf8_lossy(error.text()).into_owned();
-                return self.report.wrong("notifications", seen, "see the log of the store");
+                return self.report.fail("notifications", seen, "see the log of the store");
             }
             _ => {
                 let remedy = "see the log of the store";
-                self.report.lost("notifications", "no response to a KEYNOTIFY", remedy);
+                self.report.no_response("notifications", "no response to a KEYNOTIFY", remedy);
             }
         }
         // Also without a response: the store may have executed the KEYNOTIFY.
@@ -380,7 +380,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         let key = self.key.clone().into_bytes();
         let set = self.set();
         if self.receives_notification(&set, WAIT.min(self.timeout)).await {
-            self.report.fine("notifications", "they come directly, without a subscription");
+            self.report.pass("notifications", "they come directly, without a subscription");
             return;
         }
         let filter = if has_wildcards {
@@ -390,7 +390,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         };
         let Ok(filter) = filter else {
             let remedy = "give a shorter --client-id";
-            self.report.wrong("notifications", "no topic for them", remedy);
+            self.report.fail("notifications", "no topic for them", remedy);
             return;
         };
         let until = self.deadline();
@@ -399,21 +399,21 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 // The notification without a subscriber has silenced the registration; this resumes it.
                 self.send(&Command::Watch { key }, Duration::ZERO).await;
                 if self.receives_notification(&set, self.timeout).await {
-                    self.report.fine("notifications", "they come by subscription");
+                    self.report.pass("notifications", "they come by subscription");
                 } else {
-                    self.report.wrong(
+                    self.report.fail(
                         "notifications",
                         "subscribed, and none comes",
                         format!("let the store write {filter} and this client read it, which brokers may grant and then deny in silence"),
                     );
                 }
             }
-            Some(reason) => self.report.wrong(
+            Some(reason) => self.report.fail(
                 "notifications",
                 format!("the broker refuses the subscription: {reason}"),
                 format!("let this client read {filter}"),
             ),
-            None => self.report.lost(
+            None => self.report.no_response(
                 "notifications",
                 "the broker does not answer SUBSCRIBE",
                 "see the log of the broker",
@@ -442,7 +442,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         while times.len() < MEASURED && Instant::now() < until {
             let asked = Instant::now();
             if self.send(&get, Duration::ZERO).await.replies.is_empty() {
-                self.report.lost("latency", "a GET was not answered", "see the log of the store");
+                self.report.no_response("latency", "a GET was not answered", "see the log of the store");
                 return;
             }
             times.push(asked.elapsed());
@@ -466,7 +466,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 nagle::REMEDY,
             );
         } else {
-            self.report.fine("latency", seen);
+            self.report.pass("latency", seen);
         }
     }
 
@@ -474,16 +474,16 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
     fn report_end(&mut self) {
         let (seen, remedy) = match &self.wire.end {
             None => return,
-            Some(end @ (End::Disconnected(_) | End::Io(_))) => {
+            Some(end @ (ConnectionEnd::Disconnected(_) | ConnectionEnd::Io(_))) => {
                 (end.to_string(), "see the log of the broker")
             }
-            Some(end @ End::Options(_)) => (end.to_string(), "check the options of this command"),
+            Some(end @ ConnectionEnd::Options(_)) => (end.to_string(), "check the options of this command"),
             Some(end) => (end.to_string(), "the peer does not speak MQTT 5: check --broker"),
         };
         // At the first check without a finding.
         let last = CHECKS.iter().rposition(|(check, _)| self.report.has(check));
         let next = last.and_then(|last| CHECKS.get(last + 1));
-        self.report.lost(next.map_or("latency", |(check, _)| check), seen, remedy);
+        self.report.no_response(next.map_or("latency", |(check, _)| check), seen, remedy);
     }
 
     fn set(&self) -> Command<Vec<u8>> {

@@ -53,7 +53,7 @@ impl Received {
 
 /// Properties of a CONNACK: the limits of the broker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Welcome {
+pub(crate) struct Connack {
     pub(crate) reason: Reason,
     pub(crate) text: Option<String>,
     pub(crate) packet_max: Option<u32>,
@@ -65,7 +65,7 @@ pub(crate) struct Welcome {
 
 /// Error that ended the connection.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// The broker sent DISCONNECT.
     Disconnected(Reason),
     /// The socket failed or was closed.
@@ -80,7 +80,7 @@ pub(crate) enum End {
     Options(String),
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disconnected(reason) => {
@@ -108,7 +108,7 @@ pub(crate) struct Wire {
     last_token: u64,
     pub(crate) messages: Vec<Received>,
     acks: BTreeMap<u64, Reason>,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<ConnectionEnd>,
 }
 
 impl Wire {
@@ -133,7 +133,7 @@ impl Wire {
         credentials: Option<&(String, String)>,
         token: Option<&[u8]>,
         until: Instant,
-    ) -> Option<Welcome> {
+    ) -> Option<Connack> {
         let mut options = Options::new(client_id)
             .receive_maximum(64)
             .maximum_packet_size(PACKET_MAX)
@@ -152,13 +152,13 @@ impl Wire {
         while let Some(event) = self.event(until).await {
             match event {
                 Event::Connected(server) => {
-                    return Some(welcome(Reason::SUCCESS, &server.properties));
+                    return Some(connack(Reason::SUCCESS, &server.properties));
                 }
                 Event::Disconnected(Error::Refused(notice)) => {
-                    return Some(welcome(notice.reason, &notice.properties));
+                    return Some(connack(notice.reason, &notice.properties));
                 }
                 Event::Authenticate(_) => {
-                    self.end = Some(End::AuthenticationWanted);
+                    self.end = Some(ConnectionEnd::AuthenticationWanted);
                 }
                 other => self.handle(other),
             }
@@ -246,25 +246,25 @@ impl Wire {
         }
     }
 
-    fn explain(&self, error: &Error) -> End {
+    fn explain(&self, error: &Error) -> ConnectionEnd {
         let connects = self.session.server().is_none() && self.last_token == 0;
         match error {
-            Error::Disconnected(notice) => End::Disconnected(notice.reason),
+            Error::Disconnected(notice) => ConnectionEnd::Disconnected(notice.reason),
             Error::Protocol(Violation::Unexpected(Kind::Auth)) if connects => {
-                End::AuthenticationWanted
+                ConnectionEnd::AuthenticationWanted
             }
             Error::Protocol(Violation::Unexpected(kind)) if connects => {
-                End::NotMqtt(format!("the peer responds to CONNECT with {kind:?}"))
+                ConnectionEnd::NotMqtt(format!("the peer responds to CONNECT with {kind:?}"))
             }
-            Error::Malformed(Malformed::First(TLS_ALERT)) => End::TlsAlert,
+            Error::Malformed(Malformed::First(TLS_ALERT)) => ConnectionEnd::TlsAlert,
             Error::Malformed(error) => {
-                End::NotMqtt(format!("the peer does not send MQTT: {error}"))
+                ConnectionEnd::NotMqtt(format!("the peer does not send MQTT: {error}"))
             }
-            Error::Options(error) => End::Options(error.to_string()),
+            Error::Options(error) => ConnectionEnd::Options(error.to_string()),
             Error::KeepAliveTimeout => {
-                End::Io(io::Error::new(io::ErrorKind::TimedOut, "no response to PINGREQ"))
+                ConnectionEnd::Io(io::Error::new(io::ErrorKind::TimedOut, "no response to PINGREQ"))
             }
-            error => End::NotMqtt(error.to_string()),
+            error => ConnectionEnd::NotMqtt(error.to_string()),
         }
     }
 
@@ -297,14 +297,14 @@ impl Wire {
         match read {
             Ok(Ok(0)) => {
                 let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed it");
-                self.end = Some(End::Io(closed));
+                self.end = Some(ConnectionEnd::Io(closed));
             }
             Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_OF_3) => {
                 let text = "the broker responds in MQTT 3.1.1".to_owned();
-                self.end = Some(End::NotMqtt(text));
+                self.end = Some(ConnectionEnd::NotMqtt(text));
             }
             Ok(Ok(_)) => self.session.handle_bytes(now, &mut self.received),
-            Ok(Err(error)) => self.end = Some(End::Io(error)),
+            Ok(Err(error)) => self.end = Some(ConnectionEnd::Io(error)),
             Err(_) => self.session.handle_timeout(now),
         }
     }
@@ -324,13 +324,13 @@ impl Wire {
                 }
                 Ok(written) => {
                     let error = written.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
-                    self.end.get_or_insert(End::Io(error));
+                    self.end.get_or_insert(ConnectionEnd::Io(error));
                     return;
                 }
                 Err(_) => {
                     let late =
                         io::Error::new(io::ErrorKind::TimedOut, "the peer accepts no more bytes");
-                    self.end.get_or_insert(End::Io(late));
+                    self.end.get_or_insert(ConnectionEnd::Io(late));
                     return;
                 }
             }
@@ -359,9 +359,9 @@ impl Wire {
     }
 }
 
-fn welcome(reason: Reason, properties: &PropertyBytes) -> Welcome {
+fn connack(reason: Reason, properties: &PropertyBytes) -> Connack {
     let properties = properties.get();
-    Welcome {
+    Connack {
         reason,
         text: properties.find(|property| match property {
             Property::ReasonString(text) => Some(text.to_owned()),

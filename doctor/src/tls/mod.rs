@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, Ot
 /// Problem of a connection that remains until the operator acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum TlsProblem {
     /// The broker speaks MQTT without TLS on this port.
     IsPlain,
     /// The broker speaks TLS on this port.
@@ -39,7 +39,7 @@ pub enum Trouble {
     NothingInCommon(String),
 }
 
-impl Trouble {
+impl TlsProblem {
     /// Finds an error of TLS among all sources of an error.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
@@ -82,7 +82,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for TlsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::IsPlain => f.write_str("the broker speaks MQTT without TLS on this port"),
@@ -118,24 +118,24 @@ impl fmt::Display for Trouble {
 /// If it is unclear whether the port speaks TLS, the port is probed.
 pub async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
     match find(&error, &at, is_encrypted).await {
-        Some(trouble) => {
-            let error = error.with_diagnosis(LinkErrorKind::Tls, &trouble);
-            error.with_advice(trouble.remedy()).permanent().address_specific(None)
+        Some(problem) => {
+            let error = error.with_diagnosis(LinkErrorKind::Tls, &problem);
+            error.with_advice(problem.remedy()).permanent().address_specific(None)
         }
         None => error,
     }
 }
 
-async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<Trouble> {
-    if let Some(trouble) = error.get_ref().and_then(|cause| Trouble::of(cause)) {
-        return Some(trouble);
+async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<TlsProblem> {
+    if let Some(problem) = error.get_ref().and_then(|cause| TlsProblem::of(cause)) {
+        return Some(problem);
     }
     match error.kind() {
         LinkErrorKind::Tls | LinkErrorKind::Unreachable | LinkErrorKind::Lost if is_encrypted => {
-            probe::speaks_mqtt(at).await.then_some(Trouble::IsPlain)
+            probe::speaks_mqtt(at).await.then_some(TlsProblem::IsPlain)
         }
         LinkErrorKind::Lost | LinkErrorKind::Protocol if !is_encrypted => {
-            probe::speaks_tls(at).await.then_some(Trouble::IsTls)
+            probe::speaks_tls(at).await.then_some(TlsProblem::IsTls)
         }
         _ => None,
     }
@@ -155,16 +155,16 @@ fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Erro
     None
 }
 
-fn of_rustls(error: &rustls::Error) -> Option<Trouble> {
+fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
     use rustls::Error as Tls;
     Some(match error {
         Tls::InvalidCertificate(error) => of_certificate(error),
-        Tls::AlertReceived(Alert::CertificateRequired) => Trouble::CertificateWanted,
+        Tls::AlertReceived(Alert::CertificateRequired) => TlsProblem::CertificateWanted,
         Tls::AlertReceived(Alert::CertificateExpired) => {
-            Trouble::CertificateRefused("it has expired, or is not valid yet".to_owned())
+            TlsProblem::CertificateRefused("it has expired, or is not valid yet".to_owned())
         }
         Tls::AlertReceived(Alert::UnknownCA) => {
-            Trouble::CertificateRefused("it is from a CA that the broker does not trust".to_owned())
+            TlsProblem::CertificateRefused("it is from a CA that the broker does not trust".to_owned())
         }
         Tls::AlertReceived(
             alert @ (Alert::BadCertificate
@@ -173,36 +173,36 @@ fn of_rustls(error: &rustls::Error) -> Option<Trouble> {
             | Alert::CertificateRevoked
             | Alert::AccessDenied
             | Alert::DecryptError),
-        ) => Trouble::CertificateRefused(format!("{alert:?}")),
+        ) => TlsProblem::CertificateRefused(format!("{alert:?}")),
         Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
-            Trouble::NothingInCommon(format!("{alert:?}"))
+            TlsProblem::NothingInCommon(format!("{alert:?}"))
         }
-        Tls::PeerIncompatible(why) => Trouble::NothingInCommon(format!("{why:?}")),
+        Tls::PeerIncompatible(why) => TlsProblem::NothingInCommon(format!("{why:?}")),
         _ => return None,
     })
 }
 
-fn of_certificate(error: &CertificateError) -> Trouble {
+fn of_certificate(error: &CertificateError) -> TlsProblem {
     match error {
-        CertificateError::UnknownIssuer => Trouble::UnknownAuthority,
+        CertificateError::UnknownIssuer => TlsProblem::UnknownAuthority,
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
         {
-            Trouble::CaAsServer
+            TlsProblem::CaAsServer
         }
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>
         {
-            Trouble::VersionOne
+            TlsProblem::VersionOne
         }
-        CertificateError::Expired => Trouble::NotValidNow("has expired".to_owned()),
-        CertificateError::NotValidYet => Trouble::NotValidNow("is not valid yet".to_owned()),
-        CertificateError::ExpiredContext { time, not_after } => Trouble::NotValidNow(format!(
+        CertificateError::Expired => TlsProblem::NotValidNow("has expired".to_owned()),
+        CertificateError::NotValidYet => TlsProblem::NotValidNow("is not valid yet".to_owned()),
+        CertificateError::ExpiredContext { time, not_after } => TlsProblem::NotValidNow(format!(
             "expired on {}, and it is {} here",
             date(*not_after),
             date(*time)
         )),
-        CertificateError::NotValidYetContext { time, not_before } => Trouble::NotValidNow(format!(
+        CertificateError::NotValidYetContext { time, not_before } => TlsProblem::NotValidNow(format!(
             "is valid from {} on, and it is {} here",
             date(*not_before),
             date(*time)
@@ -211,12 +211,12 @@ fn of_certificate(error: &CertificateError) -> Trouble {
             // As in DnsName("localhost").
             let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
             let presented = presented.iter().map(name).collect::<Vec<_>>().join(", ");
-            Trouble::OtherName(format!("is for {presented}, and not for {}", expected.to_str()))
+            TlsProblem::OtherName(format!("is for {presented}, and not for {}", expected.to_str()))
         }
         CertificateError::NotValidForName => {
-            Trouble::OtherName("is for other names than the host".to_owned())
+            TlsProblem::OtherName("is for other names than the host".to_owned())
         }
-        other => Trouble::Certificate(other.to_string()),
+        other => TlsProblem::Certificate(other.to_string()),
     }
 }
 
@@ -237,27 +237,27 @@ mod tests {
     #[test]
     fn expiry_is_shown_with_dates() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let trouble = of_certificate(&CertificateError::ExpiredContext {
+        let problem = of_certificate(&CertificateError::ExpiredContext {
             time: at(1_800_000_000),
             not_after: at(1_600_000_000),
         });
-        let text = trouble.to_string();
+        let text = problem.to_string();
         assert!(text.contains("expired on 2020-09-13T12:26:40Z"), "{text}");
         assert!(text.contains("it is 2027-01-15T08:00:00Z here"), "{text}");
-        let trouble = of_certificate(&CertificateError::NotValidYetContext {
+        let problem = of_certificate(&CertificateError::NotValidYetContext {
             time: at(1_600_000_000),
             not_before: at(1_800_000_000),
         });
-        assert!(trouble.to_string().contains("valid from 2027-01-15T08:00:00Z on"), "{trouble}");
+        assert!(problem.to_string().contains("valid from 2027-01-15T08:00:00Z on"), "{problem}");
     }
 
     #[test]
     fn ca_certificate_of_a_server_is_recognised() {
         let error = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
-        assert_eq!(of_certificate(&CertificateError::Other(error)), Trouble::CaAsServer);
+        assert_eq!(of_certificate(&CertificateError::Other(error)), TlsProblem::CaAsServer);
         let error = OtherError(Arc::new(webpki::Error::BadDer));
         let other = of_certificate(&CertificateError::Other(error));
-        assert!(matches!(other, Trouble::Certificate(_)), "{other}");
+        assert!(matches!(other, TlsProblem::Certificate(_)), "{other}");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         let alert = rustls::Error::AlertReceived(Alert::CertificateRequired);
         let error = LinkError::transient("no").with_source(io::Error::other(alert));
         let found = rustls_error(&error).and_then(of_rustls);
-        assert_eq!(found, Some(Trouble::CertificateWanted));
+        assert_eq!(found, Some(TlsProblem::CertificateWanted));
         let none = LinkError::transient("no").with_source(io::Error::other("else"));
         assert_eq!(rustls_error(&none), None);
     }
