@@ -24,11 +24,19 @@ const MESSAGES_MAX: usize = 64;
 /// Bytes of a payload that are collected; the rest is dropped.
 const PAYLOAD_MAX: usize = 4 << 10;
 
+/// Bytes of correlation data that are collected; the rest is dropped. This client sends less, so
+/// that cut data never equals its own.
+const CORRELATION_MAX: usize = 64;
+
+/// User properties that are collected, and the characters of each name and value.
+const USER_PROPERTIES_MAX: usize = 16;
+const USER_CHARS_MAX: usize = 256;
+
 /// First byte of a TLS alert.
 const TLS_ALERT: u8 = 0x15;
 
 /// First bytes of a CONNACK of MQTT 3.1.1. A CONNACK of MQTT 5 is longer.
-const CONNACK_OF_3: [u8; 2] = [0x20, 2];
+const CONNACK_MQTT_3: [u8; 2] = [0x20, 2];
 
 /// A byte stream to a broker.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -40,11 +48,16 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Received {
     pub(crate) topic: String,
     pub(crate) payload: Bytes,
-    pub(crate) correlation: Option<Vec<u8>>,
-    pub(crate) user: Vec<(String, String)>,
+    correlation: Option<Vec<u8>>,
+    user: Vec<(String, String)>,
 }
 
 impl Received {
+    /// Returns whether the message has this correlation data of at most [`CORRELATION_MAX`] bytes.
+    pub(crate) fn has_correlation(&self, data: &[u8]) -> bool {
+        self.correlation.as_deref() == Some(data)
+    }
+
     pub(crate) fn user(&self, name: &str) -> Option<&str> {
         let found = self.user.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| &**value)
@@ -74,9 +87,9 @@ pub(crate) enum ConnectionEnd {
     NotMqtt(String),
     /// The peer responded with an alert of TLS.
     TlsAlert,
-    /// The broker wants to continue an authentication that this client has not begun.
-    AuthenticationWanted,
-    /// The options of this client do not fit a CONNECT.
+    /// The broker sent AUTH, but this client does not use enhanced authentication.
+    AuthenticationRequired,
+    /// The options of this client do not fit into a CONNECT.
     Options(String),
 }
 
@@ -88,11 +101,11 @@ impl fmt::Display for ConnectionEnd {
             }
             Self::Io(error) => write!(f, "the connection was lost: {error}"),
             Self::NotMqtt(what) => f.write_str(what),
-            Self::TlsAlert => f.write_str("the broker responds with a TLS alert"),
-            Self::AuthenticationWanted => {
-                f.write_str("the broker demands enhanced authentication (AUTH)")
+            Self::TlsAlert => f.write_str("the broker responded with a TLS alert"),
+            Self::AuthenticationRequired => {
+                f.write_str("the broker requires enhanced authentication (AUTH)")
             }
-            Self::Options(reason) => write!(f, "no CONNECT can be sent: {reason}"),
+            Self::Options(reason) => write!(f, "CONNECT cannot be sent: {reason}"),
         }
     }
 }
@@ -103,7 +116,7 @@ pub(crate) struct Wire {
     session: Session,
     origin: Instant,
     received: BytesMut,
-    /// The CONNECT could not be written. A reason may still arrive.
+    /// The CONNECT could not be written. Its response may still arrive.
     is_write_closed: bool,
     last_token: u64,
     pub(crate) messages: Vec<Received>,
@@ -158,7 +171,7 @@ impl Wire {
                     return Some(connack(notice.reason, &notice.properties));
                 }
                 Event::Authenticate(_) => {
-                    self.end = Some(ConnectionEnd::AuthenticationWanted);
+                    self.end = Some(ConnectionEnd::AuthenticationRequired);
                 }
                 other => self.handle(other),
             }
@@ -172,7 +185,7 @@ impl Wire {
         let subscription = Subscription::new(filter, Qos::AtLeastOnce);
         let now = self.origin.elapsed();
         let sent = self.session.subscribe(now, &[subscription], (), token);
-        self.settle(token, sent);
+        self.record_send_error(token, sent);
         self.ack(token, until).await
     }
 
@@ -194,7 +207,7 @@ impl Wire {
             token,
         };
         let sent = self.session.publish(self.origin.elapsed(), publish);
-        self.settle(token, sent);
+        self.record_send_error(token, sent);
         self.flush(until).await;
         token
     }
@@ -217,9 +230,9 @@ impl Wire {
     pub(crate) async fn listen(
         &mut self,
         until: Instant,
-        mut is_enough: impl FnMut(&Self) -> bool,
+        mut is_done: impl FnMut(&Self) -> bool,
     ) -> bool {
-        while !is_enough(self) {
+        while !is_done(self) {
             let Some(event) = self.event(until).await else { return false };
             self.handle(event);
         }
@@ -247,18 +260,18 @@ impl Wire {
     }
 
     fn explain(&self, error: &Error) -> ConnectionEnd {
-        let connects = self.session.server().is_none() && self.last_token == 0;
+        let is_connecting = self.session.server().is_none() && self.last_token == 0;
         match error {
             Error::Disconnected(notice) => ConnectionEnd::Disconnected(notice.reason),
-            Error::Protocol(Violation::Unexpected(Kind::Auth)) if connects => {
-                ConnectionEnd::AuthenticationWanted
+            Error::Protocol(Violation::Unexpected(Kind::Auth)) if is_connecting => {
+                ConnectionEnd::AuthenticationRequired
             }
-            Error::Protocol(Violation::Unexpected(kind)) if connects => {
-                ConnectionEnd::NotMqtt(format!("the peer responds to CONNECT with {kind:?}"))
+            Error::Protocol(Violation::Unexpected(kind)) if is_connecting => {
+                ConnectionEnd::NotMqtt(format!("the peer responded to CONNECT with {kind:?}"))
             }
             Error::Malformed(Malformed::First(TLS_ALERT)) => ConnectionEnd::TlsAlert,
             Error::Malformed(error) => {
-                ConnectionEnd::NotMqtt(format!("the peer does not send MQTT: {error}"))
+                ConnectionEnd::NotMqtt(format!("the response is not MQTT 5: {error}"))
             }
             Error::Options(error) => ConnectionEnd::Options(error.to_string()),
             Error::KeepAliveTimeout => {
@@ -268,10 +281,10 @@ impl Wire {
         }
     }
 
-    /// The next event. `None` if there is none in time, or the connection has ended.
+    /// The next event. `None` if the time or the connection ends before it.
     async fn event(&mut self, until: Instant) -> Option<Event> {
         loop {
-            // A broker that floods must not delay the end.
+            // Messages without end must not delay the time limit.
             if self.end.is_some() || Instant::now() >= until {
                 return None;
             }
@@ -296,11 +309,12 @@ impl Wire {
         let now = self.origin.elapsed();
         match read {
             Ok(Ok(0)) => {
-                let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed it");
+                let closed =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection");
                 self.end = Some(ConnectionEnd::Io(closed));
             }
-            Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_OF_3) => {
-                let text = "the broker responds in MQTT 3.1.1".to_owned();
+            Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_MQTT_3) => {
+                let text = "the broker responded in MQTT 3.1.1".to_owned();
                 self.end = Some(ConnectionEnd::NotMqtt(text));
             }
             Ok(Ok(_)) => self.session.handle_bytes(now, &mut self.received),
@@ -328,8 +342,10 @@ impl Wire {
                     return;
                 }
                 Err(_) => {
-                    let late =
-                        io::Error::new(io::ErrorKind::TimedOut, "the peer accepts no more bytes");
+                    let late = io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the peer does not accept more bytes",
+                    );
                     self.end.get_or_insert(ConnectionEnd::Io(late));
                     return;
                 }
@@ -338,9 +354,9 @@ impl Wire {
         let _ = timeout_at(until, self.stream.flush()).await;
     }
 
-    /// A request that the session does not send has a reason code too: the one that the broker
-    /// would send.
-    fn settle(&mut self, token: u64, sent: Result<(), SendError>) {
+    /// Records the reason code that the broker would send for a packet that the session does not
+    /// send.
+    fn record_send_error(&mut self, token: u64, sent: Result<(), SendError>) {
         let reason = match sent {
             Ok(()) | Err(SendError::NotConnected) => return,
             Err(SendError::TooLarge { .. }) => Reason::PACKET_TOO_LARGE,
@@ -365,7 +381,7 @@ fn connack(reason: Reason, properties: &PropertyBytes) -> Connack {
         reason,
         text: properties.find(|property| match property {
             Property::ReasonString(text) => Some(text.to_owned()),
-            Property::ServerReference(other) => Some(format!("there is {other}")),
+            Property::ServerReference(other) => Some(format!("use {other}")),
             _ => None,
         }),
         packet_max: properties.find(|property| match property {
@@ -397,11 +413,13 @@ fn connack(reason: Reason, properties: &PropertyBytes) -> Connack {
 fn received(message: &Message) -> Received {
     let properties = message.properties();
     let correlation = properties.find(|property| match property {
-        Property::CorrelationData(data) => Some(data.to_vec()),
+        Property::CorrelationData(data) => {
+            Some(data.get(..CORRELATION_MAX).unwrap_or(data).to_vec())
+        }
         _ => None,
     });
-    let short = |text: &str| text.chars().take(256).collect::<String>();
-    let user = properties.user().take(16);
+    let short = |text: &str| text.chars().take(USER_CHARS_MAX).collect::<String>();
+    let user = properties.user().take(USER_PROPERTIES_MAX);
     let payload = message.payload();
     Received {
         topic: message.topic().to_owned(),

@@ -16,27 +16,27 @@ use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, Ot
 #[non_exhaustive]
 pub enum TlsProblem {
     /// The broker speaks MQTT without TLS on this port.
-    IsPlain,
+    PlainPort,
     /// The broker speaks TLS on this port.
-    IsTls,
-    /// The issuer of the broker's certificate is not trusted here.
-    UnknownAuthority,
+    TlsPort,
+    /// This client does not trust the issuer of the broker's certificate.
+    UnknownCa,
     /// The broker presents the certificate of a CA as its own.
     CaAsServer,
     /// The broker's certificate is of X.509 version 1.
-    VersionOne,
+    X509Version1,
     /// The broker's certificate is for other names than the host.
-    OtherName(String),
-    /// The broker's certificate has expired, or is not valid yet; with the dates.
-    NotValidNow(String),
+    NameMismatch(String),
+    /// The broker's certificate has expired, or is not valid yet; with dates.
+    OutsideValidity(String),
     /// The broker's certificate is invalid for another reason.
-    Certificate(String),
+    InvalidCertificate(String),
     /// The broker requires a client certificate, and this client has none.
-    CertificateWanted,
+    ClientCertificateRequired,
     /// The broker rejected the certificate of this client; with the reason.
-    CertificateRefused(String),
+    ClientCertificateRejected(String),
     /// The broker and this client have no TLS version or cipher in common.
-    NothingInCommon(String),
+    Incompatible(String),
 }
 
 impl TlsProblem {
@@ -50,9 +50,9 @@ impl TlsProblem {
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
-            Self::IsTls => "write the --broker as mqtts://",
-            Self::UnknownAuthority => {
+            Self::PlainPort => "set --broker to mqtt://HOST:PORT, or to the port for TLS",
+            Self::TlsPort => "set --broker to mqtts://HOST:PORT",
+            Self::UnknownCa => {
                 "set --tls-ca to the certificate of that CA, or to the certificate itself if it is \
                  self-signed"
             }
@@ -60,22 +60,22 @@ impl TlsProblem {
                 "give the broker a certificate with basicConstraints=CA:FALSE, for example one of \
                  `statestore certificates DIR`"
             }
-            Self::VersionOne => {
+            Self::X509Version1 => {
                 "create the broker's certificate with extensions, with openssl by \
                  `openssl x509 -req -extfile FILE`"
             }
-            Self::OtherName(_) => {
-                "write the --broker with a name in the certificate, or issue one for this name"
+            Self::NameMismatch(_) => {
+                "set --broker to a name in the certificate, or issue a certificate for this name"
             }
-            Self::NotValidNow(_) => {
+            Self::OutsideValidity(_) => {
                 "renew the broker's certificate, unless the clock of this machine is wrong"
             }
-            Self::CertificateWanted => "set --tls-cert and --tls-key",
-            Self::CertificateRefused(_) => {
+            Self::ClientCertificateRequired => "set --tls-cert and --tls-key",
+            Self::ClientCertificateRejected(_) => {
                 "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts; \
                  the log of the broker may have the reason"
             }
-            Self::Certificate(_) | Self::NothingInCommon(_) => {
+            Self::InvalidCertificate(_) | Self::Incompatible(_) => {
                 "check --broker, --tls-ca, --tls-cert and --tls-key"
             }
         }
@@ -85,25 +85,29 @@ impl TlsProblem {
 impl fmt::Display for TlsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::IsPlain => f.write_str("the broker speaks MQTT without TLS on this port"),
-            Self::IsTls => f.write_str("the broker speaks TLS on this port"),
-            Self::UnknownAuthority => {
-                f.write_str("the broker's certificate is from a CA that is not trusted here")
+            Self::PlainPort => f.write_str("the broker speaks MQTT without TLS on this port"),
+            Self::TlsPort => f.write_str("the broker speaks TLS on this port"),
+            Self::UnknownCa => {
+                f.write_str("the broker's certificate is from a CA that this client does not trust")
             }
             Self::CaAsServer => f.write_str(
                 "the broker presents the certificate of a CA (CA:TRUE) as its own, as \
                  `openssl req -x509` creates it",
             ),
-            Self::VersionOne => f.write_str("the broker's certificate is of X.509 version 1"),
-            Self::OtherName(text) | Self::NotValidNow(text) => {
+            Self::X509Version1 => f.write_str("the broker's certificate is of X.509 version 1"),
+            Self::NameMismatch(text) | Self::OutsideValidity(text) => {
                 write!(f, "the broker's certificate {text}")
             }
-            Self::Certificate(why) => write!(f, "the broker's certificate is invalid: {why}"),
-            Self::CertificateWanted => f.write_str("the broker requires a client certificate"),
-            Self::CertificateRefused(why) => {
+            Self::InvalidCertificate(why) => {
+                write!(f, "the broker's certificate is invalid: {why}")
+            }
+            Self::ClientCertificateRequired => {
+                f.write_str("the broker requires a client certificate")
+            }
+            Self::ClientCertificateRejected(why) => {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
-            Self::NothingInCommon(why) => {
+            Self::Incompatible(why) => {
                 write!(
                     f,
                     "the broker and this client have no TLS version or cipher in common: {why}"
@@ -132,10 +136,10 @@ async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<Tls
     }
     match error.kind() {
         LinkErrorKind::Tls | LinkErrorKind::Unreachable | LinkErrorKind::Lost if is_encrypted => {
-            probe::speaks_mqtt(at).await.then_some(TlsProblem::IsPlain)
+            probe::speaks_mqtt(at).await.then_some(TlsProblem::PlainPort)
         }
         LinkErrorKind::Lost | LinkErrorKind::Protocol if !is_encrypted => {
-            probe::speaks_tls(at).await.then_some(TlsProblem::IsTls)
+            probe::speaks_tls(at).await.then_some(TlsProblem::TlsPort)
         }
         _ => None,
     }
@@ -159,13 +163,13 @@ fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
     use rustls::Error as Tls;
     Some(match error {
         Tls::InvalidCertificate(error) => of_certificate(error),
-        Tls::AlertReceived(Alert::CertificateRequired) => TlsProblem::CertificateWanted,
+        Tls::AlertReceived(Alert::CertificateRequired) => TlsProblem::ClientCertificateRequired,
         Tls::AlertReceived(Alert::CertificateExpired) => {
-            TlsProblem::CertificateRefused("it has expired, or is not valid yet".to_owned())
+            TlsProblem::ClientCertificateRejected("it has expired or is not valid yet".to_owned())
         }
-        Tls::AlertReceived(Alert::UnknownCA) => {
-            TlsProblem::CertificateRefused("it is from a CA that the broker does not trust".to_owned())
-        }
+        Tls::AlertReceived(Alert::UnknownCA) => TlsProblem::ClientCertificateRejected(
+            "it is from a CA that the broker does not trust".to_owned(),
+        ),
         Tls::AlertReceived(
             alert @ (Alert::BadCertificate
             | Alert::CertificateUnknown
@@ -173,18 +177,18 @@ fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
             | Alert::CertificateRevoked
             | Alert::AccessDenied
             | Alert::DecryptError),
-        ) => TlsProblem::CertificateRefused(format!("{alert:?}")),
+        ) => TlsProblem::ClientCertificateRejected(format!("{alert:?}")),
         Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
-            TlsProblem::NothingInCommon(format!("{alert:?}"))
+            TlsProblem::Incompatible(format!("{alert:?}"))
         }
-        Tls::PeerIncompatible(why) => TlsProblem::NothingInCommon(format!("{why:?}")),
+        Tls::PeerIncompatible(why) => TlsProblem::Incompatible(format!("{why:?}")),
         _ => return None,
     })
 }
 
 fn of_certificate(error: &CertificateError) -> TlsProblem {
     match error {
-        CertificateError::UnknownIssuer => TlsProblem::UnknownAuthority,
+        CertificateError::UnknownIssuer => TlsProblem::UnknownCa,
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
         {
@@ -193,30 +197,30 @@ fn of_certificate(error: &CertificateError) -> TlsProblem {
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>
         {
-            TlsProblem::VersionOne
+            TlsProblem::X509Version1
         }
-        CertificateError::Expired => TlsProblem::NotValidNow("has expired".to_owned()),
-        CertificateError::NotValidYet => TlsProblem::NotValidNow("is not valid yet".to_owned()),
-        CertificateError::ExpiredContext { time, not_after } => TlsProblem::NotValidNow(format!(
-            "expired on {}, and it is {} here",
-            date(*not_after),
-            date(*time)
-        )),
-        CertificateError::NotValidYetContext { time, not_before } => TlsProblem::NotValidNow(format!(
-            "is valid from {} on, and it is {} here",
-            date(*not_before),
-            date(*time)
-        )),
+        CertificateError::Expired => TlsProblem::OutsideValidity("has expired".to_owned()),
+        CertificateError::NotValidYet => TlsProblem::OutsideValidity("is not valid yet".to_owned()),
+        CertificateError::ExpiredContext { time, not_after } => TlsProblem::OutsideValidity(
+            format!("expired on {} (the clock of this machine: {})", date(*not_after), date(*time)),
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            TlsProblem::OutsideValidity(format!(
+                "is not valid before {} (the clock of this machine: {})",
+                date(*not_before),
+                date(*time)
+            ))
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             // As in DnsName("localhost").
             let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
             let presented = presented.iter().map(name).collect::<Vec<_>>().join(", ");
-            TlsProblem::OtherName(format!("is for {presented}, and not for {}", expected.to_str()))
+            TlsProblem::NameMismatch(format!("is for {presented}, not for {}", expected.to_str()))
         }
         CertificateError::NotValidForName => {
-            TlsProblem::OtherName("is for other names than the host".to_owned())
+            TlsProblem::NameMismatch("is for other names than the host".to_owned())
         }
-        other => TlsProblem::Certificate(other.to_string()),
+        other => TlsProblem::InvalidCertificate(other.to_string()),
     }
 }
 
@@ -243,12 +247,12 @@ mod tests {
         });
         let text = problem.to_string();
         assert!(text.contains("expired on 2020-09-13T12:26:40Z"), "{text}");
-        assert!(text.contains("it is 2027-01-15T08:00:00Z here"), "{text}");
+        assert!(text.contains("this machine: 2027-01-15T08:00:00Z"), "{text}");
         let problem = of_certificate(&CertificateError::NotValidYetContext {
             time: at(1_600_000_000),
             not_before: at(1_800_000_000),
         });
-        assert!(problem.to_string().contains("valid from 2027-01-15T08:00:00Z on"), "{problem}");
+        assert!(problem.to_string().contains("not valid before 2027-01-15T08:00:00Z"), "{problem}");
     }
 
     #[test]
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(of_certificate(&CertificateError::Other(error)), TlsProblem::CaAsServer);
         let error = OtherError(Arc::new(webpki::Error::BadDer));
         let other = of_certificate(&CertificateError::Other(error));
-        assert!(matches!(other, TlsProblem::Certificate(_)), "{other}");
+        assert!(matches!(other, TlsProblem::InvalidCertificate(_)), "{other}");
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
         let alert = rustls::Error::AlertReceived(Alert::CertificateRequired);
         let error = LinkError::transient("no").with_source(io::Error::other(alert));
         let found = rustls_error(&error).and_then(of_rustls);
-        assert_eq!(found, Some(TlsProblem::CertificateWanted));
+        assert_eq!(found, Some(TlsProblem::ClientCertificateRequired));
         let none = LinkError::transient("no").with_source(io::Error::other("else"));
         assert_eq!(rustls_error(&none), None);
     }
