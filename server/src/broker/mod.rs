@@ -10,7 +10,7 @@ mod link;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_broker::{ConnectionId, Redirect, Stats};
@@ -35,6 +35,7 @@ use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
 use crate::options::Options;
+use crate::sync::lock;
 
 /// Time limit for the TLS handshake and the WebSocket handshake together.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -391,8 +392,4 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindErro
     };
     let bound = listener.local_addr().map_err(|source| BindError::Address { address, source })?;
     Ok((listener, bound))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
