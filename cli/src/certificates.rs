@@ -13,7 +13,7 @@ use rcgen::{
 };
 
 use crate::args::Certificates;
-use crate::escape::on_one_line;
+use crate::escape::path_on_one_line;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -188,14 +188,14 @@ fn summary(dir: &Path, client: &str, hosts: &[String]) -> String {
          Connect:\n  \
            statestore doctor --broker mqtts://localhost:8883 --tls-ca {ca} --tls-cert {own} --tls-key \
            {own_key}\n",
-        on_one_line(&dir.display().to_string()),
+        path_on_one_line(dir),
         hosts.join(", "),
     )
 }
 
 /// A path as a word of a shell command.
 fn quoted(path: &Path) -> String {
-    let text = on_one_line(&path.display().to_string());
+    let text = path_on_one_line(path);
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "/._-+:@".contains(char);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

@@ -14,7 +14,7 @@ use statestore_proto::time::UnixTime;
 use statestore_server::archive::{self, ArchiveError, CompactStep, Directory};
 
 use crate::args::Data;
-use crate::escape::on_one_line;
+use crate::escape::{on_one_line, path_on_one_line};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::{Progress, bytes};
@@ -134,7 +134,7 @@ fn unix_now() -> UnixTime {
 fn both(dir: &Path) -> Failure {
     Failure::bad_input(format_args!(
         "choose one: a directory, as {}, or a store with --broker",
-        shown(dir)
+        path_on_one_line(dir)
     ))
 }
 
@@ -142,16 +142,11 @@ fn neither() -> Failure {
     Failure::bad_input("name a directory, or a store with --broker")
 }
 
-/// A path as part of a sentence.
-fn shown(path: &Path) -> String {
-    on_one_line(&path.display().to_string())
-}
-
 impl From<ArchiveError> for Failure {
     fn from(error: ArchiveError) -> Self {
         match &error {
             ArchiveError::Directory(error) => Self::directory(error),
-            ArchiveError::Path { path, source } => Self::path(shown(path), source),
+            ArchiveError::Path { path, source } => Self::path(path_on_one_line(path), source),
             ArchiveError::Journal(_) | ArchiveError::NotSynced { .. } => {
                 Self::Storage(error.to_string())
             }

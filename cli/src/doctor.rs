@@ -32,7 +32,7 @@ const fn exit(outcome: Outcome) -> Exit {
     match outcome {
         Outcome::Healthy => Exit::Success,
         Outcome::Warnings => Exit::Negative,
-        Outcome::Wrong => Exit::Refused,
+        Outcome::Failed => Exit::Refused,
         Outcome::NoResponse => Exit::Unreachable,
     }
 }

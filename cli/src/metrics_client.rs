@@ -8,8 +8,13 @@ use statestore_tokio::diagnostics::text::hide_credentials;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::escape::on_one_line;
+
 /// Maximum size of a response in bytes. A store sends about 200 KiB.
 const RESPONSE_MAX: u64 = 1 << 20;
+
+/// Maximum number of characters of a text that are printed.
+const REASON_CHARS_MAX: usize = 1_000;
 
 /// Time limit of a response.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -26,6 +31,14 @@ pub(crate) struct MetricsUrl {
 pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) body: String,
+}
+
+impl Response {
+    /// Returns the text as one line, cut to [`REASON_CHARS_MAX`].
+    pub(crate) fn text(&self) -> String {
+        let text: String = self.body.trim_end().chars().take(REASON_CHARS_MAX).collect();
+        on_one_line(&text)
+    }
 }
 
 impl MetricsUrl {
@@ -57,6 +70,17 @@ impl MetricsUrl {
     /// Returns the text of an error, with the address.
     pub(crate) fn error(&self, error: impl std::fmt::Display) -> String {
         format!("http://{}: {error}", self.authority)
+    }
+
+    /// Returns the text of an error for an unexpected response.
+    pub(crate) fn unexpected(&self, response: &Response) -> String {
+        match response.code {
+            // Its text names the option that allows the host name.
+            421 => self.error(response.text()),
+            code => self.error(format_args!(
+                "HTTP status {code}: is this the address of `serve --metrics-listen`?"
+            )),
+        }
     }
 
     async fn get(&self, path: &str) -> Result<Response, String> {

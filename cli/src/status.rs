@@ -7,17 +7,14 @@ use serde_json::{Map, Value};
 use crate::args::{Output, Status};
 #[cfg(feature = "etcd")]
 use crate::cluster_status;
-use crate::escape::{on_one_line, printable};
+use crate::escape::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::metrics_client::{MetricsUrl, Response};
+use crate::metrics_client::MetricsUrl;
 use crate::output;
 
 /// Default of `--metrics-url`: the metrics listener of the container image.
 const DEFAULT_URL: &str = "http://127.0.0.1:9464";
-
-/// Maximum number of characters of a reason that are printed.
-const REASON_CHARS_MAX: usize = 1_000;
 
 pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
     if args.ready || args.alive {
@@ -73,21 +70,11 @@ struct Health {
 
 async fn fetch_health(url: Option<&str>, page: &str) -> Result<Health, Failure> {
     let url = MetricsUrl::parse(url.unwrap_or(DEFAULT_URL)).map_err(Failure::bad_input)?;
-    let Response { code, body } = url.fetch_sibling(page).await.map_err(Failure::unreachable)?;
-    let is_ok = match code {
+    let response = url.fetch_sibling(page).await.map_err(Failure::unreachable)?;
+    let is_ok = match response.code {
         200 => true,
         503 => false,
-        // Its text names the option that allows the host name.
-        421 => {
-            let text: String = body.trim_end().chars().take(REASON_CHARS_MAX).collect();
-            return Err(Failure::bad_input(url.error(on_one_line(&text))));
-        }
-        code => {
-            let text =
-                format!("HTTP status {code}: is this the address of `serve --metrics-listen`?");
-            return Err(Failure::bad_input(url.error(text)));
-        }
+        _ => return Err(Failure::bad_input(url.unexpected(&response))),
     };
-    let text: String = body.trim_end().chars().take(REASON_CHARS_MAX).collect();
-    Ok(Health { is_ok, text: on_one_line(&text) })
+    Ok(Health { is_ok, text: response.text() })
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use statestore_proto::hlc::{FencingToken, Hlc};
 use statestore_server::http::TrafficTable;
 use statestore_tokio::{Error, Operand, Removal, StateStore, Status};
 use statestore_top::{Action, Condition, KEYS_MAX, Metrics, Screen, Update, Write};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -26,10 +27,7 @@ use crate::signals::Signals;
 /// Maximum number of queued updates. A task with further updates waits.
 const UPDATES_MAX: usize = 256;
 
-/// Maximum number of queued key presses. Further ones stay in the buffer of the terminal.
-const KEY_PRESSES_MAX: usize = 64;
-
-/// Interval at which the thread that reads keys looks whether the screen has ended.
+/// Interval at which the thread that reads keys checks whether the screen has ended.
 const KEY_POLL: Duration = Duration::from_millis(100);
 
 /// Interval of redrawing, for times that are displayed.
@@ -61,7 +59,7 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
     if let Some(url) = url {
         tokio::spawn(fetch_metrics(url, updates.clone()));
     }
-    let mut key_presses = read_keys();
+    let mut inputs = Inputs::new();
     let mut session = Session { store, updates, listing: None, watch: None };
     let mut screen = Screen::new(pattern);
     let first = screen.list();
@@ -75,13 +73,16 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
         });
         drawn.map_err(Failure::output)?;
         let action = tokio::select! {
-            key = key_presses.recv() => match key {
-                Some(Some(key)) => screen.key(key),
-                // The terminal was resized.
-                Some(None) => None,
-                // The terminal was closed.
-                None => break,
-            },
+            input = inputs.next() => {
+                // Without input, the terminal was closed.
+                let Some(Input { key, handled }) = input else { break };
+                let action = key.and_then(|key| screen.key(key));
+                if action == Some(Action::Quit) {
+                    break;
+                }
+                let _ = handled.send(());
+                action
+            }
             Some(update) = received.recv() => {
                 screen.update(update, Instant::now().into_std());
                 while let Ok(update) = received.try_recv() {
@@ -98,8 +99,8 @@ pub(crate) async fn run(args: Top) -> Result<ExitCode, Failure> {
             None => {}
         }
     }
-    // What is typed from now on is for the next program.
-    drop((key_presses, terminal));
+    // Further input is for the next program.
+    drop((inputs, terminal));
     session.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -113,29 +114,67 @@ impl Drop for RestoredTerminal {
     }
 }
 
-/// Returns key presses, and `None` for each resize, until the terminal is closed.
-fn read_keys() -> mpsc::Receiver<Option<KeyEvent>> {
-    let (sender, receiver) = mpsc::channel(KEY_PRESSES_MAX);
-    // Reading blocks, so it has a thread. The thread ends with the process or the terminal.
-    std::thread::spawn(move || {
-        while !sender.is_closed() {
-            match event::poll(KEY_POLL) {
-                Ok(true) if !sender.is_closed() => {}
-                Ok(_) => continue,
-                Err(_) => return,
-            }
-            let Ok(event) = event::read() else { return };
-            let key = match event {
-                Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
-                Event::Resize(..) => None,
-                _ => continue,
-            };
-            if sender.blocking_send(key).is_err() {
-                return;
-            }
+/// Key presses from the terminal.
+///
+/// Once this is dropped, or an input was not [handled](Input::handled), nothing more is read. Input
+/// that arrives after that is left to the next program.
+struct Inputs {
+    inputs: mpsc::Receiver<Input>,
+    /// Whether to read. Input is read while this is locked.
+    is_open: Arc<Mutex<bool>>,
+}
+
+/// One input.
+struct Input {
+    /// The key; `None` if the terminal was resized.
+    key: Option<KeyEvent>,
+    /// Sent when the next input may be read.
+    handled: oneshot::Sender<()>,
+}
+
+impl Inputs {
+    /// Starts to read.
+    fn new() -> Self {
+        let (sender, inputs) = mpsc::channel(1);
+        let is_open = Arc::new(Mutex::new(true));
+        let reads = Arc::clone(&is_open);
+        // Reading blocks, so it has a thread. The thread ends with the screen or the terminal.
+        std::thread::spawn(move || while let Some(()) = read_input(&sender, &reads) {});
+        Self { inputs, is_open }
+    }
+
+    /// Returns the next input; `None` if the terminal was closed. Can be cancelled.
+    async fn next(&mut self) -> Option<Input> {
+        self.inputs.recv().await
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+/// Reads at most one input and waits until it is handled. Returns `None` if no more is to be read.
+fn read_input(sender: &mpsc::Sender<Input>, is_open: &Mutex<bool>) -> Option<()> {
+    let is_ready = event::poll(KEY_POLL).ok()?;
+    let event = {
+        let is_open = is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*is_open, is_ready) {
+            (false, _) => return None,
+            (true, false) => return Some(()),
+            // Does not block, since an event is available.
+            (true, true) => event::read().ok()?,
         }
-    });
-    receiver
+    };
+    let key = match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
+        Event::Resize(..) => None,
+        _ => return Some(()),
+    };
+    let (handled, is_handled) = oneshot::channel();
+    sender.blocking_send(Input { key, handled }).ok()?;
+    is_handled.blocking_recv().ok()
 }
 
 /// Reports the state of the connection.
@@ -175,8 +214,7 @@ async fn fetch_store_metrics(url: &MetricsUrl) -> Result<Metrics, String> {
         Response { code: 200, body } => {
             Metrics::parse(&body, Instant::now().into_std()).map_err(|error| url.error(error))
         }
-        Response { code: 421, body } => Err(url.error(on_one_line(body.trim_end()))),
-        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
+        response => Err(url.unexpected(&response)),
     }
 }
 
@@ -186,10 +224,11 @@ async fn fetch_traffic(url: &MetricsUrl) -> Result<TrafficTable, String> {
         Response { code: 200, body } => {
             TrafficTable::decode(&body).map_err(|error| url.error(on_one_line(&error)))
         }
-        Response { code: 404, .. } => Err("this store does not count traffic: start it with `serve --metrics-listen HOST:PORT --traffic`"
-                .to_owned()),
-        Response { code: 421, body } => Err(url.error(on_one_line(body.trim_end()))),
-        Response { code, .. } => Err(url.error(format_args!("HTTP status {code}"))),
+        Response { code: 404, .. } => Err(
+            "this store does not count traffic: start it with `serve --metrics-listen HOST:PORT --traffic`"
+                .to_owned(),
+        ),
+        response => Err(url.unexpected(&response)),
     }
 }
 

@@ -20,11 +20,13 @@
 //! [read-only](Examination::read_only), it writes one key with an expiry, and deletes it. What it
 //! receives is bounded: packets of 2 MiB, 64 messages, and 4 KiB of each payload.
 //!
-//! Remedies name the options of the command `statestore`.
+//! Remedies name the options of the command `statestore`. Texts from the network are cut and
+//! escaped in [`Report::text`].
 #![forbid(unsafe_code)]
 
 mod network;
 mod report;
+mod requests;
 mod store_checks;
 pub mod tls;
 mod wire;
@@ -40,7 +42,7 @@ pub use report::{CHECKS, Outcome, Report};
 use network::Connected;
 use report::Findings;
 use store_checks::StoreChecks;
-use wire::{End, Welcome};
+use wire::{Connack, ConnectionEnd};
 
 /// Default timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,7 +52,7 @@ const KEY_PREFIX: &str = "statestore-doctor-";
 
 /// An examination of one broker and its store.
 #[derive(Debug)]
-#[must_use = "it does nothing before `run`"]
+#[must_use = "an examination does nothing before `run`"]
 pub struct Examination {
     options: Options,
     token: Option<Vec<u8>>,
@@ -66,32 +68,32 @@ impl Examination {
         Self { options, token: None, timeout: TIMEOUT, read_only: false, key_prefix }
     }
 
-    /// Sets the service account token to log in with. That of the options is not read.
+    /// Sets the service account token to log in with. The token file of the options is not read.
     pub fn service_account_token(mut self, token: Option<impl Into<Vec<u8>>>) -> Self {
         self.token = token.map(Into::into);
         self
     }
 
-    /// Sets the timeout of each step, from a millisecond to an hour; 3 s by default.
+    /// Sets the timeout of each step, from 1 ms to 1 h; 3 s by default. Other values are clamped.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
         self
     }
 
-    /// Sets whether to write nothing. Clocks and notifications are not checked then.
+    /// Sets whether to omit all writes. Clocks and notifications are not checked then.
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
     /// Sets the prefix of the test key, for clients that may write certain keys only;
-    /// `statestore-doctor-` by default. A random number follows.
+    /// `statestore-doctor-` by default. The key is this prefix and a random number.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// Runs all checks. `on_check` is called after each check, for a display of progress.
+    /// Runs all checks. `on_check` is called after each check, for example to display progress.
     pub async fn run(self, on_check: impl Fn() + Sync) -> Report {
         let mut report = Findings::new(&on_check);
         self.check_all(&mut report).await;
@@ -107,15 +109,15 @@ impl Examination {
         let until = Instant::now() + self.timeout;
         let Options { client_id, credentials, .. } = &self.options;
         let token = self.token.as_deref();
-        let welcome = wire.connect(client_id, credentials.as_ref(), token, until).await;
-        if !check_login(welcome.as_ref(), wire.end.as_ref(), is_encrypted, report) {
+        let connack = wire.connect(client_id, credentials.as_ref(), token, until).await;
+        if !check_login(connack.as_ref(), wire.end.as_ref(), is_encrypted, report) {
             return;
         }
-        let welcome = welcome.unwrap_or_default();
-        let is_enough = check_limits(&welcome, report);
+        let connack = connack.unwrap_or_default();
+        let can_send = check_limits(&connack, report);
         let mut checks = StoreChecks::new(self, wire, report);
-        if is_enough {
-            checks.run(self.read_only, welcome.has_wildcards).await;
+        if can_send {
+            checks.run(self.read_only, connack.has_wildcards).await;
         }
         checks.close().await;
     }
@@ -123,125 +125,128 @@ impl Examination {
 
 /// Checks the response to CONNECT. Returns whether the broker accepted this client.
 fn check_login(
-    welcome: Option<&Welcome>,
-    end: Option<&End>,
+    connack: Option<&Connack>,
+    end: Option<&ConnectionEnd>,
     is_encrypted: bool,
     report: &mut Findings<'_>,
 ) -> bool {
-    let Some(welcome) = welcome else {
+    let Some(connack) = connack else {
         match end {
-            Some(End::Io(error)) if network::report_tls_error(error, report) => {}
-            Some(End::TlsAlert) if !is_encrypted => {
+            Some(ConnectionEnd::Io(error)) if network::report_tls_error(error, report) => {}
+            Some(ConnectionEnd::TlsAlert) if !is_encrypted => {
                 report.withdraw("tls");
-                report.wrong(
+                report.fail(
                     "tls",
                     "the broker speaks TLS on this port",
-                    "write the --broker as mqtts://",
+                    "set --broker to mqtts://HOST:PORT",
                 );
             }
-            Some(end @ End::Options(_)) => {
-                report.wrong("login", end.to_string(), "check the options of this command");
+            Some(end @ ConnectionEnd::Options(_)) => {
+                report.fail("login", end.to_string(), "check the options of this command");
             }
-            Some(end @ End::AuthenticationWanted) => report.wrong(
+            Some(end @ ConnectionEnd::AuthenticationRequired) => report.fail(
                 "login",
                 end.to_string(),
-                "log in by --service-account-token-file, or allow another login in the broker",
+                "set --service-account-token-file, or allow logins without AUTH in the broker",
             ),
-            Some(end @ (End::NotMqtt(_) | End::TlsAlert)) => report.wrong(
+            Some(end @ (ConnectionEnd::NotMqtt(_) | ConnectionEnd::TlsAlert)) => report.fail(
                 "login",
                 end.to_string(),
-                "check that --broker names the MQTT port of an MQTT 5 broker",
+                "check --broker: it must be the MQTT port of an MQTT 5 broker",
             ),
             // A port that speaks TLS may close the connection without an alert.
-            Some(End::Io(error)) => report.lost(
+            Some(ConnectionEnd::Io(error)) => report.no_response(
                 "login",
                 format!("the connection was closed after CONNECT: {error}"),
-                "see the log of the broker; if this port is for TLS, write the --broker as mqtts://",
+                "see the log of the broker; if this port is for TLS, set --broker to mqtts://HOST:PORT",
             ),
-            Some(End::Disconnected(reason)) => report.lost(
+            Some(ConnectionEnd::Disconnected(reason)) => report.no_response(
                 "login",
-                format!("the broker responds to CONNECT with DISCONNECT: {reason}"),
+                format!("the broker responded to CONNECT with DISCONNECT: {reason}"),
                 "see the log of the broker",
             ),
-            None => report.lost(
+            None => report.no_response(
                 "login",
                 "no response to CONNECT",
-                "the port accepts connections but does not respond: check that --broker names an MQTT port, and write mqtts:// for TLS",
+                "check --broker: it must be an MQTT port; if the port is for TLS, set --broker to mqtts://HOST:PORT",
             ),
         }
         return false;
     };
-    if !welcome.reason.is_error() {
-        report.fine("login", "accepted");
+    if !connack.reason.is_error() {
+        report.pass("login", "accepted");
         return true;
     }
-    let text = welcome.text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default();
-    let seen = format!("refused: {}{text}", welcome.reason);
-    match welcome.reason {
-        Reason::BAD_USER_NAME_OR_PASSWORD | Reason::NOT_AUTHORIZED => report.wrong(
+    let text = connack.text.as_deref().map(|text| format!(" ({text})")).unwrap_or_default();
+    let seen = format!("the broker rejected CONNECT: {}{text}", connack.reason);
+    match connack.reason {
+        Reason::BAD_USER_NAME_OR_PASSWORD | Reason::NOT_AUTHORIZED => report.fail(
             "login",
             seen,
-            "check --user and STATESTORE_PASSWORD, the certificate or the token, and whether this --client-id may connect",
+            "check --user and STATESTORE_PASSWORD, the client certificate or the token, and that the broker allows this --client-id",
         ),
-        Reason::CLIENT_IDENTIFIER_NOT_VALID => report.wrong(
+        Reason::CLIENT_IDENTIFIER_NOT_VALID => report.fail(
             "login",
             seen,
-            "the client id of a user may have to be the user name or begin with it: set --user, or another --client-id",
+            "set --user or another --client-id: some brokers require that the client id is the user name or starts with it",
         ),
-        Reason::BAD_AUTHENTICATION_METHOD => report.wrong(
+        Reason::BAD_AUTHENTICATION_METHOD => report.fail(
             "login",
             seen,
-            "the broker does not accept service account tokens: leave out --service-account-token-file",
+            "omit --service-account-token-file: the broker does not accept service account tokens",
         ),
         Reason::UNSUPPORTED_PROTOCOL_VERSION => {
-            report.wrong("login", seen, "update the broker, or enable MQTT 5 in it");
+            report.fail("login", seen, "update the broker, or enable MQTT 5 in it");
         }
         Reason::USE_ANOTHER_SERVER | Reason::SERVER_MOVED => {
-            report.lost("login", seen, "set --broker to the leader");
+            report.no_response("login", seen, "set --broker to the address of the leader");
         }
         Reason::SERVER_BUSY | Reason::SERVER_UNAVAILABLE | Reason::CONNECTION_RATE_EXCEEDED
         | Reason::QUOTA_EXCEEDED => {
-            report.lost("login", seen, "the broker is overloaded or has too many connections: check its limits");
+            report.no_response("login", seen, "check the limits of the broker: it is overloaded or has too many connections");
         }
-        _ => report.wrong("login", seen, "see the log of the broker"),
+        _ => report.fail("login", seen, "see the log of the broker"),
     }
     false
 }
 
-/// Compares the limits of the broker with the needs of the largest value. Returns whether a small
-/// request passes.
-fn check_limits(welcome: &Welcome, report: &mut Findings<'_>) -> bool {
+/// Compares the limits of the broker with the size of the largest value. Returns whether small
+/// requests can be sent.
+fn check_limits(connack: &Connack, report: &mut Findings<'_>) -> bool {
     const LARGEST: u32 = (1 << 20) + (64 << 10);
     const SMALLEST: u32 = 1 << 10;
-    if !welcome.has_qos_1 {
-        report.wrong(
+    if !connack.has_qos_1 {
+        report.fail(
             "limits",
             "the broker supports QoS 0 only",
-            "requests and responses need QoS 1: allow it in the broker",
+            "allow QoS 1 in the broker: requests and responses need it",
         );
         return false;
     }
-    let packet = welcome.packet_max.map_or_else(
-        || "packets of any size".to_owned(),
-        |max| format!("packets of {max} bytes at most"),
+    let packet = connack.packet_max.map_or_else(
+        || "no limit of packet size".to_owned(),
+        |max| format!("maximum packet size {max} bytes"),
     );
     let seen = format!(
-        "{packet}, {} unacknowledged, {} topic aliases",
-        welcome.receive_max.unwrap_or(u16::MAX),
-        welcome.alias_max
+        "{packet}, receive maximum {}, topic alias maximum {}",
+        connack.receive_max.unwrap_or(u16::MAX),
+        connack.alias_max
     );
-    match welcome.packet_max {
+    match connack.packet_max {
         Some(max) if max < SMALLEST => {
-            let remedy = format!("a request is larger: allow packets of {LARGEST} bytes");
-            report.wrong("limits", seen, remedy);
+            let remedy =
+                format!("allow packets of {LARGEST} bytes: requests are larger than the limit");
+            report.fail("limits", seen, remedy);
             return false;
         }
         Some(max) if max < LARGEST => report.warn(
             "limits",
             seen,
-            format!("values of {max} bytes and more are too large: allow packets of {LARGEST} bytes if there are such values"),
+            format!(
+                "allow packets of {LARGEST} bytes if clients use values of {max} bytes or more"
+            ),
         ),
-        _ => report.fine("limits", seen),
+        _ => report.pass("limits", seen),
     }
     true
 }

@@ -14,11 +14,11 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 
 use crate::report::Findings;
-use crate::tls::Trouble;
+use crate::tls::TlsProblem;
 use crate::wire::Wire;
 
-/// A certificate that expires sooner causes a warning.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// A certificate that expires sooner causes a warning: 14 days.
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 
 /// A connection before CONNECT.
 pub(crate) struct Connected {
@@ -29,34 +29,30 @@ pub(crate) struct Connected {
 /// Connects to the first address of the options.
 pub(crate) async fn connect(
     options: &Options,
-    patience: Duration,
+    step_timeout: Duration,
     report: &mut Findings<'_>,
 ) -> Option<Connected> {
     // As in a URL, an IPv6 address has brackets.
     let host = options.host.trim_start_matches('[').trim_end_matches(']');
-    let stream = open_socket(host, options.port, patience, report).await?;
+    let stream = open_socket(host, options.port, step_timeout, report).await?;
     let Some(tls) = &options.tls else {
         if !report.has("tls") {
-            report.skip("tls", "not requested: the --broker is mqtt://");
+            report.skip("tls", "not used: --broker is mqtt://");
         }
         return Some(Connected { wire: Wire::new(Box::new(stream)), is_encrypted: false });
     };
     let config = match tls_config(tls) {
         Ok(config) => config,
         Err(error) => {
-            report.wrong("tls", error.to_string(), "check --tls-ca, --tls-cert and --tls-key");
+            report.fail("tls", error.to_string(), "check --tls-ca, --tls-cert and --tls-key");
             return None;
         }
     };
     let Ok(name) = ServerName::try_from(host.to_owned()) else {
-        report.wrong(
-            "tls",
-            "the host is not a name or address that a certificate can contain",
-            "check --broker",
-        );
+        report.fail("tls", "the host is not a valid DNS name or IP address", "check --broker");
         return None;
     };
-    match timeout(patience, TlsConnector::from(config).connect(name, stream)).await {
+    match timeout(step_timeout, TlsConnector::from(config).connect(name, stream)).await {
         Ok(Ok(stream)) => {
             let (_, session) = stream.get_ref();
             let first = session.peer_certificates().and_then(|chain| chain.first());
@@ -65,19 +61,19 @@ pub(crate) async fn connect(
         }
         Ok(Err(error)) => {
             if !report_tls_error(&error, report) {
-                report.wrong(
+                report.fail(
                     "tls",
                     format!("no TLS on this port: {error}"),
-                    "write the --broker as mqtt://, or find the port that speaks TLS",
+                    "set --broker to mqtt://HOST:PORT, or to the port for TLS",
                 );
             }
             None
         }
         Err(_) => {
-            report.lost(
+            report.no_response(
                 "tls",
                 "no response to the TLS handshake",
-                "write the --broker as mqtt:// if this port is not for TLS",
+                "set --broker to mqtt://HOST:PORT if this port is not for TLS",
             );
             None
         }
@@ -87,34 +83,37 @@ pub(crate) async fn connect(
 async fn open_socket(
     host: &str,
     port: u16,
-    patience: Duration,
+    step_timeout: Duration,
     report: &mut Findings<'_>,
 ) -> Option<TcpStream> {
-    let until = Instant::now() + patience;
-    let found: Vec<SocketAddr> = match timeout_at(until, tokio::net::lookup_host((host, port)))
-        .await
-    {
-        // More addresses than a broker usually has.
-        Ok(Ok(found)) => found.take(8).collect(),
-        Ok(Err(error)) => {
-            let remedy = "check the name in --broker and the DNS of this machine";
-            report.wrong("address", format!("{host}: {error}"), remedy);
-            return None;
-        }
-        Err(_) => {
-            report.lost("address", format!("{host}: no response"), "check the DNS of this machine");
-            return None;
-        }
-    };
+    let until = Instant::now() + step_timeout;
+    let found: Vec<SocketAddr> =
+        match timeout_at(until, tokio::net::lookup_host((host, port))).await {
+            // Bounded, since each address takes time. Few brokers have more.
+            Ok(Ok(found)) => found.take(8).collect(),
+            Ok(Err(error)) => {
+                let remedy = "check the host name in --broker and the DNS of this machine";
+                report.fail("address", format!("{host}: {error}"), remedy);
+                return None;
+            }
+            Err(_) => {
+                report.no_response(
+                    "address",
+                    format!("{host}: no response from DNS"),
+                    "check the DNS of this machine",
+                );
+                return None;
+            }
+        };
     let all = found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ");
-    report.fine("address", all);
+    report.pass("address", all);
     let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let each = patience / u32::try_from(found.len().max(1)).unwrap_or(1);
+    let each = step_timeout / u32::try_from(found.len().max(1)).unwrap_or(1);
     for address in found {
         match timeout(each, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
-                report.fine("port", address.to_string());
+                report.pass("port", address.to_string());
                 return Some(stream);
             }
             Ok(Err(failed)) => error = failed,
@@ -124,25 +123,25 @@ async fn open_socket(
     let (seen, remedy) = match error.kind() {
         io::ErrorKind::ConnectionRefused => (
             format!("no server listens on port {port}"),
-            "start the broker, or `statestore serve`, which contains one; or check the port in --broker",
+            "start the broker, or `statestore serve` with its embedded broker; or check the port in --broker",
         ),
         io::ErrorKind::TimedOut => (
             format!("no response from port {port}"),
-            "check that the machine runs, and the firewalls between",
+            "check that the machine runs, and that no firewall blocks the port",
         ),
         _ => (format!("port {port}: {error}"), "check --broker and the network"),
     };
-    report.lost("port", seen, remedy);
+    report.no_response("port", seen, remedy);
     None
 }
 
-/// Reports an error of TLS. Returns whether it is one.
+/// Reports an error of TLS. Returns false if the error has another cause.
 pub(crate) fn report_tls_error(error: &io::Error, report: &mut Findings<'_>) -> bool {
     let inner: &(dyn Error + 'static) = error;
-    let Some(trouble) = Trouble::of(inner) else { return false };
+    let Some(problem) = TlsProblem::of(inner) else { return false };
     // With TLS 1.3, the server rejects a client certificate after the client's handshake succeeded.
     report.withdraw("tls");
-    report.wrong("tls", trouble.to_string(), trouble.remedy());
+    report.fail("tls", problem.to_string(), problem.remedy());
     true
 }
 
@@ -153,17 +152,17 @@ fn not_after(der: &[u8]) -> Option<SystemTime> {
 
 fn check_certificate_expiry(ends: Option<SystemTime>, report: &mut Findings<'_>) {
     let Some(ends) = ends else {
-        report.fine("tls", "the certificate is trusted");
+        report.pass("tls", "the certificate is trusted");
         return;
     };
     #[expect(clippy::disallowed_methods, reason = "a certificate expires on a date")]
     let left = ends.duration_since(SystemTime::now()).unwrap_or_default();
     let days = left.as_secs() / (24 * 3_600);
     let date = humantime::format_rfc3339_seconds(ends);
-    let seen = format!("the certificate is trusted until {date}, for {days} days");
-    if left < SOON {
-        report.warn("tls", seen, "renew it");
+    let seen = format!("the certificate is trusted; it expires in {days} days, at {date}");
+    if left < EXPIRES_SOON {
+        report.warn("tls", seen, "renew the broker's certificate");
     } else {
-        report.fine("tls", seen);
+        report.pass("tls", seen);
     }
 }

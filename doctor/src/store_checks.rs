@@ -1,15 +1,14 @@
-//! Checks of the store: requests, replies, clocks and notifications, one after the other.
+//! Checks of the store: requests, responses, clocks and notifications, one after the other.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use statestore_mqtt::Reason;
 use statestore_mqtt::property::Property;
-use statestore_proto::hlc::{HlcRef, TimestampRef};
-use statestore_proto::message::property::{CONTENT_TYPE, RequestProperties};
+use statestore_proto::hlc::HlcRef;
 use statestore_proto::message::property::{INCARNATION, STATUS, TIMESTAMP};
 use statestore_proto::message::{
-    Command, Condition, Expiry, Notification, Refusal, Reply, RequestKind,
+    Command, Condition, Expiry, Notification, Refusal, Reply, RequestKind, ServiceError,
 };
 use statestore_proto::topic::{NotificationFilter, NotificationTopic, REQUEST, ResponseTopic};
 use statestore_tokio::diagnostics::nagle;
@@ -17,41 +16,40 @@ use tokio::time::Instant;
 
 use crate::Examination;
 use crate::report::{CHECKS, Findings};
-use crate::wire::{End, Received, Wire};
+use crate::requests::{Exchange, Requests};
+use crate::wire::{ConnectionEnd, Received, Wire};
 
-/// Time to wait for a second reply, and for a notification without a subscription.
+/// Time to wait for a second response, and for a notification without a subscription.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Expiry of the test key, in case it cannot be deleted.
 const KEY_EXPIRY: Duration = Duration::from_secs(60);
 
-/// Requests that latency is measured by.
+/// Number of requests that the latency is measured with.
 const MEASURED: usize = 20;
 
-/// Clock skew in milliseconds that causes a warning, and the limit of stores and clients.
-const DIFFERENCE_MAX: u64 = 5_000;
-const DRIFT_MAX: u64 = 60_000;
+/// Clock skew in milliseconds that causes a warning.
+const SKEW_WARNING: u64 = 5_000;
 
-/// Smallest limit that a store can be configured to, less the time of a request.
-const ALLOWED_MIN: u64 = 900;
+/// Clock skew in milliseconds that stores and clients accept by default.
+const SKEW_MAX: u64 = 60_000;
 
-/// Outcome of one request.
-struct Answer {
-    /// Reason code of the PUBACK.
-    puback: Option<Reason>,
-    /// Messages with the correlation data of the request, in order.
-    replies: Vec<Received>,
-}
+/// Smallest limit of clock skew in milliseconds that a store can be configured to, less the time of
+/// a request.
+const CONFIGURED_SKEW_MIN: u64 = 900;
 
-/// A client that sends requests, and checks the responses.
+/// Correlation data of the message to this client. No store uses it.
+const SELF_TEST: &[u8] = b"statestore-doctor";
+
+/// Maximum number of characters of a store's name in a finding.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The checks that need requests.
 pub(crate) struct StoreChecks<'a, 'f> {
-    client_id: &'a str,
-    response_topic: String,
+    requests: Requests<'a>,
+    /// The test key.
     key: String,
-    wire: Wire,
-    timeout: Duration,
     report: &'a mut Findings<'f>,
-    requests: u64,
 }
 
 impl<'a, 'f> StoreChecks<'a, 'f> {
@@ -60,30 +58,26 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         wire: Wire,
         report: &'a mut Findings<'f>,
     ) -> Self {
-        Self {
+        let requests = Requests {
             client_id: &examination.options.client_id,
             response_topic: String::new(),
-            key: format!("{}{:016x}", examination.key_prefix, fastrand::u64(..)),
             wire,
             timeout: examination.timeout,
-            report,
-            requests: 0,
-        }
+            count: 0,
+        };
+        let key = format!("{}{:016x}", examination.key_prefix, fastrand::u64(..));
+        Self { requests, key, report }
     }
 
     pub(crate) async fn close(self) {
-        let until = self.deadline();
-        self.wire.close(until).await;
-    }
-
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        let until = self.requests.deadline();
+        self.requests.wire.close(until).await;
     }
 
     /// Runs all checks. A check that depends on a failed one is omitted.
     pub(crate) async fn run(&mut self, read_only: bool, has_wildcards: bool) {
         if !self.subscribe_to_responses().await || !self.check_request().await {
-            return self.report_end();
+            return self.report_connection_end();
         }
         if read_only {
             for check in ["write", "clock", "notifications"] {
@@ -92,239 +86,268 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         } else if self.check_write().await {
             self.check_notifications(has_wildcards).await;
             let delete = Command::Del { key: self.key.clone().into_bytes() };
-            self.send(&delete, Duration::ZERO).await;
+            self.requests.send(&delete).await;
         }
         // A lost connection is reported at the next check.
-        if self.wire.end.is_none() {
+        if self.requests.wire.end.is_none() {
             self.check_latency().await;
         }
-        self.report_end();
+        self.report_connection_end();
     }
 
-    /// Subscribes to replies.
     async fn subscribe_to_responses(&mut self) -> bool {
-        match ResponseTopic::new(self.client_id) {
-            Ok(topic) => self.response_topic = topic.to_string(),
+        match ResponseTopic::new(self.requests.client_id) {
+            Ok(topic) => self.requests.response_topic = topic.to_string(),
             Err(error) => {
-                let remedy = "give another --client-id";
-                self.report.wrong("responses", format!("no response topic: {error}"), remedy);
+                let seen = format!("no response topic for this client id: {error}");
+                self.report.fail("responses", seen, "set another --client-id");
                 return false;
             }
         }
-        let (topic, until) = (self.response_topic.clone(), self.deadline());
-        match self.wire.subscribe(&topic, until).await {
+        let (topic, until) = (self.requests.response_topic.clone(), self.requests.deadline());
+        match self.requests.wire.subscribe(&topic, until).await {
             Some(reason) if reason.is_error() => {
-                self.report.wrong(
+                self.report.fail(
                     "responses",
-                    format!("the broker refuses the subscription: {reason}"),
-                    format!("let this client read {topic}"),
+                    format!("the broker rejected the subscription: {reason}"),
+                    format!("allow this client to subscribe to {topic}"),
                 );
                 false
             }
             None => {
-                let remedy = "see the log of the broker";
-                self.report.lost("responses", "the broker does not answer SUBSCRIBE", remedy);
+                self.report.no_response(
+                    "responses",
+                    "the broker does not respond to SUBSCRIBE",
+                    "see the log of the broker",
+                );
                 false
             }
             Some(_) => true,
         }
     }
 
-    /// Tries whether a subscription that was granted brings anything.
+    /// Checks whether this client receives a message to its own response topic.
     async fn check_subscription(&mut self) {
-        let topic = self.response_topic.clone();
-        // A mark of its own, which no store reads.
-        let mark = [Property::CorrelationData(b"statestore-doctor")];
-        let until = self.deadline();
-        let id = self.wire.publish(&topic, &mark, b"", until).await;
-        let puback = self.wire.ack(id, until).await;
-        let is_mark =
-            |heard: &Received| heard.correlation.as_deref() == Some(&b"statestore-doctor"[..]);
-        let until = Instant::now() + WAIT.min(self.timeout);
+        let requests = &mut self.requests;
+        let until = requests.deadline();
+        let properties = [Property::CorrelationData(SELF_TEST)];
+        let token = requests.wire.publish(&requests.response_topic, &properties, b"", until).await;
+        let puback = requests.wire.ack(token, until).await;
+        let is_self_test = |message: &Received| message.has_correlation(SELF_TEST);
+        let until = Instant::now() + WAIT.min(requests.timeout);
         let may_publish = puback.is_some_and(|reason| !reason.is_error());
-        let came =
-            may_publish && self.wire.listen(until, |wire| wire.messages.iter().any(is_mark)).await;
-        self.wire.messages.retain(|heard| !is_mark(heard));
-        // Brokers with good access rules allow only the store to publish there, or drop the message.
-        if came {
-            self.report.fine("responses", "subscribed, and a message to itself came");
+        let has_arrived = may_publish
+            && requests.wire.listen(until, |wire| wire.messages.iter().any(is_self_test)).await;
+        requests.wire.messages.retain(|message| !is_self_test(message));
+        // Brokers with strict access rules allow only the store to publish there, or drop the
+        // message. So a missing message is not a problem yet.
+        if has_arrived {
+            let seen = "subscribed, and a message from this client to itself arrived";
+            self.report.pass("responses", seen);
         }
     }
 
-    /// Reads a key that does not exist, and checks the replies.
+    /// Reads a key that does not exist, and checks the responses.
     async fn check_request(&mut self) -> bool {
         let get = Command::Get { key: self.key.clone().into_bytes() };
-        let answer = self.send(&get, WAIT).await;
-        // Brokers log a refused message, so this check runs only if nothing else explains the failure.
-        if answer.replies.is_empty() && answer.puback.is_some_and(|reason| !reason.is_error()) {
+        let exchange = self.requests.send_and_wait(&get, WAIT).await;
+        // Brokers log a rejected message, so this check runs only if nothing else explains the
+        // failure.
+        if exchange.responses.is_empty() && exchange.is_accepted() {
             self.check_subscription().await;
         }
-        match answer.puback {
-            Some(Reason::NO_MATCHING_SUBSCRIBERS) if answer.replies.is_empty() => {
-                self.report.fine("request", "the broker takes it");
-                self.report.lost(
-                    "answer",
-                    "the broker says that nobody listens to requests",
-                    "start a store: statestore serve --broker URL; if one runs, see that it may subscribe to the request topic",
-                );
-                return false;
-            }
-            Some(reason) if reason.is_error() => {
-                self.report.wrong(
-                    "request",
-                    format!("the broker refuses it: {reason}"),
-                    format!("let this client write {REQUEST}"),
-                );
-                return false;
-            }
-            None if answer.replies.is_empty() => {
-                self.report.lost(
-                    "request",
-                    "the broker does not acknowledge it",
-                    "see the log of the broker",
-                );
-                return false;
-            }
-            Some(_) | None => self.report.fine("request", "the broker takes it"),
+        if !self.check_request_is_accepted(&exchange) {
+            return false;
         }
-        let Some(first) = answer.replies.first() else {
-            if self.report.has("responses") {
-                self.report.lost(
-                    "answer",
-                    format!("no answer within {:?}", self.timeout),
-                    "start a store: statestore serve --broker URL; if one runs, see its log, and that the broker lets it read requests and write replies",
-                );
-            } else {
-                self.report.lost(
-                    "responses",
-                    "subscribed, but nothing comes: neither a message to itself nor an answer",
-                    format!("let this client read {}, which brokers may grant and then deny in silence; see that a store runs, and in its log whether the broker refuses its answers", self.response_topic),
-                );
-            }
+        let Some(first) = exchange.responses.first() else {
+            self.report_missing_response();
             return false;
         };
         if !self.report.has("responses") {
-            self.report.fine("responses", "subscribed, and an answer came");
+            self.report.pass("responses", "subscribed, and a response arrived");
         }
         let reply = match Reply::decode(&first.payload, RequestKind::Get) {
             Ok(reply) => reply,
             Err(error) => {
-                self.report.wrong(
-                    "answer",
-                    format!("it is none to a GET: {error}"),
-                    "see what answers on the request topic: it is no state store",
+                self.report.fail(
+                    "store",
+                    format!("invalid response to a GET: {error}"),
+                    "find the client that responds to the request topic: it is not a state store",
                 );
                 return false;
             }
         };
-        self.report.fine("answer", format!("{} to a GET", counted(answer.replies.len())));
+        self.report.pass("store", format!("{} to a GET", counted(exchange.responses.len())));
         if first.user(STATUS).is_some() {
-            self.report.fine("dialect", "that of deployed clients");
+            self.report.pass("dialect", "responses have the properties that deployed clients need");
         } else {
             self.report.warn(
                 "dialect",
-                "that of the public page: without __stat",
-                "deployed clients refuse such replies: let the store answer each in its own form",
+                "responses lack `__stat`, as in the public specification",
+                "deployed clients reject such responses: let the store respond to each client in its own dialect",
             );
         }
         let is_allowed = match reply {
             Reply::Error(error) => {
-                let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
                     Some(Refusal::NotAuthorized) => format!(
-                        "this was asked of {}: name what this client may read with --key-prefix, or allow it more in the policy of the store",
+                        "the key is {}: set --key-prefix to keys that this client may read, or allow them in the policy of the store",
                         self.key
                     ),
                     _ => "see the log of the store".to_owned(),
                 };
-                self.report.wrong("read", seen, remedy);
+                self.report.fail("read", refused("GET", &error), remedy);
                 false
             }
             _ => {
-                self.report.fine("read", "a key that nobody has is absent");
+                self.report.pass("read", "a key that does not exist is absent");
                 true
             }
         };
-        self.check_store_count(&answer.replies);
+        self.check_store_count(&exchange.responses);
         is_allowed
     }
 
-    /// Two that answer at once decide without each other.
-    fn check_store_count(&mut self, replies: &[Received]) {
-        let names: BTreeSet<&str> = replies.iter().filter_map(named).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        let by = if names.is_empty() { String::new() } else { format!(": {names}") };
-        if replies.len() > 1 {
-            self.report.wrong(
-                "one-store",
-                format!("{} to one request{by}", counted(replies.len())),
-                "stop all stores but one, or let them stand by for each other (--etcd): each has values of its own, and both answer",
-            );
-        } else {
-            self.report.fine("one-store", format!("one answer{by}"));
+    /// Reports whether the broker accepted the request and a client is subscribed to its topic.
+    fn check_request_is_accepted(&mut self, exchange: &Exchange) -> bool {
+        const ACCEPTED: &str = "the broker accepts it";
+        match exchange.puback {
+            Some(Reason::NO_MATCHING_SUBSCRIBERS) if exchange.responses.is_empty() => {
+                self.report.pass("request", ACCEPTED);
+                self.report.no_response(
+                    "store",
+                    "no client is subscribed to the request topic",
+                    "start a store with `statestore serve --broker URL`; if a store runs, allow it to subscribe to the request topic",
+                );
+                false
+            }
+            Some(reason) if reason.is_error() => {
+                self.report.fail(
+                    "request",
+                    format!("the broker rejected the request: {reason}"),
+                    format!("allow this client to publish to {REQUEST}"),
+                );
+                false
+            }
+            None if exchange.responses.is_empty() => {
+                self.report.no_response(
+                    "request",
+                    "the broker does not acknowledge the request",
+                    "see the log of the broker",
+                );
+                false
+            }
+            Some(_) | None => {
+                self.report.pass("request", ACCEPTED);
+                true
+            }
         }
     }
 
-    /// Writes a key of its own, and reads the clock of the store from its version.
+    /// Reports a missing response to a request that the broker accepted.
+    fn report_missing_response(&mut self) {
+        if self.report.has("responses") {
+            self.report.no_response(
+                "store",
+                format!("no response within {:?}", self.requests.timeout),
+                "start a store with `statestore serve --broker URL`; if a store runs, see its log, and allow it to subscribe to requests and to publish responses",
+            );
+        } else {
+            let remedy = format!(
+                "allow this client to subscribe to {}: some brokers grant a subscription and then withhold the messages; check that a store runs, and see its log for responses that the broker rejects",
+                self.requests.response_topic
+            );
+            self.report.no_response(
+                "responses",
+                "subscribed, but no message arrived: neither one from this client to itself nor a response",
+                remedy,
+            );
+        }
+    }
+
+    /// Checks that one store responded. Several stores decide independently of each other.
+    fn check_store_count(&mut self, responses: &[Received]) {
+        let names: BTreeSet<String> = responses.iter().filter_map(store_name).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let from = if names.is_empty() { String::new() } else { format!(" from {names}") };
+        if responses.len() > 1 {
+            self.report.fail(
+                "one-store",
+                format!("{} to one request{from}", counted(responses.len())),
+                "each store has its own values and responds to each request: stop all stores but one, or run them as a cluster (--etcd)",
+            );
+        } else {
+            self.report.pass("one-store", format!("1 response{from}"));
+        }
+    }
+
+    /// Writes the test key, and compares the clocks by the version of the key.
     async fn check_write(&mut self) -> bool {
-        let (before, set) = (wall(), self.set());
-        let answer = self.send(&set, Duration::ZERO).await;
-        let Some(first) = answer.replies.first() else {
-            self.report.lost("write", "no answer to a SET", "see the log of the store");
+        let (before, set) = (unix_ms(), self.set_command());
+        let exchange = self.requests.send(&set).await;
+        let Some(first) = exchange.responses.first() else {
+            let remedy = "see the log of the store";
+            self.report.no_response("write", "no response to a SET", remedy);
             return false;
         };
         match Reply::decode(&first.payload, RequestKind::Set) {
-            Ok(Reply::Done) => self.report.fine("write", "a key of its own"),
+            Ok(Reply::Done) => self.report.pass("write", "the test key is set"),
             Ok(Reply::Error(error)) => {
-                let seen = String::from_utf8_lossy(error.text()).into_owned();
                 let remedy = match error.known() {
                     Some(Refusal::NotAuthorized) => format!(
-                        "this was asked of {}: name what this client may write with --key-prefix, allow it more, or look with --read-only",
+                        "the key is {}: set --key-prefix to keys that this client may write, allow them in the policy of the store, or set --read-only",
                         self.key
                     ),
                     Some(Refusal::QuotaExceeded) => "see the limits of the store".to_owned(),
                     _ => "see the log of the store".to_owned(),
                 };
-                self.report.wrong("write", seen, remedy);
+                self.report.fail("write", refused("SET", &error), remedy);
                 return false;
             }
             _ => {
-                self.report.wrong("write", "this is no answer to a SET", "see what answers there");
+                self.report.fail(
+                    "write",
+                    "invalid response to a SET",
+                    "find the client that responds to the request topic",
+                );
                 return false;
             }
         }
-        let here = before + (wall().saturating_sub(before)) / 2;
-        match first.user(TIMESTAMP).map(HlcRef::parse) {
-            Some(Ok(version)) => {
-                let store = version.wall().as_millis();
-                // Stores may allow less than a minute.
-                let ahead = here.saturating_sub(store);
-                if (ALLOWED_MIN..=DRIFT_MAX).contains(&ahead)
-                    && let Some(error) = self.clock_refusal(&set).await
-                {
-                    let seen = format!(
-                        "the store's is {} behind the one here, and it allows less: {error}",
-                        seconds(ahead)
-                    );
-                    self.report.wrong("clock", seen, "set both clocks, as with NTP; serve --max-clock-drift is how far a client may be ahead");
-                    return true;
-                }
-                self.check_clock(store, here);
-            }
-            _ => self.report.wrong(
+        let here = before + (unix_ms().saturating_sub(before)) / 2;
+        let Some(Ok(version)) = first.user(TIMESTAMP).map(HlcRef::parse) else {
+            self.report.fail(
                 "clock",
-                "the answer to a SET has no version",
-                "see what answers on the request topic",
-            ),
+                "the response to a SET has no version",
+                "find the client that responds to the request topic",
+            );
+            return true;
+        };
+        let store = version.wall().as_millis();
+        let ahead = here.saturating_sub(store);
+        // Stores may be configured to a lower limit.
+        if (CONFIGURED_SKEW_MIN..=SKEW_MAX).contains(&ahead)
+            && let Some(error) = self.clock_refusal().await
+        {
+            self.report.fail(
+                "clock",
+                format!(
+                    "the store's clock is {} behind this machine's, more than the store allows: {error}",
+                    seconds(ahead)
+                ),
+                "synchronize both clocks, for example with NTP; the store's limit is `serve --max-clock-drift`",
+            );
+            return true;
         }
+        self.check_clock(store, here);
         true
     }
 
-    /// Checks a refused SET with the time of this machine.
-    async fn clock_refusal(&mut self, set: &Command<Vec<u8>>) -> Option<String> {
-        let stamp = format!("{}:0:doctor", wall());
-        let answer = self.send_at(&stamp, set, Duration::ZERO).await;
-        match Reply::decode(&answer.replies.first()?.payload, RequestKind::Set) {
+    /// Sends a SET with the time of this machine. Returns the error if the store refuses the time.
+    async fn clock_refusal(&mut self) -> Option<String> {
+        let timestamp = format!("{}:0:doctor", unix_ms());
+        let set = self.set_command();
+        let exchange = self.requests.send_at(&timestamp, &set).await;
+        match Reply::decode(&exchange.responses.first()?.payload, RequestKind::Set) {
             Ok(Reply::Error(error)) if error.known() == Some(Refusal::TimestampSkew) => {
                 Some(String::from_utf8_lossy(error.text()).into_owned())
             }
@@ -333,236 +356,210 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
     }
 
     fn check_clock(&mut self, store: u64, here: u64) {
-        let difference = store.abs_diff(here);
+        let skew = store.abs_diff(here);
         let side = if store > here { "ahead of" } else { "behind" };
-        let seen = format!("the store's is {} {side} the one here", seconds(difference));
-        if difference > DRIFT_MAX {
-            self.report.wrong(
+        let seen = format!("the store's clock is {} {side} this machine's", seconds(skew));
+        if skew > SKEW_MAX {
+            self.report.fail(
                 "clock",
-                format!("{seen}: {} beyond the limit of a minute", seconds(difference - DRIFT_MAX)),
-                "set both clocks, as with NTP: what is more than a minute ahead of the other side is refused",
+                format!("{seen} (limit 60 s)"),
+                "synchronize both clocks, for example with NTP: stores and clients refuse timestamps beyond the limit",
             );
-        } else if difference > DIFFERENCE_MAX {
+        } else if skew > SKEW_WARNING {
             self.report.warn(
                 "clock",
-                format!("{seen}: {} from the limit of a minute", seconds(DRIFT_MAX - difference)),
-                "set both clocks, as with NTP; a client whose clock is ahead moves the store's versions too",
+                format!("{seen} (limit 60 s)"),
+                "synchronize both clocks, for example with NTP; a client's clock that is ahead advances the store's versions too",
             );
         } else {
-            self.report.fine("clock", seen);
+            self.report.pass("clock", seen);
         }
     }
 
     /// Registers for the test key, and checks whether notifications arrive.
     async fn check_notifications(&mut self, has_wildcards: bool) {
         let key = self.key.clone().into_bytes();
-        let answer = self.send(&Command::Watch { key: key.clone() }, Duration::ZERO).await;
-        let registered = answer.replies.first().map(|reply| {
-            Reply::decode(&reply.payload, RequestKind::Watch).map(|reply| reply.map(<[u8]>::to_vec))
-        });
+        let exchange = self.requests.send(&Command::Watch { key: key.clone() }).await;
+        let registered = exchange
+            .responses
+            .first()
+            .map(|response| Reply::decode(&response.payload, RequestKind::Watch));
         match registered {
             Some(Ok(Reply::Done)) => self.check_delivery(has_wildcards).await,
             Some(Ok(Reply::Error(error))) => {
-                let seen = String::from_utf8_lossy(error.text()).into_owned();
-                return self.report.wrong("notifications", seen, "see the log of the store");
+                let seen = refused("KEYNOTIFY", &error);
+                return self.report.fail("notifications", seen, "see the log of the store");
             }
-            _ => {
-                let remedy = "see the log of the store";
-                self.report.lost("notifications", "no response to a KEYNOTIFY", remedy);
-            }
+            _ => self.report.no_response(
+                "notifications",
+                "no response to a KEYNOTIFY",
+                "see the log of the store",
+            ),
         }
         // Also without a response: the store may have executed the KEYNOTIFY.
-        self.send(&Command::Unwatch { key }, Duration::ZERO).await;
+        self.requests.send(&Command::Unwatch { key }).await;
     }
 
-    /// Checks whether notifications arrive directly or by subscription.
+    /// Checks whether notifications arrive without a subscription, and otherwise with one.
     async fn check_delivery(&mut self, has_wildcards: bool) {
-        let key = self.key.clone().into_bytes();
-        let set = self.set();
-        if self.receives_notification(&set, WAIT.min(self.timeout)).await {
-            self.report.fine("notifications", "they come directly, without a subscription");
+        if self.receives_notification(WAIT.min(self.requests.timeout)).await {
+            self.report.pass("notifications", "they arrive without a subscription");
             return;
         }
+        let (client_id, key) = (self.requests.client_id, self.key.clone().into_bytes());
         let filter = if has_wildcards {
-            NotificationFilter::new(self.client_id).map(|filter| filter.to_string())
+            NotificationFilter::new(client_id).map(|filter| filter.to_string())
         } else {
-            NotificationTopic::new(self.client_id, &key).map(|topic| topic.to_string())
+            NotificationTopic::new(client_id, &key).map(|topic| topic.to_string())
         };
-        let Ok(filter) = filter else {
-            let remedy = "give a shorter --client-id";
-            self.report.wrong("notifications", "no topic for them", remedy);
-            return;
+        let filter = match filter {
+            Ok(filter) => filter,
+            Err(error) => {
+                let seen = format!("no topic for notifications: {error}");
+                self.report.fail("notifications", seen, "set a shorter --client-id");
+                return;
+            }
         };
-        let until = self.deadline();
-        match self.wire.subscribe(&filter, until).await {
+        let until = self.requests.deadline();
+        match self.requests.wire.subscribe(&filter, until).await {
             Some(reason) if !reason.is_error() => {
-                // The notification without a subscriber has silenced the registration; this resumes it.
-                self.send(&Command::Watch { key }, Duration::ZERO).await;
-                if self.receives_notification(&set, self.timeout).await {
-                    self.report.fine("notifications", "they come by subscription");
+                // The notification without a subscriber has silenced the registration; this resumes
+                // it.
+                self.requests.send(&Command::Watch { key }).await;
+                if self.receives_notification(self.requests.timeout).await {
+                    self.report.pass("notifications", "they arrive with a subscription");
                 } else {
-                    self.report.wrong(
+                    self.report.fail(
                         "notifications",
-                        "subscribed, and none comes",
-                        format!("let the store write {filter} and this client read it, which brokers may grant and then deny in silence"),
+                        "subscribed, but no notification arrived",
+                        format!(
+                            "allow the store to publish to {filter}, and this client to subscribe to it: some brokers grant a subscription and then withhold the messages"
+                        ),
                     );
                 }
             }
-            Some(reason) => self.report.wrong(
+            Some(reason) => self.report.fail(
                 "notifications",
-                format!("the broker refuses the subscription: {reason}"),
-                format!("let this client read {filter}"),
+                format!("the broker rejected the subscription: {reason}"),
+                format!("allow this client to subscribe to {filter}"),
             ),
-            None => self.report.lost(
+            None => self.report.no_response(
                 "notifications",
-                "the broker does not answer SUBSCRIBE",
+                "the broker does not respond to SUBSCRIBE",
                 "see the log of the broker",
             ),
         }
     }
 
-    /// Returns whether a change of the test key causes a notification.
-    async fn receives_notification(&mut self, set: &Command<Vec<u8>>, within: Duration) -> bool {
-        let Ok(topic) = NotificationTopic::new(self.client_id, self.key.as_bytes()) else {
+    /// Sets the test key. Returns whether the notification of this SET arrives.
+    async fn receives_notification(&mut self, within: Duration) -> bool {
+        let requests = &mut self.requests;
+        let Ok(topic) = NotificationTopic::new(requests.client_id, self.key.as_bytes()) else {
             return false;
         };
         let topic = topic.to_string();
-        self.send(set, Duration::ZERO).await;
+        let set = set_command(&self.key, requests.count);
+        let Command::Set { value, .. } = &set else { return false };
+        requests.send(&set).await;
         let until = Instant::now() + within;
-        let is_it =
-            |heard: &Received| heard.topic == topic && Notification::decode(&heard.payload).is_ok();
-        self.wire.listen(until, |wire| wire.messages.iter().any(is_it)).await
+        // The value distinguishes it from a late notification of an earlier SET.
+        let is_notification = |message: &Received| {
+            let notification = Notification::decode(&message.payload);
+            message.topic == topic && notification == Ok(Notification::Set(&value[..]))
+        };
+        requests.wire.listen(until, |wire| wire.messages.iter().any(is_notification)).await
     }
 
-    /// One request after the other.
+    /// Measures the latency of GETs, one after the other.
     async fn check_latency(&mut self) {
         let get = Command::Get { key: self.key.clone().into_bytes() };
         let mut times = Vec::new();
-        let until = Instant::now() + self.timeout * 2;
+        let until = Instant::now() + self.requests.timeout * 2;
         while times.len() < MEASURED && Instant::now() < until {
-            let asked = Instant::now();
-            if self.send(&get, Duration::ZERO).await.replies.is_empty() {
-                self.report.lost("latency", "a GET was not answered", "see the log of the store");
+            let sent = Instant::now();
+            if self.requests.send(&get).await.responses.is_empty() {
+                let remedy = "see the log of the store";
+                self.report.no_response("latency", "no response to a GET", remedy);
                 return;
             }
-            times.push(asked.elapsed());
+            times.push(sent.elapsed());
         }
         times.sort_unstable();
-        let [median, slowest] = [times.len() / 2, times.len().saturating_sub(1)]
+        let [median, maximum] = [times.len() / 2, times.len().saturating_sub(1)]
             .map(|at| times.get(at).copied().unwrap_or_default());
         let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         let seen = format!(
-            "{} in the middle of {}, {} at most",
+            "median {} of {} requests, maximum {}",
             millis(median),
             times.len(),
-            millis(slowest)
+            millis(maximum)
         );
         if nagle::is_delay(median) {
-            self.report.warn(
-                "latency",
-                format!(
-                    "{seen}: as Nagle's algorithm makes it, with acknowledgements that wait 40 ms"
-                ),
-                nagle::REMEDY,
+            let seen = format!(
+                "{seen}: Nagle's algorithm and delayed acknowledgements (40 ms) may cause it"
             );
+            self.report.warn("latency", seen, nagle::REMEDY);
         } else {
-            self.report.fine("latency", seen);
+            self.report.pass("latency", seen);
         }
     }
 
     /// Reports the end of the connection, which explains a missing response.
-    fn report_end(&mut self) {
-        let (seen, remedy) = match &self.wire.end {
+    fn report_connection_end(&mut self) {
+        let (seen, remedy) = match &self.requests.wire.end {
             None => return,
-            Some(end @ (End::Disconnected(_) | End::Io(_))) => {
+            Some(end @ (ConnectionEnd::Disconnected(_) | ConnectionEnd::Io(_))) => {
                 (end.to_string(), "see the log of the broker")
             }
-            Some(end @ End::Options(_)) => (end.to_string(), "check the options of this command"),
-            Some(end) => (end.to_string(), "the peer does not speak MQTT 5: check --broker"),
+            Some(end @ ConnectionEnd::Options(_)) => {
+                (end.to_string(), "check the options of this command")
+            }
+            Some(end) => (end.to_string(), "check --broker: the peer does not speak MQTT 5"),
         };
         // At the first check without a finding.
         let last = CHECKS.iter().rposition(|(check, _)| self.report.has(check));
         let next = last.and_then(|last| CHECKS.get(last + 1));
-        self.report.lost(next.map_or("latency", |(check, _)| check), seen, remedy);
+        self.report.no_response(next.map_or("latency", |(check, _)| check), seen, remedy);
     }
 
-    fn set(&self) -> Command<Vec<u8>> {
-        Command::Set {
-            key: self.key.clone().into_bytes(),
-            value: b"written by statestore doctor".to_vec(),
-            condition: Condition::Always,
-            expiry: Expiry::after(KEY_EXPIRY),
-        }
+    fn set_command(&self) -> Command<Vec<u8>> {
+        set_command(&self.key, self.requests.count)
     }
+}
 
-    /// Asks, and waits for the answer, and that much longer for another one.
-    async fn send(&mut self, command: &Command<Vec<u8>>, longer: Duration) -> Answer {
-        // Of long ago, which no store refuses: then the version of a SET is the store's own time.
-        self.send_at("1696374425000:0:doctor", command, longer).await
+/// A SET of the test key. Its value contains the number of requests before it, so that values
+/// differ.
+fn set_command(key: &str, count: u64) -> Command<Vec<u8>> {
+    Command::Set {
+        key: key.as_bytes().to_vec(),
+        value: format!("written by statestore doctor: {count}").into_bytes(),
+        condition: Condition::Always,
+        expiry: Expiry::after(KEY_EXPIRY),
     }
+}
 
-    async fn send_at(
-        &mut self,
-        stamp: &str,
-        command: &Command<Vec<u8>>,
-        longer: Duration,
-    ) -> Answer {
-        let Ok(stamp) = TimestampRef::parse(stamp) else {
-            return Answer { puback: None, replies: Vec::new() };
-        };
-        self.requests += 1;
-        let correlation = u128::from(self.requests).to_be_bytes();
-        let user = RequestProperties::new(self.client_id).timestamp(stamp);
-        let user: Vec<(&str, String)> =
-            user.into_iter().map(|(name, value)| (name, value.to_string())).collect();
-        let topic = self.response_topic.clone();
-        let mut properties = vec![
-            Property::ResponseTopic(&topic),
-            Property::CorrelationData(&correlation),
-            Property::ContentType(CONTENT_TYPE),
-            Property::MessageExpiry(10),
-        ];
-        properties.extend(user.iter().map(|(name, value)| Property::User(name, value)));
-        let until = self.deadline();
-        let id = self.wire.publish(REQUEST, &properties, &command.encode(), until).await;
-        let is_reply = |heard: &Received| heard.correlation.as_deref() == Some(&correlation[..]);
-        let puback = self.wire.ack(id, until).await;
-        if puback
-            .is_none_or(|reason| !reason.is_error() && reason != Reason::NO_MATCHING_SUBSCRIBERS)
-        {
-            self.wire.listen(until, |wire| wire.messages.iter().any(is_reply)).await;
-        }
-        if !longer.is_zero() {
-            let until = Instant::now() + longer.min(self.timeout);
-            let replies =
-                |wire: &Wire| wire.messages.iter().filter(|heard| is_reply(heard)).count();
-            self.wire.listen(until, |wire| replies(wire) > 1).await;
-        }
-        // The remaining messages belong to finished requests.
-        let (replies, rest) =
-            std::mem::take(&mut self.wire.messages).into_iter().partition(|heard| is_reply(heard));
-        self.wire.messages = rest;
-        self.wire.messages.retain(|heard| heard.topic != topic);
-        Answer { puback, replies }
-    }
+/// Describes a refused request.
+fn refused(verb: &str, error: &ServiceError<&[u8]>) -> String {
+    format!("the store refused a {verb}: {}", String::from_utf8_lossy(error.text()))
 }
 
 fn seconds(millis: u64) -> String {
     format!("{}.{:03} s", millis / 1_000, millis % 1_000)
 }
 
-/// Name of the store in a reply.
-fn named(heard: &Received) -> Option<&str> {
-    let node = heard.user(TIMESTAMP).and_then(|stamp| stamp.splitn(3, ':').nth(2));
-    heard.user(INCARNATION).filter(|text| !text.is_empty()).or(node)
+/// The incarnation of the store in a response, or its node id; cut to [`NAME_CHARS_MAX`].
+fn store_name(response: &Received) -> Option<String> {
+    let node_id = response.user(TIMESTAMP).and_then(|version| version.splitn(3, ':').nth(2));
+    let name = response.user(INCARNATION).filter(|text| !text.is_empty()).or(node_id)?;
+    Some(name.chars().take(NAME_CHARS_MAX).collect())
 }
 
-fn counted(answers: usize) -> String {
-    if answers == 1 { "one answer".to_owned() } else { format!("{answers} answers") }
+fn counted(responses: usize) -> String {
+    if responses == 1 { "1 response".to_owned() } else { format!("{responses} responses") }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the clock here is what is compared")]
-fn wall() -> u64 {
+#[expect(clippy::disallowed_methods, reason = "the clock of this machine is compared")]
+fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

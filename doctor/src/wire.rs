@@ -24,11 +24,19 @@ const MESSAGES_MAX: usize = 64;
 /// Bytes of a payload that are collected; the rest is dropped.
 const PAYLOAD_MAX: usize = 4 << 10;
 
+/// Bytes of correlation data that are collected; the rest is dropped. This client sends less, so
+/// that cut data never equals its own.
+const CORRELATION_MAX: usize = 64;
+
+/// User properties that are collected, and the characters of each name and value.
+const USER_PROPERTIES_MAX: usize = 16;
+const USER_CHARS_MAX: usize = 256;
+
 /// First byte of a TLS alert.
 const TLS_ALERT: u8 = 0x15;
 
 /// First bytes of a CONNACK of MQTT 3.1.1. A CONNACK of MQTT 5 is longer.
-const CONNACK_OF_3: [u8; 2] = [0x20, 2];
+const CONNACK_MQTT_3: [u8; 2] = [0x20, 2];
 
 /// A byte stream to a broker.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -40,11 +48,16 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Received {
     pub(crate) topic: String,
     pub(crate) payload: Bytes,
-    pub(crate) correlation: Option<Vec<u8>>,
-    pub(crate) user: Vec<(String, String)>,
+    correlation: Option<Vec<u8>>,
+    user: Vec<(String, String)>,
 }
 
 impl Received {
+    /// Returns whether the message has this correlation data of at most [`CORRELATION_MAX`] bytes.
+    pub(crate) fn has_correlation(&self, data: &[u8]) -> bool {
+        self.correlation.as_deref() == Some(data)
+    }
+
     pub(crate) fn user(&self, name: &str) -> Option<&str> {
         let found = self.user.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| &**value)
@@ -53,7 +66,7 @@ impl Received {
 
 /// Properties of a CONNACK: the limits of the broker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Welcome {
+pub(crate) struct Connack {
     pub(crate) reason: Reason,
     pub(crate) text: Option<String>,
     pub(crate) packet_max: Option<u32>,
@@ -65,7 +78,7 @@ pub(crate) struct Welcome {
 
 /// Error that ended the connection.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum ConnectionEnd {
     /// The broker sent DISCONNECT.
     Disconnected(Reason),
     /// The socket failed or was closed.
@@ -74,13 +87,13 @@ pub(crate) enum End {
     NotMqtt(String),
     /// The peer responded with an alert of TLS.
     TlsAlert,
-    /// The broker wants to continue an authentication that this client has not begun.
-    AuthenticationWanted,
-    /// The options of this client do not fit a CONNECT.
+    /// The broker sent AUTH, but this client does not use enhanced authentication.
+    AuthenticationRequired,
+    /// The options of this client do not fit into a CONNECT.
     Options(String),
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disconnected(reason) => {
@@ -88,11 +101,11 @@ impl fmt::Display for End {
             }
             Self::Io(error) => write!(f, "the connection was lost: {error}"),
             Self::NotMqtt(what) => f.write_str(what),
-            Self::TlsAlert => f.write_str("the broker responds with a TLS alert"),
-            Self::AuthenticationWanted => {
-                f.write_str("the broker demands enhanced authentication (AUTH)")
+            Self::TlsAlert => f.write_str("the broker responded with a TLS alert"),
+            Self::AuthenticationRequired => {
+                f.write_str("the broker requires enhanced authentication (AUTH)")
             }
-            Self::Options(reason) => write!(f, "no CONNECT can be sent: {reason}"),
+            Self::Options(reason) => write!(f, "CONNECT cannot be sent: {reason}"),
         }
     }
 }
@@ -103,12 +116,12 @@ pub(crate) struct Wire {
     session: Session,
     origin: Instant,
     received: BytesMut,
-    /// The CONNECT could not be written. A reason may still arrive.
+    /// The CONNECT could not be written. Its response may still arrive.
     is_write_closed: bool,
     last_token: u64,
     pub(crate) messages: Vec<Received>,
     acks: BTreeMap<u64, Reason>,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<ConnectionEnd>,
 }
 
 impl Wire {
@@ -133,7 +146,7 @@ impl Wire {
         credentials: Option<&(String, String)>,
         token: Option<&[u8]>,
         until: Instant,
-    ) -> Option<Welcome> {
+    ) -> Option<Connack> {
         let mut options = Options::new(client_id)
             .receive_maximum(64)
             .maximum_packet_size(PACKET_MAX)
@@ -152,13 +165,13 @@ impl Wire {
         while let Some(event) = self.event(until).await {
             match event {
                 Event::Connected(server) => {
-                    return Some(welcome(Reason::SUCCESS, &server.properties));
+                    return Some(connack(Reason::SUCCESS, &server.properties));
                 }
                 Event::Disconnected(Error::Refused(notice)) => {
-                    return Some(welcome(notice.reason, &notice.properties));
+                    return Some(connack(notice.reason, &notice.properties));
                 }
                 Event::Authenticate(_) => {
-                    self.end = Some(End::AuthenticationWanted);
+                    self.end = Some(ConnectionEnd::AuthenticationRequired);
                 }
                 other => self.handle(other),
             }
@@ -172,7 +185,7 @@ impl Wire {
         let subscription = Subscription::new(filter, Qos::AtLeastOnce);
         let now = self.origin.elapsed();
         let sent = self.session.subscribe(now, &[subscription], (), token);
-        self.settle(token, sent);
+        self.record_send_error(token, sent);
         self.ack(token, until).await
     }
 
@@ -194,7 +207,7 @@ impl Wire {
             token,
         };
         let sent = self.session.publish(self.origin.elapsed(), publish);
-        self.settle(token, sent);
+        self.record_send_error(token, sent);
         self.flush(until).await;
         token
     }
@@ -217,9 +230,9 @@ impl Wire {
     pub(crate) async fn listen(
         &mut self,
         until: Instant,
-        mut is_enough: impl FnMut(&Self) -> bool,
+        mut is_done: impl FnMut(&Self) -> bool,
     ) -> bool {
-        while !is_enough(self) {
+        while !is_done(self) {
             let Some(event) = self.event(until).await else { return false };
             self.handle(event);
         }
@@ -246,32 +259,32 @@ impl Wire {
         }
     }
 
-    fn explain(&self, error: &Error) -> End {
-        let connects = self.session.server().is_none() && self.last_token == 0;
+    fn explain(&self, error: &Error) -> ConnectionEnd {
+        let is_connecting = self.session.server().is_none() && self.last_token == 0;
         match error {
-            Error::Disconnected(notice) => End::Disconnected(notice.reason),
-            Error::Protocol(Violation::Unexpected(Kind::Auth)) if connects => {
-                End::AuthenticationWanted
+            Error::Disconnected(notice) => ConnectionEnd::Disconnected(notice.reason),
+            Error::Protocol(Violation::Unexpected(Kind::Auth)) if is_connecting => {
+                ConnectionEnd::AuthenticationRequired
             }
-            Error::Protocol(Violation::Unexpected(kind)) if connects => {
-                End::NotMqtt(format!("the peer responds to CONNECT with {kind:?}"))
+            Error::Protocol(Violation::Unexpected(kind)) if is_connecting => {
+                ConnectionEnd::NotMqtt(format!("the peer responded to CONNECT with {kind:?}"))
             }
-            Error::Malformed(Malformed::First(TLS_ALERT)) => End::TlsAlert,
+            Error::Malformed(Malformed::First(TLS_ALERT)) => ConnectionEnd::TlsAlert,
             Error::Malformed(error) => {
-                End::NotMqtt(format!("the peer does not send MQTT: {error}"))
+                ConnectionEnd::NotMqtt(format!("the response is not MQTT 5: {error}"))
             }
-            Error::Options(error) => End::Options(error.to_string()),
+            Error::Options(error) => ConnectionEnd::Options(error.to_string()),
             Error::KeepAliveTimeout => {
-                End::Io(io::Error::new(io::ErrorKind::TimedOut, "no response to PINGREQ"))
+                ConnectionEnd::Io(io::Error::new(io::ErrorKind::TimedOut, "no response to PINGREQ"))
             }
-            error => End::NotMqtt(error.to_string()),
+            error => ConnectionEnd::NotMqtt(error.to_string()),
         }
     }
 
-    /// The next event. `None` if there is none in time, or the connection has ended.
+    /// The next event. `None` if the time or the connection ends before it.
     async fn event(&mut self, until: Instant) -> Option<Event> {
         loop {
-            // A broker that floods must not delay the end.
+            // Messages without end must not delay the time limit.
             if self.end.is_some() || Instant::now() >= until {
                 return None;
             }
@@ -296,15 +309,16 @@ impl Wire {
         let now = self.origin.elapsed();
         match read {
             Ok(Ok(0)) => {
-                let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed it");
-                self.end = Some(End::Io(closed));
+                let closed =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection");
+                self.end = Some(ConnectionEnd::Io(closed));
             }
-            Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_OF_3) => {
-                let text = "the broker responds in MQTT 3.1.1".to_owned();
-                self.end = Some(End::NotMqtt(text));
+            Ok(Ok(_)) if self.last_token == 0 && self.received.starts_with(&CONNACK_MQTT_3) => {
+                let text = "the broker responded in MQTT 3.1.1".to_owned();
+                self.end = Some(ConnectionEnd::NotMqtt(text));
             }
             Ok(Ok(_)) => self.session.handle_bytes(now, &mut self.received),
-            Ok(Err(error)) => self.end = Some(End::Io(error)),
+            Ok(Err(error)) => self.end = Some(ConnectionEnd::Io(error)),
             Err(_) => self.session.handle_timeout(now),
         }
     }
@@ -324,13 +338,15 @@ impl Wire {
                 }
                 Ok(written) => {
                     let error = written.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
-                    self.end.get_or_insert(End::Io(error));
+                    self.end.get_or_insert(ConnectionEnd::Io(error));
                     return;
                 }
                 Err(_) => {
-                    let late =
-                        io::Error::new(io::ErrorKind::TimedOut, "the peer accepts no more bytes");
-                    self.end.get_or_insert(End::Io(late));
+                    let late = io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the peer does not accept more bytes",
+                    );
+                    self.end.get_or_insert(ConnectionEnd::Io(late));
                     return;
                 }
             }
@@ -338,9 +354,9 @@ impl Wire {
         let _ = timeout_at(until, self.stream.flush()).await;
     }
 
-    /// A request that the session does not send has a reason code too: the one that the broker
-    /// would send.
-    fn settle(&mut self, token: u64, sent: Result<(), SendError>) {
+    /// Records the reason code that the broker would send for a packet that the session does not
+    /// send.
+    fn record_send_error(&mut self, token: u64, sent: Result<(), SendError>) {
         let reason = match sent {
             Ok(()) | Err(SendError::NotConnected) => return,
             Err(SendError::TooLarge { .. }) => Reason::PACKET_TOO_LARGE,
@@ -359,13 +375,13 @@ impl Wire {
     }
 }
 
-fn welcome(reason: Reason, properties: &PropertyBytes) -> Welcome {
+fn connack(reason: Reason, properties: &PropertyBytes) -> Connack {
     let properties = properties.get();
-    Welcome {
+    Connack {
         reason,
         text: properties.find(|property| match property {
             Property::ReasonString(text) => Some(text.to_owned()),
-            Property::ServerReference(other) => Some(format!("there is {other}")),
+            Property::ServerReference(other) => Some(format!("use {other}")),
             _ => None,
         }),
         packet_max: properties.find(|property| match property {
@@ -397,11 +413,13 @@ fn welcome(reason: Reason, properties: &PropertyBytes) -> Welcome {
 fn received(message: &Message) -> Received {
     let properties = message.properties();
     let correlation = properties.find(|property| match property {
-        Property::CorrelationData(data) => Some(data.to_vec()),
+        Property::CorrelationData(data) => {
+            Some(data.get(..CORRELATION_MAX).unwrap_or(data).to_vec())
+        }
         _ => None,
     });
-    let short = |text: &str| text.chars().take(256).collect::<String>();
-    let user = properties.user().take(16);
+    let short = |text: &str| text.chars().take(USER_CHARS_MAX).collect::<String>();
+    let user = properties.user().take(USER_PROPERTIES_MAX);
     let payload = message.payload();
     Received {
         topic: message.topic().to_owned(),

@@ -211,6 +211,7 @@ mod state;
 mod storage;
 #[cfg(feature = "server")]
 mod store;
+mod sync;
 
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,6 @@
 //! Draws the screen without colours; highlights are bold or inverse.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use ratatui::Frame;
@@ -93,10 +94,12 @@ fn draw_keys(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect, now: Instan
         Some(Ok(())) => "all",
         Some(Err(_)) => "not listed",
     };
-    let title =
-        format!(" {} ({state}: {}) ", one_line(screen.pattern.as_bytes()), screen.keys.len());
-    let block = Block::bordered().title(title);
-    let inner = block.inner(left);
+    let inner = Block::bordered().inner(left);
+    let columns = usize::from(inner.width);
+    let count = format!(" ({state}: {}) ", screen.keys.len());
+    let pattern = one_line(screen.pattern.as_bytes());
+    let pattern = cut(&pattern, columns.saturating_sub(count.len() + 1));
+    let block = Block::bordered().title(format!(" {pattern}{count}"));
     screen.page = usize::from(inner.height).max(1);
     let selected = screen.selected.as_ref().map(|selected| &selected.key);
     let before = selected.map_or(0, |selected| screen.keys.range(..selected.clone()).count());
@@ -107,14 +110,18 @@ fn draw_keys(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect, now: Instan
             true => Style::new().add_modifier(Modifier::REVERSED),
             false => Style::new(),
         };
-        Line::styled(one_line(key).into_owned(), style)
+        Line::styled(cut(&one_line(key), columns).into_owned(), style)
     });
-    let mut lines: Vec<Line<'_>> = lines.collect();
-    if let (Some(Err(reason)), true) = (&screen.listed, lines.is_empty()) {
-        lines.push(Line::raw(reason.clone()));
-        lines.push(Line::raw("press g to go to a key by name"));
-    }
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), left);
+    let lines: Vec<Line<'_>> = lines.collect();
+    let list = match &screen.listed {
+        Some(Err(reason)) if lines.is_empty() => {
+            let lines =
+                vec![Line::raw(reason.clone()), Line::raw("press g to go to a key by name")];
+            Paragraph::new(lines).wrap(Wrap { trim: false })
+        }
+        _ => Paragraph::new(lines),
+    };
+    frame.render_widget(list.block(block), left);
     match &screen.selected {
         Some(selected) => draw_value(frame, screen, selected, right, now),
         None => {
@@ -122,6 +129,21 @@ fn draw_keys(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect, now: Instan
             frame.render_widget(hint.block(Block::bordered()), right);
         }
     }
+}
+
+/// Cuts a text to this number of columns; an ellipsis replaces the rest.
+fn cut(text: &str, columns: usize) -> Cow<'_, str> {
+    if Span::raw(text).width() <= columns {
+        return text.into();
+    }
+    let mut width = 1;
+    let is_inside = |(_, char): &(usize, char)| {
+        width += Span::raw(char.encode_utf8(&mut [0; 4]) as &str).width();
+        width <= columns
+    };
+    let end = text.char_indices().take_while(is_inside).last();
+    let end = end.map_or(0, |(at, char)| at + char.len_utf8());
+    format!("{}…", text.get(..end).unwrap_or_default()).into()
 }
 
 fn draw_value(

@@ -445,7 +445,7 @@ impl Screen {
                 self.is_stale |= self.offline.is_none();
                 self.offline = Some(on_one_line(&reason));
             }
-            Update::Key(key) => self.insert_key(key),
+            Update::Key(key) => self.insert_key(&key),
             Update::Listed(failure) => self.listed = Some(failure.map_or(Ok(()), Err)),
             Update::Changed(key, value, version) => {
                 let Some(selected) = self.selected_mut(&key) else { return };
@@ -455,7 +455,7 @@ impl Screen {
                 let exists = value.is_some();
                 (selected.value, selected.version) = (value, version);
                 if exists {
-                    self.insert_key(key);
+                    self.insert_key(&key);
                 } else if self.keys.remove(&key) {
                     self.key_bytes -= key.len();
                 }
@@ -515,15 +515,18 @@ impl Screen {
         }
     }
 
-    fn insert_key(&mut self, key: Bytes) {
+    /// Adds a key to the list. The key is copied, since it may be a part of a large page, which would
+    /// stay in memory.
+    fn insert_key(&mut self, key: &[u8]) {
+        if self.keys.contains(key) {
+            return;
+        }
         if self.keys.len() >= KEYS_MAX || self.key_bytes + key.len() > KEY_BYTES_MAX {
             self.is_truncated = true;
             return;
         }
-        let len = key.len();
-        if self.keys.insert(key) {
-            self.key_bytes += len;
-        }
+        self.key_bytes += key.len();
+        self.keys.insert(Bytes::copy_from_slice(key));
     }
 
     fn selected_mut(&mut self, key: &Bytes) -> Option<&mut SelectedKey> {

@@ -157,6 +157,76 @@ fn keys_and_input_are_limited() {
 }
 
 #[test]
+fn listed_key_does_not_keep_its_page_in_memory() {
+    let mut screen = listed(&[]);
+    let now = tokio::time::Instant::now().into_std();
+    let page = Bytes::from(vec![b'k'; 64 << 10]);
+    screen.update(Update::Key(page.slice(..3)), now);
+    let selected = press(&mut screen, KeyCode::Down);
+    assert_eq!(selected, Some(Action::Watch(Bytes::from_static(b"kkk"))));
+    let value = Some(Bytes::from_static(b"v"));
+    screen.update(Update::Changed(page.slice(..3), value, Some(version("1000:0:s"))), now);
+    assert!(page.is_unique(), "nothing else refers to the page");
+}
+
+#[test]
+fn long_key_takes_one_row() {
+    let long = "\u{1f511}\u{1b}[2J and a key of several rows ".repeat(100);
+    for (columns, rows) in [(50, 10), (80, 20)] {
+        let mut screen = listed(&["a", "z"]);
+        let now = tokio::time::Instant::now().into_std();
+        screen.update(Update::Key(long.clone().into()), now);
+        screen.update(Update::Key(Bytes::from(vec![b'b'; 300])), now);
+        let shown = drawn(&mut screen, columns, rows, now);
+        let row = |start: &str| shown.lines().position(|line| line.starts_with(start));
+        let a = row("\"│a ").expect("the first key");
+        assert_eq!(row("\"│bbb"), Some(a + 1), "{shown}");
+        assert_eq!(row("\"│z "), Some(a + 2), "{shown}");
+        assert_eq!(row("\"│\\xf0"), Some(a + 3), "{shown}");
+        assert_eq!(shown.matches('…').count(), 2, "{shown}");
+    }
+}
+
+#[test]
+fn long_pattern_does_not_hide_the_number_of_keys() {
+    let mut screen = Screen::new("x".repeat(300));
+    let now = tokio::time::Instant::now().into_std();
+    screen.update(Update::Listed(None), now);
+    assert!(drawn(&mut screen, 80, 20, now).contains("x… (all: 0) "));
+}
+
+#[test]
+fn byte_limit_is_given_back_when_keys_go_away() {
+    let mut screen = listed(&[]);
+    let now = tokio::time::Instant::now().into_std();
+    let key = |first: u8| {
+        let mut key = vec![b'k'; KEY_BYTES_MAX / 2];
+        key[0] = first;
+        Bytes::from(key)
+    };
+    let fill = |screen: &mut Screen| {
+        for first in *b"ab" {
+            screen.update(Update::Key(key(first)), now);
+        }
+        // A key that is already listed takes nothing.
+        screen.update(Update::Key(key(b'a')), now);
+    };
+    fill(&mut screen);
+    assert_eq!((screen.keys.len(), screen.is_truncated), (2, false));
+    screen.update(Update::Key(Bytes::from_static(b"c")), now);
+    assert_eq!((screen.keys.len(), screen.is_truncated), (2, true));
+    // Another list replaces it.
+    screen.list();
+    fill(&mut screen);
+    assert_eq!((screen.keys.len(), screen.is_truncated), (2, false));
+    // A listed key is deleted.
+    press(&mut screen, KeyCode::Down);
+    screen.update(Update::Changed(key(b'a'), None, None), now);
+    screen.update(Update::Key(Bytes::from_static(b"c")), now);
+    assert_eq!((screen.keys.len(), screen.is_truncated), (2, false));
+}
+
+#[test]
 fn key_is_selected_by_name_without_a_listing() {
     let mut screen = listed(&[]);
     let now = tokio::time::Instant::now().into_std();

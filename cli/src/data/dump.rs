@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use statestore_server::archive::{Entry, Header, LINE_BYTES_MAX, Source};
 
-use super::{keys, requests, shown};
+use super::{keys, requests};
 use crate::args::{Common, Dump};
 use crate::connection::unique_id;
-use crate::escape::one_line;
+use crate::escape::{one_line, path_on_one_line};
 use crate::failure::Failure;
 use crate::output::{line, notice};
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ fn check_outside(dir: &Path, to: &Path) -> Result<(), Failure> {
     if at.starts_with(&dir) {
         return Err(Failure::bad_input(format_args!(
             "--output {}: this is in the directory of the store; name a file elsewhere",
-            shown(to)
+            path_on_one_line(to)
         )));
     }
     Ok(())
@@ -149,13 +149,13 @@ impl Partial {
         if fs::metadata(&to).is_ok_and(|meta| !meta.is_file()) {
             return Err(Failure::bad_input(format_args!(
                 "--output {}: this is not a file; leave out --output for standard output",
-                shown(&to)
+                path_on_one_line(&to)
             )));
         }
         let at = parent(&to).join(unique_id("dump"));
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&at);
-        let file = file.map_err(|error| Failure::path(shown(&to), &error))?;
+        let file = file.map_err(|error| Failure::path(path_on_one_line(&to), &error))?;
         Ok(Self { file, at: Some(at), to })
     }
 
@@ -176,7 +176,7 @@ impl Partial {
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
-        Failure::path(shown(&self.to), error)
+        Failure::path(path_on_one_line(&self.to), error)
     }
 }
 

@@ -182,6 +182,25 @@ fn keys_of_store_with_external_broker_are_browsed_and_edited() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+#[test]
+fn keys_pressed_after_the_end_are_for_the_next_program() {
+    let own = Own::start(&[]);
+    fill(own.port);
+    let url = format!("mqtt://localhost:{}", own.port);
+    let mut shell = Command::new("sh");
+    let script = r#""$0" top --broker "$1"; read line; echo "next: $line""#;
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_statestore"), &url]);
+    let mut terminal = Terminal::start(&shell);
+    terminal.shows(&["alpha"]);
+    terminal.press("q");
+    while terminal.screen.screen().alternate_screen() {
+        let bytes = terminal.written.recv_timeout(HANGS).expect("the terminal is restored");
+        terminal.screen.process(&bytes);
+    }
+    terminal.press("every key\n");
+    terminal.shows(&["next: every key"]);
+}
+
 /// Returns the metrics URL that a store prints.
 fn metrics_url(own: &Own) -> String {
     let line = own.store.complaint();

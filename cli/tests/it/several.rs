@@ -130,7 +130,6 @@ fn tls_that_cannot_be_is_the_end_only_where_it_is_at_all_of_them() {
     get(format!("{not_tls},{other_name},{good}")).is(1, "");
     // The name is that of the address, not that of the first one.
     let ended = get(format!("{not_tls},{other_name}"));
-    let reasons =
-        ["speaks MQTT without TLS on this port", "is for localhost, and not for 127.0.0.1"];
+    let reasons = ["speaks MQTT without TLS on this port", "is for localhost, not for 127.0.0.1"];
     ended.fails(3, &reasons);
 }

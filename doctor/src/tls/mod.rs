@@ -14,32 +14,32 @@ use tokio_rustls::rustls::{self, AlertDescription as Alert, CertificateError, Ot
 /// Problem of a connection that remains until the operator acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum TlsProblem {
     /// The broker speaks MQTT without TLS on this port.
-    IsPlain,
+    PlainPort,
     /// The broker speaks TLS on this port.
-    IsTls,
-    /// The issuer of the broker's certificate is not trusted here.
-    UnknownAuthority,
+    TlsPort,
+    /// This client does not trust the issuer of the broker's certificate.
+    UnknownCa,
     /// The broker presents the certificate of a CA as its own.
     CaAsServer,
     /// The broker's certificate is of X.509 version 1.
-    VersionOne,
+    X509Version1,
     /// The broker's certificate is for other names than the host.
-    OtherName(String),
-    /// The broker's certificate has expired, or is not valid yet; with the dates.
-    NotValidNow(String),
+    NameMismatch(String),
+    /// The broker's certificate has expired, or is not valid yet; with dates.
+    OutsideValidity(String),
     /// The broker's certificate is invalid for another reason.
-    Certificate(String),
+    InvalidCertificate(String),
     /// The broker requires a client certificate, and this client has none.
-    CertificateWanted,
+    ClientCertificateRequired,
     /// The broker rejected the certificate of this client; with the reason.
-    CertificateRefused(String),
+    ClientCertificateRejected(String),
     /// The broker and this client have no TLS version or cipher in common.
-    NothingInCommon(String),
+    Incompatible(String),
 }
 
-impl Trouble {
+impl TlsProblem {
     /// Finds an error of TLS among all sources of an error.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
@@ -50,9 +50,9 @@ impl Trouble {
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::IsPlain => "write the --broker as mqtt://, or find the port that speaks TLS",
-            Self::IsTls => "write the --broker as mqtts://",
-            Self::UnknownAuthority => {
+            Self::PlainPort => "set --broker to mqtt://HOST:PORT, or to the port for TLS",
+            Self::TlsPort => "set --broker to mqtts://HOST:PORT",
+            Self::UnknownCa => {
                 "set --tls-ca to the certificate of that CA, or to the certificate itself if it is \
                  self-signed"
             }
@@ -60,50 +60,54 @@ impl Trouble {
                 "give the broker a certificate with basicConstraints=CA:FALSE, for example one of \
                  `statestore certificates DIR`"
             }
-            Self::VersionOne => {
+            Self::X509Version1 => {
                 "create the broker's certificate with extensions, with openssl by \
                  `openssl x509 -req -extfile FILE`"
             }
-            Self::OtherName(_) => {
-                "write the --broker with a name in the certificate, or issue one for this name"
+            Self::NameMismatch(_) => {
+                "set --broker to a name in the certificate, or issue a certificate for this name"
             }
-            Self::NotValidNow(_) => {
+            Self::OutsideValidity(_) => {
                 "renew the broker's certificate, unless the clock of this machine is wrong"
             }
-            Self::CertificateWanted => "set --tls-cert and --tls-key",
-            Self::CertificateRefused(_) => {
+            Self::ClientCertificateRequired => "set --tls-cert and --tls-key",
+            Self::ClientCertificateRejected(_) => {
                 "set --tls-cert and --tls-key to a certificate from a CA that the broker trusts; \
                  the log of the broker may have the reason"
             }
-            Self::Certificate(_) | Self::NothingInCommon(_) => {
+            Self::InvalidCertificate(_) | Self::Incompatible(_) => {
                 "check --broker, --tls-ca, --tls-cert and --tls-key"
             }
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for TlsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::IsPlain => f.write_str("the broker speaks MQTT without TLS on this port"),
-            Self::IsTls => f.write_str("the broker speaks TLS on this port"),
-            Self::UnknownAuthority => {
-                f.write_str("the broker's certificate is from a CA that is not trusted here")
+            Self::PlainPort => f.write_str("the broker speaks MQTT without TLS on this port"),
+            Self::TlsPort => f.write_str("the broker speaks TLS on this port"),
+            Self::UnknownCa => {
+                f.write_str("the broker's certificate is from a CA that this client does not trust")
             }
             Self::CaAsServer => f.write_str(
                 "the broker presents the certificate of a CA (CA:TRUE) as its own, as \
                  `openssl req -x509` creates it",
             ),
-            Self::VersionOne => f.write_str("the broker's certificate is of X.509 version 1"),
-            Self::OtherName(text) | Self::NotValidNow(text) => {
+            Self::X509Version1 => f.write_str("the broker's certificate is of X.509 version 1"),
+            Self::NameMismatch(text) | Self::OutsideValidity(text) => {
                 write!(f, "the broker's certificate {text}")
             }
-            Self::Certificate(why) => write!(f, "the broker's certificate is invalid: {why}"),
-            Self::CertificateWanted => f.write_str("the broker requires a client certificate"),
-            Self::CertificateRefused(why) => {
+            Self::InvalidCertificate(why) => {
+                write!(f, "the broker's certificate is invalid: {why}")
+            }
+            Self::ClientCertificateRequired => {
+                f.write_str("the broker requires a client certificate")
+            }
+            Self::ClientCertificateRejected(why) => {
                 write!(f, "the broker rejected the certificate of this client: {why}")
             }
-            Self::NothingInCommon(why) => {
+            Self::Incompatible(why) => {
                 write!(
                     f,
                     "the broker and this client have no TLS version or cipher in common: {why}"
@@ -118,24 +122,24 @@ impl fmt::Display for Trouble {
 /// If it is unclear whether the port speaks TLS, the port is probed.
 pub async fn diagnose(error: LinkError, at: Address, is_encrypted: bool) -> LinkError {
     match find(&error, &at, is_encrypted).await {
-        Some(trouble) => {
-            let error = error.with_diagnosis(LinkErrorKind::Tls, &trouble);
-            error.with_advice(trouble.remedy()).permanent().address_specific(None)
+        Some(problem) => {
+            let error = error.with_diagnosis(LinkErrorKind::Tls, &problem);
+            error.with_advice(problem.remedy()).permanent().address_specific(None)
         }
         None => error,
     }
 }
 
-async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<Trouble> {
-    if let Some(trouble) = error.get_ref().and_then(|cause| Trouble::of(cause)) {
-        return Some(trouble);
+async fn find(error: &LinkError, at: &Address, is_encrypted: bool) -> Option<TlsProblem> {
+    if let Some(problem) = error.get_ref().and_then(|cause| TlsProblem::of(cause)) {
+        return Some(problem);
     }
     match error.kind() {
         LinkErrorKind::Tls | LinkErrorKind::Unreachable | LinkErrorKind::Lost if is_encrypted => {
-            probe::speaks_mqtt(at).await.then_some(Trouble::IsPlain)
+            probe::speaks_mqtt(at).await.then_some(TlsProblem::PlainPort)
         }
         LinkErrorKind::Lost | LinkErrorKind::Protocol if !is_encrypted => {
-            probe::speaks_tls(at).await.then_some(Trouble::IsTls)
+            probe::speaks_tls(at).await.then_some(TlsProblem::TlsPort)
         }
         _ => None,
     }
@@ -155,17 +159,17 @@ fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Erro
     None
 }
 
-fn of_rustls(error: &rustls::Error) -> Option<Trouble> {
+fn of_rustls(error: &rustls::Error) -> Option<TlsProblem> {
     use rustls::Error as Tls;
     Some(match error {
         Tls::InvalidCertificate(error) => of_certificate(error),
-        Tls::AlertReceived(Alert::CertificateRequired) => Trouble::CertificateWanted,
+        Tls::AlertReceived(Alert::CertificateRequired) => TlsProblem::ClientCertificateRequired,
         Tls::AlertReceived(Alert::CertificateExpired) => {
-            Trouble::CertificateRefused("it has expired, or is not valid yet".to_owned())
+            TlsProblem::ClientCertificateRejected("it has expired or is not valid yet".to_owned())
         }
-        Tls::AlertReceived(Alert::UnknownCA) => {
-            Trouble::CertificateRefused("it is from a CA that the broker does not trust".to_owned())
-        }
+        Tls::AlertReceived(Alert::UnknownCA) => TlsProblem::ClientCertificateRejected(
+            "it is from a CA that the broker does not trust".to_owned(),
+        ),
         Tls::AlertReceived(
             alert @ (Alert::BadCertificate
             | Alert::CertificateUnknown
@@ -173,50 +177,50 @@ fn of_rustls(error: &rustls::Error) -> Option<Trouble> {
             | Alert::CertificateRevoked
             | Alert::AccessDenied
             | Alert::DecryptError),
-        ) => Trouble::CertificateRefused(format!("{alert:?}")),
+        ) => TlsProblem::ClientCertificateRejected(format!("{alert:?}")),
         Tls::AlertReceived(alert @ (Alert::ProtocolVersion | Alert::InsufficientSecurity)) => {
-            Trouble::NothingInCommon(format!("{alert:?}"))
+            TlsProblem::Incompatible(format!("{alert:?}"))
         }
-        Tls::PeerIncompatible(why) => Trouble::NothingInCommon(format!("{why:?}")),
+        Tls::PeerIncompatible(why) => TlsProblem::Incompatible(format!("{why:?}")),
         _ => return None,
     })
 }
 
-fn of_certificate(error: &CertificateError) -> Trouble {
+fn of_certificate(error: &CertificateError) -> TlsProblem {
     match error {
-        CertificateError::UnknownIssuer => Trouble::UnknownAuthority,
+        CertificateError::UnknownIssuer => TlsProblem::UnknownCa,
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
         {
-            Trouble::CaAsServer
+            TlsProblem::CaAsServer
         }
         CertificateError::Other(OtherError(error))
             if error.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) =>
         {
-            Trouble::VersionOne
+            TlsProblem::X509Version1
         }
-        CertificateError::Expired => Trouble::NotValidNow("has expired".to_owned()),
-        CertificateError::NotValidYet => Trouble::NotValidNow("is not valid yet".to_owned()),
-        CertificateError::ExpiredContext { time, not_after } => Trouble::NotValidNow(format!(
-            "expired on {}, and it is {} here",
-            date(*not_after),
-            date(*time)
-        )),
-        CertificateError::NotValidYetContext { time, not_before } => Trouble::NotValidNow(format!(
-            "is valid from {} on, and it is {} here",
-            date(*not_before),
-            date(*time)
-        )),
+        CertificateError::Expired => TlsProblem::OutsideValidity("has expired".to_owned()),
+        CertificateError::NotValidYet => TlsProblem::OutsideValidity("is not valid yet".to_owned()),
+        CertificateError::ExpiredContext { time, not_after } => TlsProblem::OutsideValidity(
+            format!("expired on {} (the clock of this machine: {})", date(*not_after), date(*time)),
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            TlsProblem::OutsideValidity(format!(
+                "is not valid before {} (the clock of this machine: {})",
+                date(*not_before),
+                date(*time)
+            ))
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             // As in DnsName("localhost").
             let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
             let presented = presented.iter().map(name).collect::<Vec<_>>().join(", ");
-            Trouble::OtherName(format!("is for {presented}, and not for {}", expected.to_str()))
+            TlsProblem::NameMismatch(format!("is for {presented}, not for {}", expected.to_str()))
         }
         CertificateError::NotValidForName => {
-            Trouble::OtherName("is for other names than the host".to_owned())
+            TlsProblem::NameMismatch("is for other names than the host".to_owned())
         }
-        other => Trouble::Certificate(other.to_string()),
+        other => TlsProblem::InvalidCertificate(other.to_string()),
     }
 }
 
@@ -237,27 +241,27 @@ mod tests {
     #[test]
     fn expiry_is_shown_with_dates() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let trouble = of_certificate(&CertificateError::ExpiredContext {
+        let problem = of_certificate(&CertificateError::ExpiredContext {
             time: at(1_800_000_000),
             not_after: at(1_600_000_000),
         });
-        let text = trouble.to_string();
+        let text = problem.to_string();
         assert!(text.contains("expired on 2020-09-13T12:26:40Z"), "{text}");
-        assert!(text.contains("it is 2027-01-15T08:00:00Z here"), "{text}");
-        let trouble = of_certificate(&CertificateError::NotValidYetContext {
+        assert!(text.contains("this machine: 2027-01-15T08:00:00Z"), "{text}");
+        let problem = of_certificate(&CertificateError::NotValidYetContext {
             time: at(1_600_000_000),
             not_before: at(1_800_000_000),
         });
-        assert!(trouble.to_string().contains("valid from 2027-01-15T08:00:00Z on"), "{trouble}");
+        assert!(problem.to_string().contains("not valid before 2027-01-15T08:00:00Z"), "{problem}");
     }
 
     #[test]
     fn ca_certificate_of_a_server_is_recognised() {
         let error = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
-        assert_eq!(of_certificate(&CertificateError::Other(error)), Trouble::CaAsServer);
+        assert_eq!(of_certificate(&CertificateError::Other(error)), TlsProblem::CaAsServer);
         let error = OtherError(Arc::new(webpki::Error::BadDer));
         let other = of_certificate(&CertificateError::Other(error));
-        assert!(matches!(other, Trouble::Certificate(_)), "{other}");
+        assert!(matches!(other, TlsProblem::InvalidCertificate(_)), "{other}");
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
         let alert = rustls::Error::AlertReceived(Alert::CertificateRequired);
         let error = LinkError::transient("no").with_source(io::Error::other(alert));
         let found = rustls_error(&error).and_then(of_rustls);
-        assert_eq!(found, Some(Trouble::CertificateWanted));
+        assert_eq!(found, Some(TlsProblem::ClientCertificateRequired));
         let none = LinkError::transient("no").with_source(io::Error::other("else"));
         assert_eq!(rustls_error(&none), None);
     }

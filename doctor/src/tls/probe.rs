@@ -11,33 +11,33 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// Timeout of a probe.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns whether an MQTT broker responds without TLS.
 pub(super) async fn speaks_mqtt(at: &Address) -> bool {
     let client_id = format!("statestore-probe-{:08x}", fastrand::u32(..));
     let connack = 0x20;
-    answer(at, &connect(&client_id)).await.is_some_and(|answer| answer[0] == connack)
+    response(at, &connect(&client_id)).await.is_some_and(|[kind, _]| kind == connack)
 }
 
 /// Returns whether the port responds to a TLS handshake.
 pub(super) async fn speaks_tls(at: &Address) -> bool {
     let Some(hello) = client_hello() else { return false };
     let (alert, handshake, version) = (21, 22, 3);
-    let answer = answer(at, &hello).await;
-    answer.is_some_and(|[kind, major]| [alert, handshake].contains(&kind) && major == version)
+    let response = response(at, &hello).await;
+    response.is_some_and(|[kind, major]| [alert, handshake].contains(&kind) && major == version)
 }
 
 /// The first two bytes of the response.
-async fn answer(at: &Address, what: &[u8]) -> Option<[u8; 2]> {
-    let asked = async {
+async fn response(at: &Address, request: &[u8]) -> Option<[u8; 2]> {
+    let exchange = async {
         let mut stream = TcpStream::connect((at.bare_host(), at.port)).await.ok()?;
-        stream.write_all(what).await.ok()?;
-        let mut answer = [0; 2];
-        stream.read_exact(&mut answer).await.ok()?;
-        Some(answer)
+        stream.write_all(request).await.ok()?;
+        let mut response = [0; 2];
+        stream.read_exact(&mut response).await.ok()?;
+        Some(response)
     };
-    tokio::time::timeout(ANSWER_MAX, asked).await.ok().flatten()
+    tokio::time::timeout(TIMEOUT, exchange).await.ok().flatten()
 }
 
 /// A CONNECT of MQTT 5 with a clean start and nothing else.

@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use statestore_proto::store::Record;
 use statestore_sqlite::{OpenError, SqliteJournal};
 use statestore_tokio::JournalError;
+use statestore_tokio::diagnostics::text::path_on_one_line;
 use statestore_tokio::service::{Commit, Journal as _};
 use tokio::task::JoinError;
 
@@ -50,7 +51,7 @@ pub enum ArchiveError {
     #[error(transparent)]
     Directory(#[from] OpenError),
     /// A path cannot be read or written.
-    #[error("{}: {source}", one_line(path))]
+    #[error("{}: {source}", path_on_one_line(path))]
     Path {
         /// The path.
         path: PathBuf,
@@ -58,7 +59,7 @@ pub enum ArchiveError {
         source: io::Error,
     },
     /// The data directory cannot be created at this path.
-    #[error("{}{reason}", one_line(path))]
+    #[error("{}{reason}", path_on_one_line(path))]
     Target {
         /// The path.
         path: PathBuf,
@@ -138,7 +139,7 @@ pub enum ArchiveError {
     #[error("nothing is restored: {0}")]
     Journal(#[from] JournalError),
     /// The directory is complete and in place, but a crash of the machine may undo that.
-    #[error("{} is restored, but the disk did not confirm it: {source}", one_line(path))]
+    #[error("{} is restored, but the disk did not confirm it: {source}", path_on_one_line(path))]
     NotSynced {
         /// The directory.
         path: PathBuf,
@@ -199,8 +200,4 @@ impl NewDirectory {
 
 async fn commit(journal: &mut SqliteJournal, records: Vec<Record>) -> Result<(), JournalError> {
     journal.commit(Commit { records, snapshot: None }).await
-}
-
-fn one_line(path: &Path) -> String {
-    statestore_tokio::diagnostics::text::on_one_line(&path.display().to_string())
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use statestore_proto::hlc::Hlc;
 use statestore_proto::time::UnixTime;
+use statestore_tokio::diagnostics::text::path_on_one_line;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::ArchiveError;
 use super::line::{Entry, Header, HeaderError, LineError, Lines};
-use super::{ArchiveError, one_line};
 
 /// How far versions and fencing tokens of a dump may be ahead of the clock.
 pub const FUTURE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,7 +39,7 @@ impl DumpReader {
     /// # Errors
     /// [`ArchiveError`].
     pub async fn open(file: Option<PathBuf>, now: Option<UnixTime>) -> Result<Self, ArchiveError> {
-        let name = file.as_deref().map_or_else(|| "standard input".to_owned(), one_line);
+        let name = file.as_deref().map_or_else(|| "standard input".to_owned(), path_on_one_line);
         let latest = now.map(|now| now + FUTURE_MAX);
         let open = move || Reading::open(name, file.as_deref(), latest);
         let (mut reading, header) = tokio::task::spawn_blocking(open).await??;

@@ -10,7 +10,7 @@ mod link;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use statestore_broker::{ConnectionId, Redirect, Stats};
@@ -32,6 +32,7 @@ use crate::listen::tls::ServerTls;
 #[cfg(feature = "websocket")]
 use crate::listen::websocket;
 use crate::options::Options;
+use crate::sync::lock;
 
 /// Bytes that TLS buffers for a client that does not read. The rest of its output stays in the
 /// broker, which counts it.
@@ -401,8 +402,4 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindErro
     };
     let bound = listener.local_addr().map_err(|source| BindError::Address { address, source })?;
     Ok((listener, bound))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ mod traffic;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
@@ -22,6 +22,7 @@ use crate::broker::Broker;
 use crate::config::Http;
 use crate::listen::tls::ServerTls;
 use crate::reload::Reloader;
+use crate::sync::lock;
 use hosts::AllowedHosts;
 use recent::RecentText;
 pub use traffic::{ClientRow, KeyRow, TrafficTable};
@@ -212,10 +213,6 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod throttle;
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use argon2::password_hash::rand_core::{OsRng, RngCore as _};
@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::login::users::{SharedUsers, Users, Workspace};
+use crate::sync::lock;
 
 /// Maximum number of concurrent password checks. Each one occupies a thread while it runs, and 19
 /// MiB permanently.
@@ -156,10 +157,6 @@ impl VerifiedPasswords {
         hasher.write(password);
         hasher.finish128().as_u128()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

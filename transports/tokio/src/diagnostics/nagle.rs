@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Advice for a broker for which [`is_delay`] returns true.
-pub const REMEDY: &str =
-    "let the broker send at once; for mosquitto, write `set_tcp_nodelay true` into its file";
+pub const REMEDY: &str = "disable Nagle's algorithm in the broker; in mosquitto's configuration, set \
+                          `set_tcp_nodelay true`";
 
 /// Number of requests that are evaluated together.
 const WINDOW: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Escapes control characters, invisible characters and those that reverse text, as JSON does.
 /// Line feeds remain. The result of valid JSON is valid JSON with the same content.
@@ -34,6 +35,13 @@ fn is_unprintable(char: char) -> bool {
 #[must_use]
 pub fn on_one_line(text: &str) -> String {
     printable(text).replace('\n', "\\u000a")
+}
+
+/// Returns a path as text on one line, escaped like [`on_one_line`]. Bytes that are not UTF-8 are
+/// replaced.
+#[must_use]
+pub fn path_on_one_line(path: &Path) -> String {
+    on_one_line(&path.display().to_string())
 }
 
 /// Returns a name or a value as text on one line: unchanged if it is such text without a backslash,
@@ -110,5 +118,6 @@ mod tests {
         assert_eq!(one_line(b"a\\nb"), "a\\\\nb", "a backslash is escaped");
         assert_eq!(one_line("\u{202e}\u{2028}".as_bytes()), r"\xe2\x80\xae\xe2\x80\xa8");
         assert_eq!(on_one_line("a\nb\u{1b}[2J"), "a\\u000ab\\u001b[2J");
+        assert_eq!(path_on_one_line(Path::new("/a\nb")), "/a\\u000ab");
     }
 }
