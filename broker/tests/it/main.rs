@@ -10,6 +10,8 @@ mod incidents;
 mod laws;
 mod local;
 mod logins;
+mod owners;
+mod pending;
 mod statements;
 mod turns;
 mod world;

@@ -170,7 +170,7 @@ impl Partial {
         File::open(parent(&self.to)).and_then(|parent| parent.sync_all()).map_err(|error| {
             Failure::Storage(format!(
                 "{} is complete, but the disk did not confirm its name: {error}",
-                shown(&self.to)
+                path_on_one_line(&self.to)
             ))
         })
     }

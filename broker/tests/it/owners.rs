@@ -1,0 +1,122 @@
+//! Limits of all clients are shared out by user: a user with many client ids takes nothing from
+//! others.
+
+use super::*;
+
+/// A broker whose clients log in as the part of their client id before the hyphen.
+fn with_users(change: impl FnOnce(&mut Limits)) -> Net {
+    let mut config = Config { requires_login: true, ..Config::default() };
+    change(&mut config.limits);
+    Net::new(config)
+}
+
+fn log_in(net: &mut Net, client_id: &str, options: ConnectOptions<'_>) -> ConnectionId {
+    let id = net.try_connect(client_id, options);
+    let user = client_id.split('-').next().map(Into::into);
+    net.broker.handle_login(net.now, id, Ok(Admission { user, ..Admission::default() }));
+    id
+}
+
+#[test]
+fn user_with_many_client_ids_evicts_its_own_sessions() {
+    let mut net = with_users(|limits| limits.sessions = 10);
+    for at in 0..3 {
+        let id = log_in(&mut net, &format!("honest-{at}"), PERSISTENT);
+        net.subscribe(id, "kept", Qos::AtLeastOnce);
+        net.close(id);
+        net.advance(seconds(1));
+    }
+    for at in 0..100 {
+        let id = log_in(&mut net, &format!("evil-{at}"), PERSISTENT);
+        net.subscribe(id, "kept", Qos::AtLeastOnce);
+        net.close(id);
+    }
+    for at in 0..3 {
+        let back = log_in(&mut net, &format!("honest-{at}"), PERSISTENT);
+        assert_eq!(net.receive(back), [Received::ConnAck(true, Reason::SUCCESS)]);
+    }
+}
+
+/// Each session of the attacker uses less than that of the other user.
+#[test]
+fn memory_is_freed_by_the_user_that_uses_the_most_in_total() {
+    let mut net = with_users(|limits| {
+        limits.memory = 200_000;
+        limits.session_memory = 50_000;
+    });
+    let publisher = log_in(&mut net, "publisher", CLEAN);
+    net.receive(publisher);
+    let fill = |net: &mut Net, client_id: &str, bytes: usize| {
+        let id = log_in(net, client_id, PERSISTENT);
+        net.subscribe(id, client_id, Qos::AtLeastOnce);
+        net.close(id);
+        net.publish(publisher, client_id, &"x".repeat(bytes), Qos::AtLeastOnce, 1);
+        net.receive(publisher);
+    };
+    fill(&mut net, "honest-1", 40_000);
+    for at in 0..50 {
+        fill(&mut net, &format!("evil-{at}"), 8_000);
+    }
+    assert!(net.broker.stats().evicted > 20, "{:?}", net.broker.stats());
+    let back = log_in(&mut net, "honest-1", PERSISTENT);
+    let received = net.receive(back);
+    assert_eq!(received[0], Received::ConnAck(true, Reason::SUCCESS));
+    assert_eq!(received.len(), 2, "the message was kept");
+}
+
+#[test]
+fn retained_memory_is_freed_by_the_user_that_uses_the_most() {
+    let mut net = with_users(|limits| limits.retained_memory = 20_000);
+    let retain = |net: &mut Net, id, topic: &str| {
+        let mut packet = publish(topic, "some payload", Qos::AtLeastOnce, 1);
+        packet.retain = true;
+        net.send(id, Packet::Publish(packet));
+        match net.receive(id)[..] {
+            [Received::PubAck(1, reason)] => reason,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let evil = [1, 2].map(|at| log_in(&mut net, &format!("evil-{at}"), CLEAN));
+    evil.iter().for_each(|id| _ = net.receive(*id));
+    let mut count = 0;
+    while !retain(&mut net, evil[count % 2], &format!("evil/{count}")).is_error() {
+        count += 1;
+    }
+    evil.iter().for_each(|id| net.close(*id));
+    // Another user gets half of the memory, though the first one has left.
+    let honest = log_in(&mut net, "honest", CLEAN);
+    net.receive(honest);
+    let kept = (0..count).take_while(|at| {
+        let reason = retain(&mut net, honest, &format!("honest/{at}"));
+        !reason.is_error()
+    });
+    let kept = kept.count();
+    assert!((count / 2 - 2..=count / 2 + 2).contains(&kept), "{kept} of {count}");
+    let evicted = IncidentKind::RetainedEvicted;
+    assert!(net.drain_incidents().iter().any(|incident| incident.kind == evicted));
+    // The oldest are gone.
+    for (topic, expected) in [("evil/0".to_owned(), 0), (format!("evil/{}", count - 1), 1)] {
+        net.subscribe(honest, &topic, Qos::AtLeastOnce);
+        net.advance(seconds(1));
+        assert_eq!(net.receive_messages(honest).len(), expected, "{topic}");
+    }
+}
+
+#[test]
+fn client_displaces_one_of_the_user_with_the_most_connections() {
+    let mut net = with_users(|limits| limits.connections = 4);
+    let evil: Vec<_> = (0..4).map(|at| log_in(&mut net, &format!("evil-{at}"), CLEAN)).collect();
+    evil.iter().for_each(|id| assert_eq!(net.receive(*id).len(), 1));
+    let refused = log_in(&mut net, "evil-5", CLEAN);
+    assert_eq!(net.receive(refused), [Received::ConnAck(false, Reason::SERVER_BUSY)]);
+    net.close(refused);
+    for (client_id, displaced) in [("honest-1", evil[3]), ("honest-2", evil[2])] {
+        let id = log_in(&mut net, client_id, CLEAN);
+        assert_eq!(net.receive(id), [Received::ConnAck(false, Reason::SUCCESS)]);
+        assert_eq!(net.receive(displaced), [Received::Disconnect(Reason::QUOTA_EXCEEDED)]);
+        net.close(displaced);
+    }
+    // Now both have two.
+    let refused = log_in(&mut net, "honest-3", CLEAN);
+    assert_eq!(net.receive(refused), [Received::ConnAck(false, Reason::SERVER_BUSY)]);
+}

@@ -1,0 +1,130 @@
+//! Limits of connections, and connections whose client is not accepted yet.
+
+use super::*;
+
+fn accept_from(net: &mut Net, peer: &str) -> ConnectionId {
+    let peer = peer.parse().ok();
+    net.broker.handle_accept(net.now, peer).expect("the broker accepts the connection")
+}
+
+fn send_connect(net: &mut Net, id: ConnectionId, client_id: &str) {
+    let connect = Connect {
+        clean_start: true,
+        keep_alive: 0,
+        properties: &[][..],
+        client_id,
+        will: None,
+        user_name: None,
+        password: None,
+    };
+    net.send(id, Packet::Connect(connect));
+}
+
+#[test]
+fn clients_over_a_limit_receive_the_reason() {
+    let [here, there] = ["192.0.2.1", "192.0.2.2"];
+    for (peers, kind, reason) in [
+        ([here, there], IncidentKind::Connections, Reason::SERVER_BUSY),
+        ([here, here], IncidentKind::Address, Reason::QUOTA_EXCEEDED),
+    ] {
+        let mut net = Net::with_limits(|limits| {
+            limits.connections_per_address = 2;
+            limits.connections = if kind == IncidentKind::Address { 10 } else { 2 };
+        });
+        let [first, _] = peers.map(|peer| {
+            let id = accept_from(&mut net, peer);
+            send_connect(&mut net, id, &format!("{id:?}"));
+            assert_eq!(net.receive(id), [Received::ConnAck(false, Reason::SUCCESS)]);
+            id
+        });
+        for _ in 0..3 {
+            let late = accept_from(&mut net, here);
+            send_connect(&mut net, late, "late");
+            // Nothing more is read.
+            net.publish(late, "t", "x", Qos::AtLeastOnce, 1);
+            assert_eq!(net.receive(late), [Received::ConnAck(false, reason)]);
+            assert!(net.is_closed(late) && !net.broker.is_connected("late"));
+            let incidents = net.drain_incidents();
+            let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+            assert_eq!((incident.kind, incident.client_id.as_deref()), (kind, Some("late")));
+            net.close(late);
+            net.advance(seconds(10));
+            net.drain_incidents();
+        }
+        net.close(first);
+        let late = accept_from(&mut net, here);
+        send_connect(&mut net, late, "late");
+        assert_eq!(net.receive(late), [Received::ConnAck(false, Reason::SUCCESS)]);
+        assert_eq!(net.broker.stats().connections, 2);
+    }
+}
+
+/// Connections that send nothing keep out neither a client of another network nor, as long as it is
+/// fast, one of their own.
+#[test]
+fn silent_connections_keep_no_client_out() {
+    for (attackers, client) in [
+        (["192.0.2.1", "192.0.2.1"], "192.0.2.2"),
+        (["::ffff:192.0.2.1", "192.0.2.1"], "192.0.2.2"),
+        (["2001:db8::1", "2001:db8::2"], "2001:db8:0:1::1"),
+        (["127.0.0.1", "127.0.0.1"], "192.0.2.2"),
+    ] {
+        let mut net = Net::with_limits(|limits| limits.pending_connections = 8);
+        let flood = |net: &mut Net, count: usize| {
+            for peer in attackers.iter().cycle().take(count) {
+                let id = accept_from(net, peer);
+                net.write(id, &[0x10]);
+                net.drain_closed();
+            }
+        };
+        flood(&mut net, 100);
+        let connecting = accept_from(&mut net, client);
+        flood(&mut net, 100);
+        send_connect(&mut net, connecting, "client");
+        assert_eq!(net.receive(connecting), [Received::ConnAck(false, Reason::SUCCESS)]);
+
+        let neighbour = accept_from(&mut net, attackers[0]);
+        flood(&mut net, 7);
+        send_connect(&mut net, neighbour, "neighbour");
+        assert_eq!(net.receive(neighbour), [Received::ConnAck(false, Reason::SUCCESS)]);
+        assert!(net.broker.stats().connections <= 2 + 8, "{:?}", net.broker.stats());
+        assert!(
+            net.drain_incidents().iter().any(|incident| incident.kind == IncidentKind::Pending)
+        );
+    }
+}
+
+/// A login takes longer than a CONNECT.
+#[test]
+fn connection_without_connect_is_replaced_before_one_that_logs_in() {
+    let mut config = Config { requires_login: true, ..Config::default() };
+    config.limits.pending_connections = 3;
+    let mut net = Net::new(config);
+    let logging_in = accept_from(&mut net, "192.0.2.1");
+    send_connect(&mut net, logging_in, "client");
+    for _ in 0..20 {
+        accept_from(&mut net, "192.0.2.1");
+        net.drain_closed();
+    }
+    assert!(net.broker.handle_login(net.now, logging_in, Ok(Admission::default())));
+    // Connections that all log in replace the oldest.
+    let [oldest, ..] = [1, 2, 3, 4].map(|at| {
+        let id = accept_from(&mut net, "192.0.2.1");
+        send_connect(&mut net, id, &format!("client {at}"));
+        id
+    });
+    assert!(net.broker.is_closing(oldest));
+    assert!(!net.broker.handle_login(net.now, oldest, Ok(Admission::default())));
+}
+
+/// Closing takes time if the peer does not read.
+#[test]
+fn connections_are_refused_while_too_many_are_closing() {
+    let mut net = Net::with_limits(|limits| limits.pending_connections = 2);
+    let all: Vec<_> = (0..4).map(|_| accept_from(&mut net, "192.0.2.1")).collect();
+    let accept = |net: &mut Net| net.broker.handle_accept(net.now, "192.0.2.9".parse().ok());
+    assert_eq!(accept(&mut net), Err(Refused));
+    assert_eq!(net.broker.stats().connections, 4);
+    net.close(all[0]);
+    assert!(accept(&mut net).is_ok());
+}
