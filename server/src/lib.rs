@@ -198,7 +198,6 @@ mod host;
 pub mod http;
 mod listen;
 mod login;
-#[cfg(feature = "passwords")]
 mod options;
 #[cfg(feature = "server")]
 mod other_store;

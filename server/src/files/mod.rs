@@ -2,6 +2,7 @@
 
 mod error;
 mod file;
+#[cfg(feature = "server")]
 pub(crate) mod permissions;
 
 pub use error::{LoadError, LoadErrorKind};
