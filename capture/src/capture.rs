@@ -112,6 +112,10 @@ impl Capture {
         self.push(|out| inputs::persisted(out, id));
     }
 
+    pub(crate) fn storage_full(&mut self, is_full: bool) {
+        self.push(|out| inputs::storage_full(out, is_full));
+    }
+
     pub(crate) fn transmit(&mut self, transmit: &Transmit) {
         let redaction = self.redaction.as_ref();
         let text = outputs::transmit(transmit, redaction, redaction.is_some());

@@ -79,6 +79,12 @@ impl CapturedStore {
         self.captured(|capture| capture.persisted(id));
     }
 
+    /// See [`Store::set_storage_full`].
+    pub fn set_storage_full(&mut self, is_full: bool) {
+        self.store.set_storage_full(is_full);
+        self.captured(|capture| capture.storage_full(is_full));
+    }
+
     /// See [`Store::poll_transmit`].
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Transmit> {

@@ -26,6 +26,7 @@ pub(crate) const TRANSMIT: u8 = 9;
 pub(crate) const BATCH: u8 = 10;
 pub(crate) const PERSISTED: u8 = 11;
 pub(crate) const END: u8 = 12;
+pub(crate) const STORAGE_FULL: u8 = 13;
 
 /// The name before the owner of a message.
 const OWNER: &str = "";
@@ -107,6 +108,11 @@ pub(crate) fn read_input<'a>(kind: u8, reader: &mut Reader<'a>) -> Option<(Now, 
 pub(crate) fn persisted(out: &mut Vec<u8>, id: BatchId) {
     out.push(PERSISTED);
     number(out, id.into_raw());
+}
+
+pub(crate) fn storage_full(out: &mut Vec<u8>, is_full: bool) {
+    out.push(STORAGE_FULL);
+    out.push(u8::from(is_full));
 }
 
 /// Writes a message with a payload that may be redacted, and the results of the callbacks.

@@ -198,6 +198,10 @@ impl Part {
                 self.store.handle_persisted(BatchId::from_raw(id));
                 Ok(None)
             }
+            inputs::STORAGE_FULL => {
+                self.store.set_storage_full(reader.bool().ok_or(unreadable)?);
+                Ok(None)
+            }
             inputs::TRANSMIT => {
                 played.sent += 1;
                 let transmit = self.store.poll_transmit();

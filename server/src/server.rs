@@ -184,8 +184,14 @@ fn start_store(
             host.observer.report(&Event::FileWarning { path: directory.clone(), text });
         }
         let journal = JournalWithProgress::open(directory, &host.observer)?;
+        if let Some(text) = journal.warn_about_space(config.limits.max_bytes) {
+            host.observer.report(&Event::FileWarning { path: directory.clone(), text });
+        }
         is_loaded = Some(journal.is_loaded());
         service = service.journal(journal);
+        if let Some(bytes) = config.storage.min_free_space {
+            service = service.storage_reserve(bytes);
+        }
         store = store
             .durability(match config.storage.durable.unwrap_or_default() {
                 Durable::Requested => Durability::Requested,

@@ -89,6 +89,26 @@ impl Journal for JournalWithProgress {
     fn wants_snapshot(&self) -> bool {
         self.journal.wants_snapshot()
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.journal.free_bytes()
+    }
+}
+
+impl JournalWithProgress {
+    /// Returns a warning if the disk is smaller than these limits permit.
+    pub(crate) fn warn_about_space(&self, bytes_max: usize) -> Option<String> {
+        let free = self.journal.free_bytes()?;
+        // The log and a snapshot, each with all keys and values.
+        let needed = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_mul(2);
+        let available = free.saturating_add(bytes_on_disk(&self.directory).unwrap_or(0));
+        (available < needed).then(|| {
+            format!(
+                "the disk has {free} free bytes, and max-bytes = {bytes_max} may need {needed}: lower it, or use \
+                 a larger disk"
+            )
+        })
+    }
 }
 
 /// Bytes of the files in a data directory.

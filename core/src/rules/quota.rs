@@ -44,6 +44,8 @@ pub enum Limit {
     ClientRegistrationBytes,
     /// Bytes of the largest packet that the requester accepts.
     PacketBytes,
+    /// Free bytes of the storage for durable keys.
+    StorageBytes,
 }
 
 impl Limit {
@@ -64,6 +66,7 @@ impl Limit {
             Self::ClientRegistrations => "registrations of one client",
             Self::ClientRegistrationBytes => "bytes of the registrations of one client",
             Self::PacketBytes => "bytes of a response that the requester accepts",
+            Self::StorageBytes => "free bytes of the storage",
         }
     }
 }

@@ -348,6 +348,15 @@ impl StoreConfig {
         requested || (self.durability == Durability::Requested && is_selected())
     }
 
+    /// Returns whether a SET gets a record with its value; `requested` is what it asks for.
+    pub(super) fn records_put(&self, key: &[u8], requested: bool) -> bool {
+        match self.durability {
+            Durability::None => false,
+            Durability::Requested => self.persists(key, requested),
+            Durability::All => true,
+        }
+    }
+
     /// The secret of SCAN tokens that is in use.
     pub(super) fn effective_scan_secret(&self) -> [u8; 16] {
         let default = if self.authorizer.is_some() { self.hash_seed } else { 0 };

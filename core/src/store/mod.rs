@@ -173,6 +173,8 @@ pub struct Store {
     counters: Counters,
     /// The number of calls of [`handle_publish`](Store::handle_publish).
     handed_over: u64,
+    /// Set if values and registrations cannot be recorded.
+    is_storage_full: bool,
 }
 
 /// A stored value.
@@ -250,8 +252,18 @@ impl Store {
             reserved: UnixTime::default(),
             counters: Counters::default(),
             handed_over: 0,
+            is_storage_full: false,
             config,
         }
+    }
+
+    /// Sets whether the storage for records has little space left. Then a SET that would need a
+    /// record with its value, and a KEYNOTIFY that would need one, get the quota error. All other
+    /// requests are executed: a DEL needs only a small record, and frees space later.
+    ///
+    /// The embedder should reserve space for these records.
+    pub const fn set_storage_full(&mut self, is_full: bool) {
+        self.is_storage_full = is_full;
     }
 
     /// Handles a new connection of a store that is a client of an external broker: the store

@@ -116,6 +116,10 @@ impl Config {
             (trust, has_broker),
             (("durable", storage.durable.is_some()), durable),
             (("durable-keys", !storage.durable_keys.is_empty()), durable),
+            (
+                ("min-free-space", storage.min_free_space.is_some()),
+                ("data-dir", storage.data_dir.is_some()),
+            ),
             (("traffic", http.traffic), metrics),
             (("http-allowed-hosts", !http.http_allowed_hosts.is_empty()), metrics),
             (password, ("user", broker.user.is_some())),

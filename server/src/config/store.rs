@@ -132,6 +132,11 @@ pub struct Storage {
     /// Pattern of keys that survive in any case, as of `statestore keys`
     #[cfg_attr(feature = "clap", arg(long, value_name = "PATTERN"))]
     pub durable_keys: Vec<String>,
+    /// Bytes that the disk of --data-dir must have left; the default is 64 MiB
+    ///
+    /// While it has less, durable writes get the quota error, and all else is served
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BYTES"))]
+    pub min_free_space: Option<u64>,
 }
 
 /// Which keys survive a restart.

@@ -114,6 +114,7 @@ fn contradiction_names_the_setting() {
         ("[login]\nservice-account-audience = [\"a\"]\n", "service-account-audience", "keys"),
         ("[storage]\ndurable = \"all\"\n", "durable", "data-dir or etcd"),
         ("[storage]\ndurable-keys = [\"k\"]\n", "durable-keys", "data-dir or etcd"),
+        ("[storage]\nmin-free-space = 1\n", "min-free-space", "data-dir"),
         ("[http]\ntraffic = true\n", "traffic", "metrics-listen"),
         ("[http]\nhttp-allowed-hosts = [\"h\"]\n", "http-allowed-hosts", "metrics-listen"),
         (

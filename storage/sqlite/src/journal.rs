@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::error::OpenError;
+use crate::space::Space;
 use crate::writer::Writer;
 
 /// Jobs that wait for the thread: a journal is asked one thing at a time, so this is one that was given up, at most.
@@ -30,6 +31,7 @@ enum Job {
 pub struct SqliteJournal {
     jobs: Option<mpsc::Sender<Job>>,
     wants_snapshot: Arc<AtomicBool>,
+    space: Arc<Space>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,17 +45,18 @@ impl SqliteJournal {
         let dir = dir.as_ref();
         let mut writer = Writer::open(Directory::claim(dir)?)?;
         let wants_snapshot = Arc::new(AtomicBool::new(writer.wants_snapshot()));
-        let its = Arc::clone(&wants_snapshot);
+        let space = Arc::new(Space::new(dir, writer.reusable_bytes()));
+        let (its, its_space) = (Arc::clone(&wants_snapshot), Arc::clone(&space));
         let (jobs, mut queue) = mpsc::channel(JOBS_MAX);
         let thread = thread::Builder::new()
             .name("statestore-journal".to_owned())
             .spawn(move || {
                 while let Some(job) = queue.blocking_recv() {
-                    work(&mut writer, job, &its);
+                    work(&mut writer, job, &its, &its_space);
                 }
             })
             .map_err(|error| OpenError::of_io(dir, error))?;
-        Ok(Self { jobs: Some(jobs), wants_snapshot, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), wants_snapshot, space, thread: Some(thread) })
     }
 
     async fn ask<T>(
@@ -68,7 +71,7 @@ impl SqliteJournal {
     }
 }
 
-fn work(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool) {
+fn work(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool, space: &Space) {
     match job {
         Job::Load(answer) => {
             let _ = answer.send(writer.load());
@@ -76,6 +79,7 @@ fn work(writer: &mut Writer, job: Job, wants_snapshot: &AtomicBool) {
         Job::Commit(commit, answer) => {
             let result = writer.commit(&commit);
             wants_snapshot.store(writer.wants_snapshot(), Ordering::Release);
+            space.set_reusable(writer.reusable_bytes());
             let is_safe = result.is_ok();
             let _ = answer.send(result);
             if is_safe {
@@ -96,6 +100,10 @@ impl Journal for SqliteJournal {
 
     fn wants_snapshot(&self) -> bool {
         self.wants_snapshot.load(Ordering::Acquire)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.space.free_bytes()
     }
 }
 

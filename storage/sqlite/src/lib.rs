@@ -43,6 +43,9 @@
 //! two commits. From 64 MiB on a commit waits for the copy. Only a [`Reader`] or a [`backup`] that takes long makes it
 //! grow beyond that, by what is written meanwhile.
 //!
+//! The journal reports the free bytes of its disk, with those that are free in the database. With less than 64 MiB the
+//! service refuses durable writes, since the log itself may need that much.
+//!
 //! The thread that writes has one commit, and one more waits at most; both are as large as the store makes them.
 //!
 //! # Building
@@ -78,6 +81,7 @@ mod journal;
 mod mark;
 mod reader;
 mod seal;
+mod space;
 mod writer;
 
 pub use error::OpenError;

@@ -112,6 +112,14 @@ impl Writer {
             && self.extent.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
     }
 
+    /// Bytes of the database that are free in it, and are used before it grows.
+    pub(crate) fn reusable_bytes(&self) -> u64 {
+        let value = |pragma| self.db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let bytes =
+            value("freelist_count").and_then(|pages| Ok(pages.saturating_mul(value("page_size")?)));
+        bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
+    }
+
     /// Returns when it is safe. After an error it writes no more.
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), OpenError> {
         let result = match std::mem::replace(&mut self.state, State::HasFailed) {

@@ -2,7 +2,7 @@
 
 use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
-use statestore_proto::message::Condition;
+use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_tests::ask::{Ask, Sent};
 use statestore_tests::counting::live_bytes;
@@ -10,6 +10,42 @@ use statestore_tests::counting::live_bytes;
 use super::{OK, Rig, del, error, get, set, set_if, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
+
+/// What needs no new record of a value is executed: deletions free space.
+#[test]
+fn full_storage_refuses_durable_writes_only() {
+    let quota = error("the quota has been exceeded").0;
+    let config = StoreConfig::new(7).durability(Durability::Requested).durable_registrations(true);
+    let mut rig = Rig::with(config);
+    let answer = |rig: &mut Rig, command: &Command<&[u8]>, persist: bool| {
+        let mut ask = rig.ask("c", command);
+        ask.persist = persist;
+        let mut sent = rig.send(&ask);
+        while let Some(batch) = rig.store.poll_records() {
+            rig.store.handle_persisted(batch.id);
+        }
+        sent.extend(Sent::drain(&mut rig.store));
+        sent.into_iter().find_map(|sent| match sent {
+            Sent::Reply { payload, .. } => Some(payload),
+            _ => None,
+        })
+    };
+    assert_eq!(answer(&mut rig, &set("k", "v"), true).as_deref(), Some(OK));
+    rig.store.set_storage_full(true);
+    for (command, persist, expected) in [
+        (set("k", "w"), true, &*quota),
+        (set("other", "w"), true, &quota),
+        (watch("k"), false, &quota),
+        (set("other", "w"), false, OK),
+        (get("k"), false, r"$1\r\nv\r\n"),
+        (del("k"), false, r":1\r\n"),
+    ] {
+        let found = answer(&mut rig, &command, persist);
+        assert_eq!(found.as_deref(), Some(expected), "{command:?}");
+    }
+    rig.store.set_storage_full(false);
+    assert_eq!(answer(&mut rig, &set("k", "w"), true).as_deref(), Some(OK));
+}
 
 #[test]
 fn key_of_exactly_key_bytes_max_is_accepted_and_one_byte_more_refused() {

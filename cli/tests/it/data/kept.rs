@@ -10,6 +10,7 @@ everywhere!(
     what_is_restored_through_a_broker_is_kept,
     a_key_that_is_refused_is_named,
     a_store_says_what_it_begins_with,
+    durable_writes_need_free_space,
 );
 
 fn start(form: Form, scratch: &Scratch, options: &[&str]) -> Option<Place> {
@@ -85,6 +86,16 @@ fn a_store_says_what_it_begins_with(form: Form) {
         store.end().is(0, "");
         here.start_store();
     }
+}
+
+fn durable_writes_need_free_space(form: Form) {
+    let scratch = Scratch::new();
+    // More than any disk has.
+    let options = ["--min-free-space", "9000000000000000000"];
+    let Some(here) = start(form, &scratch, &options) else { return };
+    here.run(&["set", "k", "v", "--persist"]).fails(2, &["quota"]);
+    here.run(&["set", "k", "v"]).version();
+    here.run(&["get", "k"]).is(0, "v");
 }
 
 #[test]

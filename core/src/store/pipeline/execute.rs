@@ -5,7 +5,8 @@ use super::{Address, Executed, apply};
 use crate::hlc::FencingToken;
 use crate::message::{Command, RequestKind};
 use crate::rules::{
-    Decision, Exceeded, KeyState, ParsedTimestamps, ReplyVersion, RequestTimestamps, Stored, decide,
+    Decision, Exceeded, KeyState, Limit, ParsedTimestamps, ReplyVersion, RequestTimestamps, Stored,
+    decide,
 };
 use crate::slab::Slot;
 use crate::store::dedup::Response;
@@ -26,7 +27,9 @@ impl Store {
     ) -> Result<Executed, Refused> {
         let timestamps = self.verify_timestamps(now, incoming, command.kind())?;
         let slot = self.find_unexpired(now, command.key());
-        let exceeded = self.check_quota(now, sender, slot, command).err();
+        let persist = incoming.properties.persist;
+        let exceeded = self.check_storage(command, persist);
+        let exceeded = exceeded.and_then(|()| self.check_quota(now, sender, slot, command)).err();
         let entry = slot.and_then(|slot| self.keyspace.get(slot));
         let state = KeyState {
             stored: entry.map(|entry| Stored {
@@ -88,6 +91,21 @@ impl Store {
             }
             _ => false,
         }
+    }
+
+    /// Checks whether the storage has space for the record that a command needs.
+    fn check_storage(&self, command: &Command<&[u8]>, persist: bool) -> Result<(), Exceeded> {
+        if !self.is_storage_full {
+            return Ok(());
+        }
+        let needed = match command {
+            Command::Set { key, value, .. } if self.config.records_put(key, persist) => {
+                key.len() + value.len()
+            }
+            Command::Watch { key } if self.config.records_registrations() => key.len(),
+            _ => return Ok(()),
+        };
+        Err(Exceeded::new(Limit::StorageBytes, needed, 0))
     }
 
     /// Checks the limits for a command. If one is exceeded, removes what may be removed for it,

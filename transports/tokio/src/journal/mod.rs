@@ -66,6 +66,15 @@ pub trait Journal: Send + 'static {
     fn wants_snapshot(&self) -> bool {
         false
     }
+
+    /// Returns how many more bytes the storage can take, if that is known. Called while neither a
+    /// commit nor a snapshot is in progress, possibly often, so it must be cheap. `None` by default.
+    ///
+    /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
+    /// durable writes with the quota error, and begins a snapshot only if it fits.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Records that become durable together.
@@ -161,6 +170,8 @@ pub(crate) trait DynJournal: Send {
     fn commit(self: Box<Self>, commit: Commit) -> JournalFuture<()>;
 
     fn wants_snapshot(&self) -> bool;
+
+    fn free_bytes(&self) -> Option<u64>;
 }
 
 impl<J: Journal> DynJournal for J {
@@ -180,5 +191,9 @@ impl<J: Journal> DynJournal for J {
 
     fn wants_snapshot(&self) -> bool {
         Journal::wants_snapshot(self)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        Journal::free_bytes(self)
     }
 }

@@ -20,6 +20,7 @@ use crate::journal::{DynJournal, Journal};
 use crate::link::Link;
 use crate::metrics::stats::{StatsHandle, StoreStats, lock_mutex};
 use crate::service::capture::Capture;
+use crate::service::persistence::UnloadedJournal;
 use crate::service::task::StoreTask;
 use crate::service::traffic::TrafficHandle;
 use crate::status::{Status, StatusWatch};
@@ -44,6 +45,7 @@ pub struct ServiceBuilder {
     limits: Option<StoreLimits>,
     authorizer: Option<BoxedAuthorizer>,
     journal: Option<BoxedJournal>,
+    storage_reserve: u64,
     capture: Option<Capture>,
     traffic: bool,
     backoff: Backoff,
@@ -108,6 +110,17 @@ impl ServiceBuilder {
     pub fn journal(mut self, journal: impl Journal) -> Self {
         self.config = self.config.durability(Durability::Requested);
         self.journal = Some(BoxedJournal(Box::new(journal)));
+        self
+    }
+
+    /// Sets how many bytes the storage of the [journal](Self::journal) must have left. Default: 64
+    /// MiB, which the journal needs for deletions and for its own files.
+    ///
+    /// While it has less, a SET of a durable key and a durable KEYNOTIFY get the quota error. The
+    /// store continues to serve all other requests. It has no effect with a journal that does not
+    /// know its [free bytes](Journal::free_bytes).
+    pub const fn storage_reserve(mut self, bytes: u64) -> Self {
+        self.storage_reserve = bytes;
         self
     }
 
@@ -185,7 +198,10 @@ impl ServiceBuilder {
         let driver = Driver {
             task: StoreTask::new(
                 store,
-                self.journal.map(|BoxedJournal(journal)| journal),
+                self.journal.map(|BoxedJournal(journal)| UnloadedJournal {
+                    journal,
+                    reserve: self.storage_reserve,
+                }),
                 self.capture,
                 Arc::clone(&stats),
                 traffic.clone(),
@@ -216,6 +232,7 @@ impl StoreService {
             limits: None,
             authorizer: None,
             journal: None,
+            storage_reserve: 64 << 20,
             capture: None,
             traffic: false,
             backoff: Backoff::default(),

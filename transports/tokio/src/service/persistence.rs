@@ -6,12 +6,16 @@ use statestore_capture::CapturedStore;
 use statestore_proto::store::{BatchId, SnapshotPosition};
 use statestore_proto::time::Now;
 use tokio::time::Instant;
+use tracing::{info, warn};
 
 use crate::journal::{Commit, DynJournal, JournalError, JournalFuture, SnapshotPart};
 use crate::service::capture::Capture;
 
 /// Bytes of one part of a snapshot, in addition to the records of its commit.
 const PART_BYTES: usize = 64 << 10;
+
+/// Free bytes that a snapshot must leave, for records meanwhile.
+const SNAPSHOT_RESERVE: u64 = 4 << 20;
 
 /// The journal of a store with its state.
 pub(crate) struct Persistence {
@@ -20,6 +24,16 @@ pub(crate) struct Persistence {
     snapshot: Option<SnapshotPosition>,
     /// Set if no further snapshot may begin.
     is_ending: bool,
+    /// Free bytes of the storage below which durable writes are refused.
+    reserve: u64,
+    is_full: bool,
+}
+
+/// A journal whose records are not loaded yet.
+pub(crate) struct UnloadedJournal {
+    pub(crate) journal: Box<dyn DynJournal>,
+    /// Free bytes of the storage below which durable writes are refused.
+    pub(crate) reserve: u64,
 }
 
 enum State {
@@ -34,19 +48,29 @@ enum State {
     Gone,
 }
 
-impl Persistence {
+impl UnloadedJournal {
     /// Restores a new store from the journal.
     pub(crate) async fn load(
-        mut journal: Box<dyn DynJournal>,
+        self,
         store: &mut CapturedStore,
         capture: Option<&Capture>,
         now: impl Fn() -> Now,
-    ) -> Result<Self, JournalError> {
+    ) -> Result<Persistence, JournalError> {
+        let Self { mut journal, reserve } = self;
         loop {
             let (same, portion) = journal.load().await;
             journal = same;
             let Some(records) = portion? else {
-                return Ok(Self { state: State::Idle(journal), snapshot: None, is_ending: false });
+                let free = journal.free_bytes();
+                let mut persistence = Persistence {
+                    state: State::Idle(journal),
+                    snapshot: None,
+                    is_ending: false,
+                    reserve,
+                    is_full: false,
+                };
+                persistence.check_space(store, free);
+                return Ok(persistence);
             };
             let now = now();
             records.iter().for_each(|record| store.restore(now, record));
@@ -57,11 +81,20 @@ impl Persistence {
             tokio::task::yield_now().await;
         }
     }
+}
 
+impl Persistence {
     /// Begins a commit if there are records to persist and no commit is in progress.
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
-        if self.snapshot.is_none() && !self.is_ending && journal.wants_snapshot() {
+        let free = journal.free_bytes();
+        let wants_snapshot = journal.wants_snapshot();
+        self.check_space(store, free);
+        // A snapshot has all keys and values once more, until it is complete.
+        let needed = u64::try_from(store.store().bytes()).unwrap_or(u64::MAX);
+        let needed = needed.saturating_add(needed / 4).saturating_add(SNAPSHOT_RESERVE);
+        let fits = free.is_none_or(|free| free >= needed);
+        if self.snapshot.is_none() && !self.is_ending && wants_snapshot && fits {
             self.snapshot = Some(SnapshotPosition::default());
         }
         let batch = store.poll_records();
@@ -81,6 +114,25 @@ impl Persistence {
         if let State::Idle(journal) = core::mem::replace(&mut self.state, State::Gone) {
             let commit = journal.commit(Commit { records, snapshot });
             self.state = State::Busy { commit, batch: id, since: Instant::now() };
+        }
+    }
+
+    /// Refuses durable writes while the storage has less free bytes than the reserve.
+    fn check_space(&mut self, store: &mut CapturedStore, free: Option<u64>) {
+        let is_full = free.is_some_and(|free| free < self.reserve);
+        if is_full == self.is_full {
+            return;
+        }
+        self.is_full = is_full;
+        store.set_storage_full(is_full);
+        let (free, reserve) = (free.unwrap_or_default(), self.reserve);
+        match is_full {
+            true => warn!(
+                free,
+                reserve,
+                "the disk has too few free bytes: durable writes get the quota error until it has more"
+            ),
+            false => info!(free, reserve, "the disk has enough free bytes again"),
         }
     }
 

@@ -16,11 +16,11 @@ use tracing::{Level, debug, field, warn};
 
 use crate::drive::clock::Clock;
 use crate::drive::task::{Task, subscription_refused};
-use crate::journal::{DynJournal, JournalError};
+use crate::journal::JournalError;
 use crate::link::LinkError;
 use crate::metrics::stats::{StoreStats, lock_mutex};
 use crate::service::capture::Capture;
-use crate::service::persistence::Persistence;
+use crate::service::persistence::{Persistence, UnloadedJournal};
 use crate::service::traffic::TrafficHandle;
 
 /// Maximum number of requests whose response time is measured at once; the oldest is evicted. They
@@ -38,7 +38,7 @@ pub(crate) struct StoreTask {
     /// The error that prevents requests on this connection.
     connection_error: Option<LinkError>,
     /// The journal until it is loaded.
-    unloaded: Option<Box<dyn DynJournal>>,
+    unloaded: Option<UnloadedJournal>,
     persistence: Option<Persistence>,
     /// Arrival times, by request number, of requests whose response the link has not accepted: at
     /// most [`UNANSWERED_MAX`].
@@ -48,7 +48,7 @@ pub(crate) struct StoreTask {
 impl StoreTask {
     pub(crate) const fn new(
         store: CapturedStore,
-        journal: Option<Box<dyn DynJournal>>,
+        journal: Option<UnloadedJournal>,
         capture: Option<Capture>,
         stats: Arc<Mutex<StoreStats>>,
         traffic: Option<TrafficHandle>,
@@ -189,8 +189,7 @@ impl Task for StoreTask {
     async fn prepare(&mut self, clock: &Clock) -> Result<(), JournalError> {
         let Some(journal) = self.unloaded.take() else { return Ok(()) };
         let capture = self.capture.as_ref();
-        let persistence =
-            Persistence::load(journal, &mut self.store, capture, || clock.now()).await;
+        let persistence = journal.load(&mut self.store, capture, || clock.now()).await;
         self.persistence = Some(persistence?);
         self.are_stats_outdated = true;
         Ok(())

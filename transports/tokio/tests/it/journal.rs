@@ -6,7 +6,7 @@ use std::time::Duration;
 use statestore_loopback::Hub;
 use statestore_proto::store::{Durability, Record, decode_records, encode_records};
 use statestore_tokio::service::{Commit, Journal, SnapshotPart, StoreConfig};
-use statestore_tokio::{Error, JournalError, Status, StoreService};
+use statestore_tokio::{Error, JournalError, Refusal, ServiceError, Status, StoreService};
 use tokio::sync::Semaphore;
 
 use super::client;
@@ -31,6 +31,7 @@ struct State {
     log: Vec<Vec<u8>>,
     parts: Vec<Vec<u8>>,
     making: Option<(usize, Vec<Vec<u8>>)>,
+    free: Option<u64>,
     loaded: usize,
 }
 
@@ -105,6 +106,10 @@ impl Journal for OnDisk {
         self.0
             .with(|state| state.snapshot_after > 0 && state.since_snapshot >= state.snapshot_after)
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.with(|state| state.free)
+    }
 }
 
 fn all() -> StoreConfig {
@@ -125,6 +130,53 @@ async fn response_waits_until_its_record_is_durable() {
     disk.0.commits.add_permits(1);
     set.await.expect("set");
     assert_eq!(disk.with(|state| state.commits), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn durable_writes_are_refused_while_the_disk_is_almost_full() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| state.free = Some(64 << 20));
+    let service = disk.service(&hub, StoreConfig::new(7));
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    store.set("kept", "v").persist().await.expect("set");
+    store.set("gone", "v").persist().await.expect("set");
+    for free in [(64 << 20) - 1, 0] {
+        disk.with(|state| state.free = Some(free));
+        // The store learns of it with the next request.
+        assert!(store.get("kept").await.expect("get").is_some());
+        let refused = store.set("k", "v").persist().await.expect_err("no space");
+        assert!(matches!(
+            refused,
+            Error::Refused { error: ServiceError::Known(Refusal::QuotaExceeded), .. }
+        ));
+        store.set("in memory", "v").await.expect("set");
+    }
+    assert!(store.del("gone").await.expect("a deletion needs little"));
+    disk.with(|state| state.free = Some(1 << 30));
+    assert!(store.get("kept").await.expect("get").is_some());
+    store.set("k", "v").persist().await.expect("set");
+}
+
+/// A snapshot that does not fit would end the store.
+#[tokio::test(start_paused = true)]
+async fn snapshot_waits_until_it_fits() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| (state.snapshot_after, state.free) = (1, Some(64 << 20)));
+    let reserve = StoreService::builder().journal(disk.open()).storage_reserve(0);
+    let service =
+        reserve.config(all()).expect("a journal is set").spawn(hub.store_link("statestore"));
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    disk.with(|state| state.free = Some(4 << 20));
+    for at in 0..3 {
+        store.set(format!("k{at}"), "v").await.expect("set");
+    }
+    assert_eq!(disk.with(|state| (state.parts.len(), state.log.len())), (0, 3));
+    disk.with(|state| state.free = Some(64 << 20));
+    store.set("k3", "v").await.expect("set");
+    store.set("k4", "v").await.expect("set");
+    assert!(disk.with(|state| state.parts.len()) > 0);
 }
 
 #[tokio::test(start_paused = true)]
