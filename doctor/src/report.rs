@@ -39,7 +39,7 @@ pub enum Outcome {
 const DETAIL_CHARS_MAX: usize = 400;
 
 /// Maximum number of characters of a remedy. It may contain a topic with the client id.
-const REMEDY_CHARS_MAX: usize = 1_000;
+const REMEDY_CHARS_MAX: usize = 600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
