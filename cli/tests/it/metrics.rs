@@ -1,4 +1,5 @@
-//! `serve --metrics-listen`: numbers that are exact, text that Prometheus reads, and a server that nobody can hold up.
+//! `serve --metrics-listen`: exact metrics in the text format of Prometheus, and a server that slow
+//! and flooding clients do not block.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -19,10 +20,10 @@ use crate::process::{Running, run, statestore};
 
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
 
-/// Samples by name and labels, as they are written.
+/// Values by series: name and labels in the text format.
 type Samples = BTreeMap<String, f64>;
 
-/// A store that serves numbers, and its ports: of MQTT and of these.
+/// Starts a store. Returns it, its port for MQTT and its port for metrics.
 fn start(options: &[&str]) -> (Running, u16, u16) {
     let store = Running::start(statestore().args(SERVE).args(options));
     let metrics = metrics_port(&store);
@@ -33,28 +34,30 @@ fn start(options: &[&str]) -> (Running, u16, u16) {
 
 fn metrics_port(store: &Running) -> u16 {
     let line = store.complaint();
-    let address = line.strip_prefix("statestore: metrics on http://127.0.0.1:").expect("where");
+    let address = line
+        .strip_prefix("statestore: metrics on http://127.0.0.1:")
+        .expect("the address of the metrics");
     address.strip_suffix("/metrics").and_then(|port| port.parse().ok()).expect("a port")
 }
 
 fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a listener");
     stream.set_read_timeout(Some(HANGS)).expect("a time-out");
     stream
 }
 
-/// What is answered to these bytes: status code, head and body.
-fn answer(port: u16, request: &[u8]) -> (u16, String, String) {
+/// Sends these bytes. Returns status code, head and body of the response.
+fn exchange(port: u16, request: &[u8]) -> (u16, String, String) {
     let mut stream = connect(port);
-    // It may have its answer before it has said all.
+    // The server may respond before it has read the whole request.
     let _ = stream.write_all(request);
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
+    let mut response = Vec::new();
+    match stream.read_to_end(&mut response) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
         _ => {}
     }
-    let answer = String::from_utf8(answer).expect("text");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let response = String::from_utf8(response).expect("text");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
     (code, head.to_owned(), body.to_owned())
 }
@@ -64,10 +67,10 @@ fn get(port: u16, path: &str) -> (u16, String, String) {
 }
 
 fn get_with(port: u16, path: &str, headers: &str) -> (u16, String, String) {
-    answer(port, format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes())
+    exchange(port, format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes())
 }
 
-/// All numbers, from a text that is held to the format.
+/// Fetches all metrics, and checks their text format.
 fn scrape(port: u16) -> Samples {
     let (code, head, body) = get(port, "/metrics");
     assert_eq!(code, 200, "{body}");
@@ -88,9 +91,10 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|char: char| char.is_ascii_lowercase()) && text.chars().all(is_word)
 }
 
-/// Reads the text format 0.0.4: each family with its help and type before its samples, each series once.
+/// Parses the text format 0.0.4: help and type of a family precede its samples, and each series
+/// occurs once.
 fn parse(text: &str) -> Samples {
-    assert!(text.ends_with('\n'), "the last line is one too");
+    assert!(text.ends_with('\n'), "the last line ends with a line feed");
     let (mut family, mut kind, mut families) = ("", "", BTreeSet::new());
     let mut samples = Samples::new();
     for line in text.lines() {
@@ -100,12 +104,12 @@ fn parse(text: &str) -> Samples {
             (family, kind) = (name, "");
             continue;
         }
-        if let Some(told) = line.strip_prefix("# TYPE ") {
-            let (name, told) = told.split_once(' ').expect(line);
+        if let Some(typed) = line.strip_prefix("# TYPE ") {
+            let (name, value) = typed.split_once(' ').expect(line);
             assert!(name == family && kind.is_empty(), "{line}");
-            assert!(["counter", "gauge", "histogram"].contains(&told), "{line}");
-            assert_eq!(told == "counter", name.ends_with("_total"), "{line}");
-            kind = told;
+            assert!(["counter", "gauge", "histogram"].contains(&value), "{line}");
+            assert_eq!(value == "counter", name.ends_with("_total"), "{line}");
+            kind = value;
             continue;
         }
         let (series, value) = line.rsplit_once(' ').expect(line);
@@ -122,12 +126,12 @@ fn parse(text: &str) -> Samples {
         let value: f64 = value.parse().expect(line);
         assert!(value >= 0.0 && samples.insert(series.to_owned(), value).is_none(), "{line}");
     }
-    hold_histograms(&samples);
+    assert_histograms(&samples);
     samples
 }
 
-/// Buckets grow, and the last has all.
-fn hold_histograms(samples: &Samples) {
+/// Asserts that buckets are cumulative, and that the last one contains all observations.
+fn assert_histograms(samples: &Samples) {
     let names = samples.keys().filter_map(|series| series.strip_suffix("_count"));
     for name in names {
         let begin = format!("{name}_bucket{{le=\"");
@@ -143,7 +147,7 @@ fn hold_histograms(samples: &Samples) {
 }
 
 #[test]
-fn the_numbers_of_a_known_workload_are_exact() {
+fn metrics_of_a_known_workload_are_exact() {
     let (_store, port, metrics) = start(&[]);
     let before = scrape(metrics);
     let mut raw = Raw::connect(port, "raw");
@@ -195,13 +199,13 @@ fn the_numbers_of_a_known_workload_are_exact() {
     ] {
         assert_eq!(samples.get(series), Some(&count), "{series}");
     }
-    let more = |name: &str| samples[name] - before[name];
-    assert!(more("statestore_broker_received_bytes_total") > 10.0 * 100.0, "{samples:?}");
-    assert!(more("statestore_broker_sent_bytes_total") > 10.0 * 50.0, "{samples:?}");
+    let increase = |name: &str| samples[name] - before[name];
+    assert!(increase("statestore_broker_received_bytes_total") > 10.0 * 100.0, "{samples:?}");
+    assert!(increase("statestore_broker_sent_bytes_total") > 10.0 * 50.0, "{samples:?}");
 }
 
 #[test]
-fn who_asks_for_what_is_told_where_that_is_wanted() {
+fn traffic_by_client_and_key_is_served_only_if_enabled() {
     let (_store, _, metrics) = start(&[]);
     let (code, _, body) = get(metrics, "/traffic");
     assert_eq!(code, 404);
@@ -229,22 +233,22 @@ fn who_asks_for_what_is_told_where_that_is_wanted() {
     );
     let text = get(metrics, "/traffic").2;
     assert!(!text.contains('\u{202e}') && text.ends_with("}\n"), "{text:?}");
-    let told = traffic(metrics);
-    let [first, second] = &told["clients"].as_array().expect("clients")[..] else {
-        panic!("{told}")
+    let report = traffic(metrics);
+    let [first, second] = &report["clients"].as_array().expect("clients")[..] else {
+        panic!("{report}")
     };
-    assert_eq!((&first["client"], &first["verified"]), (&json!("raw"), &json!(true)), "{told}");
-    assert_eq!((&first["requests"], &first["refused"]), (&json!(6), &json!(1)), "{told}");
+    assert_eq!((&first["client"], &first["verified"]), (&json!("raw"), &json!(true)), "{report}");
+    assert_eq!((&first["requests"], &first["refused"]), (&json!(6), &json!(1)), "{report}");
     let first = first["ahead_ms"].as_i64().expect("a clock").unsigned_abs();
-    assert!((behind - 60_000..=behind).contains(&first), "{told}");
-    assert_eq!(second["client"], json!("odd\u{202e}"), "and not who it says it is: {told}");
-    assert_eq!((&second["requests"], &second["refused"]), (&json!(1), &json!(1)), "{told}");
+    assert!((behind - 60_000..=behind).contains(&first), "{report}");
+    assert_eq!(second["client"], json!("odd\u{202e}"), "the verified id, not `__srcId`: {report}");
+    assert_eq!((&second["requests"], &second["refused"]), (&json!(1), &json!(1)), "{report}");
     let second = second["ahead_ms"].as_i64().expect("a clock");
-    assert!((240_000..=300_000).contains(&second), "{told}");
-    let keys = told["keys"].as_array().expect("keys").iter();
+    assert!((240_000..=300_000).contains(&second), "{report}");
+    let keys = report["keys"].as_array().expect("keys").iter();
     let mut keys: Vec<_> = keys
         .map(|key| {
-            assert!(key["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{told}");
+            assert!(key["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
             let name = key.get("key").or_else(|| key.get("key_base64")).expect("a key");
             let count = |name: &str| key[name].as_u64().expect(name);
             (name.as_str().expect("text"), count("requests"), count("writes"), count("refused"))
@@ -255,7 +259,7 @@ fn who_asks_for_what_is_told_where_that_is_wanted() {
 }
 
 #[test]
-fn commits_are_counted() {
+fn commits_of_the_journal_are_counted() {
     let directory = std::env::temp_dir().join(format!("statestore-metrics-{}", std::process::id()));
     let store = Running::start(
         statestore().args(SERVE).args(["--durable", "all", "--data-dir"]).arg(&directory),
@@ -274,13 +278,13 @@ fn commits_are_counted() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-#[expect(clippy::disallowed_methods, reason = "it asks until the answer is another")]
+#[expect(clippy::disallowed_methods, reason = "polls until the response changes")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
 #[test]
-fn a_store_is_ready_while_its_broker_is_there() {
+fn store_is_ready_while_connected_to_its_broker() {
     let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     broker.kill();
@@ -295,10 +299,10 @@ fn a_store_is_ready_while_its_broker_is_there() {
             }
             pause();
         }
-        panic!("/readyz never says {code}");
+        panic!("/readyz never responds with {code}");
     };
     assert!(until(503).starts_with("offline"));
-    assert_eq!(get(metrics, "/healthz").0, 200, "it lives all the same");
+    assert_eq!(get(metrics, "/healthz").0, 200, "alive without a connection");
     let at = format!("http://127.0.0.1:{metrics}");
     let status = |options: &[&str]| {
         run(statestore().args(["status"]).args(options).env("STATESTORE_METRICS_URL", &at))
@@ -332,19 +336,22 @@ fn a_store_is_ready_while_its_broker_is_there() {
     }
     let samples = scrape(metrics);
     assert_eq!(samples["statestore_ready"], 1.0);
-    assert!(!samples.contains_key("statestore_broker_connections"), "it is not its own");
+    assert!(
+        !samples.contains_key("statestore_broker_connections"),
+        "these are metrics of the embedded broker"
+    );
     broker.kill();
     assert!(until(503).starts_with("offline: "), "with a reason");
 }
 
-/// Connects from another address and says nothing, over and over.
-fn come_again(port: u16, is_over: &AtomicBool) {
+/// Connects from another address repeatedly, and sends nothing.
+fn reconnect(port: u16, is_over: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let mut silent = VecDeque::new();
         while !is_over.load(Ordering::Relaxed) {
             let socket = TcpSocket::new_v4().expect("a socket");
-            socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is this machine's");
+            socket.bind("127.0.0.2:0".parse().expect("an address")).expect("a loopback address");
             silent.push_back(socket.connect((Ipv4Addr::LOCALHOST, port).into()).await);
             if silent.len() > 16 {
                 silent.pop_front();
@@ -354,24 +361,24 @@ fn come_again(port: u16, is_over: &AtomicBool) {
 }
 
 #[test]
-fn who_says_nothing_keeps_nobody_out() {
+fn silent_connections_block_neither_scrapers_nor_clients() {
     let (_store, port, metrics) = start(&[]);
     let mut slow: Vec<_> = (0..100).map(|_| connect(metrics)).collect();
     let mut raw = Raw::connect(port, "raw");
     for turn in 0..10 {
         for stream in &mut slow {
-            // Those that had to go cannot.
+            // Fails on connections that the server has closed.
             let _ = stream.write_all(b"G");
         }
         slow.extend((0..16).map(|_| connect(metrics)));
         assert_eq!(scrape(metrics)["statestore_ready"], 1.0, "turn {turn}");
         assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
     }
-    // Nor do those who come again as soon as they have to go.
+    // The same with clients that reconnect as soon as they are disconnected.
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| come_again(metrics, &is_over));
+            scope.spawn(|| reconnect(metrics, &is_over));
         }
         for turn in 0..30 {
             let code = std::panic::catch_unwind(|| get(metrics, "/readyz").0);
@@ -385,37 +392,38 @@ fn who_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn what_is_no_scrape_is_answered_too() {
+fn other_and_invalid_requests_get_a_status_code() {
     let (_store, _, metrics) = start(&[]);
     assert_eq!(get(metrics, "/").0, 404);
     assert_eq!(get(metrics, "/readyz?verbose").0, 200);
-    assert_eq!(answer(metrics, b"POST /metrics HTTP/1.1\r\n\r\n").0, 405);
-    assert_eq!(answer(metrics, b"nonsense\r\n\r\n").0, 400);
-    assert_eq!(answer(metrics, &[b'x'; 9_000]).0, 431);
-    let (code, head, body) = answer(metrics, b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(exchange(metrics, b"POST /metrics HTTP/1.1\r\n\r\n").0, 405);
+    assert_eq!(exchange(metrics, b"nonsense\r\n\r\n").0, 400);
+    assert_eq!(exchange(metrics, &[b'x'; 9_000]).0, 431);
+    let (code, head, body) =
+        exchange(metrics, b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!((code, &*body), (200, ""));
     assert!(!head.contains("Content-Length: 0"), "{head}");
-    assert_eq!(answer(metrics, b"GET /metrics HTTP/1.0\r\n\r\n").0, 200);
-    assert_eq!(answer(metrics, b"GET /metrics HTTP/1.1\r\n\r\n").0, 400, "a Host is required");
+    assert_eq!(exchange(metrics, b"GET /metrics HTTP/1.0\r\n\r\n").0, 200);
+    assert_eq!(exchange(metrics, b"GET /metrics HTTP/1.1\r\n\r\n").0, 400, "a Host is required");
     let long = format!("Host: localhost\r\nX-Long: {}\r\n", "x".repeat(9_000));
     assert_eq!(get_with(metrics, "/metrics", &long).0, 431);
-    // One request for each connection, and its body is not read.
+    // One request per connection; its body is not read.
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n";
-    let (code, head, body) = answer(metrics, format!("{request}\r\n{request}\r\n").as_bytes());
+    let (code, head, body) = exchange(metrics, format!("{request}\r\n{request}\r\n").as_bytes());
     assert_eq!((code, &*body), (200, "ok\n"));
     assert!(head.to_lowercase().contains("\r\nconnection: close"), "{head}");
     let large = format!("{request}Content-Length: 1000000000\r\n\r\nbody");
-    assert_eq!(answer(metrics, large.as_bytes()).0, 200);
+    assert_eq!(exchange(metrics, large.as_bytes()).0, 200);
     let taken = format!("127.0.0.1:{metrics}");
     let second = statestore()
         .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken])
         .output();
-    assert_eq!(second.expect("it runs").status.code(), Some(3), "somebody listens there");
+    assert_eq!(second.expect("the command runs").status.code(), Some(3), "the port is in use");
 }
 
 /// A browser sends the name of the page in `Host`, also if the page lets it resolve to this machine.
 #[test]
-fn web_pages_of_others_read_nothing() {
+fn web_pages_of_other_sites_cannot_read_metrics() {
     let (_store, _, metrics) =
         start(&["--traffic", "--http-allowed-hosts", "store.example,other.example"]);
     let code = |path: &str, headers: &str| get_with(metrics, path, headers);
@@ -428,7 +436,11 @@ fn web_pages_of_others_read_nothing() {
             assert_eq!(code(path, &format!("Host: {host}\r\n")).0, 200, "{path} {host}");
         }
     }
-    assert_eq!(code("/healthz", "Host: evil.example\r\n").0, 200, "it shows nothing");
+    assert_eq!(
+        code("/healthz", "Host: evil.example\r\n").0,
+        200,
+        "the health check contains no data"
+    );
     for (origin, expected) in
         [("http://evil.example", 403), ("null", 403), ("http://localhost:9464", 200)]
     {
@@ -446,7 +458,7 @@ fn flood(port: u16, is_over: &AtomicBool) -> usize {
         let mut count = 0;
         while !is_over.load(Ordering::Relaxed) {
             let socket = TcpSocket::new_v4().expect("a socket");
-            socket.bind("127.0.0.2:0".parse().expect("an address")).expect("it is this machine's");
+            socket.bind("127.0.0.2:0".parse().expect("an address")).expect("a loopback address");
             let Ok(mut stream) = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await else {
                 continue;
             };
@@ -485,15 +497,15 @@ fn flood_of_requests_delays_neither_scrapers_nor_clients() {
         }));
         is_over.store(true, Ordering::Relaxed);
         let flooded: usize = floods.into_iter().map(|flood| flood.join().expect("a number")).sum();
-        let (client, scraper) = measured.expect("every request is answered");
+        let (client, scraper) = measured.expect("a response to each request");
         (client, scraper, flooded)
     });
     // Without a flood, each takes less than a millisecond.
     let limit = Duration::from_millis(100);
-    assert!(client < limit && scraper < limit, "{client:?} {scraper:?}, beside {flooded} requests");
+    assert!(client < limit && scraper < limit, "{client:?} {scraper:?}, during {flooded} requests");
 }
 
-/// Names of metrics in a text, without what a histogram adds.
+/// Returns the names of metrics in a text, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<String> {
     let is_word = |char: char| char.is_ascii_alphanumeric() || char == '_';
     let words = text.split(|char| !is_word(char)).filter(|word| word.starts_with("statestore_"));
@@ -507,7 +519,7 @@ fn family(name: &str) -> String {
 }
 
 #[test]
-fn the_page_and_the_dashboard_name_what_there_is() {
+fn documentation_and_dashboard_name_each_metric() {
     let Some(made) = Certificates::make("metrics_page") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (cert, key) = (path("broker.pem"), path("broker.key"));
@@ -521,9 +533,9 @@ fn the_page_and_the_dashboard_name_what_there_is() {
     let rows = rows.filter_map(|row| row.split_once("` | ")).map(|(name, _)| name);
     let rows = rows.filter(|name| !name.contains(['=', '(']));
     let described: BTreeSet<_> = rows.map(|name| format!("statestore_{name}")).collect();
-    assert_eq!(described, found, "docs/metrics.md has a row for each");
+    assert_eq!(described, found, "docs/metrics.md has a row for each metric");
     let unknown: Vec<_> = names(page).difference(&found).cloned().collect();
-    assert_eq!(unknown, Vec::<String>::new(), "named in docs/metrics.md");
+    assert_eq!(unknown, Vec::<String>::new(), "unknown metrics in docs/metrics.md");
     let dashboard = include_str!("../../../docs/grafana/statestore.json");
     let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -534,5 +546,5 @@ fn the_page_and_the_dashboard_name_what_there_is() {
         assert!(!used.is_empty() && used.is_subset(&found), "{expression}");
         shown.extend(used);
     }
-    assert_eq!(shown, found, "and nothing is left out");
+    assert_eq!(shown, found, "the dashboard shows each metric");
 }

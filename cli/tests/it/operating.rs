@@ -1,4 +1,4 @@
-//! What runs the command on a machine: a file of options, and a supervisor that is told how it is.
+//! Operation of `serve`: settings, notifications of a supervisor, and packaged files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,15 +24,15 @@ fn environment_takes_precedence_over_the_file() {
     assert!(version.ends_with(":from-a-file"), "{version}");
     let mut print = statestore();
     print.env("STATESTORE_SERVE_CONFIG", file.path());
-    print.env("STATESTORE_SERVE_NODE_ID", "from-around");
+    print.env("STATESTORE_SERVE_NODE_ID", "from-environment");
     let printed = run(print.args(["serve", "--max-keys", "7", "--print-config"]));
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let has = |line: &str| printed.text().lines().any(|other| other == line);
-    assert!(has("node-id = \"from-around\" # environment"), "{printed:?}");
+    assert!(has("node-id = \"from-environment\" # environment"), "{printed:?}");
     assert!(has(&format!("listen = [\"127.0.0.1:0\"] # {}:2", file.path())), "{printed:?}");
     assert!(has("max-keys = 7 # command line"), "{printed:?}");
     assert!(has("# max-bytes = 1073741824 # default"), "{printed:?}");
-    // What is printed is a file with the same settings.
+    // The output is a configuration file with the same settings.
     fs::write(file.path(), printed.text()).expect("a file");
     let again = run(statestore().args(["serve", "--config", file.path(), "--print-config"]));
     let settings = |text: &str| -> Vec<String> {
@@ -43,7 +43,7 @@ fn environment_takes_precedence_over_the_file() {
 }
 
 #[test]
-fn setting_of_a_command_line_can_turn_off_that_of_a_file() {
+fn option_turns_off_a_setting_of_the_file() {
     let file = Scratch::new("turned-off.toml");
     fs::write(file.path(), "[store]\nexplain-refusals = true\n").expect("a file");
     let printed = |options: &[&str]| {
@@ -58,7 +58,7 @@ fn setting_of_a_command_line_can_turn_off_that_of_a_file() {
 }
 
 #[test]
-fn error_of_a_setting_names_its_place() {
+fn error_of_a_setting_names_its_source() {
     let file = Scratch::new("wrong.toml");
     let serve = |text: &str, options: &[&str]| {
         fs::write(file.path(), text).expect("a file");
@@ -93,7 +93,7 @@ fn error_of_a_setting_names_its_place() {
     run(statestore().args(["serve", "--config", "/no/such/file"])).fails(2, &["/no/such/file: "]);
 }
 
-/// A container, a unit and a person use the same name for the same setting.
+/// File, environment and command line use the same name for a setting.
 #[test]
 fn every_setting_is_an_option_and_a_variable() {
     let printed = run(statestore().args(["serve", "--print-config"]));
@@ -106,7 +106,7 @@ fn every_setting_is_an_option_and_a_variable() {
         let variable = format!("STATESTORE_SERVE_{}", key.replace('-', "_").to_uppercase());
         let mut serve = statestore();
         serve.args(["serve", "--print-config"]).env(&variable, "\u{7f}");
-        // A wrong value is reported, and a text is shown.
+        // An invalid value is reported, and a text is printed.
         let ended = run(&mut serve);
         let is_read = ended.code == Some(2) || ended.text().contains("# environment");
         assert!(is_read, "{variable}: {ended:?}");
@@ -120,10 +120,10 @@ fn help_of_serve_is_short_and_complete() {
     assert!(lines(&["serve", "--help"]) <= 130, "two screens");
 }
 
-/// The end of a supervisor.
-struct Heard(UnixDatagram, Scratch);
+/// The socket on which a supervisor receives notifications.
+struct Supervisor(UnixDatagram, Scratch);
 
-impl Heard {
+impl Supervisor {
     fn new(name: &str) -> Self {
         let at = Scratch::new(name);
         let socket = UnixDatagram::bind(at.path()).expect("a socket");
@@ -131,7 +131,7 @@ impl Heard {
         Self(socket, at)
     }
 
-    /// The next message with this in it.
+    /// Returns the next message that contains this text.
     fn until(&self, part: &str) -> String {
         loop {
             let mut bytes = [0; 4_096];
@@ -145,34 +145,36 @@ impl Heard {
 }
 
 #[test]
-fn a_supervisor_is_told_how_it_is() {
-    let (heard, users) = (Heard::new("notify"), Scratch::new("notify-users"));
+fn supervisor_is_notified_of_each_state() {
+    let (supervisor, users) = (Supervisor::new("notify"), Scratch::new("notify-users"));
     run_with_input(statestore().args(["passwd", users.path(), "ann"]), b"secret\n").is(0, "");
     let mut serve = statestore();
     serve.args(["serve", "--listen", "127.0.0.1:0", "--password-file", users.path()]);
-    let serve =
-        Running::start(serve.env("NOTIFY_SOCKET", heard.1.path()).env("WATCHDOG_USEC", "100000"));
-    let ready = heard.until("READY=1");
+    let serve = Running::start(
+        serve.env("NOTIFY_SOCKET", supervisor.1.path()).env("WATCHDOG_USEC", "100000"),
+    );
+    let ready = supervisor.until("READY=1");
     assert!(ready.contains("STATUS=ready on mqtt://127.0.0.1:"), "{ready}");
-    heard.until("WATCHDOG=1");
-    heard.until("WATCHDOG=1");
+    supervisor.until("WATCHDOG=1");
+    supervisor.until("WATCHDOG=1");
     serve.signal("-HUP");
-    let reloading = heard.until("RELOADING=1");
+    let reloading = supervisor.until("RELOADING=1");
     assert!(reloading.contains("\nMONOTONIC_USEC="), "{reloading}");
-    heard.until("READY=1");
+    supervisor.until("READY=1");
     serve.signal("-TERM");
-    heard.until("STOPPING=1");
+    supervisor.until("STOPPING=1");
     assert_eq!(serve.end().code, Some(0));
 }
 
-/// A supervisor that reads nothing, or is not there, is none of the store's business; nor is a watchdog of another process.
+/// Notifications that cannot be sent do not affect the store. A watchdog for another process is
+/// ignored.
 #[test]
-fn a_supervisor_that_does_not_listen_stops_nothing() {
-    let heard = Heard::new("deaf");
-    for socket in [heard.1.path(), "/no/such/socket", "@no-such-socket", "", "@"] {
+fn supervisor_that_does_not_read_stops_nothing() {
+    let supervisor = Supervisor::new("deaf");
+    for socket in [supervisor.1.path(), "/no/such/socket", "@no-such-socket", "", "@"] {
         let mut serve = statestore();
         serve.args(["serve", "--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", socket);
-        // So often that a socket which nobody reads is full at once.
+        // So short an interval that the unread socket is full at once.
         let serve = Running::start(serve.env("WATCHDOG_USEC", "1"));
         let line = serve.line();
         let url = line.split(';').next().and_then(|line| line.rsplit(' ').next());
@@ -181,13 +183,16 @@ fn a_supervisor_that_does_not_listen_stops_nothing() {
         assert_eq!(serve.end().code, Some(0), "{socket}");
     }
     let mut serve = statestore();
-    serve.args(["serve", "--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", heard.1.path());
-    let heard = Heard::new("other");
-    serve.env("NOTIFY_SOCKET", heard.1.path()).env("WATCHDOG_USEC", "1").env("WATCHDOG_PID", "1");
+    serve.args(["serve", "--listen", "127.0.0.1:0"]).env("NOTIFY_SOCKET", supervisor.1.path());
+    let supervisor = Supervisor::new("other");
+    serve
+        .env("NOTIFY_SOCKET", supervisor.1.path())
+        .env("WATCHDOG_USEC", "1")
+        .env("WATCHDOG_PID", "1");
     let serve = Running::start(&mut serve);
-    heard.until("READY=1");
+    supervisor.until("READY=1");
     serve.signal("-TERM");
-    assert!(!heard.until("STOPPING=1").contains("WATCHDOG"));
+    assert!(!supervisor.until("STOPPING=1").contains("WATCHDOG"));
     serve.end();
 }
 
@@ -203,26 +208,25 @@ fn packaged_configuration_is_valid_with_and_without_its_comments() {
     print.args(["serve", "--print-config", "--config"]).arg(&file);
     let printed = run(&mut print);
     assert!(printed.text().lines().any(|line| line == origin), "{printed:?}");
-    let on = fs::read_to_string(&file).expect("it is there");
-    let on: Vec<&str> = on
+    let text = fs::read_to_string(&file).expect("the file");
+    let lines: Vec<&str> = text
         .lines()
         .map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")).unwrap_or(line))
         .filter(|line| !line.contains("127.0.0.1"))
         .collect();
     let all = Scratch::new("unit.toml");
-    let on = on.join("\n").replace("[storage]", "[storage]\ndata-dir = \"/d\"");
-    fs::write(all.path(), on).expect("a file");
+    let text = lines.join("\n").replace("[storage]", "[storage]\ndata-dir = \"/d\"");
+    fs::write(all.path(), text).expect("a file");
     let printed = run(statestore().args(["serve", "--print-config", "--config", all.path()]));
     assert!(printed.text().contains(&format!("durable = \"all\" # {}", all.path())), "{printed:?}");
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
-    let unit =
-        fs::read_to_string(folder().join("systemd/statestore.service")).expect("it is there");
-    // Its words, where there is no systemd to ask: what is started takes these options.
+fn systemd_accepts_the_unit() {
+    let unit = fs::read_to_string(folder().join("systemd/statestore.service")).expect("the unit");
+    // Without systemd, at least the options of the started command are checked.
     let starts = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/statestore "));
-    let starts = starts.expect("it starts something").replace("${STATE_DIRECTORY}", "/var/lib/x");
+    let starts = starts.expect("a command").replace("${STATE_DIRECTORY}", "/var/lib/x");
     let file = folder().join("systemd/statestore.toml");
     let starts = starts.replace("/etc/statestore/statestore.toml", file.to_str().expect("text"));
     let mut print = statestore();
@@ -233,19 +237,18 @@ fn the_unit_is_one_that_systemd_takes() {
     fs::write(here.path(), unit.replace("/usr/bin/statestore", own)).expect("a file");
     let verify = Command::new("systemd-analyze").args(["verify", "--man=no", here.path()]).output();
     let Ok(verify) = verify else {
-        println!("the unit: not shown to systemd, there is no systemd-analyze here");
+        println!("skipped: no systemd-analyze to verify the unit");
         return;
     };
-    let said = String::from_utf8_lossy(&verify.stderr).into_owned();
-    // Other units of the machine are its own business.
-    let about: Vec<&str> = said.lines().filter(|line| line.contains("statestore")).collect();
+    let errors = String::from_utf8_lossy(&verify.stderr).into_owned();
+    // Errors of other units do not matter.
+    let about: Vec<&str> = errors.lines().filter(|line| line.contains("statestore")).collect();
     assert!(about.is_empty(), "{about:?}");
 }
 
-/// What a package or an image is made of is there.
 #[test]
-fn what_is_packed_is_there() {
-    let manifest = fs::read_to_string(folder().join("Cargo.toml")).expect("it is there");
+fn packages_and_image_name_existing_files_and_options() {
+    let manifest = fs::read_to_string(folder().join("Cargo.toml")).expect("the file");
     let (_, assets) = manifest.split_once("\nassets = [").expect("a list");
     let (assets, _) = assets.split_once("\n]").expect("its end");
     let mut files =
@@ -255,9 +258,10 @@ fn what_is_packed_is_there() {
         files.all(|file| file.starts_with("target/") || folder().join(file).exists()),
         "{assets}"
     );
-    let image = fs::read_to_string(folder().join("container/Containerfile")).expect("it is there");
-    let run_by = image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).expect("it runs");
-    let words: Vec<String> = serde_json::from_str(run_by).expect("a list");
+    let image = fs::read_to_string(folder().join("container/Containerfile")).expect("the file");
+    let entrypoint =
+        image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).expect("an entry point");
+    let words: Vec<String> = serde_json::from_str(entrypoint).expect("a list");
     let set = image.lines().find_map(|line| line.strip_prefix("ENV ")).expect("variables");
     let mut print = statestore();
     print.args(&words[1..]).arg("--print-config");
@@ -268,7 +272,7 @@ fn what_is_packed_is_there() {
     let [program, verb, check, option, url] = &words[..] else { panic!("{words:?}") };
     let expected = ["/usr/bin/statestore", "status", "--ready", "--metrics-url"];
     assert_eq!([&**program, verb, check, option], expected);
-    // It asks where the store of the image answers.
+    // The health check uses the metrics listener of the image.
     let address = url.strip_prefix("http://").expect(url);
     let line = format!("metrics-listen = \"{address}\" # environment");
     assert!(printed.text().contains(&line), "{printed:?}");
