@@ -40,6 +40,9 @@ pub enum PeerErrorKind {
     /// The reply is well-formed, but does not fit its command.
     #[error("the reply does not fit the command")]
     UnexpectedReply,
+    /// A page of a listing has the token of an earlier page, so that the listing would not end.
+    #[error("the listing does not end: a page has the token of an earlier one")]
+    RepeatedToken,
     /// The array is well-formed, but not a notification.
     #[error("not a notification")]
     UnexpectedNotification,

@@ -128,6 +128,11 @@ impl Error {
 }
 
 impl Error {
+    /// A page of a listing has the token of an earlier page.
+    pub(crate) const fn repeated_token() -> Self {
+        Self::Malformed(PeerError { kind: PeerErrorKind::RepeatedToken, at: 0 })
+    }
+
     /// The reply does not fit its command.
     pub(crate) const fn unexpected_reply() -> Self {
         Self::Malformed(PeerError { kind: PeerErrorKind::UnexpectedReply, at: 0 })

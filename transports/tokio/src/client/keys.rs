@@ -40,6 +40,7 @@ impl StateStore {
             pattern: pattern.into_bytes(),
             timeout: None,
             token: None,
+            earlier: EarlierToken::default(),
             page: Vec::new().into_iter(),
             pending: None,
             is_over: false,
@@ -55,7 +56,8 @@ impl StateStore {
 /// returned or not. The number of pages is unknown: pages may be empty while the store searches.
 ///
 /// After a transient error, for example a lost connection, the next poll requests the same page
-/// again. After a permanent error, for example a refusal, the stream ends.
+/// again. After a permanent error, for example a refusal, the stream ends. A store that repeats a
+/// token, so that the listing would not end, is such an error.
 #[must_use = "keys are requested when the stream is polled"]
 pub struct Keys {
     store: StateStore,
@@ -63,9 +65,36 @@ pub struct Keys {
     timeout: Option<Duration>,
     /// Token of the next page.
     token: Option<Bytes>,
+    earlier: EarlierToken,
     page: vec::IntoIter<Bytes>,
     pending: Option<PageRequest>,
     is_over: bool,
+}
+
+/// One earlier token, to detect a store that repeats its tokens for ever: the first, second, fourth
+/// and so on. So a repetition is found before the listing is three times as long, whatever its
+/// period (the algorithm of Brent), and one token is kept.
+#[derive(Default)]
+struct EarlierToken {
+    token: Option<Bytes>,
+    /// Number of tokens since, and the number after which the next one is kept.
+    since: u64,
+    keep_after: u64,
+}
+
+impl EarlierToken {
+    /// Returns whether this token equals the earlier one.
+    fn is_repeated_by(&mut self, token: &Bytes) -> bool {
+        if self.token.as_ref() == Some(token) {
+            return true;
+        }
+        self.since += 1;
+        if self.since > self.keep_after {
+            (self.token, self.since) = (Some(token.clone()), 0);
+            self.keep_after = self.keep_after.saturating_mul(2).max(1);
+        }
+        false
+    }
 }
 
 /// The request for a page, in progress.
@@ -109,6 +138,11 @@ impl Keys {
                     self.page = page.shared_keys().collect::<Vec<_>>().into_iter();
                     self.token = page.shared_token();
                     self.is_over = self.token.is_none();
+                    let token = self.token.as_ref();
+                    if token.is_some_and(|token| self.earlier.is_repeated_by(token)) {
+                        (self.is_over, self.page) = (true, Vec::new().into_iter());
+                        return Poll::Ready(Some(Err(Error::repeated_token())));
+                    }
                 }
                 Err(error) => {
                     self.is_over = !is_transient(&error);
@@ -164,5 +198,24 @@ impl fmt::Debug for Keys {
             .field("pattern", &KeyPreview(&self.pattern))
             .field("is_over", &self.is_over)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_tokens_are_found_soon_and_other_tokens_never() {
+        let token = |number: usize| Bytes::from(number.to_string());
+        for (start, period) in [(0, 1), (0, 2), (0, 7), (1, 1), (5, 3), (100, 1), (100, 64)] {
+            let mut earlier = EarlierToken::default();
+            let all = (0..).map(|at| if at < start { at } else { start + (at - start) % period });
+            let found = all.take(10_000).position(|number| earlier.is_repeated_by(&token(number)));
+            let found = found.unwrap_or_else(|| panic!("{start} {period}"));
+            assert!(found <= 3 * (start + period) + 3, "{start} {period}: {found}");
+        }
+        let mut earlier = EarlierToken::default();
+        assert!((0..10_000).all(|number| !earlier.is_repeated_by(&token(number))));
     }
 }
