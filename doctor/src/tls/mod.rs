@@ -211,6 +211,14 @@ fn of_certificate(error: &CertificateError) -> TlsProblem {
                 date(*time)
             ))
         }
+        CertificateError::NotValidForNameContext { expected, presented }
+            if presented.is_empty() =>
+        {
+            let expected = expected.to_str();
+            TlsProblem::NameMismatch(format!(
+                "contains no host names: it needs the subject alternative name {expected}"
+            ))
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             // As in DnsName("localhost").
             let name = |text: &String| text.split('"').nth(1).unwrap_or(text).to_owned();
@@ -236,6 +244,8 @@ fn date(time: UnixTime) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use tokio_rustls::rustls::pki_types::ServerName;
+
     use super::*;
 
     #[test]
@@ -253,6 +263,22 @@ mod tests {
             not_before: at(1_800_000_000),
         });
         assert!(problem.to_string().contains("not valid before 2027-01-15T08:00:00Z"), "{problem}");
+    }
+
+    #[test]
+    fn names_of_a_certificate_for_another_host_are_shown() {
+        let text = |presented: &[&str]| {
+            let expected = ServerName::try_from("localhost").expect("a name");
+            let presented = presented.iter().map(|name| format!("DnsName(\"{name}\")")).collect();
+            of_certificate(&CertificateError::NotValidForNameContext { expected, presented })
+                .to_string()
+        };
+        assert!(text(&["a", "b"]).ends_with(" is for a, b, not for localhost"));
+        assert!(
+            text(&[]).ends_with(
+                " contains no host names: it needs the subject alternative name localhost"
+            )
+        );
     }
 
     #[test]
