@@ -1,6 +1,7 @@
 //! All connections, and their number per network.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::cmp::Reverse;
 use core::net::IpAddr;
 
 use crate::config::Limits;
@@ -9,12 +10,12 @@ use crate::event::Refused;
 use crate::ids::ConnectionId;
 use crate::incidents::IncidentKind;
 use crate::memory::Memory;
-use crate::network::network;
+use crate::network::{is_loopback, network};
 use statestore_mqtt::Reason;
 
 /// Returns the network whose connections are limited, if they are.
 fn counted_network(connection: &Connection) -> Option<IpAddr> {
-    connection.peer.filter(|peer| !peer.is_loopback()).map(network)
+    connection.peer.filter(|peer| !is_loopback(*peer)).map(network)
 }
 
 /// Connections are pending until their client is accepted. Pending and accepted connections have
@@ -30,16 +31,17 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes room for another pending connection. Returns the pending connection to end: the oldest
-    /// of the network with most of them, preferably one without a CONNECT.
+    /// Returns the pending connection that must end so that there can be another one: the oldest of
+    /// the network with most of them, preferably one without a CONNECT. Of networks with equally
+    /// many, the one with the oldest connection loses it.
     ///
     /// # Errors
-    /// All pending connections are closing already.
-    pub(crate) fn make_room(&self, limits: &Limits) -> Result<Option<ConnectionId>, Refused> {
+    /// As many connections as may be pending are closing already.
+    pub(crate) fn pending_victim(&self, limits: &Limits) -> Result<Option<ConnectionId>, Refused> {
         if self.pending_len < limits.pending_connections {
             return Ok(None);
         }
-        // Closing connections remain for a moment. At most as many as are pending.
+        // Closing connections remain for a moment.
         let all = self.pending.values().flatten().filter_map(|id| self.get(*id));
         let open = all.filter(|connection| !connection.is_closing()).count();
         if self.pending_len - open >= limits.pending_connections {
@@ -55,28 +57,40 @@ impl Connections {
                 State::Open(_) | State::Closing => None,
             };
             let open = || ids.iter().filter_map(state);
-            Some((open().count(), open().min()?.1))
+            Some((open().count(), Reverse(open().min()?)))
         };
         let by_network = self.pending.values().filter_map(first_open);
-        Ok(by_network.max_by_key(|(count, _)| *count).map(|(_, id)| id))
+        Ok(by_network.max().map(|(_, Reverse((_, id)))| id))
     }
 
-    /// Checks whether the limits of accepted connections permit another one.
+    /// Checks whether the limits of accepted connections permit another one. `replaced` is the
+    /// connection that ends for it.
     ///
     /// # Errors
     /// The incident and the reason to reject the client with.
     pub(crate) fn check_limits(
         &self,
         id: ConnectionId,
+        replaced: Option<ConnectionId>,
         limits: &Limits,
     ) -> Result<(), (IncidentKind, Reason)> {
-        if self.connections.len() - self.pending_len >= limits.connections {
-            return Err((IncidentKind::Connections, Reason::SERVER_BUSY));
+        let accepted = self.connections.len() - self.pending_len;
+        if accepted >= limits.connections {
+            // Closing connections remain for a moment, but must not be too many.
+            let is_over =
+                |id: ConnectionId, it: &Connection| it.is_closing() || Some(id) == replaced;
+            let closing = self.iter().filter(|(id, it)| !self.is_pending(*id) && is_over(*id, it));
+            let closing = closing.count();
+            if accepted - closing >= limits.connections || closing > limits.pending_connections {
+                return Err((IncidentKind::Connections, Reason::SERVER_BUSY));
+            }
         }
         let network = self.get(id).and_then(counted_network);
+        let replaced = replaced.and_then(|replaced| self.get(replaced)).and_then(counted_network);
         let accepted = network.and_then(|network| self.accepted_by_network.get(&network));
+        let accepted = accepted.map(|accepted| accepted - usize::from(replaced == network));
         match accepted {
-            Some(accepted) if *accepted >= limits.connections_per_address => {
+            Some(accepted) if accepted >= limits.connections_per_address => {
                 Err((IncidentKind::Address, Reason::QUOTA_EXCEEDED))
             }
             _ => Ok(()),
@@ -98,6 +112,11 @@ impl Connections {
         if let Some(network) = self.get(id).and_then(counted_network) {
             *self.accepted_by_network.entry(network).or_default() += 1;
         }
+    }
+
+    fn is_pending(&self, id: ConnectionId) -> bool {
+        let network = self.get(id).map(|connection| connection.peer.map(network));
+        network.and_then(|network| self.pending.get(&network)).is_some_and(|ids| ids.contains(&id))
     }
 
     /// Removes a connection from the pending ones. Returns whether it was one.

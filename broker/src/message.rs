@@ -200,7 +200,12 @@ impl Message {
 
     /// Bytes of memory.
     pub(crate) fn size(&self) -> usize {
-        self.topic.len() + self.bytes.len() + size_of::<Self>() + 4 * size_of::<usize>()
+        let names = |sender: &Sender| sender.client_id.len() + sender.owner.name().len();
+        self.topic.len()
+            + self.bytes.len()
+            + self.sender.as_ref().map_or(0, names)
+            + size_of::<Self>()
+            + 4 * size_of::<usize>()
     }
 
     pub(crate) fn hold(&self) -> bool {

@@ -2,6 +2,11 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
+/// Returns whether an address is a loopback address, also a mapped one.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
 /// Returns the address of an IPv4 client, also of a mapped one, and the /64 prefix of an IPv6
 /// client, because a machine can choose any address in its prefix.
 ///

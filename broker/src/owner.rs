@@ -7,7 +7,7 @@ use core::fmt;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::network::network;
+use crate::network::{is_loopback, network};
 
 /// Minimum number of owners for a sweep.
 const SWEEP_MIN: usize = 64;
@@ -70,7 +70,7 @@ impl Owners {
     ) -> Arc<Owner> {
         let (name, is_shared): (Arc<str>, bool) = match (user, peer) {
             (Some(user), _) => (format!("user:{user}").into(), true),
-            (None, Some(peer)) if !peer.to_canonical().is_loopback() => {
+            (None, Some(peer)) if !is_loopback(peer) => {
                 (format!("address:{}", network(peer)).into(), true)
             }
             _ => (format!("client:{client_id}").into(), false),

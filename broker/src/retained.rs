@@ -1,7 +1,8 @@
 //! Retained messages, and their replay to new subscriptions.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Bound;
 use core::time::Duration;
 
@@ -42,6 +43,10 @@ fn size(message: &Message) -> usize {
     message.size() + ENTRY_BYTES + message.topic().len()
 }
 
+fn shared_owner(message: &Message) -> Arc<str> {
+    message.owner_name().map_or_else(|| Arc::from(""), Arc::clone)
+}
+
 /// The owner of a message; that of the host has no name.
 fn owner(message: &Message) -> &str {
     message.owner_name().map_or("", |owner| owner)
@@ -75,46 +80,60 @@ impl Retained {
     /// Replaces the retained message of a topic, or removes it if the payload is empty.
     ///
     /// If it does not fit into `max` bytes, the oldest messages of the owner with the most bytes are
-    /// removed, as long as this owner has more than the owner of the new message. Returns whether
-    /// the message fits, and the number of messages that were removed.
+    /// removed, as long as this owner has more than the owner of the new message. Returns the number
+    /// of messages that were removed for it, or `None` if it does not fit; then nothing has changed.
     pub(crate) fn set(
         &mut self,
         memory: &mut Memory,
         message: &Arc<Message>,
         max: usize,
-    ) -> (bool, u64) {
-        let topic = message.topic();
+    ) -> Option<usize> {
         if message.payload_bytes().is_empty() {
-            self.remove(memory, topic);
-            return (true, 0);
+            self.remove(memory, message.topic());
+            return Some(0);
         }
-        let replaced = self.messages.get(topic).map(|entry| &entry.message);
-        let before = replaced.map_or(0, |old| size(old));
-        let own_before =
-            replaced.filter(|old| owner(old) == owner(message)).map_or(0, |old| size(old));
-        let own = self.by_owner.get(owner(message)).map_or(0, |share| share.bytes);
-        let own = own - own_before + size(message);
-        let mut evicted = 0;
-        while self.account.bytes() - before + size(message) > max {
-            let others = self.by_owner.iter().filter(|(name, _)| &***name != owner(message));
-            let most = others.max_by_key(|(_, share)| share.bytes).map(|(_, share)| share);
-            let oldest = most.filter(|share| share.bytes > own).and_then(|share| {
-                // The replaced message is removed anyway.
-                share.topics.values().find(|other| &***other != topic).cloned()
-            });
-            let Some(oldest) = oldest else { return (false, evicted) };
-            self.remove(memory, &oldest);
-            evicted += 1;
-        }
-        self.remove(memory, topic);
+        let evicted = self.find_evicted(message, max)?;
+        evicted.iter().for_each(|topic| self.remove(memory, topic));
+        self.remove(memory, message.topic());
         self.last_number += 1;
         let (topic, number) = (Arc::clone(message.shared_topic()), self.last_number);
         self.account.hold(memory, message, size(message) - message.size());
-        let share = self.by_owner.entry(owner(message).into()).or_default();
+        let share = self.by_owner.entry(shared_owner(message)).or_default();
         share.bytes += size(message);
         share.topics.insert(number, Arc::clone(&topic));
         self.messages.insert(topic, Entry { message: Arc::clone(message), number });
-        (true, evicted)
+        Some(evicted.len())
+    }
+
+    /// Returns the topics whose messages make room for this one. `None` if it does not fit.
+    fn find_evicted(&self, message: &Message, max: usize) -> Option<Vec<Arc<str>>> {
+        let replaced = self.messages.get(message.topic()).map(|entry| &entry.message);
+        let mut total = self.account.bytes() - replaced.map_or(0, |old| size(old)) + size(message);
+        if total <= max {
+            return Some(Vec::new());
+        }
+        let own_replaced = replaced.filter(|old| owner(old) == owner(message));
+        let own = self.by_owner.get(owner(message)).map_or(0, |share| share.bytes);
+        let own = own - own_replaced.map_or(0, |old| size(old)) + size(message);
+        let others = self.by_owner.iter().filter(|(name, _)| &***name != owner(message));
+        let mut others: BinaryHeap<_> =
+            others.map(|(name, share)| (share.bytes, name, 0)).collect();
+        let mut evicted = Vec::new();
+        while total > max {
+            let (bytes, name, after) = others.pop()?;
+            if bytes <= own {
+                return None;
+            }
+            let topics = &self.by_owner.get(name)?.topics;
+            // The replaced message is removed anyway.
+            let mut next = topics.range(after..).filter(|(_, topic)| &***topic != message.topic());
+            let Some((number, topic)) = next.next() else { continue };
+            let freed = self.messages.get(topic).map_or(0, |entry| size(&entry.message));
+            total -= freed;
+            evicted.push(Arc::clone(topic));
+            others.push((bytes - freed, name, number + 1));
+        }
+        Some(evicted)
     }
 
     fn remove(&mut self, memory: &mut Memory, topic: &str) {

@@ -52,7 +52,7 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
     }
     if login.password_file.is_some() || login.service_account_keys.is_some() {
         let is_exposed = |(listener, _): &&(Listener, _)| {
-            listener.tls.is_none() && !listener.address.ip().is_loopback()
+            listener.tls.is_none() && !listener.address.ip().to_canonical().is_loopback()
         };
         for (Listener { address, .. }, _) in listeners.iter().filter(is_exposed) {
             observer.report(&Event::LoginWithoutTls { address: *address });
@@ -118,18 +118,18 @@ pub(crate) async fn start(config: &Config, observer: &Observer) -> Result<Embedd
 /// Reports files of the embedded broker that other users of this machine can read or change.
 fn warn_about_files(config: &Config, observer: &Observer) {
     let Config { tls, login, policy, .. } = config;
-    let key = tls.listen_tls_key.iter().map(|path| (path, warn_about_secret(path)));
+    let secrets = [&tls.listen_tls_key, &login.password_file].into_iter().flatten();
+    let secrets = secrets.map(|path| (path, warn_about_secret(path)));
     let others = [
         &tls.listen_tls_cert,
         &tls.listen_tls_client_ca,
         &tls.listen_tls_crl,
-        &login.password_file,
         &login.certificate_attributes,
         &login.service_account_keys,
         &policy.policy,
     ];
     let others = others.into_iter().flatten().map(|path| (path, warn_about_writers(path)));
-    for (path, warning) in key.chain(others) {
+    for (path, warning) in secrets.chain(others) {
         if let Some(text) = warning {
             observer.report(&Event::FileWarning { path: path.clone(), text });
         }

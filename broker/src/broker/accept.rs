@@ -72,7 +72,7 @@ impl Broker {
         };
         let authorized = self.authorize(now, &client);
         let authorized = authorized.and_then(|will| {
-            self.check_connection_limits(now, id, &client.owner)?;
+            self.check_connection_limits(now, id, &client)?;
             Ok(will)
         });
         let opened = authorized.and_then(|will| Ok((will, self.take_over(now, &client)?)));
@@ -135,10 +135,16 @@ impl Broker {
         &mut self,
         now: Duration,
         id: ConnectionId,
-        owner: &Arc<Owner>,
+        client: &Candidate<'_>,
     ) -> Result<(), Rejection> {
-        match self.connections.check_limits(id, &self.config.limits) {
-            Err((IncidentKind::Connections, _)) if self.displace_connection(now, owner) => Ok(()),
+        let replaced = match self.sessions.by_client(&client.client_id).map(|it| it.route) {
+            Some(Route::Connection(replaced)) => Some(replaced),
+            _ => None,
+        };
+        match self.connections.check_limits(id, replaced, &self.config.limits) {
+            Err((IncidentKind::Connections, _)) if self.displace_connection(now, &client.owner) => {
+                Ok(())
+            }
             Err((incident, reason)) => Err(Rejection::reported(incident, reason)),
             Ok(()) => Ok(()),
         }
@@ -154,7 +160,7 @@ impl Broker {
         let before = self.sessions.by_client(&client.client_id);
         // A session that was created under an outdated access control list is not resumed.
         let is_over = before.is_some_and(|before| !before.acl.is_current(&client.client_id));
-        if before.is_none() && !self.ensure_session_capacity(now) {
+        if before.is_none() && !self.ensure_session_capacity(now, &client.owner) {
             return Err(Rejection::reported(IncidentKind::Sessions, Reason::QUOTA_EXCEEDED));
         }
         // Another client may have used the assigned client id since then.
@@ -231,14 +237,19 @@ impl Broker {
     /// disconnected client.
     ///
     /// It evicts a session of the owner with the most sessions, so a user who connects with many
-    /// client ids evicts its own sessions. Among these it prefers an empty one, then the one that
-    /// has been disconnected for longest.
-    pub(super) fn ensure_session_capacity(&mut self, now: Duration) -> bool {
+    /// client ids evicts its own sessions, and none of a user that has fewer. Among these it prefers
+    /// an empty one, then the one that has been disconnected for longest.
+    pub(super) fn ensure_session_capacity(&mut self, now: Duration, newcomer: &Arc<Owner>) -> bool {
         // The session of the host does not count.
         if self.sessions.client_count() < self.config.limits.sessions {
             return true;
         }
-        let away = self.sessions.iter_clients().filter(|(_, session)| session.route == Route::Away);
+        let own = newcomer.sessions();
+        let may_end = |session: &Session| {
+            Arc::ptr_eq(session.owner(), newcomer) || session.owner().sessions() > own
+        };
+        let away = self.sessions.iter_clients();
+        let away = away.filter(|(_, session)| session.route == Route::Away && may_end(session));
         let order = |(id, session): (SessionId, &Session)| {
             let sessions = Reverse(session.owner().sessions());
             (sessions, !session.is_empty(), session.away_since(), id)

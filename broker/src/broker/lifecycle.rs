@@ -23,15 +23,15 @@ impl Broker {
     /// rejected in its CONNACK.
     ///
     /// # Errors
-    /// [`Refused`] if as many connections are closing. The broker is unchanged then, and the
-    /// connection must be closed.
+    /// [`Refused`] if as many connections as may be pending are closing already. The broker is
+    /// unchanged then, and the connection must be closed.
     pub fn handle_accept(
         &mut self,
         now: Duration,
         peer: Option<IpAddr>,
     ) -> Result<ConnectionId, Refused> {
         let limits = &self.config.limits;
-        let replaced = self.connections.make_room(limits)?;
+        let replaced = self.connections.pending_victim(limits)?;
         let deadline = now.saturating_add(limits.connect_time);
         let throttled_until = now.saturating_add(limits.slow_start);
         let id = ConnectionId(self.next_number());

@@ -60,13 +60,11 @@ impl Broker {
             return Err(Reason::SERVER_BUSY);
         }
         let is_known = self.sessions.find(client_id).is_some();
-        if !is_known && !self.ensure_session_capacity(now) {
+        let owner = self.owners.find(None, None, client_id);
+        if !is_known && !self.ensure_session_capacity(now, &owner) {
             return Err(Reason::QUOTA_EXCEEDED);
         }
-        let (session, _) = {
-            let owner = self.owners.find(None, None, client_id);
-            self.open_session(now, &client_id.into(), &owner, true)
-        };
+        let (session, _) = self.open_session(now, &client_id.into(), &owner, true);
         let id = self.attach_to(session);
         // May evict the new session; the client then polls `LocalEvent::Detached`.
         self.settle(now);

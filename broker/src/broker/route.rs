@@ -25,15 +25,15 @@ impl Broker {
 
     fn retain_and_forward(&mut self, now: Duration, message: &Arc<Message>) -> Reason {
         let max = self.config.limits.retained_memory;
-        let (fits, evicted) = match message.retain() {
+        let evicted = match message.retain() {
             true => self.retained.set(&mut self.memory, message, max),
-            false => (true, 0),
+            false => Some(0),
         };
-        if evicted > 0 {
-            self.stats.dropped += evicted;
+        if let Some(evicted @ 1..) = evicted {
+            self.stats.dropped += u64::try_from(evicted).unwrap_or(u64::MAX);
             self.incidents.push(IncidentRef::new(IncidentKind::RetainedEvicted, None));
         }
-        if !fits {
+        if evicted.is_none() {
             let reason = Reason::QUOTA_EXCEEDED;
             let client_id = message.sender().map(|sender| &**sender);
             let incident = IncidentRef::new(IncidentKind::Retained, Some(reason));

@@ -1,5 +1,6 @@
 //! The space that is left for a journal.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +8,32 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
+use crate::files::LOG;
+
 /// How long a measurement is valid.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// Free bytes of the disk below which space in the database does not count: commits first go to the
-/// write-ahead log, which may have to grow.
-const LOG_RESERVE: u64 = 16 << 20;
+/// Size that the write-ahead log may reach. Commits go there first, so free space in the database
+/// counts only if the disk has space for this.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// A measurement of the disk, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Disk {
+    free: u64,
+    /// Size of the write-ahead log, whose space is used again.
+    log: u64,
+}
+
+impl Disk {
+    /// Bytes that can still be written, if so many are free in the database.
+    const fn free_bytes(self, reusable: u64) -> u64 {
+        if self.free.saturating_add(self.log) < LOG_BYTES_MAX {
+            return self.free;
+        }
+        self.free.saturating_add(reusable)
+    }
+}
 
 /// The free bytes of the disk and of the database.
 #[derive(Debug)]
@@ -20,8 +41,8 @@ pub(crate) struct Space {
     directory: PathBuf,
     /// Bytes that are free in the database.
     reusable: AtomicU64,
-    /// When the free bytes of the disk were measured last, and their number.
-    disk: Mutex<Option<(Instant, Option<u64>)>>,
+    /// When the disk was measured last, and the result.
+    disk: Mutex<Option<(Instant, Option<Disk>)>>,
 }
 
 impl Space {
@@ -34,24 +55,55 @@ impl Space {
         self.reusable.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that can still be written; `None` if the system does not tell.
+    /// Bytes that can still be written; `None` if that cannot be measured.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let disk = self.disk_bytes()?;
-        let reusable = self.reusable.load(Ordering::Relaxed);
-        Some(if disk < LOG_RESERVE { disk } else { disk.saturating_add(reusable) })
+        Some(self.disk()?.free_bytes(self.reusable.load(Ordering::Relaxed)))
     }
 
     #[expect(clippy::disallowed_methods, reason = "only limits how often the disk is measured")]
-    fn disk_bytes(&self) -> Option<u64> {
+    fn disk(&self) -> Option<Disk> {
         let mut measured = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         match *measured {
-            Some((at, bytes)) if at.elapsed() < MEASURED_FOR => bytes,
+            Some((at, disk)) if at.elapsed() < MEASURED_FOR => disk,
             _ => {
-                let status = statvfs(&self.directory).ok();
-                let bytes = status.map(|status| status.f_bavail.saturating_mul(status.f_frsize));
-                *measured = Some((Instant::now(), bytes));
-                bytes
+                let log = self.directory.join(LOG);
+                let log = fs::metadata(log).map_or(0, |meta| meta.len());
+                let disk = statvfs(&self.directory).ok().map(|status| Disk {
+                    free: status.f_bavail.saturating_mul(status.f_frsize),
+                    log,
+                });
+                *measured = Some((Instant::now(), disk));
+                disk
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn space_in_the_database_counts_only_if_the_log_has_space() {
+        for (free, log, reusable, expected) in [
+            (100, 0, 50, 150),
+            (64, 0, 50, 114),
+            (63, 0, 50, 63),
+            (63, 1, 50, 113),
+            (0, 64, 50, 50),
+            (0, 4, 50, 0),
+        ] {
+            let disk = Disk { free: free * MIB, log: log * MIB };
+            assert_eq!(disk.free_bytes(reusable * MIB), expected * MIB, "{disk:?}");
+        }
+    }
+
+    #[test]
+    fn disk_of_a_directory_is_measured() {
+        let space = Space::new(&std::env::temp_dir(), 0);
+        assert!(space.free_bytes().is_some_and(|bytes| bytes > 0));
+        assert_eq!(Space::new(Path::new("/no/such/directory"), 1).free_bytes(), None);
     }
 }

@@ -60,10 +60,15 @@ impl Store {
             (Some((_, number)), _) => number,
             (None, _) => self.dedup.next_number(),
         };
-        let is_recorded = !is_duplicate && self.records_response(incoming, command);
+        // A request that is not authorized has no effect, and is refused again after a restart.
+        let is_recorded =
+            !is_duplicate && authorized.is_ok() && self.records_response(incoming, command);
         let executed = authorized
             .and_then(|()| self.execute(now, sender, incoming, address, command, number))
             .unwrap_or_else(|refused| address.refuse(refused));
+        // The rest of a full storage is for changes.
+        let is_recorded = is_recorded
+            && !(self.is_storage_full && !matches!(executed.outcome, RequestOutcome::Applied));
         if !is_duplicate {
             let response = NewResponse {
                 response_topic: address.topic.clone(),

@@ -67,8 +67,9 @@ pub trait Journal: Send + 'static {
         false
     }
 
-    /// Returns how many more bytes the storage can take, if that is known. Called while neither a
-    /// commit nor a snapshot is in progress, possibly often, so it must be cheap. `None` by default.
+    /// Returns how many more bytes the storage can take, if that is known. Called while no commit is
+    /// in progress, possibly often and on a thread of the runtime, so it must be cheap and must not
+    /// block for long. `None` by default.
     ///
     /// Below the [reserve](crate::service::ServiceBuilder::storage_reserve), the service refuses
     /// durable writes with the quota error, and begins a snapshot only if it fits.

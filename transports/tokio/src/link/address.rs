@@ -43,7 +43,7 @@ impl Address {
         let host = self.bare_host();
         host.starts_with('/')
             || host.eq_ignore_ascii_case("localhost")
-            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
     }
 
     /// Returns whether a Server Reference contains this address. It is a list of names or IP

@@ -17,6 +17,9 @@ const PART_BYTES: usize = 64 << 10;
 /// Free bytes that a snapshot must leave, for records meanwhile.
 const SNAPSHOT_RESERVE: u64 = 4 << 20;
 
+/// Minimum time between two snapshots that are made to free space.
+const FULL_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The journal of a store with its state.
 pub(crate) struct Persistence {
     state: State,
@@ -27,6 +30,9 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     is_full: bool,
+    last_snapshot: Option<Instant>,
+    /// Set if records were committed since the last snapshot began.
+    has_changed: bool,
 }
 
 /// A journal whose records are not loaded yet.
@@ -68,6 +74,8 @@ impl UnloadedJournal {
                     is_ending: false,
                     reserve,
                     is_full: false,
+                    last_snapshot: None,
+                    has_changed: true,
                 };
                 persistence.check_space(store, free);
                 return Ok(persistence);
@@ -90,12 +98,12 @@ impl Persistence {
         let free = journal.free_bytes();
         let wants_snapshot = journal.wants_snapshot();
         self.check_space(store, free);
-        // A snapshot has all keys and values once more, until it is complete.
-        let needed = u64::try_from(store.store().bytes()).unwrap_or(u64::MAX);
-        let needed = needed.saturating_add(needed / 4).saturating_add(SNAPSHOT_RESERVE);
-        let fits = free.is_none_or(|free| free >= needed);
-        if self.snapshot.is_none() && !self.is_ending && wants_snapshot && fits {
-            self.snapshot = Some(SnapshotPosition::default());
+        if self.snapshot.is_none() && !self.is_ending {
+            let fits = free.is_none_or(|free| self.fits_snapshot(store, free));
+            if fits && (wants_snapshot || self.may_free_space()) {
+                self.snapshot = Some(SnapshotPosition::default());
+                (self.last_snapshot, self.has_changed) = (Some(Instant::now()), false);
+            }
         }
         let batch = store.poll_records();
         let snapshot = self.snapshot.take().map(|position| {
@@ -107,6 +115,7 @@ impl Persistence {
         if batch.is_none() && snapshot.is_none() {
             return;
         }
+        self.has_changed |= batch.is_some();
         let (id, records) = match batch {
             Some(batch) => (Some(batch.id), batch.records),
             None => (None, Vec::new()),
@@ -117,9 +126,25 @@ impl Persistence {
         }
     }
 
-    /// Refuses durable writes while the storage has less free bytes than the reserve.
+    /// Returns whether a snapshot fits, which has all keys and values once more. It leaves the
+    /// reserve, unless the storage is full already.
+    fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
+        let bytes = u64::try_from(store.store().bytes()).unwrap_or(u64::MAX);
+        let left = if self.is_full { SNAPSHOT_RESERVE } else { self.reserve.max(SNAPSHOT_RESERVE) };
+        free >= bytes.saturating_add(bytes / 4).saturating_add(left)
+    }
+
+    /// Returns whether a snapshot may free space of a full storage: keys may have been deleted.
+    fn may_free_space(&self) -> bool {
+        let is_due = |last: Instant| last.elapsed() >= FULL_SNAPSHOT_INTERVAL;
+        self.is_full && self.has_changed && self.last_snapshot.is_none_or(is_due)
+    }
+
+    /// Refuses durable writes while the storage has less free bytes than the reserve. It must have
+    /// some more to accept them again, so that this does not alternate.
     fn check_space(&mut self, store: &mut CapturedStore, free: Option<u64>) {
-        let is_full = free.is_some_and(|free| free < self.reserve);
+        let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
+        let is_full = free.is_some_and(|free| free < reserve);
         if is_full == self.is_full {
             return;
         }
