@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::fs::statvfs;
 
 use crate::files::LOG;
 
-/// How long a measurement is valid.
+/// How long a measurement is valid without a commit.
 const MEASURED_FOR: Duration = Duration::from_millis(500);
 
 /// Size that the write-ahead log may reach. Commits go there first, so free space in the database
@@ -41,6 +41,8 @@ pub(crate) struct Space {
     directory: PathBuf,
     /// Bytes that are free in the database.
     reusable: AtomicU64,
+    /// Set by each commit.
+    is_outdated: AtomicBool,
     /// When the disk was measured last, and the result.
     disk: Mutex<Option<(Instant, Option<Disk>)>>,
 }
@@ -48,11 +50,13 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn new(directory: &Path, reusable: u64) -> Self {
         let (directory, reusable) = (directory.to_owned(), AtomicU64::new(reusable));
-        Self { directory, reusable, disk: Mutex::default() }
+        Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
     }
 
+    /// Notes that a commit has changed the free bytes; so many are free in the database now.
     pub(crate) fn set_reusable(&self, bytes: u64) {
         self.reusable.store(bytes, Ordering::Relaxed);
+        self.is_outdated.store(true, Ordering::Release);
     }
 
     /// Bytes that can still be written; `None` if that cannot be measured.
@@ -63,8 +67,9 @@ impl Space {
     #[expect(clippy::disallowed_methods, reason = "only limits how often the disk is measured")]
     fn disk(&self) -> Option<Disk> {
         let mut measured = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_outdated = self.is_outdated.swap(false, Ordering::AcqRel);
         match *measured {
-            Some((at, disk)) if at.elapsed() < MEASURED_FOR => disk,
+            Some((at, disk)) if !is_outdated && at.elapsed() < MEASURED_FOR => disk,
             _ => {
                 let log = self.directory.join(LOG);
                 let log = fs::metadata(log).map_or(0, |meta| meta.len());

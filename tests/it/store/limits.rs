@@ -7,7 +7,7 @@ use statestore_proto::store::{Durability, StoreConfig};
 use statestore_tests::ask::{Ask, Sent};
 use statestore_tests::counting::live_bytes;
 
-use super::{OK, Rig, del, error, get, set, set_if, watch};
+use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
@@ -42,6 +42,13 @@ fn full_storage_refuses_durable_writes_only() {
     ] {
         let found = answer(&mut rig, &command, persist);
         assert_eq!(found.as_deref(), Some(expected), "{command:?}");
+    }
+    // The responses of requests without an effect have no records.
+    for (command, persist) in [(set("k", "w"), true), (del("k"), true), (vdel("k", "v"), true)] {
+        let mut ask = rig.ask("c", &command);
+        ask.persist = persist;
+        rig.send(&ask);
+        assert_eq!(rig.store.poll_records(), None, "{command:?}");
     }
     rig.store.set_storage_full(false);
     assert_eq!(answer(&mut rig, &set("k", "w"), true).as_deref(), Some(OK));

@@ -30,6 +30,11 @@ pub(crate) struct Persistence {
     /// Free bytes of the storage below which durable writes are refused.
     reserve: u64,
     is_full: bool,
+    /// Free bytes of the storage when no commit was in progress.
+    free: Option<u64>,
+    /// Bytes of writes since then, and how many of them are in the commit in progress.
+    unwritten: u64,
+    in_commit: u64,
     last_snapshot: Option<Instant>,
     /// Set if records were committed since the last snapshot began.
     has_changed: bool,
@@ -69,6 +74,9 @@ impl UnloadedJournal {
             let Some(records) = portion? else {
                 let free = journal.free_bytes();
                 let mut persistence = Persistence {
+                    free,
+                    unwritten: 0,
+                    in_commit: 0,
                     state: State::Idle(journal),
                     snapshot: None,
                     is_ending: false,
@@ -77,7 +85,7 @@ impl UnloadedJournal {
                     last_snapshot: None,
                     has_changed: true,
                 };
-                persistence.check_space(store, free);
+                persistence.check_space(store);
                 return Ok(persistence);
             };
             let now = now();
@@ -95,9 +103,11 @@ impl Persistence {
     /// Begins a commit if there are records to persist and no commit is in progress.
     pub(crate) fn begin_commit(&mut self, now: Now, store: &mut CapturedStore) {
         let State::Idle(journal) = &self.state else { return };
-        let free = journal.free_bytes();
-        let wants_snapshot = journal.wants_snapshot();
-        self.check_space(store, free);
+        let (free, wants_snapshot) = (journal.free_bytes(), journal.wants_snapshot());
+        self.free = free;
+        self.unwritten -= self.in_commit;
+        self.in_commit = self.unwritten;
+        self.check_space(store);
         if self.snapshot.is_none() && !self.is_ending {
             let fits = free.is_none_or(|free| self.fits_snapshot(store, free));
             if fits && (wants_snapshot || self.may_free_space()) {
@@ -126,6 +136,13 @@ impl Persistence {
         }
     }
 
+    /// Counts a write of so many bytes, which may have a record. Many may come during one commit.
+    pub(crate) fn count_write(&mut self, store: &mut CapturedStore, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.unwritten = self.unwritten.saturating_add(bytes);
+        self.check_space(store);
+    }
+
     /// Returns whether a snapshot fits, which has all keys and values once more. It leaves the
     /// reserve, unless the storage is full already.
     fn fits_snapshot(&self, store: &CapturedStore, free: u64) -> bool {
@@ -142,7 +159,10 @@ impl Persistence {
 
     /// Refuses durable writes while the storage has less free bytes than the reserve. It must have
     /// some more to accept them again, so that this does not alternate.
-    fn check_space(&mut self, store: &mut CapturedStore, free: Option<u64>) {
+    fn check_space(&mut self, store: &mut CapturedStore) {
+        // A write needs space in a log and in a database.
+        let unwritten = self.unwritten.saturating_mul(2);
+        let free = self.free.map(|free| free.saturating_sub(unwritten));
         let reserve = if self.is_full { self.reserve / 8 * 9 } else { self.reserve };
         let is_full = free.is_some_and(|free| free < reserve);
         if is_full == self.is_full {

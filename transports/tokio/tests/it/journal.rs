@@ -1,5 +1,6 @@
 //! A store with a journal: responses wait for durability, and persisted state is restored.
 
+use std::future::IntoFuture as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -135,7 +136,7 @@ async fn response_waits_until_its_record_is_durable() {
 #[tokio::test(start_paused = true)]
 async fn durable_writes_are_refused_while_the_disk_is_almost_full() {
     let (hub, disk) = (Hub::new(), Disk::new());
-    disk.with(|state| state.free = Some(64 << 20));
+    disk.with(|state| state.free = Some(65 << 20));
     let service = disk.service(&hub, StoreConfig::new(7));
     service.wait_connected().await.expect("the store connects");
     let store = client(hub.link("c")).await;
@@ -156,6 +157,48 @@ async fn durable_writes_are_refused_while_the_disk_is_almost_full() {
     disk.with(|state| state.free = Some(1 << 30));
     assert!(store.get("kept").await.expect("get").is_some());
     store.set("k", "v").persist().await.expect("set");
+}
+
+/// The disk is measured between commits, and a burst comes during one.
+#[tokio::test(start_paused = true)]
+async fn burst_of_durable_writes_is_refused_before_the_disk_is_full() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    disk.with(|state| (state.free, state.holds) = (Some(68 << 20), true));
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    let value = vec![b'v'; 256 << 10];
+    let sets: Vec<_> = (0..20)
+        .map(|at| tokio::spawn(store.set(format!("k{at}"), value.clone()).into_future()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    disk.with(|state| state.holds = false);
+    disk.0.commits.add_permits(1);
+    let mut refused = 0;
+    for set in sets {
+        refused += usize::from(set.await.expect("no panic").is_err());
+    }
+    // Each takes half a megabyte of the four that are not reserved.
+    assert_eq!(refused, 20 - 8);
+}
+
+/// What is deleted is free after a snapshot, which is not due otherwise.
+#[tokio::test(start_paused = true)]
+async fn full_storage_makes_a_snapshot_after_changes() {
+    let (hub, disk) = (Hub::new(), Disk::new());
+    let service = disk.service(&hub, all());
+    service.wait_connected().await.expect("the store connects");
+    let store = client(hub.link("c")).await;
+    store.set("gone", "v").await.expect("set");
+    disk.with(|state| state.free = Some(32 << 20));
+    assert!(store.del("gone").await.expect("del"));
+    store.get("any").await.expect("get");
+    assert_eq!(disk.with(|state| (state.parts.len(), state.log.len())), (1, 1));
+    // Not again at once, and not without a change.
+    assert!(!store.del("gone").await.expect("del"));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    store.get("any").await.expect("get");
+    assert_eq!(disk.with(|state| state.parts.len()), 1);
 }
 
 /// A snapshot that does not fit would end the store.
