@@ -201,7 +201,7 @@ fn explain(args: &Explain) -> Result<bool, Failure> {
     }
     let rejection = connect_rejection(args, &policy, &principal)?;
     if rejection == Some(ConnectRejection::InvalidClientId) {
-        line("but `serve` rejects client ids with /, + or #")?;
+        line("but `serve` rejects client ids that contain /")?;
     }
     if let (Some(ConnectRejection::ForeignClientId), Some(user)) = (rejection, &args.user) {
         let ids = ClientIds::new(user);

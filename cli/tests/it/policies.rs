@@ -85,7 +85,7 @@ fn a_policy_is_checked_tested_and_explained() {
     }
     let ended = run(&["explain", path, "--user", "ann", "--client-id", "ann-/x", "connect"]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.text().contains("rejects client ids with /, + or #"), "{ended:?}");
+    assert!(ended.text().contains("rejects client ids that contain /"), "{ended:?}");
 
     let bad = written("bad.yaml", &POLICY.replace("ReadWrite", "Fetch"));
     run(&["check", bad.to_str().unwrap()])

@@ -104,8 +104,8 @@ fn is_account_id(client_id: &str) -> bool {
 /// Reason why a client may not connect with its client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectRejection {
-    /// The client id contains `/`, `+` or `#`. Topics contain client ids, so such a client would
-    /// share topics with another one.
+    /// The client id contains `/`. Topics contain client ids, so such a client would share topics
+    /// with another one.
     InvalidClientId,
     /// The policy does not allow the client to connect.
     NotAllowed,
@@ -138,9 +138,9 @@ pub fn check_connect(
     }
 }
 
-/// Returns whether a client id is one level of a topic, without wildcards.
+/// Returns whether a client id is one level of a topic.
 pub(crate) fn is_one_level(client_id: &str) -> bool {
-    !client_id.contains(['/', '+', '#'])
+    !client_id.contains('/')
 }
 
 #[cfg(test)]

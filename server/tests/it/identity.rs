@@ -94,7 +94,7 @@ async fn client_id_with_several_levels_is_rejected() {
     timely(async {
         let (broker, _service) = start(options()).await;
         let port = broker.local_addr().port();
-        for client_id in ["line1/robot", "line1/", "+", "a#"] {
+        for client_id in ["line1/robot", "line1/", "/"] {
             let refused = Raw::try_open(port, client_id, Hello::default());
             assert_eq!(refused.err(), Some(Some(Reason::CLIENT_IDENTIFIER_NOT_VALID)));
         }
