@@ -140,7 +140,7 @@ impl Replay {
         let rest = reader.0.strip_prefix(MAGIC).ok_or(CaptureError::NoCapture)?;
         reader.0 = rest;
         match reader.byte() {
-            Some(FORMAT) => {}
+            Some(1..=FORMAT) => {}
             Some(later) if later > FORMAT => return Err(CaptureError::Later(later)),
             _ => return Err(CaptureError::Unreadable),
         }

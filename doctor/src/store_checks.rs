@@ -50,6 +50,8 @@ pub(crate) struct StoreChecks<'a, 'f> {
     /// The test key.
     key: String,
     report: &'a mut Findings<'f>,
+    /// Set if the end of the connection is in the report.
+    is_end_reported: bool,
 }
 
 impl<'a, 'f> StoreChecks<'a, 'f> {
@@ -66,7 +68,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             count: 0,
         };
         let key = format!("{}{:016x}", examination.key_prefix, fastrand::u64(..));
-        Self { requests, key, report }
+        Self { requests, key, report, is_end_reported: false }
     }
 
     pub(crate) async fn close(self) {
@@ -83,12 +85,15 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             for check in ["write", "clock", "notifications"] {
                 self.report.skip(check, "--read-only");
             }
-        } else if self.check_write().await {
-            self.check_notifications(has_wildcards).await;
+        } else {
+            if self.check_write().await {
+                self.check_notifications(has_wildcards).await;
+            }
+            // Also without a response: the store may have executed the SET.
             let delete = Command::Del { key: self.key.clone().into_bytes() };
             self.requests.send(&delete).await;
         }
-        // A lost connection is reported at the next check.
+        // A lost connection is reported once, at the check that it failed.
         if self.requests.wire.end.is_none() {
             self.check_latency().await;
         }
@@ -115,7 +120,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 false
             }
             None => {
-                self.report.no_response(
+                self.no_response(
                     "responses",
                     "the broker does not respond to SUBSCRIBE",
                     "see the log of the broker",
@@ -214,7 +219,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         match exchange.puback {
             Some(Reason::NO_MATCHING_SUBSCRIBERS) if exchange.responses.is_empty() => {
                 self.report.pass("request", ACCEPTED);
-                self.report.no_response(
+                self.no_response(
                     "store",
                     "no client is subscribed to the request topic",
                     "start a store with `statestore serve --broker URL`; if a store runs, allow it to subscribe to the request topic",
@@ -230,7 +235,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 false
             }
             None if exchange.responses.is_empty() => {
-                self.report.no_response(
+                self.no_response(
                     "request",
                     "the broker does not acknowledge the request",
                     "see the log of the broker",
@@ -247,7 +252,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
     /// Reports a missing response to a request that the broker accepted.
     fn report_missing_response(&mut self) {
         if self.report.has("responses") {
-            self.report.no_response(
+            self.no_response(
                 "store",
                 format!("no response within {:?}", self.requests.timeout),
                 "start a store with `statestore serve --broker URL`; if a store runs, see its log, and allow it to subscribe to requests and to publish responses",
@@ -257,7 +262,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 "allow this client to subscribe to {}: some brokers grant a subscription and then withhold the messages; check that a store runs, and see its log for responses that the broker rejects",
                 self.requests.response_topic
             );
-            self.report.no_response(
+            self.no_response(
                 "responses",
                 "subscribed, but no message arrived: neither one from this client to itself nor a response",
                 remedy,
@@ -287,7 +292,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         let exchange = self.requests.send(&set).await;
         let Some(first) = exchange.responses.first() else {
             let remedy = "see the log of the store";
-            self.report.no_response("write", "no response to a SET", remedy);
+            self.no_response("write", "no response to a SET", remedy);
             return false;
         };
         match Reply::decode(&first.payload, RequestKind::Set) {
@@ -390,7 +395,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 let seen = refused("KEYNOTIFY", &error);
                 return self.report.fail("notifications", seen, "see the log of the store");
             }
-            _ => self.report.no_response(
+            _ => self.no_response(
                 "notifications",
                 "no response to a KEYNOTIFY",
                 "see the log of the store",
@@ -443,7 +448,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
                 format!("the broker rejected the subscription: {reason}"),
                 format!("allow this client to subscribe to {filter}"),
             ),
-            None => self.report.no_response(
+            None => self.no_response(
                 "notifications",
                 "the broker does not respond to SUBSCRIBE",
                 "see the log of the broker",
@@ -479,7 +484,7 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
             let sent = Instant::now();
             if self.requests.send(&get).await.responses.is_empty() {
                 let remedy = "see the log of the store";
-                self.report.no_response("latency", "no response to a GET", remedy);
+                self.no_response("latency", "no response to a GET", remedy);
                 return;
             }
             times.push(sent.elapsed());
@@ -504,22 +509,42 @@ impl<'a, 'f> StoreChecks<'a, 'f> {
         }
     }
 
-    /// Reports the end of the connection, which explains a missing response.
-    fn report_connection_end(&mut self) {
-        let (seen, remedy) = match &self.requests.wire.end {
-            None => return,
-            Some(end @ (ConnectionEnd::Disconnected(_) | ConnectionEnd::Io(_))) => {
-                (end.to_string(), "see the log of the broker")
+    /// Reports a missing response, or the end of the connection, which explains it.
+    fn no_response(
+        &mut self,
+        check: &'static str,
+        detail: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        match self.connection_end() {
+            Some((detail, remedy)) => {
+                self.is_end_reported = true;
+                self.report.no_response(check, detail, remedy);
             }
-            Some(end @ ConnectionEnd::Options(_)) => {
-                (end.to_string(), "check the options of this command")
-            }
-            Some(end) => (end.to_string(), "check --broker: the peer does not speak MQTT 5"),
+            None => self.report.no_response(check, detail, remedy),
+        }
+    }
+
+    /// Returns how the connection ended, and the remedy.
+    fn connection_end(&self) -> Option<(String, &'static str)> {
+        let end = self.requests.wire.end.as_ref()?;
+        let remedy = match end {
+            ConnectionEnd::Disconnected(_) | ConnectionEnd::Io(_) => "see the log of the broker",
+            ConnectionEnd::Options(_) => "check the options of this command",
+            _ => "check --broker: the peer does not speak MQTT 5",
         };
-        // At the first check without a finding.
+        Some((end.to_string(), remedy))
+    }
+
+    /// Reports the end of the connection at the first check without a finding, unless a missing
+    /// response was explained by it.
+    fn report_connection_end(&mut self) {
+        let Some((detail, remedy)) = self.connection_end().filter(|_| !self.is_end_reported) else {
+            return;
+        };
         let last = CHECKS.iter().rposition(|(check, _)| self.report.has(check));
         let next = last.and_then(|last| CHECKS.get(last + 1));
-        self.report.no_response(next.map_or("latency", |(check, _)| check), seen, remedy);
+        self.report.no_response(next.map_or("latency", |(check, _)| check), detail, remedy);
     }
 
     fn set_command(&self) -> Command<Vec<u8>> {

@@ -98,9 +98,10 @@ impl Journal for JournalWithProgress {
 impl JournalWithProgress {
     /// Returns a warning if the disk is smaller than these limits permit.
     pub(crate) fn warn_about_space(&self, bytes_max: usize) -> Option<String> {
-        let free = self.journal.free_bytes()?;
-        // The log and a snapshot, each with all keys and values.
-        let needed = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_mul(2);
+        let status = rustix::fs::statvfs(&self.directory).ok()?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        // Log, snapshots and their indexes, as measured during a compaction.
+        let needed = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_mul(5);
         let available = free.saturating_add(bytes_on_disk(&self.directory).unwrap_or(0));
         (available < needed).then(|| {
             format!(

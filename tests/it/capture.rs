@@ -10,7 +10,7 @@ use statestore_capture::{
 };
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Refusal};
-use statestore_proto::store::StoreConfig;
+use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
 use statestore_tests::ask::Ask;
@@ -70,6 +70,19 @@ fn capture_contains_the_owner_of_each_message() {
         let mut ask = Ask::of_payload(client, 1, set.encode());
         ask.owner = Some("user:c".into());
         assert_eq!(send(&mut store, &ask), expected, "{client}");
+    }
+    assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
+}
+
+#[test]
+fn capture_contains_the_state_of_the_storage() {
+    let config = StoreConfig::new(7).durability(Durability::All);
+    let mut store = CapturedStore::capturing(config, None);
+    for (number, is_full) in [(1, true), (2, false)] {
+        store.set_storage_full(is_full);
+        let ask = Ask::of_payload("c", number, Command::set("k", "v").encode());
+        store.handle_publish(Now::default(), &ask.incoming());
+        assert_eq!(store.poll_records().is_none(), is_full);
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
 }

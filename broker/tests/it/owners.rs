@@ -37,6 +37,61 @@ fn user_with_many_client_ids_evicts_its_own_sessions() {
     }
 }
 
+/// Sessions of other users end only while these have more.
+#[test]
+fn user_with_the_most_sessions_evicts_none_of_others() {
+    let mut net = with_users(|limits| limits.sessions = 4);
+    for user in ["ann", "bob"] {
+        let id = log_in(&mut net, user, PERSISTENT);
+        net.close(id);
+    }
+    let evil: Vec<_> =
+        (0..2).map(|at| log_in(&mut net, &format!("evil-{at}"), PERSISTENT)).collect();
+    evil.iter().for_each(|id| assert_eq!(net.receive(*id).len(), 1));
+    let refused = log_in(&mut net, "evil-2", PERSISTENT);
+    assert_eq!(net.receive(refused), [Received::ConnAck(false, Reason::QUOTA_EXCEEDED)]);
+    net.close(refused);
+    for user in ["ann", "bob"] {
+        let back = log_in(&mut net, user, PERSISTENT);
+        assert_eq!(net.receive(back), [Received::ConnAck(true, Reason::SUCCESS)], "{user}");
+    }
+}
+
+#[test]
+fn client_takes_over_its_own_connection_at_the_limit() {
+    let mut net = with_users(|limits| limits.connections = 3);
+    let all = ["ann-1", "ann-2", "bob"].map(|client_id| log_in(&mut net, client_id, CLEAN));
+    all.iter().for_each(|id| assert_eq!(net.receive(*id).len(), 1));
+    let again = log_in(&mut net, "ann-1", CLEAN);
+    assert_eq!(net.receive(again), [Received::ConnAck(false, Reason::SUCCESS)]);
+    assert_eq!(net.receive(all[0]), [Received::Disconnect(Reason::SESSION_TAKEN_OVER)]);
+    assert!(net.receive(all[1]).is_empty() && net.receive(all[2]).is_empty());
+}
+
+#[test]
+fn rejected_retained_message_removes_none_of_others() {
+    let mut net = with_users(|limits| limits.retained_memory = 20_000);
+    let retain = |net: &mut Net, id, topic: &str, bytes: usize| {
+        let payload = "x".repeat(bytes);
+        let mut packet = publish(topic, &payload, Qos::AtLeastOnce, 1);
+        packet.retain = true;
+        net.send(id, Packet::Publish(packet));
+        net.receive(id)
+    };
+    let [ann, bob, evil] = ["ann", "bob", "evil"].map(|user| log_in(&mut net, user, CLEAN));
+    for (id, user) in [(ann, "ann"), (bob, "bob"), (evil, "evil")] {
+        net.receive(id);
+        for at in 0..if user == "evil" { 0 } else { 10 } {
+            let reasons = retain(&mut net, id, &format!("{user}/{at}"), 400);
+            assert_eq!(reasons, [Received::PubAck(1, Reason::NO_MATCHING_SUBSCRIBERS)]);
+        }
+    }
+    let before = net.broker.stats();
+    let reasons = retain(&mut net, evil, "evil/large", 12_000);
+    assert_eq!(reasons, [Received::PubAck(1, Reason::QUOTA_EXCEEDED)]);
+    assert_eq!(net.broker.stats().retained, before.retained);
+}
+
 /// Each session of the attacker uses less than that of the other user.
 #[test]
 fn memory_is_freed_by_the_user_that_uses_the_most_in_total() {

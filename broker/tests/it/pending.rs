@@ -94,6 +94,29 @@ fn silent_connections_keep_no_client_out() {
     }
 }
 
+/// A client is replaced only by as many later connections as may be pending, whatever its address.
+#[test]
+fn connections_from_many_networks_replace_the_oldest() {
+    for client in ["192.0.2.1", "198.51.100.9", "10.0.0.1", "2001:db8::1"] {
+        let mut net = Net::with_limits(|limits| limits.pending_connections = 8);
+        for at in 0..20 {
+            accept_from(&mut net, &format!("192.0.3.{at}"));
+            net.drain_closed();
+        }
+        let connecting = accept_from(&mut net, client);
+        for at in 0..7 {
+            accept_from(&mut net, &format!("192.0.4.{at}"));
+            net.drain_closed();
+        }
+        send_connect(&mut net, connecting, "client");
+        assert_eq!(
+            net.receive(connecting),
+            [Received::ConnAck(false, Reason::SUCCESS)],
+            "{client}"
+        );
+    }
+}
+
 /// A login takes longer than a CONNECT.
 #[test]
 fn connection_without_connect_is_replaced_before_one_that_logs_in() {

@@ -67,8 +67,8 @@ impl Store {
             .and_then(|()| self.execute(now, sender, incoming, address, command, number))
             .unwrap_or_else(|refused| address.refuse(refused));
         // The rest of a full storage is for changes.
-        let is_recorded = is_recorded
-            && !(self.is_storage_full && !matches!(executed.outcome, RequestOutcome::Applied));
+        let has_effect = matches!(executed.outcome, RequestOutcome::Applied);
+        let is_recorded = is_recorded && (has_effect || !self.is_storage_full);
         if !is_duplicate {
             let response = NewResponse {
                 response_topic: address.topic.clone(),
