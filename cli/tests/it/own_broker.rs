@@ -102,7 +102,11 @@ fn exposed_passwords_and_writable_files_are_reported() {
     let ended = store.end();
     let exposed = ended.err.lines().filter(|line| line.contains("without TLS: use listen-tls"));
     assert_eq!(exposed.count(), 1, "{}", ended.err);
-    assert!(ended.err.contains("other users can change it (mode 0666)"), "{}", ended.err);
+    assert!(
+        ended.err.contains("every user of this machine can read it (mode 0666)"),
+        "{}",
+        ended.err
+    );
 
     let get = |url: &str| {
         let mut get = statestore();
