@@ -1,4 +1,4 @@
-//! Owners: who sessions and messages count for when a limit is shared out.
+//! Owners: users, addresses and clients, whose shares of a limit sessions and messages count against.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

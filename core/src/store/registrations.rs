@@ -35,7 +35,7 @@ pub(super) struct Registration {
     /// The request number of the KEYNOTIFY. A redelivered KEYNOTIFY keeps it.
     request: u64,
     client_id: Arc<str>,
-    /// Who it counts for; `None` if the client id is not verified.
+    /// The owner whose share it counts against; `None` if the client id is not verified.
     owner: Option<Owner>,
     key: Arc<[u8]>,
     pub(super) dialect: Dialect,
@@ -49,7 +49,7 @@ pub(super) struct Registration {
 /// A KEYNOTIFY to register.
 pub(super) struct NewRegistration<'a> {
     pub(super) client_id: &'a str,
-    /// Who it counts for; `None` if the client id is not verified.
+    /// The owner whose share it counts against; `None` if the client id is not verified.
     pub(super) owner: Option<Owner>,
     pub(super) key: &'a [u8],
     pub(super) dialect: Dialect,

@@ -1,4 +1,4 @@
-//! What each owner uses: its keys or registrations, and their bytes.
+//! The usage of each owner: the number of its keys or registrations, and their bytes.
 
 use core::num::NonZeroU64;
 

@@ -22,6 +22,14 @@ pub(crate) struct FixedRules;
 
 /// Returns why no policy can allow an action, if so. The broker applies these rules before the
 /// policy.
+///
+/// ```
+/// use statestore_server::fixed_rule;
+/// use statestore_server::policy::Action;
+///
+/// assert!(fixed_rule("lamp", &Action::Publish("clients/statestore/x")).is_some());
+/// assert_eq!(fixed_rule("lamp", &Action::Publish("lamps/1")), None);
+/// ```
 #[must_use]
 pub fn fixed_rule(client_id: &str, action: &Action<'_>) -> Option<&'static str> {
     match action {

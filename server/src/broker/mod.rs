@@ -314,8 +314,8 @@ impl Port {
         }
     }
 
-    /// Completes a handshake. Returns `None` if the broker closes the connection meanwhile, for
-    /// example because the handshake takes too long.
+    /// Completes a handshake. Returns `None` if the broker closes the connection before its
+    /// end, for example because the handshake takes too long.
     #[cfg(any(feature = "tls", feature = "websocket"))]
     async fn handshake<T>(
         &self,
