@@ -1,11 +1,17 @@
 //! The watch of a lock's key.
 
+use core::time::Duration;
+
 use bytes::Bytes;
 
-use super::{HolderStatus, Lock, LockAction, LockEvent, LockState, LossReason, Next};
+use super::{HolderStatus, Lock, LockAction, LockEvent, LockState, LossReason, Next, Phase};
 use crate::client::{WatchEnd, WatchEvent};
 use crate::hlc::Version;
 use crate::time::Instant;
+
+/// Time after which a held lock watches its key. A watch costs two requests, and a notification of
+/// each renewal, so locks that are held briefly do without.
+const WATCH_HELD_AFTER: Duration = Duration::from_secs(1);
 
 /// State of the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +23,15 @@ pub(super) enum WatchState {
 }
 
 impl Lock {
-    pub(super) fn watch_action(&mut self) -> Option<LockAction> {
-        let contended = self.attempt().is_some_and(|attempt| attempt.contended);
-        let wanted = self.config.watch_holder || contended;
+    pub(super) fn watch_action(&mut self, now: Instant) -> Option<LockAction> {
+        let wanted = self.config.watch_holder
+            || match &self.phase {
+                Phase::Waiting(attempt) => attempt.contended,
+                Phase::Held { since, .. } => {
+                    self.watch_state == WatchState::On || *since + WATCH_HELD_AFTER <= now
+                }
+                Phase::Free | Phase::Lost | Phase::Released => false,
+            };
         match (self.watch_state, wanted) {
             (WatchState::Off, true) => {
                 self.watch_state = WatchState::On;
@@ -29,6 +41,16 @@ impl Lock {
                 self.watch_state = WatchState::Off;
                 self.holder.reset();
                 Some(LockAction::Unwatch)
+            }
+            _ => None,
+        }
+    }
+
+    /// The time from which a held lock watches its key.
+    pub(super) fn watch_due(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Held { since, .. } if self.watch_state == WatchState::Off => {
+                Some(*since + WATCH_HELD_AFTER)
             }
             _ => None,
         }

@@ -128,6 +128,12 @@
 //! notification only costs time. A SET whose reply is lost may have acquired the lock; the next
 //! SET has the same value and renews it.
 //!
+//! # Holding
+//!
+//! A lock that has been held for a second watches its key until it is over. It is lost as soon as
+//! the watch reports that the key was deleted or that another holder has it, and not only at the
+//! next renewal. A lock that is held for a shorter time costs no watch.
+//!
 //! # Giving up
 //!
 //! A lock that is lost, given up or released may have left its value in the store. It removes the
@@ -196,7 +202,7 @@ pub struct Lock {
 enum Phase {
     Free,
     Waiting(Attempt),
-    Held { until: Instant, token: FencingToken },
+    Held { since: Instant, until: Instant, token: FencingToken },
     Lost,
     Released,
 }
@@ -325,7 +331,7 @@ impl Lock {
     #[must_use]
     pub fn poll_action(&mut self, now: Instant) -> Option<LockAction> {
         self.advance(now);
-        if let Some(action) = self.watch_action() {
+        if let Some(action) = self.watch_action(now) {
             return Some(action);
         }
         if self.next != Next::Now || self.pending.is_some() {
@@ -413,7 +419,7 @@ impl Lock {
             Phase::Waiting(attempt) => attempt.deadline,
             Phase::Free | Phase::Lost | Phase::Released => None,
         };
-        let due = [next, ends, self.removal_ends()].into_iter().flatten().min();
+        let due = [next, ends, self.removal_ends(), self.watch_due()].into_iter().flatten().min();
         // The last instant means never.
         due.filter(|at| *at < Instant::from_millis(u64::MAX))
     }
@@ -437,7 +443,7 @@ impl Lock {
     #[must_use]
     pub fn token(&self, now: Instant) -> Option<&FencingToken> {
         match &self.phase {
-            Phase::Held { until, token } if now < *until => Some(token),
+            Phase::Held { until, token, .. } if now < *until => Some(token),
             _ => None,
         }
     }
@@ -469,7 +475,8 @@ impl Lock {
         }
     }
 
-    /// The holder of the lock. It is known while the lock waits for another holder, or always with
+    /// The holder of the lock. It is known while the lock watches its key: when it waits for another
+    /// holder, when it has been held for a second, or always with
     /// [`watch_holder`](LockConfig::watch_holder).
     #[must_use]
     pub const fn holder(&self) -> &HolderStatus {

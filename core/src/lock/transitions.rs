@@ -237,9 +237,13 @@ impl Lock {
         }
         self.next = Next::At(sent + self.config.renew_after);
         self.backoff.reset();
-        let renews = self.is_holding();
-        self.phase = Phase::Held { until, token: token.clone() };
-        if renews {
+        let held_since = match &self.phase {
+            Phase::Held { since, .. } => Some(*since),
+            _ => None,
+        };
+        let since = held_since.unwrap_or(now);
+        self.phase = Phase::Held { since, until, token: token.clone() };
+        if held_since.is_some() {
             self.push_latest(LockEvent::Renewed { token });
         } else {
             self.events.push_back(LockEvent::Acquired { token });

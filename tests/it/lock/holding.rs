@@ -1,7 +1,7 @@
 //! Acquiring, holding, renewing and losing a lock.
 
 use super::*;
-use statestore_proto::client::RequestError;
+use statestore_proto::client::{RequestError, WatchEnd};
 use statestore_proto::lock::{AcquireError, LockState, LossReason, NotAcquired};
 use statestore_proto::transport::ReasonCode;
 
@@ -230,6 +230,40 @@ fn newer_change_by_another_holder_loses_the_lock() {
         assert_eq!(rig.lock.is_held(at(20)), loss.is_none());
         assert!(rig.lock.poll_action(at(20)).is_none(), "the store contains no value of this lock");
     }
+}
+
+#[test]
+fn lock_held_for_a_second_watches_its_key_until_it_is_over() {
+    let mut rig = Rig::held();
+    for (now, wall) in [(310, 6), (620, 7), (930, 8)] {
+        let ticket = rig.takes(now);
+        rig.answer(now, ticket, done(wall));
+    }
+    assert_eq!(rig.lock.poll_timeout(), Some(at(1_010)));
+    assert!(rig.lock.poll_action(at(1_009)).is_none());
+    rig.watches(1_010);
+    rig.events();
+    rig.lock.handle_watch(at(1_020), &changed(Some(VALUE), Some(8)));
+    rig.lock.handle_watch(at(1_020), &WatchEvent::Live);
+    assert_eq!((rig.lock.state(), rig.events()), (LockState::Held, vec![]));
+    rig.lock.handle_watch(at(1_100), &changed(None, Some(9)));
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
+    assert!(matches!(rig.lock.poll_action(at(1_100)), Some(LockAction::Unwatch)));
+    assert!(rig.lock.is_settled());
+}
+
+#[test]
+fn refused_watch_of_a_held_lock_is_not_repeated() {
+    let mut rig = Rig::held();
+    let ticket = rig.takes(310);
+    rig.answer(310, ticket, done(6));
+    let ticket = rig.takes(900);
+    rig.answer(900, ticket, done(7));
+    rig.watches(1_010);
+    let refusal = WatchEnd::Refused(Refusal::QuotaExceeded.into());
+    rig.lock.handle_watch(at(1_020), &WatchEvent::Ended(refusal));
+    assert!(rig.lock.poll_action(at(1_020)).is_none());
+    assert_eq!(rig.lock.poll_timeout(), Some(at(1_200)), "the next renewal");
 }
 
 #[test]

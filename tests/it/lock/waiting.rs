@@ -2,7 +2,7 @@
 
 use super::*;
 use statestore_proto::client::WatchEnd;
-use statestore_proto::lock::{LockState, NotAcquired};
+use statestore_proto::lock::{LockState, LossReason, NotAcquired};
 
 /// A lock that found another holder at 10 and watches the key.
 fn waiting(deadline: Option<u64>) -> Rig {
@@ -42,8 +42,11 @@ fn waiter_retries_at_once_when_the_key_is_gone() {
         let ticket = rig.takes(400);
         rig.answer(410, ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
-        assert!(matches!(rig.lock.poll_action(at(410)), Some(LockAction::Unwatch)));
-        assert!(rig.lock.poll_action(at(410)).is_none());
+        assert!(rig.lock.poll_action(at(410)).is_none(), "the watch goes on");
+        rig.lock.handle_watch(at(420), &changed(None, Some(6)));
+        assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
+        assert!(matches!(rig.lock.poll_action(at(420)), Some(LockAction::Unwatch)));
+        assert!(rig.lock.poll_action(at(420)).is_none());
     }
 }
 

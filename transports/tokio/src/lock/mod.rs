@@ -111,6 +111,9 @@ impl From<Error> for LockError {
 /// [`LockGuard::is_held`] and the effect. On a machine that is suspended, the clock that counts the
 /// lease may stop too.
 ///
+/// A lock that has been held for a second watches its key. So it is lost at once if another client
+/// deletes or overwrites the key; a lock held for a shorter time notices at its next renewal.
+///
 /// A store in memory loses its locks and its fences when it restarts. If the store sends an
 /// incarnation, as the stores of this project do, every lock of the handle is lost as soon as the
 /// new store responds to any request. The deployed store sends none, and renews these locks without

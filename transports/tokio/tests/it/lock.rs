@@ -189,6 +189,23 @@ async fn fenced_out_write_loses_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lock_held_for_a_second_is_lost_as_soon_as_its_key_is_deleted() {
+    let (_broker, service, a, b) = three().await;
+    let mut watched = a.watch("lock").await.unwrap();
+    let guard = lock(&a).renew_after(Duration::from_secs(4)).acquire().await.unwrap();
+    sleep(Duration::from_millis(900)).await;
+    assert!(watched.next().await.is_some(), "the application may watch the key too");
+    sleep(Duration::from_millis(200)).await;
+    assert!(b.del("lock").await.unwrap());
+    let (lost, took) = timed(guard.wait_lost()).await;
+    assert_eq!(lost, LockLost::Lost(LossReason::Deleted));
+    assert!(took < Duration::from_millis(10), "{took:?}");
+    drop(watched);
+    sleep(LEASE).await;
+    assert_eq!((service.stats().keys, service.stats().registrations), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn concurrent_edits_are_serialized() {
     let (_broker, service, a, b) = three().await;
     let add = |found: Option<statestore_tokio::VersionedValue>| {
