@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use humantime::format_rfc3339_seconds;
 
 use crate::reload::Reloaded;
 
@@ -71,6 +74,19 @@ pub enum Event {
     LoginWithoutTls {
         /// Address of the listener.
         address: SocketAddr,
+    },
+    /// The certificate of this server expires in less than 14 days. Reported once a day.
+    CertificateExpires {
+        /// Time of the expiry.
+        not_after: SystemTime,
+        /// Number of whole days until then.
+        days: u64,
+    },
+    /// The certificate of this server has expired: the server is not ready, and TLS clients cannot
+    /// connect. Reported once a day.
+    CertificateExpired {
+        /// Time of the expiry.
+        not_after: SystemTime,
     },
     /// A file is valid, but probably not as intended.
     FileWarning {
@@ -164,6 +180,21 @@ impl fmt::Display for Event {
                 write!(
                     f,
                     "clients send passwords and tokens to {address} without TLS: use listen-tls"
+                )
+            }
+            Self::CertificateExpires { not_after, days } => {
+                let (time, plural) =
+                    (format_rfc3339_seconds(*not_after), if *days == 1 { "" } else { "s" });
+                write!(
+                    f,
+                    "the server certificate expires on {time}, in {days} day{plural}: renew it"
+                )
+            }
+            Self::CertificateExpired { not_after } => {
+                write!(
+                    f,
+                    "the server certificate expired on {}: renew it",
+                    format_rfc3339_seconds(*not_after)
                 )
             }
             Self::FileWarning { path, text } => write!(f, "{}: {text}", path.display()),

@@ -190,6 +190,8 @@ mod embedded;
 #[cfg(feature = "server")]
 mod event;
 #[cfg(feature = "server")]
+mod expiry;
+#[cfg(feature = "server")]
 mod external;
 mod files;
 #[cfg(feature = "server")]

@@ -16,6 +16,7 @@ use crate::capture::CaptureFile;
 use crate::config::{Config, ConfigError, Durable, Mode, Storage};
 use crate::embedded;
 use crate::event::{Event, Observer};
+use crate::expiry::report_expiry;
 use crate::external;
 use crate::files::permissions::warn_about_writers;
 use crate::host::{Diagnose, Host, Hosted, Place, wait_stopped};
@@ -49,14 +50,20 @@ pub struct Server {
     state: watch::Receiver<State>,
     broker: Option<Arc<Broker>>,
     reloader: Arc<Reloader>,
-    /// Reloads files that have changed.
-    _watch: Option<AbortOnDrop>,
+    /// Reload files that have changed, and report the expiry of the certificate.
+    _tasks: Vec<AbortOnDrop>,
     task: JoinHandle<()>,
 }
 
 /// A task that ends when this is dropped.
 #[derive(Debug)]
 struct AbortOnDrop(AbortHandle);
+
+impl AbortOnDrop {
+    fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task).abort_handle())
+    }
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -133,24 +140,25 @@ impl ServerBuilder {
             Place::External { .. } => None,
         };
         if let Some(exporter) = &exporter {
-            exporter.follow_files(&reloader, tls);
+            exporter.follow_files(&reloader, tls.clone());
             broker.iter().for_each(|broker| exporter.follow_broker(broker));
         }
-        let watch = config.reload.watch_files.map(|interval| {
+        let mut tasks = Vec::new();
+        if let Some(interval) = config.reload.watch_files {
             let (reloader, broker, observer) =
                 (Arc::clone(&reloader), broker.clone(), observer.clone());
-            let watch = tokio::spawn(async move {
+            tasks.push(AbortOnDrop::spawn(async move {
                 let report = |reloaded| observer.report(&Event::Reloaded(reloaded));
                 reloader.watch(interval, broker.as_deref(), report).await;
-            });
-            AbortOnDrop(watch.abort_handle())
-        });
+            }));
+        }
+        tasks.extend(tls.map(|tls| AbortOnDrop::spawn(report_expiry(tls, observer.clone()))));
         let is_traffic_counted = config.http.traffic;
         let host = Host { place, urls, access, exporter, capture, is_traffic_counted, observer };
         let (stop, stopped) = watch::channel(false);
         let (states, state) = watch::channel(State::Starting);
         let task = start_store(config, policy, host, states, stopped)?;
-        Ok(Server { stop, state, broker, reloader, _watch: watch, task })
+        Ok(Server { stop, state, broker, reloader, _tasks: tasks, task })
     }
 }
 

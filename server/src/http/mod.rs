@@ -9,7 +9,9 @@ mod traffic;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::SystemTime;
 
+use humantime::format_rfc3339_seconds;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use statestore_tokio::service::{StatsHandle, TrafficHandle};
@@ -19,6 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
+use crate::clock::system_now;
 use crate::config::Http;
 use crate::listen::tls::ServerTls;
 use crate::reload::Reloader;
@@ -175,6 +178,12 @@ impl Source {
 
     /// Returns why requests do not reach the store, if they do not.
     fn unready(&self) -> Option<String> {
+        if let Some(expiry) = self.certificate_expiry().filter(|expiry| *expiry <= system_now()) {
+            return Some(format!(
+                "the server certificate expired on {}",
+                format_rfc3339_seconds(expiry)
+            ));
+        }
         let mut store = lock(&self.store);
         let Some((status, _)) = &mut *store else { return Some("starting".to_owned()) };
         match status.current() {
@@ -192,11 +201,15 @@ impl Source {
         let broker = lock(&self.broker).upgrade();
         let broker = broker.map(|broker| (broker.stats(), broker.traffic()));
         let mut text = metrics::text(&stats.unwrap_or_default(), is_ready, broker.as_ref());
-        if let Some(Files { reloader, tls }) = &*lock(&self.files) {
-            let expiry = tls.as_ref().and_then(ServerTls::not_after);
+        let expiry = self.certificate_expiry();
+        if let Some(Files { reloader, .. }) = &*lock(&self.files) {
             text += &metrics::files(&reloader.last_reloads(), expiry);
         }
         text
+    }
+
+    fn certificate_expiry(&self) -> Option<SystemTime> {
+        lock(&self.files).as_ref()?.tls.as_ref()?.not_after()
     }
 }
 

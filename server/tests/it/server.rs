@@ -3,13 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use statestore_client::{Options, StateStore, Tls, connect};
 use statestore_server::config::Config;
 use statestore_server::{Event, Server, ServerError};
 use statestore_tests::certificates::Certificates;
+use statestore_tests::timely::timely;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use super::renewal::Live;
 
 /// A directory that is removed with its test.
 struct Directory(PathBuf);
@@ -170,5 +174,53 @@ async fn server_with_an_external_broker_retries_until_it_is_reached() {
     assert!(server.broker().is_none());
     let soon = std::time::Duration::from_millis(50);
     assert!(tokio::time::timeout(soon, server.wait_ready()).await.is_err(), "it is not connected");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn server_warns_before_its_certificate_expires_and_is_not_ready_afterwards() {
+    let Some(live) = Live::new("expiry") else { return };
+    let in_four_seconds = SystemTime::now() + Duration::from_secs(4);
+    let to = humantime::format_rfc3339_seconds(in_four_seconds).to_string();
+    let to: String = to.chars().filter(char::is_ascii_alphanumeric).filter(|c| *c != 'T').collect();
+    live.0.make_dated("short", "20200101000000Z", &to);
+    live.install("short.pem", "live.pem");
+    let path = |name: &str| format!("{:?}", live.path(name).to_str().unwrap());
+    let config = Config::from_toml(&format!(
+        "[listen]\nlisten-tls = [\"127.0.0.1:0\"]\n\
+         [tls]\nlisten-tls-cert = {}\nlisten-tls-key = {}\n\
+         [http]\nmetrics-listen = \"127.0.0.1:0\"\n",
+        path("live.pem"),
+        path("live.key"),
+    ));
+    let (events, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let observe = move |event: &Event| _ = events.send(event.to_string());
+    let server = Server::builder(config.unwrap()).on_event(observe).start().await.unwrap();
+    server.wait_ready().await.unwrap();
+    let (mut metrics, mut warning) = (None, None);
+    while metrics.is_none() || warning.is_none() {
+        let event = timely(received.recv()).await.unwrap();
+        let address = event.strip_prefix("metrics on http://");
+        metrics = metrics.or(address.and_then(|a| Some(a.strip_suffix("/metrics")?.to_owned())));
+        warning = warning.or(event.contains("certificate expires on").then_some(event));
+    }
+    assert!(warning.unwrap().contains("in 0 days"));
+    let metrics = metrics.unwrap();
+    let ready = async || page(&metrics, "/readyz").await;
+    assert!(ready().await.contains("200 OK"));
+    let unready = loop {
+        let page = ready().await;
+        if !page.contains("200 OK") {
+            break page;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(SystemTime::now() >= in_four_seconds - Duration::from_secs(1), "{unready}");
+    assert!(unready.contains("503") && unready.contains("certificate expired on"), "{unready}");
+
+    live.install("broker.pem", "live.pem");
+    live.install("broker.key", "live.key");
+    assert!(server.reload().await.reports.iter().all(|report| report.result.is_ok()));
+    assert!(ready().await.contains("200 OK"), "a new certificate is in use");
     server.stop().await;
 }
