@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -244,6 +245,102 @@ fn systemd_accepts_the_unit() {
     // Errors of other units do not matter.
     let about: Vec<&str> = errors.lines().filter(|line| line.contains("statestore")).collect();
     assert!(about.is_empty(), "{about:?}");
+}
+
+/// The unit's user in these tests. It has no entry in the list of users.
+const SERVICE: u32 = 64_321;
+
+/// A directory with the packaged configuration, all its settings in force, and the files it names.
+/// They belong to root, and the group of the service can read them.
+struct Installed(PathBuf);
+
+impl Installed {
+    fn new() -> Self {
+        let name = format!("statestore-installed-{}", std::process::id());
+        let installed = Self(std::env::temp_dir().join(name));
+        let made = installed.path("certificates");
+        fs::create_dir_all(&made).expect("a directory");
+        fs::create_dir(installed.path("data")).expect("a directory");
+        fs::copy(env!("CARGO_BIN_EXE_statestore"), installed.path("statestore")).expect("a copy");
+        let text = fs::read_to_string(folder().join("systemd/statestore.toml")).expect("the file");
+        let lines = text.lines().map(|line| {
+            line.strip_prefix("# ").filter(|line| line.contains(" = ")).unwrap_or(line)
+        });
+        let text = lines.filter(|line| !line.contains("127.0.0.1")).collect::<Vec<_>>().join("\n");
+        let text = text.replace("0.0.0.0:8883", "127.0.0.1:0");
+        let text = text.replace("/etc/statestore", installed.0.to_str().expect("text"));
+        fs::write(installed.path("statestore.toml"), text).expect("a file");
+        run(statestore().arg("certificates").arg(&made));
+        fs::copy(made.join("server.pem"), installed.path("broker.pem")).expect("a copy");
+        fs::copy(made.join("server.key"), installed.path("broker.key")).expect("a copy");
+        fs::write(installed.path("policy.yaml"), "rules: []\n").expect("a file");
+        let users = installed.path("users");
+        run_with_input(statestore().arg("passwd").arg(users).arg("lamp"), b"secret\n");
+        let all = ["statestore.toml", "broker.pem", "broker.key", "policy.yaml", "users"];
+        all.into_iter().for_each(|name| installed.set(name, 0, 0o640));
+        installed.set("data", SERVICE, 0o700);
+        installed.set("statestore", 0, 0o755);
+        fs::set_permissions(&installed.0, fs::Permissions::from_mode(0o755)).expect("a mode");
+        installed
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn set(&self, name: &str, user: u32, mode: u32) {
+        let path = self.path(name);
+        std::os::unix::fs::chown(&path, Some(user), Some(SERVICE)).expect("an owner");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    }
+
+    /// The command of the unit, as its user.
+    fn command(&self) -> Command {
+        let unit =
+            fs::read_to_string(folder().join("systemd/statestore.service")).expect("the unit");
+        let starts = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/"));
+        let starts = starts.expect("a command").replace("/etc/statestore", path_text(&self.0));
+        let starts = starts.replace("${STATE_DIRECTORY}", path_text(&self.path("data")));
+        let (program, arguments) = starts.split_once(' ').expect("arguments");
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &SERVICE.to_string(), "--regid", &SERVICE.to_string()])
+            .args(["--clear-groups", "--no-new-privs"])
+            .arg(self.path(program))
+            .args(arguments.split(' '))
+            .current_dir("/");
+        command
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+#[test]
+fn command_of_the_unit_starts_as_its_user_with_files_of_its_group() {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !is_root || Command::new("setpriv").arg("--version").output().is_err() {
+        println!("skipped: another user requires root and setpriv");
+        return;
+    }
+    let installed = Installed::new();
+    let serve = Running::start(&mut installed.command());
+    let line = serve.line();
+    assert!(line.contains("mqtts://127.0.0.1:") && line.contains("all keys survive"), "{line}");
+    serve.signal("-TERM");
+    serve.end();
+    // A key that only root can read is named.
+    installed.set("broker.key", 0, 0o600);
+    let refused = run(&mut installed.command());
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("broker.key"), "{refused:?}");
 }
 
 #[test]
