@@ -46,6 +46,11 @@ use tracing::level_filters::LevelFilter;
 use args::{Args, Verb};
 use failure::Failure;
 
+/// The allocator of glibc keeps the memory of deleted values.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let args = args::parse();
     let code = run(args).unwrap_or_else(|failure| {

@@ -84,7 +84,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         Some(asked) => asked.code(),
         None if has_lost_its_store => {
             return Err(Failure::unreachable(
-                "the store has stopped answering; the rules after that were not tried",
+                "the store has stopped responding, or its responses are malformed; the remaining rules were not tried",
             ));
         }
         None if report.is_conformant() && report.not_allowed() > 0 => {

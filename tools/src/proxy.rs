@@ -88,6 +88,9 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
                 Ok(server) => server,
                 Err(error) => {
                     log.report(format!("connection {number}: broker {broker}: {error}"));
+                    // A client that reconnects at once, or a lack of descriptors, must not use a
+                    // whole core.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     return;
                 }
             };

@@ -9,7 +9,11 @@ use statestore_tests::raw::{Ask, Raw, unix_ms, words};
 use crate::place::{Form, everywhere};
 use crate::process::{Running, run, statestore};
 
-everywhere!(a_log_that_is_not_read_stops_nobody, who_is_ahead_of_the_clock_is_named);
+everywhere!(
+    a_log_that_is_not_read_stops_nobody,
+    who_is_ahead_of_the_clock_is_named,
+    request_that_cannot_get_a_response_is_logged_with_its_client,
+);
 
 /// A command line that serves on a free port.
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
@@ -142,4 +146,15 @@ fn who_is_ahead_of_the_clock_is_named(form: Form) {
     );
     assert!(set("__ts", 100).contains("reason=TimestampSkew"));
     assert!(set("__ft", 100).contains("reason=FencingTokenSkew"));
+}
+
+fn request_that_cannot_get_a_response_is_logged_with_its_client(form: Form) {
+    let Some(here) = form.start(&[]) else { return };
+    let mut raw = here.raw("lamp");
+    let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
+    ask.response_topic = None;
+    raw.send(&ask);
+    let logged = here.store().complaint();
+    assert!(logged.contains("set a response topic"), "{logged}");
+    assert!(logged.contains("client=\"lamp\"") && !logged.contains("secret"), "{logged}");
 }

@@ -1,7 +1,11 @@
 //! `statestore verify`: the conformance kit as a command.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::Value;
 use statestore_tests::mosquitto::Mosquitto;
+use statestore_tests::raw::Raw;
 use statestore_tests::verify::BESIDE;
 
 use crate::place::{Form, everywhere};
@@ -112,7 +116,7 @@ fn a_store_that_ends_ends_it(form: Form) {
     here.kill_store();
     let ended = running.end();
     assert_eq!(ended.code, Some(3), "{}", ended.err);
-    assert!(ended.err.contains("stopped answering") && ended.err.contains("may be left"));
+    assert!(ended.err.contains("stopped responding") && ended.err.contains("may be left"));
     let summary = &objects(ended.text()).pop().expect("a summary")["summary"];
     assert!(summary["fail"].as_u64().is_some_and(|count| (1..=4).contains(&count)), "{summary}");
     assert!(summary["keys"]["left"].as_u64().is_some_and(|count| count > 0), "{summary}");
@@ -139,4 +143,26 @@ fn where_nothing_is_there_is_nothing_to_try() {
         let url = format!("mqtt://127.0.0.1:{}", broker.port());
         verify(&["--broker", &url]).fails(3, &["statestore serve"]);
     }
+}
+
+#[test]
+fn peer_with_malformed_responses_is_given_up() {
+    let Some(broker) = Mosquitto::start("verify-malformed") else { return };
+    let mut fake = Raw::connect(broker.port(), "fake");
+    assert!(!fake.subscribe(statestore_proto::topic::REQUEST).is_error());
+    let url = format!("mqtt://127.0.0.1:{}", broker.port());
+    let requests = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        loop {
+            let request = fake.message();
+            counted.fetch_add(1, Ordering::Relaxed);
+            fake.reply_to(&request, b"hello");
+        }
+    });
+    let ended = run(statestore().args(["verify", "--timeout", "2s", "--broker", &url]));
+    let requests = requests.load(Ordering::Relaxed);
+    assert!((10..40).contains(&requests), "{requests} requests: {ended:?}");
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.err.contains("malformed"), "{ended:?}");
 }

@@ -105,7 +105,8 @@ impl Run {
     /// Runs one case; skips it when the last requests had no answer. Its future may be dropped.
     pub async fn case(&mut self, case: &'static Case) -> &CaseReport {
         if self.trial.is_given_up() {
-            return self.skip(case, "the store has stopped answering");
+            return self
+                .skip(case, "the store has stopped responding, or its responses are malformed");
         }
         let (since, before) = (Instant::now(), self.trial.requests);
         self.trial.begin(case.name).await;

@@ -29,6 +29,9 @@ const FINDINGS_MAX: usize = 5;
 /// After so many requests in a row without an answer there is no store any more.
 const UNANSWERED_MAX: u32 = 3;
 
+/// After this many malformed responses in a row, the peer is not a store.
+const MALFORMED_MAX: u32 = 10;
+
 /// The shortest time for which a value is set that is to expire.
 const SOON_MIN: Duration = Duration::from_millis(250);
 
@@ -147,6 +150,8 @@ pub(crate) struct Trial {
     pub(crate) dialects: [Option<Dialect>; 2],
     /// Requests in a row that had no answer.
     unanswered: u32,
+    /// Number of malformed responses since the last well-formed one.
+    malformed: u32,
     findings: Vec<Finding>,
     exchange: (Option<String>, Option<String>),
 }
@@ -167,6 +172,7 @@ impl Trial {
             times: Vec::new(),
             dialects: [None; 2],
             unanswered: 0,
+            malformed: 0,
             findings: Vec::new(),
             exchange: (None, None),
         }
@@ -174,7 +180,7 @@ impl Trial {
 
     /// Whether there is no store any more, as far as can be told.
     pub(crate) const fn is_given_up(&self) -> bool {
-        self.unanswered >= UNANSWERED_MAX
+        self.unanswered >= UNANSWERED_MAX || self.malformed >= MALFORMED_MAX
     }
 
     /// Begins a case; what has come late of the one before is forgotten.
@@ -366,6 +372,7 @@ impl Trial {
     /// A store that has stopped answering may be asked again.
     pub(crate) const fn hope(&mut self) {
         self.unanswered = 0;
+        self.malformed = 0;
     }
 
     pub(crate) async fn disconnect(&mut self, by: By) -> Done {
@@ -504,16 +511,15 @@ impl Trial {
                 None => "no answer in time".to_owned(),
             }));
         };
-        let is_reply = matches!(message.payload.first(), Some(b'+' | b':' | b'$' | b'-' | b'*'));
+        let is_reply = matches!(message.payload.first(), Some(b'+' | b':' | b'$' | b'-' | b'*'))
+            && message.payload.ends_with(b"\r\n");
+        self.malformed = if is_reply { 0 } else { self.malformed + 1 };
         let mut answered = show(&message.payload);
         if let Some(version) = message.property("__ts") {
             let _ = write!(answered, " __ts {}", show(version.as_bytes()));
         }
         self.exchange.1 = Some(answered);
-        self.must(
-            is_reply && message.payload.ends_with(b"\r\n"),
-            "this is no answer of the protocol",
-        );
+        self.must(is_reply, "this is no answer of the protocol");
         Ok(Reply(message))
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use statestore_capture::CapturedStore;
 use statestore_proto::machine::{Input, Machine};
 use statestore_proto::message::{KeyPreview, Refusal, RequestKind};
-use statestore_proto::store::{Handled, Principal, RequestOutcome};
+use statestore_proto::store::{DropReason, Handled, Principal, RequestOutcome};
 use statestore_proto::time::Now;
 use statestore_proto::topic;
 use statestore_proto::transport::Incoming;
@@ -108,6 +108,7 @@ impl StoreTask {
         #[cfg(feature = "metrics")]
         crate::metrics::recorder::count_message(&handled);
         log_refusal(from, &handled);
+        log_dropped(from, incoming, &handled);
         log_clock_advance(from, &handled);
         if tracing::enabled!(Level::DEBUG) {
             let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
@@ -143,6 +144,24 @@ fn log_refusal(from: Principal<'_>, handled: &Handled<'_>) {
         Refusal::QuotaExceeded => line!("request refused: limit exceeded"),
         Refusal::NotAuthorized => line!("request refused: not authorized"),
         _ => line!("request refused: malformed"),
+    }
+}
+
+/// Logs a request that cannot get a response, which its client does not notice otherwise.
+fn log_dropped(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled<'_>) {
+    let RequestOutcome::Dropped(reason) = handled.outcome else { return };
+    let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
+    let verified = from.is_verified();
+    match reason {
+        DropReason::NoResponseTopic => {
+            warn!(client, verified, "request dropped: set a response topic, of MQTT 5");
+        }
+        DropReason::ForbiddenResponseTopic(error) => {
+            let topic = KeyPreview(incoming.response_topic.unwrap_or_default().as_bytes());
+            let topic = field::debug(topic);
+            warn!(client, verified, topic, %error, "request dropped: response topic forbidden");
+        }
+        _ => {}
     }
 }
 
