@@ -116,3 +116,17 @@ impl Report {
         }
     }
 }
+
+/// Escapes control characters of a text from the network, and shortens it to 600 characters.
+pub(crate) fn one_line(text: &str) -> String {
+    const SHOWN: usize = 600;
+    let mut line = String::new();
+    for char in text.chars().take(SHOWN) {
+        if char.is_control() {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
+        }
+    }
+    line
+}

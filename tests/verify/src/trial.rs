@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::ask::{Ask, By, Dialect, Part, REQUEST, notification_topic, response_topic, show};
-use crate::report::{Finding, Verdict};
+use crate::report::{Finding, Verdict, one_line};
 use crate::run::Settings;
 use crate::version::Stamp;
 use crate::wire::{Connection, Lost, Message, Place};
@@ -572,20 +572,6 @@ pub(crate) async fn in_time<T>(
         Ok(done) => Ok(done?),
         Err(_) => Err(Stop::Missing("the broker does not go on with a connection".into())),
     }
-}
-
-/// Text of others in a line of ours: nothing in it ends the line, and it is not long.
-fn one_line(text: &str) -> String {
-    const SHOWN: usize = 600;
-    let mut line = String::new();
-    for char in text.chars().take(SHOWN) {
-        if char.is_control() {
-            line.extend(char.escape_default());
-        } else {
-            line.push(char);
-        }
-    }
-    line
 }
 
 pub(crate) fn is_notification(message: &Message) -> bool {
