@@ -84,8 +84,6 @@ have_protobuf() {
 # Installs what the workspace needs to build with all features, as far as this machine allows it, and sets
 # `workspace`: the arguments that select the packages and features that can be built here.
 select_workspace() {
-    mkdir -p "$target"
-    have cc || install gcc libc6-dev || true
     if ! have_openssl; then
         # shellcheck disable=SC2046 # one word for each package
         install $(missing_for_openssl) || true
@@ -133,3 +131,6 @@ build_commands() {
     run cargo build --quiet "${workspace[@]}" --locked --bins --tests
     export STATESTORE_BIN=$target/debug/statestore STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
 }
+
+mkdir -p "$target"
+have cc || install gcc libc6-dev || true
