@@ -50,9 +50,11 @@ fn store_that_loses_its_connection_passes_every_check() {
 }
 
 /// More seeds than the other mixes: crashes between partial writes have more ways to fail.
+/// `STATESTORE_DURABLE_SEEDS` changes their number.
 #[test]
 fn durable_store_that_crashes_passes_every_check() {
-    if let Err(report) = runs::run_all(Mix::Durable.seeds(2_000), runs::STEPS) {
+    let seeds = Mix::Durable.seeds(number_from_env("STATESTORE_DURABLE_SEEDS", 2_000));
+    if let Err(report) = runs::run_all(seeds, runs::STEPS) {
         panic!("{report}");
     }
 }

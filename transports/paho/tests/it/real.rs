@@ -197,7 +197,7 @@ async fn slow_store_receives_every_message_over_several_connections() {
                 Ok(LinkEvent::Message(message)) => {
                     numbers.insert(message.message().payload().clone());
                     if numbers.len() % 100 == 0 {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        tokio::time::sleep(Duration::from_millis(30)).await;
                     }
                 }
                 Ok(other) => panic!("{other:?}"),

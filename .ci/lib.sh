@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# Functions that the steps share. Each step sources this file first, from the root of the repository.
+set -euo pipefail
+
+# A build that runs once needs no files for incremental builds, which take gigabytes.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+
+# Absolute, so that packages outside of the workspace share it.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
+[[ $CARGO_TARGET_DIR = /* ]] || CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR
+target=$CARGO_TARGET_DIR
+# Tools that the steps build. The tools of the machine come first.
+export PATH=$PATH:$target/tools/bin
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# run COMMAND...: prints the command, then runs it.
+run() {
+    printf '   %s\n' "${*//"$PWD/"/}"
+    "$@"
+}
+
+# skip WHAT REASON: reports a check that cannot run here. `./check` repeats it at its end.
+skip() {
+    printf '   skipped: %s: %s\n' "$1" "$2"
+    [ -z "${CHECK_SKIPPED:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$CHECK_SKIPPED"
+}
+
+# Whether this script may install system packages: as root, with apt, unless CHECK_INSTALL is 0.
+may_install() {
+    [ "${CHECK_INSTALL:-1}" != 0 ] && [ "$(id -u)" = 0 ] && have apt-get
+}
+
+# install PACKAGE...: installs system packages with apt. Returns whether that succeeded.
+install() {
+    may_install || return 1
+    printf '   installing system packages: %s\n' "$*"
+    {
+        apt-get update -qq &&
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+    } >"$target/apt.log" 2>&1 && return
+    printf '   apt-get failed; the last lines of %s:\n' "$target/apt.log"
+    tail -n 3 "$target/apt.log"
+    return 1
+}
+
+# rust ARGUMENTS...: has rustup install a component, target or toolchain. Returns whether it is there.
+rust() {
+    have rustup && rustup "$@" >/dev/null 2>&1
+}
+
+toolchain() { # VERSION
+    rust run "$1" rustc --version || rust toolchain install "$1" --profile minimal --no-self-update
+}
+
+# tool COMMAND PACKAGE: builds a tool into target/tools if the machine has none. Returns whether it is there.
+tool() {
+    have "$1" && return
+    printf '   building %s into %s\n' "$2" "$target/tools"
+    # Without optimization: the build takes far longer than the run. In a temporary target folder.
+    env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$2"
+}
+
+have_mosquitto() { have mosquitto || [ -x /usr/sbin/mosquitto ]; }
+
+# Needed to build statestore-paho and the deployed SDK.
+missing_for_openssl() {
+    local missing=()
+    have cmake || missing+=(cmake)
+    have make || missing+=(make)
+    have pkg-config || missing+=(pkg-config)
+    pkg-config --exists openssl 2>/dev/null || missing+=(libssl-dev)
+    printf '%s' "${missing[*]}"
+}
+have_openssl() { [ -z "$(missing_for_openssl)" ]; }
+
+# Needed to build statestore-etcd.
+have_protobuf() {
+    have protoc &&
+        { [ -e /usr/include/google/protobuf/empty.proto ] || [ -e /usr/local/include/google/protobuf/empty.proto ]; }
+}
+
+# Installs what the workspace needs to build with all features, as far as this machine allows it, and sets
+# `workspace`: the arguments that select the packages and features that can be built here.
+select_workspace() {
+    if ! have_openssl; then
+        # shellcheck disable=SC2046 # one word for each package
+        install $(missing_for_openssl) || true
+    fi
+    have_protobuf || install protobuf-compiler libprotobuf-dev || true
+    workspace=(--workspace --all-features)
+    have_openssl && have_protobuf && return
+    # Features of the remaining packages, since some of all features need the missing packages.
+    workspace=(--workspace --features "statestore-client/encrypted-keys,statestore-client/websocket,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls")
+    if have_openssl; then
+        workspace+=(--features statestore-paho/tls)
+    else
+        workspace+=(--exclude statestore-paho)
+        skip "statestore-paho" "it needs $(missing_for_openssl)"
+    fi
+    if have_protobuf; then
+        workspace+=(--features "statestore-etcd/tls,statestore/etcd")
+    else
+        workspace+=(--exclude statestore-etcd)
+        skip "statestore-etcd and serve --etcd" "they need protobuf-compiler and libprotobuf-dev"
+    fi
+}
+
+# Installs the programs that tests start. A test without its program passes without a check.
+test_programs() {
+    local missing=()
+    have_mosquitto || missing+=(mosquitto)
+    have etcd || missing+=(etcd-server)
+    have strace || missing+=(strace)
+    have tshark || missing+=(tshark)
+    [ ${#missing[@]} = 0 ] && return
+    # One by one: a distribution may lack one of them.
+    for package in "${missing[@]}"; do
+        install "$package" || true
+    done
+    have_mosquitto || skip "tests with mosquitto" "mosquitto is not installed"
+    have etcd || skip "tests with etcd" "etcd-server is not installed"
+    have strace || skip "tests of power cuts and failing disks" "strace is not installed"
+    have tshark || skip "tests of the Wireshark dissector" "tshark is not installed"
+}
+
+# Builds the commands with the features of the tests, so that nothing is compiled twice, and names them to the programs
+# that start them.
+build_commands() {
+    run cargo build --quiet "${workspace[@]}" --locked --bins --tests
+    export STATESTORE_BIN=$target/debug/statestore STATESTORE_TOOLS_BIN=$target/debug/statestore-tools
+}
+
+mkdir -p "$target"
+have cc || install gcc libc6-dev || true
