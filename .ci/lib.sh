@@ -58,7 +58,7 @@ toolchain() { # VERSION
 tool() {
     have "$1" && return
     printf '   building %s into %s\n' "$2" "$target/tools"
-    # Without optimization: the build takes far longer than the run. In a temporary target folder.
+    # Without optimization: the build takes far longer than the run. It uses a temporary target folder of its own.
     env -u CARGO_TARGET_DIR cargo install --quiet --debug --locked --root "$target/tools" "$2"
 }
 
@@ -91,6 +91,7 @@ select_workspace() {
     have_protobuf || install protobuf-compiler libprotobuf-dev || true
     workspace=(--workspace --all-features)
     have_openssl && have_protobuf && return
+    skip "the feature jemalloc" "it is built only where all features are"
     # Features of the remaining packages, since some of all features need the missing packages.
     workspace=(--workspace --features "statestore-client/encrypted-keys,statestore-client/websocket,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls")
     if have_openssl; then
@@ -107,13 +108,16 @@ select_workspace() {
     fi
 }
 
-# Installs the programs that tests start. A test without its program passes without a check.
+# Installs the programs that tests start. A test whose program is missing passes without testing anything.
 test_programs() {
     local missing=()
     have_mosquitto || missing+=(mosquitto)
     have etcd || missing+=(etcd-server)
     have strace || missing+=(strace)
     have tshark || missing+=(tshark)
+    have openssl || missing+=(openssl)
+    { [ "$(id -u)" = 0 ] && have setpriv; } ||
+        skip "test of the systemd unit's user" "it needs root and setpriv"
     [ ${#missing[@]} = 0 ] && return
     # One by one: a distribution may lack one of them.
     for package in "${missing[@]}"; do
@@ -123,6 +127,7 @@ test_programs() {
     have etcd || skip "tests with etcd" "etcd-server is not installed"
     have strace || skip "tests of power cuts and failing disks" "strace is not installed"
     have tshark || skip "tests of the Wireshark dissector" "tshark is not installed"
+    have openssl || skip "tests of TLS" "openssl is not installed"
 }
 
 # Builds the commands with the features of the tests, so that nothing is compiled twice, and names them to the programs

@@ -46,7 +46,7 @@ use tracing::level_filters::LevelFilter;
 use args::{Args, Verb};
 use failure::Failure;
 
-/// The allocator of glibc keeps the memory of deleted values.
+/// Returns the memory of deleted values to the operating system, which the allocator of glibc keeps.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -76,7 +76,7 @@ pub enum Event {
         address: SocketAddr,
     },
     /// The certificate of this server expires in less than 14 days. Reported once a day.
-    CertificateExpires {
+    CertificateExpiresSoon {
         /// Time of the expiry.
         not_after: SystemTime,
         /// Number of whole days until then.
@@ -182,13 +182,14 @@ impl fmt::Display for Event {
                     "clients send passwords and tokens to {address} without TLS: use listen-tls"
                 )
             }
-            Self::CertificateExpires { not_after, days } => {
-                let (time, plural) =
-                    (format_rfc3339_seconds(*not_after), if *days == 1 { "" } else { "s" });
-                write!(
-                    f,
-                    "the server certificate expires on {time}, in {days} day{plural}: renew it"
-                )
+            Self::CertificateExpiresSoon { not_after, days } => {
+                let time = format_rfc3339_seconds(*not_after);
+                write!(f, "the server certificate expires on {time}, ")?;
+                match days {
+                    0 => f.write_str("in less than a day: renew it"),
+                    1 => f.write_str("in 1 day: renew it"),
+                    _ => write!(f, "in {days} days: renew it"),
+                }
             }
             Self::CertificateExpired { not_after } => {
                 write!(

@@ -50,7 +50,7 @@ pub struct Server {
     state: watch::Receiver<State>,
     broker: Option<Arc<Broker>>,
     reloader: Arc<Reloader>,
-    /// Reload files that have changed, and report the expiry of the certificate.
+    /// Background tasks: reload of changed files, and reports of the certificate's expiry.
     _tasks: Vec<AbortOnDrop>,
     task: JoinHandle<()>,
 }

@@ -28,8 +28,8 @@ const CONNECTIONS_MAX: usize = 256;
 /// Maximum size of a fault file in bytes.
 const FILE_MAX: u64 = 64 << 10;
 
-/// Pause after a failed accept, for example because too many files are open. Without it, the loop
-/// would use a whole core until a connection closes.
+/// Pause after a failed accept or connect, for example because too many files are open. Without it,
+/// the loop would use a whole core until a connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Proxy) -> Result<(), Error> {
@@ -88,8 +88,7 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
                 Ok(server) => server,
                 Err(error) => {
                     log.report(format!("connection {number}: broker {broker}: {error}"));
-                    // A client that reconnects at once, or a lack of descriptors, must not use a
-                    // whole core.
+                    // The client stays connected meanwhile, so that it does not reconnect at once.
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     return;
                 }

@@ -151,10 +151,14 @@ fn who_is_ahead_of_the_clock_is_named(form: Form) {
 fn request_that_cannot_get_a_response_is_logged_with_its_client(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("lamp");
-    let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
-    ask.response_topic = None;
-    raw.send(&ask);
-    let logged = here.store().complaint();
-    assert!(logged.contains("set a response topic"), "{logged}");
-    assert!(logged.contains("client=\"lamp\"") && !logged.contains("secret"), "{logged}");
+    for (topic, part) in [
+        (None, "must set the MQTT 5 property response topic"),
+        (Some("other/topic".to_owned()), "response topic forbidden"),
+    ] {
+        let mut ask = Ask::deployed("lamp", words(&["SET", "k", "secret"]));
+        ask.response_topic = topic;
+        raw.send(&ask);
+        let logged = here.store().complaint();
+        assert!(logged.contains(part) && logged.contains("client=\"lamp\""), "{logged}");
+    }
 }

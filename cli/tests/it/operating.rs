@@ -247,8 +247,8 @@ fn systemd_accepts_the_unit() {
     assert!(about.is_empty(), "{about:?}");
 }
 
-/// The unit's user in these tests. It has no entry in the list of users.
-const SERVICE: u32 = 64_321;
+/// User and group id of the service in these tests; not in `/etc/passwd`.
+const SERVICE_ID: u32 = 64_321;
 
 /// A directory with the packaged configuration, all its settings in force, and the files it names.
 /// They belong to root, and the group of the service can read them.
@@ -263,6 +263,7 @@ impl Installed {
         fs::create_dir(installed.path("data")).expect("a directory");
         fs::copy(env!("CARGO_BIN_EXE_statestore"), installed.path("statestore")).expect("a copy");
         let text = fs::read_to_string(folder().join("systemd/statestore.toml")).expect("the file");
+        // All settings, also those in comments.
         let lines = text.lines().map(|line| {
             line.strip_prefix("# ").filter(|line| line.contains(" = ")).unwrap_or(line)
         });
@@ -277,9 +278,9 @@ impl Installed {
         let users = installed.path("users");
         run_with_input(statestore().arg("passwd").arg(users).arg("lamp"), b"secret\n");
         let all = ["statestore.toml", "broker.pem", "broker.key", "policy.yaml", "users"];
-        all.into_iter().for_each(|name| installed.set(name, 0, 0o640));
-        installed.set("data", SERVICE, 0o700);
-        installed.set("statestore", 0, 0o755);
+        all.into_iter().for_each(|name| installed.set_owner_and_mode(name, 0, 0o640));
+        installed.set_owner_and_mode("data", SERVICE_ID, 0o700);
+        installed.set_owner_and_mode("statestore", 0, 0o755);
         fs::set_permissions(&installed.0, fs::Permissions::from_mode(0o755)).expect("a mode");
         installed
     }
@@ -288,9 +289,9 @@ impl Installed {
         self.0.join(name)
     }
 
-    fn set(&self, name: &str, user: u32, mode: u32) {
+    fn set_owner_and_mode(&self, name: &str, user: u32, mode: u32) {
         let path = self.path(name);
-        std::os::unix::fs::chown(&path, Some(user), Some(SERVICE)).expect("an owner");
+        std::os::unix::fs::chown(&path, Some(user), Some(SERVICE_ID)).expect("an owner");
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
     }
 
@@ -304,7 +305,7 @@ impl Installed {
         let (program, arguments) = starts.split_once(' ').expect("arguments");
         let mut command = Command::new("setpriv");
         command
-            .args(["--reuid", &SERVICE.to_string(), "--regid", &SERVICE.to_string()])
+            .args(["--reuid", &SERVICE_ID.to_string(), "--regid", &SERVICE_ID.to_string()])
             .args(["--clear-groups", "--no-new-privs"])
             .arg(self.path(program))
             .args(arguments.split(' '))
@@ -337,7 +338,7 @@ fn command_of_the_unit_starts_as_its_user_with_files_of_its_group() {
     serve.signal("-TERM");
     serve.end();
     // A key that only root can read is named.
-    installed.set("broker.key", 0, 0o600);
+    installed.set_owner_and_mode("broker.key", 0, 0o600);
     let refused = run(&mut installed.command());
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.err.contains("broker.key"), "{refused:?}");

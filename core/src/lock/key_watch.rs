@@ -10,7 +10,7 @@ use crate::hlc::Version;
 use crate::time::Instant;
 
 /// Time after which a held lock watches its key. A watch costs two requests, and a notification of
-/// each renewal, so locks that are held briefly do without.
+/// each renewal, so a lock that is held for less than this does not watch.
 const WATCH_HELD_AFTER: Duration = Duration::from_secs(1);
 
 /// State of the watch.
@@ -27,9 +27,8 @@ impl Lock {
         let wanted = self.config.watch_holder
             || match &self.phase {
                 Phase::Waiting(attempt) => attempt.contended,
-                Phase::Held { since, .. } => {
-                    self.watch_state == WatchState::On || *since + WATCH_HELD_AFTER <= now
-                }
+                // A watch that began while the lock was waiting continues.
+                Phase::Held { .. } => self.watch_starts_at().is_none_or(|at| at <= now),
                 Phase::Free | Phase::Lost | Phase::Released => false,
             };
         match (self.watch_state, wanted) {
@@ -46,8 +45,9 @@ impl Lock {
         }
     }
 
-    /// The time from which a held lock watches its key.
-    pub(super) fn watch_due(&self) -> Option<Instant> {
+    /// The time when a held lock begins to watch its key; `None` if it watches, or the watch was
+    /// refused.
+    pub(super) fn watch_starts_at(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Held { since, .. } if self.watch_state == WatchState::Off => {
                 Some(*since + WATCH_HELD_AFTER)

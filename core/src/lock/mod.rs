@@ -130,9 +130,10 @@
 //!
 //! # Holding
 //!
-//! A lock that has been held for a second watches its key until it is over. It is lost as soon as
-//! the watch reports that the key was deleted or that another holder has it, and not only at the
-//! next renewal. A lock that is held for a shorter time costs no watch.
+//! A lock that has been held for a second watches its key until it is released or lost. It is
+//! lost as soon as the watch reports that the key was deleted or that another holder has it, and not only at the
+//! next renewal. If the store refuses the watch, the lock detects the loss at its
+//! next renewal.
 //!
 //! # Giving up
 //!
@@ -419,7 +420,8 @@ impl Lock {
             Phase::Waiting(attempt) => attempt.deadline,
             Phase::Free | Phase::Lost | Phase::Released => None,
         };
-        let due = [next, ends, self.removal_ends(), self.watch_due()].into_iter().flatten().min();
+        let due =
+            [next, ends, self.removal_ends(), self.watch_starts_at()].into_iter().flatten().min();
         // The last instant means never.
         due.filter(|at| *at < Instant::from_millis(u64::MAX))
     }
@@ -475,8 +477,8 @@ impl Lock {
         }
     }
 
-    /// The holder of the lock. It is known while the lock watches its key: when it waits for another
-    /// holder, when it has been held for a second, or always with
+    /// The holder of the lock. It is known while the lock watches its key: while it waits for
+    /// another holder, after it has been held for a second, and always with
     /// [`watch_holder`](LockConfig::watch_holder).
     #[must_use]
     pub const fn holder(&self) -> &HolderStatus {

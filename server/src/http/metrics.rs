@@ -22,11 +22,8 @@ const BUILD_INFO: Metric = Metric::gauge(
 )
 .with_labels(&["version"]);
 
-const READY: Metric = Metric::gauge(
-    "statestore_ready",
-    "0 or 1",
-    "Whether requests reach the store, as /readyz reports.",
-);
+const READY: Metric =
+    Metric::gauge("statestore_ready", "0 or 1", "Whether the server is ready, as /readyz reports.");
 
 const FILE_LOADED: Metric = Metric::gauge(
     "statestore_file_loaded_timestamp_seconds",

@@ -176,23 +176,23 @@ impl Source {
         }
     }
 
-    /// Returns why requests do not reach the store, if they do not.
+    /// Returns why the server is not ready, if it is not: requests do not reach the store, or the
+    /// certificate has expired.
     fn unready(&self) -> Option<String> {
-        if let Some(expiry) = self.certificate_expiry().filter(|expiry| *expiry <= system_now()) {
-            return Some(format!(
-                "the server certificate expired on {}",
-                format_rfc3339_seconds(expiry)
-            ));
-        }
-        let mut store = lock(&self.store);
-        let Some((status, _)) = &mut *store else { return Some("starting".to_owned()) };
-        match status.current() {
-            Status::Online => None,
-            Status::Offline { last_error: None } => {
-                Some("offline: loading, standby, or connecting".to_owned())
-            }
-            status => Some(status.to_string()),
-        }
+        let offline = match &mut *lock(&self.store) {
+            None => Some("starting".to_owned()),
+            Some((status, _)) => match status.current() {
+                Status::Online => None,
+                Status::Offline { last_error: None } => {
+                    Some("offline: loading, standby, or connecting".to_owned())
+                }
+                status => Some(status.to_string()),
+            },
+        };
+        offline.or_else(|| {
+            let expiry = self.certificate_expiry().filter(|expiry| *expiry <= system_now())?;
+            Some(format!("the server certificate expired on {}", format_rfc3339_seconds(expiry)))
+        })
     }
 
     fn metrics(&self) -> String {

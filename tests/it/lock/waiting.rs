@@ -42,12 +42,21 @@ fn waiter_retries_at_once_when_the_key_is_gone() {
         let ticket = rig.takes(400);
         rig.answer(410, ticket, done(5));
         assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
-        assert!(rig.lock.poll_action(at(410)).is_none(), "the watch goes on");
-        rig.lock.handle_watch(at(420), &changed(None, Some(6)));
-        assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
-        assert!(matches!(rig.lock.poll_action(at(420)), Some(LockAction::Unwatch)));
-        assert!(rig.lock.poll_action(at(420)).is_none());
     }
+}
+
+#[test]
+fn watch_of_a_waiter_continues_after_acquisition() {
+    let mut rig = waiting(None);
+    rig.lock.handle_watch(at(400), &changed(None, Some(3)));
+    let ticket = rig.takes(400);
+    rig.answer(410, ticket, done(5));
+    assert_eq!(rig.events(), [LockEvent::Acquired { token: token(5) }]);
+    rig.idle_until(410, 700);
+    rig.lock.handle_watch(at(420), &changed(None, Some(6)));
+    assert_eq!(rig.events(), [LockEvent::Lost(LossReason::Deleted)]);
+    assert!(matches!(rig.lock.poll_action(at(420)), Some(LockAction::Unwatch)));
+    assert!(rig.lock.poll_action(at(420)).is_none());
 }
 
 #[test]

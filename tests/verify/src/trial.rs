@@ -178,7 +178,8 @@ impl Trial {
         }
     }
 
-    /// Whether there is no store any more, as far as can be told.
+    /// Returns whether the remaining cases are skipped: the peer does not respond, or its responses
+    /// are malformed.
     pub(crate) const fn is_given_up(&self) -> bool {
         self.unanswered >= UNANSWERED_MAX || self.malformed >= MALFORMED_MAX
     }
@@ -511,15 +512,16 @@ impl Trial {
                 None => "no answer in time".to_owned(),
             }));
         };
-        let is_reply = matches!(message.payload.first(), Some(b'+' | b':' | b'$' | b'-' | b'*'))
-            && message.payload.ends_with(b"\r\n");
-        self.malformed = if is_reply { 0 } else { self.malformed + 1 };
+        let is_well_formed =
+            matches!(message.payload.first(), Some(b'+' | b':' | b'$' | b'-' | b'*'))
+                && message.payload.ends_with(b"\r\n");
+        self.malformed = if is_well_formed { 0 } else { self.malformed + 1 };
         let mut answered = show(&message.payload);
         if let Some(version) = message.property("__ts") {
             let _ = write!(answered, " __ts {}", show(version.as_bytes()));
         }
         self.exchange.1 = Some(answered);
-        self.must(is_reply, "this is no answer of the protocol");
+        self.must(is_well_formed, "malformed response");
         Ok(Reply(message))
     }
 

@@ -197,6 +197,7 @@ async fn slow_store_receives_every_message_over_several_connections() {
                 Ok(LinkEvent::Message(message)) => {
                     numbers.insert(message.message().payload().clone());
                     if numbers.len() % 100 == 0 {
+                        // Slow enough for a connection that is lost while messages wait.
                         tokio::time::sleep(Duration::from_millis(30)).await;
                     }
                 }

@@ -108,7 +108,7 @@ impl StoreTask {
         #[cfg(feature = "metrics")]
         crate::metrics::recorder::count_message(&handled);
         log_refusal(from, &handled);
-        log_dropped(from, incoming, &handled);
+        log_dropped_request(from, incoming, &handled);
         log_clock_advance(from, &handled);
         if tracing::enabled!(Level::DEBUG) {
             let client = from.client_id().map(|id| KeyPreview(id.as_bytes()));
@@ -147,20 +147,24 @@ fn log_refusal(from: Principal<'_>, handled: &Handled<'_>) {
     }
 }
 
-/// Logs a request that cannot get a response, which its client does not notice otherwise.
-fn log_dropped(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled<'_>) {
+/// Logs a request that cannot get a response, since its client receives nothing that shows the cause.
+fn log_dropped_request(from: Principal<'_>, incoming: &Incoming<'_>, handled: &Handled<'_>) {
     let RequestOutcome::Dropped(reason) = handled.outcome else { return };
     let client = field::debug(KeyPreview(from.client_id().unwrap_or_default().as_bytes()));
     let verified = from.is_verified();
     match reason {
         DropReason::NoResponseTopic => {
-            warn!(client, verified, "request dropped: set a response topic, of MQTT 5");
+            warn!(
+                client,
+                verified, "request dropped: its client must set the MQTT 5 property response topic"
+            );
         }
         DropReason::ForbiddenResponseTopic(error) => {
             let topic = KeyPreview(incoming.response_topic.unwrap_or_default().as_bytes());
             let topic = field::debug(topic);
             warn!(client, verified, topic, %error, "request dropped: response topic forbidden");
         }
+        // Not mistakes of a client.
         _ => {}
     }
 }
