@@ -1,6 +1,7 @@
 //! Conformance of the embedded store, for clients over the network and in the process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use statestore_client::ClientLink;
 use statestore_proto::transport::{Incoming, Transmit};
@@ -14,8 +15,17 @@ use crate::{at, options};
 
 /// Restarts a broker from synchronous code, such as a stage of the suite.
 fn restart(broker: &Broker) {
+    let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
-        tokio::runtime::Handle::current().block_on(broker.start()).expect("restart");
+        runtime.block_on(async {
+            // A connection of another test may use the port for a moment.
+            let mut pauses = 100;
+            while let Err(error) = broker.start().await {
+                assert!(pauses > 0, "restart: {error:?}");
+                pauses -= 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
     });
 }
 

@@ -36,17 +36,17 @@ pub(super) async fn locks<S: Stage>(stage: &S) {
     assert!(second > renewed, "{second} after {renewed}");
     held.set("valve", "half").await.expect("held");
 
-    // Nobody tells a holder that its key was removed.
+    // A holder that has waited watches its key, so it is notified of the deletion.
     assert_eq!(a.del("lock").await, Ok(true));
+    let lost = timeout(SOON, held.wait_lost()).await.expect("notified before the lease ends");
+    assert_eq!(lost, LockLost::Lost(LossReason::Deleted));
     let newer = a.lock("lock").acquire().await.expect("free");
     assert!(token(&newer) > second);
     newer.set("valve", "shut").await.expect("held");
-    assert!(held.is_held(), "as far as it knows");
-    assert_eq!(
-        held.set("valve", "open").await,
-        Err(Error::LockLost(LockLost::Lost(LossReason::FencedOut)))
-    );
-    assert_eq!(held.wait_lost().await, LockLost::Lost(LossReason::FencedOut));
+    assert_eq!(held.set("valve", "open").await, Err(Error::LockLost(lost)));
+    // A write that was sent before the loss and arrives late.
+    let late = b.set("valve", "open").fencing_token(second).await;
+    assert!(matches!(late, Err(Error::Refused { .. })), "{late:?}");
     assert_eq!(b.get("valve").await.expect("get").expect("it was set").value, "shut");
     assert_eq!(newer.release().await, Ok(true));
     assert_eq!(b.lock("lock").holder().await, Ok(None));
