@@ -63,7 +63,7 @@ impl Lock {
             WatchEvent::Changed { value, version } => {
                 self.on_changed(now, value.as_ref(), version.as_ref());
             }
-            WatchEvent::Live if *self.holder.status() == HolderStatus::Free => self.wake(),
+            WatchEvent::Live if *self.holder.status() == HolderStatus::Free => self.on_absent(),
             WatchEvent::Ended(WatchEnd::Refused(_)) => self.watch_state = WatchState::Refused,
             WatchEvent::Live | WatchEvent::Gap | WatchEvent::Ended(_) => {}
         }
@@ -81,15 +81,21 @@ impl Lock {
             (LockState::Held, None) if version >= self.floor.as_ref() => {
                 self.lose(LossReason::Deleted)
             }
-            // The key was read as absent at an unknown time: a renewal finds out.
-            (LockState::Held, None) if version.is_none() && self.pending.is_none() => {
-                self.next = Next::Now;
-            }
+            (LockState::Held, None) if version.is_none() => self.on_absent(),
             (LockState::Waiting, None) => self.wake(),
             // A SET whose reply was lost has acquired the lock: the next one renews it.
             (LockState::Waiting, Some(_)) if ours => self.wake(),
             (LockState::Waiting, Some(_)) => self.defer_retry(now),
             _ => {}
+        }
+    }
+
+    /// Handles a read of the key that found no value. A held lock is lost: its value was deleted
+    /// before the read. A renewal would set it again, although another holder may have come and gone.
+    fn on_absent(&mut self) {
+        match self.state() {
+            LockState::Held => self.lose(LossReason::Deleted),
+            _ => self.wake(),
         }
     }
 

@@ -132,8 +132,8 @@
 //!
 //! A lock that has been held for a second watches its key until it is released or lost. It is
 //! lost as soon as the watch reports that the key was deleted or that another holder has it, and not only at the
-//! next renewal. If the store refuses the watch, the lock detects the loss at its
-//! next renewal.
+//! next renewal. Without a watch, a renewal
+//! notices only another holder: it sets a deleted key again.
 //!
 //! # Giving up
 //!

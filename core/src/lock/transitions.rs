@@ -281,9 +281,6 @@ impl Lock {
     }
 
     pub(super) fn lose(&mut self, loss: LossReason) {
-        if loss == LossReason::Deleted || loss == LossReason::Taken {
-            self.claim.until = None;
-        }
         self.events.push_back(LockEvent::Lost(loss));
         self.abandon(Phase::Lost);
     }

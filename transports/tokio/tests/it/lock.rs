@@ -206,6 +206,17 @@ async fn lock_held_for_a_second_is_lost_as_soon_as_its_key_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lock_whose_key_is_deleted_in_its_first_second_is_lost_when_the_watch_begins() {
+    let (_broker, _service, a, b) = three().await;
+    let guard = lock(&a).renew_after(Duration::from_secs(4)).acquire().await.unwrap();
+    sleep(Duration::from_millis(500)).await;
+    assert!(b.del("lock").await.unwrap());
+    let (lost, took) = timed(guard.wait_lost()).await;
+    assert_eq!(lost, LockLost::Lost(LossReason::Deleted));
+    assert!(took < Duration::from_millis(600), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn concurrent_edits_are_serialized() {
     let (_broker, service, a, b) = three().await;
     let add = |found: Option<statestore_tokio::VersionedValue>| {
