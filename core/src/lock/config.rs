@@ -148,7 +148,8 @@ impl LockConfig {
     }
 
     /// Sets whether to watch the key all the time and report the holder, as an election needs
-    /// [default: off]. A lock that waits for another holder watches in any case.
+    /// [default: off]. A lock that waits for another holder, or has been held for a
+    /// second, watches in any case.
     #[must_use]
     pub const fn watch_holder(mut self, watch: bool) -> Self {
         self.watch_holder = watch;

@@ -130,10 +130,9 @@
 //!
 //! # Holding
 //!
-//! A lock that has been held for a second watches its key until it is released or lost. It is
-//! lost as soon as the watch reports that the key was deleted or that another holder has it, and not only at the
-//! next renewal. Without a watch, a renewal
-//! notices only another holder: it sets a deleted key again.
+//! A lock that has been held for a second watches its key until it is released or lost. It is lost
+//! as soon as the watch reports that the key was deleted or that another holder has it. Without a
+//! watch, a renewal notices only another holder: it sets a deleted key again.
 //!
 //! # Giving up
 //!

@@ -237,6 +237,18 @@ fn newer_change_by_another_holder_loses_the_lock() {
     }
 }
 
+/// A lock with token 7 that was renewed at 310 and 900, and watches its key since 1,010.
+fn held_and_watching() -> Rig {
+    let mut rig = Rig::held();
+    for (now, wall) in [(310, 6), (900, 7)] {
+        let ticket = rig.takes(now);
+        rig.answer(now, ticket, done(wall));
+    }
+    rig.watches(1_010);
+    rig.events();
+    rig
+}
+
 #[test]
 fn lock_held_for_a_second_watches_its_key_until_it_is_over() {
     let mut rig = Rig::held();
@@ -261,12 +273,7 @@ fn lock_held_for_a_second_watches_its_key_until_it_is_over() {
 
 #[test]
 fn refused_watch_of_a_held_lock_is_not_repeated() {
-    let mut rig = Rig::held();
-    let ticket = rig.takes(310);
-    rig.answer(310, ticket, done(6));
-    let ticket = rig.takes(900);
-    rig.answer(900, ticket, done(7));
-    rig.watches(1_010);
+    let mut rig = held_and_watching();
     let refusal = WatchEnd::Refused(Refusal::QuotaExceeded.into());
     rig.lock.handle_watch(at(1_020), &WatchEvent::Ended(refusal));
     assert!(rig.lock.poll_action(at(1_020)).is_none());
@@ -278,13 +285,7 @@ fn held_lock_whose_key_is_read_as_absent_is_lost() {
     for events in
         [vec![changed(None, None)], vec![WatchEvent::Live], vec![WatchEvent::Gap, WatchEvent::Live]]
     {
-        let mut rig = Rig::held();
-        let ticket = rig.takes(310);
-        rig.answer(310, ticket, done(6));
-        let ticket = rig.takes(900);
-        rig.answer(900, ticket, done(7));
-        rig.watches(1_010);
-        rig.events();
+        let mut rig = held_and_watching();
         for event in &events {
             rig.lock.handle_watch(at(1_020), event);
         }

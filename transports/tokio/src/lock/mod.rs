@@ -112,8 +112,8 @@ impl From<Error> for LockError {
 /// lease may stop too.
 ///
 /// A lock that has been held for a second watches its key. So it is lost at once if another client
-/// deletes or overwrites the key. The watch needs a registration at the store. If the
-/// store refuses it, a renewal notices only another holder, and sets a deleted key again.
+/// deletes or overwrites the key. The watch needs a registration at the store. If the store refuses
+/// it, a renewal notices only another holder, and sets a deleted key again.
 ///
 /// A store in memory loses its locks and its fences when it restarts. If the store sends an
 /// incarnation, as the stores of this project do, every lock of the handle is lost as soon as the
