@@ -17,11 +17,20 @@ impl Port {
     /// When there is none.
     #[must_use]
     pub fn free() -> Self {
+        Self::bound().0
+    }
+
+    /// A free port with its listener, so that another test cannot bind it in between.
+    ///
+    /// # Panics
+    /// Panics if there is no free port.
+    #[must_use]
+    pub fn bound() -> (Self, TcpListener) {
         loop {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
             let number = listener.local_addr().expect("its address").port();
             if let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) {
-                return Self { number, _claim: claim };
+                return (Self { number, _claim: claim }, listener);
             }
         }
     }

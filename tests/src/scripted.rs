@@ -1,6 +1,5 @@
 //! A broker that does what a test says, byte by byte. What goes wrong with it is a panic.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -45,9 +44,10 @@ pub struct Welcome {
 impl Scripted {
     /// On a free port.
     pub async fn start() -> Self {
-        let port = Port::free();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
-        Self { listener: listener.expect("a port"), _port: port }
+        let (port, listener) = Port::bound();
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = TcpListener::from_std(listener).expect("a runtime");
+        Self { listener, _port: port }
     }
 
     /// Its port on 127.0.0.1.
