@@ -11,8 +11,15 @@ use crate::guard;
 /// A directory that nobody else has while this lives.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// The lock goes with it.
-    _lock: File,
+    lock: File,
+}
+
+/// Unlocks the directory explicitly. Closing the file would not be enough: a child process that another thread has
+/// forked shares the lock until it executes its program.
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Directory {
@@ -48,7 +55,7 @@ impl Directory {
             writeln!(lock, "{pid}")
         };
         write(&mut lock).map_err(of_lock)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -117,4 +124,22 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
 /// Makes the names in a directory safe.
 pub(crate) fn sync(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_can_be_claimed_again_while_a_forked_child_still_has_the_lock_file_open() {
+        let dir = std::env::temp_dir().join(format!("statestore-sqlite-claim-{}", std::process::id()));
+        let first = Directory::claim(&dir).unwrap();
+        assert!(matches!(Directory::claim(&dir), Err(OpenError::InUse { .. })));
+        // A duplicate shares the lock, as the file of a forked child does.
+        let of_child = first.lock.try_clone().unwrap();
+        drop(first);
+        drop(Directory::claim(&dir).unwrap());
+        drop(of_child);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }
