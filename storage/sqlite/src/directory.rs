@@ -14,9 +14,9 @@ pub(crate) struct Directory {
     lock: File,
 }
 
-/// Unlocks the directory explicitly. Closing the file would not be enough: a child process that another thread has
-/// forked shares the lock until it executes its program.
 impl Drop for Directory {
+    /// Unlocks explicitly. Closing the file would not be enough: a child process that another thread
+    /// has forked shares the lock until it executes its program.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn directory_can_be_claimed_again_while_a_forked_child_still_has_the_lock_file_open() {
-        let dir = std::env::temp_dir().join(format!("statestore-sqlite-claim-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("statestore-sqlite-claim-{}", std::process::id()));
         let first = Directory::claim(&dir).unwrap();
         assert!(matches!(Directory::claim(&dir), Err(OpenError::InUse { .. })));
         // A duplicate shares the lock, as the file of a forked child does.
