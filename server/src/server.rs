@@ -1,5 +1,6 @@
 //! A complete server from a configuration.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -103,6 +104,18 @@ impl ServerBuilder {
     /// [`ServerError`] if the configuration or one of its files is invalid, or an address is in
     /// use. Nothing is left running then.
     pub async fn start(self) -> Result<Server, ServerError> {
+        self.start_boxed().await
+    }
+
+    /// Boxes the start as a trait object, so that the code of listeners and connections belongs to
+    /// this package. Otherwise the compiler adds the code of async functions to the package that
+    /// polls them, and optimizes it as that package: the command is optimized for size.
+    #[inline(never)]
+    fn start_boxed(self) -> Pin<Box<dyn Future<Output = Result<Server, ServerError>> + Send>> {
+        Box::pin(self.start_all())
+    }
+
+    async fn start_all(self) -> Result<Server, ServerError> {
         let Self { config, observer, diagnose } = self;
         let (reloader, policy, tls, place, urls, access) = match config.mode()? {
             Mode::ExternalBroker(broker) | Mode::Cluster { broker: Some(broker), .. } => {
