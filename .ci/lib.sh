@@ -32,8 +32,9 @@ may_install() {
     [ "${CHECK_INSTALL:-1}" != 0 ] && [ "$(id -u)" = 0 ] && have apt-get
 }
 
-# install PACKAGE...: installs system packages with apt. Returns whether that succeeded.
-install() {
+# install_system_packages PACKAGE...: installs system packages with apt, if this script may.
+# Returns whether they are installed.
+install_system_packages() {
     may_install || return 1
     printf '   installing system packages: %s\n' "$*"
     {
@@ -45,17 +46,20 @@ install() {
     return 1
 }
 
-# rust ARGUMENTS...: has rustup install a component, target or toolchain. Returns whether it is there.
-rust() {
+# try_rustup ARGUMENTS...: runs rustup without its output. Returns whether rustup exists and succeeded.
+try_rustup() {
     have rustup && rustup "$@" >/dev/null 2>&1
 }
 
-toolchain() { # VERSION
-    rust run "$1" rustc --version || rust toolchain install "$1" --profile minimal --no-self-update
+# install_toolchain VERSION: installs a Rust toolchain. Returns whether it is installed.
+install_toolchain() {
+    try_rustup run "$1" rustc --version ||
+        try_rustup toolchain install "$1" --profile minimal --no-self-update
 }
 
-# tool COMMAND PACKAGE: builds a tool into target/tools if the machine has none. Returns whether it is there.
-tool() {
+# build_tool COMMAND PACKAGE: builds a tool into target/tools if the machine lacks it.
+# Returns whether the tool exists.
+build_tool() {
     have "$1" && return
     printf '   building %s into %s\n' "$2" "$target/tools"
     # Without optimization: the build takes far longer than the run. It uses a temporary target folder of its own.
@@ -64,7 +68,7 @@ tool() {
 
 have_mosquitto() { have mosquitto || [ -x /usr/sbin/mosquitto ]; }
 
-# Needed to build statestore-paho and the deployed SDK.
+# Prints the missing system packages that statestore-paho and the deployed SDK need to build.
 missing_for_openssl() {
     local missing=()
     have cmake || missing+=(cmake)
@@ -73,7 +77,7 @@ missing_for_openssl() {
     pkg-config --exists openssl 2>/dev/null || missing+=(libssl-dev)
     printf '%s' "${missing[*]}"
 }
-have_openssl() { [ -z "$(missing_for_openssl)" ]; }
+can_build_openssl() { [ -z "$(missing_for_openssl)" ]; }
 
 # Needed to build statestore-etcd.
 have_protobuf() {
@@ -84,17 +88,17 @@ have_protobuf() {
 # Installs what the workspace needs to build with all features, as far as this machine allows it, and sets
 # `workspace`: the arguments that select the packages and features that can be built here.
 select_workspace() {
-    if ! have_openssl; then
+    if ! can_build_openssl; then
         # shellcheck disable=SC2046 # one word for each package
-        install $(missing_for_openssl) || true
+        install_system_packages $(missing_for_openssl) || true
     fi
-    have_protobuf || install protobuf-compiler libprotobuf-dev || true
+    have_protobuf || install_system_packages protobuf-compiler libprotobuf-dev || true
     workspace=(--workspace --all-features)
-    have_openssl && have_protobuf && return
+    can_build_openssl && have_protobuf && return
     skip "the feature jemalloc" "it is built only where all features are"
     # Features of the remaining packages, since some of all features need the missing packages.
     workspace=(--workspace --features "statestore-client/encrypted-keys,statestore-client/websocket,statestore-server/websocket,statestore-server/service-accounts,statestore-rumqttc/encrypted-keys,statestore-verify/tls")
-    if have_openssl; then
+    if can_build_openssl; then
         workspace+=(--features statestore-paho/tls)
     else
         workspace+=(--exclude statestore-paho)
@@ -116,12 +120,10 @@ test_programs() {
     have strace || missing+=(strace)
     have tshark || missing+=(tshark)
     have openssl || missing+=(openssl)
-    { [ "$(id -u)" = 0 ] && have setpriv; } ||
-        skip "test of the systemd unit's user" "it needs root and setpriv"
     [ ${#missing[@]} = 0 ] && return
     # One by one: a distribution may lack one of them.
     for package in "${missing[@]}"; do
-        install "$package" || true
+        install_system_packages "$package" || true
     done
     have_mosquitto || skip "tests with mosquitto" "mosquitto is not installed"
     have etcd || skip "tests with etcd" "etcd-server is not installed"
@@ -138,4 +140,4 @@ build_commands() {
 }
 
 mkdir -p "$target"
-have cc || install gcc libc6-dev || true
+have cc || install_system_packages gcc libc6-dev || true
