@@ -146,7 +146,7 @@ pub fn payload(ask: Ask, number: usize) -> Bytes {
 }
 
 /// A request as the deployed clients send it.
-pub(crate) fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
+pub fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
     let mut incoming = Incoming::new(REQUEST, payload);
     incoming.response_topic = Some(RESPONSE_TOPIC);
     incoming.message_expiry = Some(10);
@@ -190,14 +190,32 @@ impl ClientStage {
         Self { client, topic: filter, reply: reply.into() }
     }
 
-    /// Submits so many requests, sends them, answers them, and takes their completions; how many were answered.
+    /// Submits a GET and takes its publish. Returns the correlation data.
     ///
     /// # Panics
-    /// When a request is not accepted.
+    /// If the client does not send the request.
+    pub fn request(&mut self) -> Correlation {
+        self.submit();
+        match black_box(self.client.poll_transmit()) {
+            Some(Transmit::Publish(publish)) => publish.correlation_data.expect("a request"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Delivers the response to a request. Returns whether the request is completed.
+    pub fn respond(&mut self, correlation: &Correlation) -> bool {
+        self.receive(correlation);
+        self.client.poll_event().is_some_and(|event| has_response(&event))
+    }
+
+    /// Submits so many requests, sends them, and delivers their responses. Returns the number of
+    /// completed requests.
+    ///
+    /// # Panics
+    /// If the client refuses a request.
     pub fn run(&mut self, in_flight: usize) -> usize {
         for _ in 0..in_flight {
-            let get = Request::get(Bytes::from_static(b"key-000000000001"));
-            self.client.submit(now(), get).expect("there is room");
+            self.submit();
         }
         let mut sent: Vec<Correlation> = Vec::with_capacity(in_flight);
         while let Some(transmit) = self.client.poll_transmit() {
@@ -206,16 +224,25 @@ impl ClientStage {
             }
         }
         for correlation in &sent {
-            let mut reply = Incoming::new(&self.topic, &self.reply);
-            reply.correlation_data = Some(correlation.as_bytes());
-            reply.user_property("__ts", "1696374425000:1:StateStore");
-            reply.user_property("__stat", "200");
-            self.client.handle_publish(now(), &reply);
+            self.receive(correlation);
         }
-        std::iter::from_fn(|| self.client.poll_event())
-            .filter(|event| {
-                matches!(event, Event::Completed { outcome: Outcome::Responded { .. }, .. })
-            })
-            .count()
+        std::iter::from_fn(|| self.client.poll_event()).filter(has_response).count()
     }
+
+    fn submit(&mut self) {
+        let get = Request::get(Bytes::from_static(b"key-000000000001"));
+        self.client.submit(now(), get).expect("the queue has capacity");
+    }
+
+    fn receive(&mut self, correlation: &Correlation) {
+        let mut response = Incoming::new(&self.topic, &self.reply);
+        response.correlation_data = Some(correlation.as_bytes());
+        response.user_property("__ts", "1696374425000:1:StateStore");
+        response.user_property("__stat", "200");
+        self.client.handle_publish(now(), &response);
+    }
+}
+
+fn has_response(event: &Event) -> bool {
+    matches!(event, Event::Completed { outcome: Outcome::Responded { .. }, .. })
 }

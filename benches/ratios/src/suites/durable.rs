@@ -21,7 +21,7 @@ use crate::engines::{
 };
 use crate::race::{Lap, median, percentile};
 use crate::report::Report;
-use crate::stage;
+use statestore_benches::stage;
 
 pub(super) const SUITE: Suite = Suite {
     name: "durable",

@@ -5,10 +5,10 @@
 
 use std::process::ExitCode;
 
-use statestore_benches::bare::Failure;
-use statestore_benches::race::Effort;
-use statestore_benches::report::Report;
-use statestore_benches::suites::{self, SUITES, Suite};
+use statestore_ratios::bare::Failure;
+use statestore_ratios::race::Effort;
+use statestore_ratios::report::Report;
+use statestore_ratios::suites::{self, SUITES, Suite};
 
 fn main() -> Result<ExitCode, Failure> {
     let names: Vec<String> = std::env::args().skip(1).collect();

@@ -5,7 +5,7 @@
 use redis::{RedisResult, Value};
 use statestore_proto::resp::Frame;
 
-use crate::wire::Wire;
+use statestore_benches::wire::Wire;
 
 /// This peer's name in reports.
 pub const NAME: &str = "redis-rs";

@@ -6,37 +6,38 @@ use bytes::BytesMut;
 
 use super::Suite;
 use crate::bare::Failure;
-use crate::packets::{
-    RUMQTTC, bytes, decode_ours, decode_theirs, encode_ours, encode_theirs, ours, theirs,
-};
+use crate::peers::rumqttc;
 use crate::race::Contestant;
 use crate::report::Report;
+use statestore_benches::packets::{PROPERTIES, decode, encode, request, request_bytes};
 
 pub(super) const SUITE: Suite =
     Suite { name: "packets", about: "decode and encode of a request's MQTT packet, in ns", run };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
-    let bytes = bytes();
-    assert_eq!(decode_ours(&bytes), 7);
+    rumqttc::verify();
+    let bytes = request_bytes();
+    assert_eq!(decode(&bytes), PROPERTIES.len());
     // They take bytes out of a buffer, which is to be filled each time: with us too, as from a socket.
     let (mut our_input, mut their_input) = (BytesMut::new(), BytesMut::new());
-    let decode = Contestant::new("ours", || {
+    let ours = Contestant::new("ours", || {
         our_input.clear();
         our_input.extend_from_slice(black_box(&bytes));
-        decode_ours(&our_input)
+        decode(&our_input)
     });
-    let peer = Contestant::new(RUMQTTC, || {
+    let peer = Contestant::new(rumqttc::NAME, || {
         their_input.clear();
         their_input.extend_from_slice(black_box(&bytes));
-        decode_theirs(&mut their_input)
+        rumqttc::decode(&mut their_input)
     });
-    report.race("packets/decode/request", decode, [peer])?;
-    let (our_packet, their_packet) = (ours(), theirs());
+    report.race("packets/decode/request", ours, [peer])?;
+    let (our_packet, their_packet) = (request(), rumqttc::prepared());
     let (mut our_output, mut their_output) = (BytesMut::new(), BytesMut::new());
-    let encode = Contestant::new("ours", || encode_ours(black_box(&our_packet), &mut our_output));
-    let peer =
-        Contestant::new(RUMQTTC, || encode_theirs(black_box(&their_packet), &mut their_output));
-    report.race("packets/encode/request", encode, [peer])?;
+    let ours = Contestant::new("ours", || encode(black_box(&our_packet), &mut our_output));
+    let peer = Contestant::new(rumqttc::NAME, || {
+        rumqttc::encode(black_box(&their_packet), &mut their_output)
+    });
+    report.race("packets/encode/request", ours, [peer])?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::bare::Failure;
 use crate::engines::{Engine, Etcd, Figures, KEYS, Machine, Read, Standby, Write, leader};
 use crate::race::median;
 use crate::report::Report;
-use crate::stage::Ask;
+use statestore_benches::stage::Ask;
 
 pub(super) const SUITE: Suite = Suite {
     name: "standbys",

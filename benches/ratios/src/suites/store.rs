@@ -12,7 +12,7 @@ use super::Suite;
 use crate::bare::Failure;
 use crate::race::Contestant;
 use crate::report::Report;
-use crate::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value};
+use statestore_benches::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, scattered, value};
 
 pub(super) const SUITE: Suite = Suite {
     name: "store",

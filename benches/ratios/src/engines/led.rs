@@ -10,7 +10,7 @@ use super::own::service;
 use super::{Failure, Machine};
 use crate::aside::Aside;
 use crate::race::Lap;
-use crate::stage;
+use statestore_benches::stage;
 
 /// What a GET waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

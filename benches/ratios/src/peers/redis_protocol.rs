@@ -10,7 +10,7 @@ use redis_protocol::resp3::encode::complete::encode_borrowed;
 use redis_protocol::resp3::types::{BorrowedFrame, RangeFrame};
 use statestore_proto::resp::Frame;
 
-use crate::wire::Wire;
+use statestore_benches::wire::Wire;
 
 /// This peer's name in reports.
 pub const NAME: &str = "redis-protocol";

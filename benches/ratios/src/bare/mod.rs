@@ -18,7 +18,7 @@ use statestore_tokio::Link;
 
 use crate::engines::KEYS;
 use crate::race::Lap;
-use crate::stage::{self, Ask};
+use statestore_benches::stage::{self, Ask};
 
 #[cfg(feature = "paho")]
 pub use paho::{BarePaho, Paho};

@@ -5,3 +5,4 @@
 
 pub mod redis_protocol;
 pub mod redis_rs;
+pub mod rumqttc;

@@ -21,7 +21,7 @@ use super::{Engine, Failure, Figures};
 use crate::aside::{Aside, runtime};
 use crate::bare::{self, Load, Session};
 use crate::race::Lap;
-use crate::stage::{self, Ask};
+use statestore_benches::stage::{self, Ask};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);

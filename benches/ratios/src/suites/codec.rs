@@ -8,11 +8,11 @@ use statestore_proto::resp::Frame;
 
 use super::Suite;
 use crate::bare::Failure;
-use crate::cases::{Case, Message, commands, notifications, replies};
 use crate::peers::{redis_protocol, redis_rs};
 use crate::race::Contestant;
 use crate::report::Report;
-use crate::wire::Wire;
+use statestore_benches::cases::{Case, Message, commands, notifications, replies};
+use statestore_benches::wire::Wire;
 
 pub(super) const SUITE: Suite =
     Suite { name: "codec", about: "decode and encode of every message, in ns", run };
