@@ -13,7 +13,7 @@ use statestore_proto::message::{Command, Refusal};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
 

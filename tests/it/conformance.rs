@@ -1,7 +1,7 @@
 //! The loopback as a transport.
 
 use statestore_loopback::{Hub, HubLink};
-use statestore_tests::conformance::{Stage, cases, run};
+use statestore_testkit::conformance::handles::{Stage, cases, run};
 
 struct Loopback(Hub);
 

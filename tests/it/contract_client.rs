@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use statestore_fuzz_bodies::machines::{ClientOp, ClientRig, client_events};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops::{self, Args, ClientOp, ClientRig, client_events, script};
+use statestore_testkit::machines::{self, Args, script};
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 type Op = (ClientOp, Args);
 
@@ -20,7 +21,7 @@ const fn polls(op: ClientOp) -> bool {
 
 /// Operations without polls.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = machine_ops::ops(|op| !polls(op));
+    let op = machines::ops(|op| !polls(op));
     prop::collection::vec((op, any::<Args>()), 0..60)
 }
 

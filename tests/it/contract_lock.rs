@@ -11,9 +11,9 @@ use statestore_proto::lock::{
 };
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Instant;
-use statestore_tests::alphabet;
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops;
+use statestore_testkit::alphabet;
+use statestore_testkit::machines;
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 alphabet! {
     /// Inputs of a lock.
@@ -39,7 +39,7 @@ alphabet! {
 type Op = (LockOp, u8, u8);
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = machine_ops::ops(|_: LockOp| true);
+    let op = machines::ops(|_: LockOp| true);
     prop::collection::vec((op, any::<u8>(), any::<u8>()), 0..80)
 }
 

@@ -1,14 +1,15 @@
 //! The eight clauses of the poll contract, for the store.
 
 use proptest::prelude::*;
+use statestore_fuzz_bodies::machines::{StoreInput, StoreOp, StoreScript};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops::{StoreInput, StoreOp, StoreScript, script};
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::script;
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 fn scripts() -> impl Strategy<Value = Vec<u8>> {
     use StoreOp::{Hold, Persist, Puback, Raw, WallStep};

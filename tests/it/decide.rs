@@ -11,9 +11,9 @@ use statestore_proto::rules::{
     Change, Decision, Exceeded, KeyState, Limit, Rejected, ReplyVersion, Stored, decide,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::generators::{bytes, command, hlc};
-use statestore_tests::model::clock::{self, stamp};
-use statestore_tests::model::{Item, Model, Notified, Request};
+use statestore_testkit::generators::{bytes, command, hlc};
+use statestore_testkit::reference::model::clock::{self, stamp};
+use statestore_testkit::reference::model::{Item, Model, Notified, Request};
 
 use crate::support::same;
 use world::World;

@@ -27,4 +27,5 @@ mod vectors;
 mod verify;
 
 #[global_allocator]
-static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;
+static ALLOCATOR: statestore_testkit::process::memory::Counting =
+    statestore_testkit::process::memory::Counting;

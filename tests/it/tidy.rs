@@ -53,7 +53,7 @@ struct File {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The Rust files below a folder of the repository, in the order of their paths.

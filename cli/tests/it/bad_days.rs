@@ -4,8 +4,8 @@ use std::fs::File;
 use std::process::Stdio;
 use std::thread;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{run, statestore};

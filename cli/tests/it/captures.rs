@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use statestore_capture::{CapturedStore, Next, next_frame};
 use statestore_proto::store::StoreConfig;
-use statestore_tests::timely::HANGS;
+use statestore_testkit::process::HANGS;
 use tokio::time::Instant;
 
 use crate::own_broker::{Own, Scratch};

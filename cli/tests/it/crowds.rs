@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use statestore_tests::raw::{Ask, Raw, array, blob, property};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property};
 
 use crate::place::{Form, everywhere};
 

@@ -1,8 +1,8 @@
 //! Both dialects, byte for byte: payload, topic, properties of every reply and notification.
 
 use bytes::Bytes;
-use statestore_tests::packets::{Publish, Qos};
-use statestore_tests::raw::{Ask, Raw, array, notification_topic, property};
+use statestore_testkit::wire::packets::{Publish, Qos};
+use statestore_testkit::wire::raw::{Ask, Raw, array, notification_topic, property};
 
 use crate::place::{Form, Place, everywhere};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::thread;
 
 use serde_json::Value;
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
-use statestore_tests::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::Port;
+use statestore_testkit::wire::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
 
 use crate::own_broker::{Own, Scratch};
 use crate::place::{Form, everywhere, test_name};

@@ -2,8 +2,8 @@
 //! of their own; its sources are public, and each test names the one it is from, below
 //! `dotnet/src/Azure.Iot.Operations.Services/StateStore` of <https://github.com/Azure/iot-operations-sdks> (05760149).
 
-use statestore_tests::packets::{Publish, Reason};
-use statestore_tests::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
+use statestore_testkit::wire::packets::{Publish, Reason};
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 

@@ -1,6 +1,6 @@
 //! QoS 1 means duplicates: one effect, one answer.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::dialects::REQUESTERS;
 use crate::place::{Form, everywhere};

@@ -5,11 +5,11 @@ use std::io::{Read, Write};
 use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::tokens::{Claims, ISSUER, Issuer, key_set};
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::credentials::tokens::{Claims, ISSUER, Issuer, key_set};
 
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Ask, Raw, words};
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Ask, Raw, words};
 
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run};

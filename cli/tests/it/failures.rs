@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run, statestore};

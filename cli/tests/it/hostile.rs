@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
-use statestore_tests::raw::{Ask, Raw, array, blob};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob};
 
 use crate::place::{Form, everywhere};
 

@@ -1,8 +1,8 @@
 //! Stores that lead and stand by for one another, over a real etcd.
 
-use statestore_tests::etcd::Etcd;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, array, response_topic};
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::{Ask, Raw, array, response_topic};
 
 use crate::place::test_name;
 use crate::process::{Running, run, statestore};

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
 use statestore_proto::topic::REQUEST;
-use statestore_tests::raw::{Ask, Raw, unix_ms, words};
+use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{Running, run, statestore};

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, array, unix_ms, words};
-use statestore_tests::timely::HANGS;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::HANGS;
+use statestore_testkit::wire::raw::{Ask, Raw, array, unix_ms, words};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 

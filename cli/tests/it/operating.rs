@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use statestore_tests::timely::HANGS;
+use statestore_testkit::process::HANGS;
 
 use crate::own_broker::Scratch;
 use crate::process::{Running, run, run_with_input, statestore};

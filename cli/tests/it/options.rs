@@ -1,6 +1,6 @@
 //! Options of every command: their environment variables, what wins, and what a wrong one gets.
 
-use statestore_tests::raw::{Ask, unix_ms, words};
+use statestore_testkit::wire::raw::{Ask, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};

@@ -1,7 +1,7 @@
 //! What the command sends, as somebody hears it who reads the request topic.
 
-use statestore_tests::packets::Publish;
-use statestore_tests::raw::{Hello, REQUEST, Raw, property, response_topic};
+use statestore_testkit::wire::packets::Publish;
+use statestore_testkit::wire::raw::{Hello, REQUEST, Raw, property, response_topic};
 
 use crate::place::{Form, Place, everywhere};
 

@@ -7,9 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::Raw;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Running, run, run_with_input, statestore};
 

@@ -5,8 +5,8 @@
 use std::process::Command;
 use std::thread;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 

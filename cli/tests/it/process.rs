@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-pub(crate) use statestore_tests::process::{Ended, Running, run, run_with_input};
+pub(crate) use statestore_testkit::process::command::{Ended, Running, run, run_with_input};
 
 /// The command, with nothing from the environment of the tests.
 pub(crate) fn statestore() -> Command {

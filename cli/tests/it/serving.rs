@@ -1,6 +1,6 @@
 //! `statestore serve`: what it says, and how it ends.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::place::{Form, everywhere};
 

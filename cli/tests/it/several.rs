@@ -1,10 +1,10 @@
 //! Several brokers on one command line.
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::scripted::Scripted;
-use statestore_tests::several::send_elsewhere;
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::brokers::scripted::Scripted;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::links::failover::send_elsewhere;
+use statestore_testkit::process::timely;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run, statestore};

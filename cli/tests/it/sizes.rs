@@ -1,6 +1,6 @@
 //! Keys and values at their ends.
 
-use statestore_tests::raw::{Ask, array, blob, notification_topic};
+use statestore_testkit::wire::raw::{Ask, array, blob, notification_topic};
 
 use crate::place::{Form, everywhere};
 

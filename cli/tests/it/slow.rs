@@ -1,6 +1,6 @@
 //! A watcher that does not read what it asked for.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::place::{Form, everywhere};
 use crate::process::resident_kb;

@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::packets::Packet;
-use statestore_tests::raw::{Ask, Hello, Raw, array, response_topic};
-use statestore_tests::scripted::{Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Packet;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, response_topic};
 
 use crate::own_broker::Scratch;
 use crate::place::{Form, Place, everywhere, test_name};

@@ -1,8 +1,8 @@
 //! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
 
-use statestore_tests::packets::Qos;
-use statestore_tests::raw::{Ask, Hello, Raw, array, property};
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
+use statestore_testkit::wire::packets::Qos;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, property};
 
 use crate::place::{Form, everywhere};
 

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
 
 use crate::place::test_name;
 use crate::process::{Running, run, statestore};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use statestore_tests::raw::{Ask, Raw, array, blob, property, unix_ms};
-use statestore_tests::vectors::{Case, Vectors};
+use statestore_testkit::vectors::{Case, Vectors};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property, unix_ms};
 
 use crate::place::{Form, everywhere};
 

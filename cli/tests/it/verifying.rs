@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
-use statestore_tests::verify::BESIDE;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::conformance::kit::BESIDE;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};

@@ -1,6 +1,6 @@
 //! `statestore watch`: what it prints, and how it ends.
 
-use statestore_tests::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
 
 use crate::place::{Form, everywhere};
 use crate::process::run;

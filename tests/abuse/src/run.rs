@@ -10,7 +10,7 @@ use rustix::process::nice;
 use statestore_server::rustls::pki_types::CertificateDer;
 use statestore_server::rustls::pki_types::pem::PemObject as _;
 use statestore_server::rustls::{ClientConfig, RootCertStore};
-use statestore_tests::certificates::Certificates;
+use statestore_testkit::credentials::Certificates;
 
 use crate::attacks::{Attack, Needs};
 use crate::honest::Honest;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use statestore_client::Options;
-use statestore_tests::etcd::Etcd;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
 use crate::proxy::{Mode, Proxy};

@@ -186,7 +186,7 @@ async fn restart_members(
 fn chosen<'a>(
     cluster: &'a mut Cluster,
     members: &'a [usize],
-) -> impl Iterator<Item = (usize, &'a mut statestore_tests::etcd::Etcd)> {
+) -> impl Iterator<Item = (usize, &'a mut statestore_testkit::brokers::Etcd)> {
     let all = cluster.members.iter_mut().enumerate();
     all.filter(|(at, _)| members.contains(at))
 }

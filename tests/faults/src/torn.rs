@@ -10,8 +10,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use rustix::process::Signal;
 use statestore_client::Options;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
 use crate::checker::check;

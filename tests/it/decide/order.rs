@@ -4,7 +4,7 @@ use statestore_proto::hlc::{FencingToken, HlcRef};
 use statestore_proto::message::{Command, Dialect, Refusal, Reply, ServiceError};
 use statestore_proto::rules::{Exceeded, KeyState, Limit, RequestTimestamps, Stored, decide};
 use statestore_proto::time::UnixTime;
-use statestore_tests::model::{Model, Request};
+use statestore_testkit::reference::model::{Model, Request};
 
 const NOW: u64 = 1_696_374_425_000;
 const FENCE: &str = "1000:0:StateStore";

@@ -5,9 +5,9 @@ use statestore_proto::hlc::{Hlc, HlcRef, HybridClock, NodeIdRef};
 use statestore_proto::message::{Refusal, RequestKind};
 use statestore_proto::rules::{ParsedTimestamps, RequestTimestamps};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::generators::{command_of, kind, node_id};
-use statestore_tests::model::clock::stamp;
-use statestore_tests::model::{Request, stamps};
+use statestore_testkit::generators::{command_of, kind, node_id};
+use statestore_testkit::reference::model::clock::stamp;
+use statestore_testkit::reference::model::{Request, stamps};
 
 const NOW: u64 = 1_696_374_425_000;
 

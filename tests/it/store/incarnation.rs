@@ -4,7 +4,7 @@
 use statestore_proto::message::Condition;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::{Rig, get, set, set_if, watch};
 

@@ -4,8 +4,8 @@ use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
 

@@ -7,7 +7,7 @@ use statestore_mqtt::property::Property;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Page, Scan};
 use statestore_proto::transport::{self, Transmit};
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::{Rig, get, set};
 

@@ -6,8 +6,8 @@ use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::process::memory::live_bytes;
 
 use super::durability::all_records;
 use super::{OK, Rig, del, error, set, set_if, stop, watch};

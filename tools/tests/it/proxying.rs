@@ -8,9 +8,9 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use statestore_server::{Bytes, Error};
-use statestore_tests::process::{Running, run};
-use statestore_tests::raw::Raw;
-use statestore_tests::timely::HANGS;
+use statestore_testkit::process::HANGS;
+use statestore_testkit::process::command::{Running, run};
+use statestore_testkit::wire::raw::Raw;
 
 use crate::support::{Scratch, Store, tools};
 

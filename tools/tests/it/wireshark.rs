@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use statestore_server::{Error, WatchEvent};
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
 
 use crate::support::{Scratch, Store};
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::{StateStore, StoreService};
 use tokio::task::JoinSet;
 

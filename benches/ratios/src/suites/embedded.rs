@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use statestore_client::{Options, connect};
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::StateStore;
 
 use super::Suite;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use statestore_client::{Options, connect};
 use statestore_loopback::Hub;
 use statestore_proto::client::WatchEvent;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::{Removal, StateStore, StoreService, Watch};
 use tokio::task::yield_now;
 

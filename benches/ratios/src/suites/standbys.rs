@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use statestore_tests::etcd::Etcd as Member;
+use statestore_testkit::brokers::Etcd as Member;
 
 use super::Suite;
 use crate::bare::Failure;
