@@ -82,6 +82,7 @@ mod metrics;
 pub mod service;
 mod status;
 
+pub use client::batch::Batch;
 pub use client::call::{Call, Set};
 pub use client::error::Error;
 pub use client::fence::LockLost;
@@ -95,7 +96,8 @@ pub use link::address::Address;
 pub use link::addresses::{Addresses, InUse};
 pub use link::options::{Options, Tls, Transport};
 pub use link::{
-    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, UrlError,
+    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, SettingsError,
+    UrlError,
 };
 #[cfg(feature = "tls")]
 pub use link::{TlsError, tls_config};

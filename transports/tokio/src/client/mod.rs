@@ -1,5 +1,6 @@
 //! The handle of an application: requests, watches, and the task behind them.
 
+pub(crate) mod batch;
 pub(crate) mod call;
 pub(crate) mod error;
 pub(crate) mod fence;

@@ -1,5 +1,6 @@
 //! The handles over the loopback, in simulated time.
 
+mod batch;
 mod capture;
 mod facade;
 mod journal;
