@@ -180,18 +180,22 @@ class Mqtt(Case):
         self.assertEqual(received, {"py-resume/1": payloads, "py-resume/2": payloads})
         await second.end()
 
-        third = await self.connect("py-resume", **session)
-        third.paho.manual_ack_set(True)
-        await publisher.publish("py-resume/1", "unacknowledged")
-        self.assertEqual(await third.next_payload(), "unacknowledged")
-        await third.cut()
-        fourth = await self.connect("py-resume", **session)
-        self.assertEqual(await fourth.next_payload(), "unacknowledged")
-        await fourth.end()
-
         clean = await self.connect("py-resume")
         self.assertFalse(clean.session_present)
         await clean.subscribe("py-resume/other/+", 1)
         await publisher.publish("py-resume/1", "lost")
         await publisher.publish("py-resume/other/live", "live")
         self.assertEqual(await clean.next_payload(), "live")
+
+    async def test_unacknowledged(self):
+        session = {"session_expiry": 60, "clean": False}
+        first = await self.connect("py-unacknowledged", **session)
+        first.paho.manual_ack_set(True)
+        await first.subscribe("py-unacknowledged/+", 1)
+        publisher = await self.connect("py-unacknowledged-publisher")
+        await publisher.publish("py-unacknowledged/one", "unacknowledged")
+        self.assertEqual(await first.next_payload(), "unacknowledged")
+        await first.cut()
+        second = await self.connect("py-unacknowledged", **session)
+        self.assertTrue(second.session_present)
+        self.assertEqual(await second.next_payload(), "unacknowledged")

@@ -209,23 +209,28 @@ async function resume(connections, name) {
   same(received, { [`${name}/one`]: sent, [`${name}/two`]: sent }, "queued messages");
   await second.end();
 
-  // mqtt.js acknowledges a message when this handler calls its callback.
-  const prepare = (raw) => (raw.handleMessage = () => {});
-  const third = await connections.connect(name, { ...session, prepare });
-  await publisher.publish(`${name}/one`, "unacknowledged", { qos: 1 });
-  same((await third.next()).packet.dup, false, "DUP at first");
-  await third.cut();
-  const fourth = await connections.connect(name, session);
-  const { payload, packet } = await fourth.next("redelivered message");
-  same([text(payload), packet.dup], ["unacknowledged", true], "redelivered message and DUP");
-  await fourth.end();
-
   const clean = await connections.connect(name);
   same(clean.connack.sessionPresent, false, "session present after Clean Start");
   await clean.subscribe(`${name}/other/+`, 1);
   await publisher.publish(`${name}/one`, "lost", { qos: 1 });
   await publisher.publish(`${name}/other/live`, "live", { qos: 1 });
   same(await clean.nextText(), "live", "message after Clean Start");
+}
+
+async function unacknowledged(connections, name) {
+  const session = { clean: false, properties: { sessionExpiryInterval: 60 } };
+  // mqtt.js acknowledges a message when this handler calls its callback.
+  const prepare = (raw) => (raw.handleMessage = () => {});
+  const first = await connections.connect(name, { ...session, prepare });
+  await first.subscribe(`${name}/+`, 1);
+  const publisher = await connections.connect(`${name}-publisher`);
+  await publisher.publish(`${name}/one`, "unacknowledged", { qos: 1 });
+  same((await first.next()).packet.dup, false, "DUP at first");
+  await first.cut();
+  const second = await connections.connect(name, session);
+  same(second.connack.sessionPresent, true, "session present");
+  const { payload, packet } = await second.next("redelivered message");
+  same([text(payload), packet.dup], ["unacknowledged", true], "redelivered message and DUP");
 }
 
 export const cases = Object.entries({
@@ -237,5 +242,6 @@ export const cases = Object.entries({
   topicAlias,
   messageExpiry,
   resume,
+  unacknowledged,
   ...storeCases,
 });

@@ -265,24 +265,29 @@ func TestResume(t *testing.T) {
 	same(t, received, expected, "queued messages")
 	second.end(0)
 
-	silent := resuming(session)
-	config := silent.config
-	silent.config = func(c *paho.ClientConfig) {
-		config(c)
-		c.EnableManualAcknowledgment = true
-	}
-	third := connect(t, "go-resume", silent)
-	publisher.text("go-resume/one", "unacknowledged")
-	same(t, third.nextIs("unacknowledged").Duplicate(), false, "DUP at first")
-	third.cut()
-	fourth := connect(t, "go-resume", resuming(session))
-	same(t, fourth.nextIs("unacknowledged").Duplicate(), true, "DUP after a redelivery")
-	fourth.end(0)
-
 	clean := connect(t, "go-resume", options{})
 	same(t, clean.connack.SessionPresent, false, "session present after Clean Start")
 	clean.subscribe("go-resume/other/+", 1)
 	publisher.text("go-resume/one", "lost")
 	publisher.text("go-resume/other/live", "live")
 	clean.nextIs("live")
+}
+
+func TestUnacknowledged(t *testing.T) {
+	t.Parallel()
+	session := state.NewInMemory()
+	silent := resuming(session)
+	silent.config = func(config *paho.ClientConfig) {
+		config.Session = session
+		config.EnableManualAcknowledgment = true
+	}
+	first := connect(t, "go-unacknowledged", silent)
+	first.subscribe("go-unacknowledged/+", 1)
+	publisher := connect(t, "go-unacknowledged-publisher", options{})
+	publisher.text("go-unacknowledged/one", "unacknowledged")
+	same(t, first.nextIs("unacknowledged").Duplicate(), false, "DUP at first")
+	first.cut()
+	second := connect(t, "go-unacknowledged", resuming(session))
+	same(t, second.connack.SessionPresent, true, "session present")
+	same(t, second.nextIs("unacknowledged").Duplicate(), true, "DUP after a redelivery")
 }
