@@ -40,7 +40,8 @@ class Mqtt(Case):
             "UserProperty": [("b", "1"), ("a", "é"), ("b", "2")],
         }
         for qos in range(3):
-            await publisher.publish(f"py-qos/{qos}", ALL_BYTES, qos, properties=of_publish(**values))
+            sent = of_publish(**values)
+            await publisher.publish(f"py-qos/{qos}", ALL_BYTES, qos, properties=sent)
             for granted, subscriber in enumerate(subscribers):
                 message = await subscriber.next()
                 self.assertEqual(message.topic.value, f"py-qos/{qos}")

@@ -65,7 +65,8 @@ async function open(origin) {
   const ended = once(process, "exit");
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no results; the browser printed:\n${log}`)), LIMIT_MS);
+    const fail = () => reject(new Error(`no results; the browser printed:\n${log}`));
+    timer = setTimeout(fail, LIMIT_MS);
   });
   const failed = ended.then(() => {
     throw new Error(`the browser ended:\n${log}`);
@@ -83,7 +84,9 @@ async function open(origin) {
   }
 }
 
-describe("browser", { skip: browser ? false : "no browser" }, () => {
+const skip = browser ? false : "no browser";
+
+describe("browser", { skip }, () => {
   let results;
   before(async () => (results = await open(INTEROP_ORIGIN)));
   for (const [name] of cases) {
@@ -94,7 +97,7 @@ describe("browser", { skip: browser ? false : "no browser" }, () => {
   }
 });
 
-test("a page of another origin cannot connect", { skip: browser ? false : "no browser" }, async () => {
+test("a page of another origin cannot connect", { skip }, async () => {
   for (const [name, error] of Object.entries(await open("http://other.example"))) {
     assert.notEqual(error, null, `${name} passed`);
   }

@@ -24,15 +24,17 @@ func allBytes() []byte {
 	return bytes
 }
 
+func isPositive[T uint16 | uint32](limit *T) bool { return limit != nil && *limit > 0 }
+
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	first := connect(t, "go-connect", options{})
 	same(t, first.connack.SessionPresent, false, "session present")
 	same(t, first.connack.ReasonCode, 0, "reason code")
 	limits := first.connack.Properties
-	check(t, limits.ReceiveMaximum != nil && *limits.ReceiveMaximum > 0, "no Receive Maximum")
-	check(t, limits.MaximumPacketSize != nil && *limits.MaximumPacketSize > 0, "no Maximum Packet Size")
-	check(t, limits.TopicAliasMaximum != nil && *limits.TopicAliasMaximum > 0, "no Topic Alias Maximum")
+	check(t, isPositive(limits.ReceiveMaximum), "no Receive Maximum")
+	check(t, isPositive(limits.MaximumPacketSize), "no Maximum Packet Size")
+	check(t, isPositive(limits.TopicAliasMaximum), "no Topic Alias Maximum")
 
 	unnamed := connect(t, "", options{})
 	check(t, unnamed.connack.Properties.AssignedClientID != "", "no client id was assigned")
@@ -58,15 +60,20 @@ func TestQos(t *testing.T) {
 			ContentType:     "application/octet-stream",
 			ResponseTopic:   "go-qos/response",
 			CorrelationData: allBytes(),
-			User:            paho.UserProperties{{Key: "b", Value: "1"}, {Key: "a", Value: "é"}, {Key: "b", Value: "2"}},
+			User: paho.UserProperties{
+				{Key: "b", Value: "1"}, {Key: "a", Value: "é"}, {Key: "b", Value: "2"},
+			},
 		}
-		reason := publisher.publish(&paho.Publish{Topic: topic, Payload: allBytes(), QoS: byte(sent), Properties: properties})
+		reason := publisher.publish(&paho.Publish{
+			Topic: topic, Payload: allBytes(), QoS: byte(sent), Properties: properties,
+		})
 		same(t, reason, 0, "reason code of PUBLISH")
 		for granted, subscriber := range subscribers {
 			message := subscriber.next("message")
 			same(t, message.Topic, topic, "topic")
 			same(t, message.Payload, allBytes(), "payload")
-			same(t, int(message.QoS), min(sent, granted), fmt.Sprintf("QoS of %d for a subscriber with %d", sent, granted))
+			subject := fmt.Sprintf("QoS of %d for a subscriber with %d", sent, granted)
+			same(t, int(message.QoS), min(sent, granted), subject)
 			same(t, *message.Properties.PayloadFormat, 0, "payload format")
 			same(t, message.Properties.ContentType, properties.ContentType, "content type")
 			same(t, message.Properties.ResponseTopic, properties.ResponseTopic, "response topic")
@@ -89,9 +96,12 @@ func TestRetained(t *testing.T) {
 	live.subscribe("go-retained/+", 1)
 	user := paho.UserProperties{{Key: "a", Value: "b"}}
 	for _, payload := range []string{"first", "second"} {
-		properties := &paho.PublishProperties{User: user}
 		publisher.publish(&paho.Publish{
-			Topic: "go-retained/kept", Payload: []byte(payload), QoS: 1, Retain: true, Properties: properties,
+			Topic:      "go-retained/kept",
+			Payload:    []byte(payload),
+			QoS:        1,
+			Retain:     true,
+			Properties: &paho.PublishProperties{User: user},
 		})
 		same(t, live.nextIs(payload).Retain, false, "retain flag for a subscriber")
 	}
@@ -117,7 +127,8 @@ func TestWill(t *testing.T) {
 	user := paho.UserProperties{{Key: "a", Value: "b"}}
 	withWill := func(payload string) *client {
 		return connect(t, "go-will", options{connect: func(packet *paho.Connect) {
-			packet.WillMessage = &paho.WillMessage{Topic: "go-will/will", Payload: []byte(payload), QoS: 1}
+			will := paho.WillMessage{Topic: "go-will/will", Payload: []byte(payload), QoS: 1}
+			packet.WillMessage = &will
 			// Of the properties of the message, this version of paho.golang sends only these.
 			packet.WillProperties = &paho.WillProperties{User: user}
 		}})
@@ -232,7 +243,7 @@ func TestMessageExpiry(t *testing.T) {
 	late.subscribe("go-expiry-retained/+", 1)
 	for _, client := range []*client{back, late} {
 		left := client.nextIs("long").Properties.MessageExpiry
-		check(t, left != nil && *left > 0 && *left <= 58, "the message expires in %v s, expected 58 s", left)
+		check(t, isPositive(left) && *left <= 58, "the message does not expire in 1 to 58 s")
 	}
 	publisher.text("go-expiry/live", "live")
 	publisher.text("go-expiry-retained/live", "live")
