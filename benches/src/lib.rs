@@ -4,6 +4,8 @@
 //! from an independent writer ([`wire`]). [`packets`] has a request as an MQTT packet.
 
 pub mod cases;
+pub mod hot_paths;
+pub mod instructions;
 pub mod packets;
 pub mod stage;
 pub mod wire;

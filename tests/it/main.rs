@@ -12,6 +12,7 @@ mod contract_store;
 mod corpus;
 mod decide;
 mod exhaustive;
+mod fuzz_readme;
 mod hidden;
 mod killers;
 mod laws;

@@ -53,9 +53,9 @@ impl<'a> Contestant<'a> {
     }
 }
 
-/// Nanoseconds of each contestant's work, in their order.
+/// Nanoseconds of each contestant's work: one figure for each round, in the order of the contestants.
 #[must_use]
-pub fn race(contestants: &mut [Contestant<'_>], effort: Effort) -> Vec<f64> {
+pub fn race(contestants: &mut [Contestant<'_>], effort: Effort) -> Vec<Vec<f64>> {
     settle_allocator();
     let times: Vec<u32> = contestants.iter_mut().map(|one| calibrate(one, effort.batch)).collect();
     let mut samples = vec![Vec::new(); contestants.len()];
@@ -65,7 +65,7 @@ pub fn race(contestants: &mut [Contestant<'_>], effort: Effort) -> Vec<f64> {
             samples.push(spent.as_secs_f64() * 1e9 / f64::from(*times));
         }
     }
-    samples.into_iter().map(median).collect()
+    samples
 }
 
 /// Frees one great block. From then on glibc keeps what is freed instead of returning the end of its heap to the system;

@@ -237,6 +237,9 @@ mod pages {
 
     #[doc = include_str!("../../../docs/watches.md")]
     struct Watches;
+
+    #[doc = include_str!("../../../fuzz/README.md")]
+    struct Fuzz;
 }
 
 /// The programs in the README of the repository.

@@ -116,11 +116,11 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn all_sides_agree_and_every_line_has_five_words() {
+    fn all_sides_agree_and_every_line_has_seven_words() {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.lines().all(|line| line.split_whitespace().count() == 5), "{text}");
+        assert!(text.lines().all(|line| line.split_whitespace().count() == 7), "{text}");
         for name in
             ["codec/decode/set-px/16B", "codec/encode/get-hit/64KiB", "codec/decode/nothing"]
         {

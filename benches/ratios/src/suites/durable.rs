@@ -67,7 +67,7 @@ struct Rounds {
 
 impl Rounds {
     /// Which figures there are, and those: time and CPU in microseconds, the rest for a thousand requests.
-    fn figures(&self) -> [(&'static str, f64); 6] {
+    fn figures(&self) -> [(&'static str, &[f64]); 6] {
         [
             ("each", &self.each),
             ("p50", &self.p50),
@@ -76,7 +76,7 @@ impl Rounds {
             ("flushes-of-1000", &self.flushes),
             ("kB-of-1000", &self.kilobytes),
         ]
-        .map(|(name, rounds)| (name, median(rounds.clone())))
+        .map(|(name, rounds)| (name, rounds.as_slice()))
     }
 }
 
@@ -129,7 +129,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
                 let pairs = results[own].1.figures().into_iter().zip(results[peer].1.figures());
                 for ((what, ours), (_, theirs)) in pairs {
                     let line = format!("durable/{name}/{in_flight}-in-flight/{what}");
-                    report.line(&line, ours, engines[peer].name(), theirs)?;
+                    report.compare(&line, ours, engines[peer].name(), theirs)?;
                 }
             }
         }
@@ -233,9 +233,9 @@ fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Fai
             writer.end()?;
         }
     }
-    let [on_disk, in_memory] = beside.map(median);
-    report.line("durable/get-beside-sets/p50", on_disk, "in-memory", in_memory)?;
-    report.line("durable/get-beside-sets/p50", on_disk, "alone", median(alone))?;
+    let [on_disk, in_memory] = &beside;
+    report.compare("durable/get-beside-sets/p50", on_disk, "in-memory", in_memory)?;
+    report.compare("durable/get-beside-sets/p50", on_disk, "alone", &alone)?;
     Ok(())
 }
 

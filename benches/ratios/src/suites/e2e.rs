@@ -63,8 +63,8 @@ async fn over<L: Library, E: Echo>(port: u16, report: &mut Report<'_>) -> Result
             let times = bare.run(requests, in_flight).await?;
             theirs.add(times, lap.time());
         }
-        report.line(&format!("{name}/each"), ours.each(), E::NAME, theirs.each())?;
-        report.line(&format!("{name}/p50"), ours.p50(), E::NAME, theirs.p50())?;
+        report.compare(&format!("{name}/each"), &ours.each, E::NAME, &theirs.each)?;
+        report.compare(&format!("{name}/p50"), &ours.p50, E::NAME, &theirs.p50)?;
     }
     echo.abort();
     store.shutdown().await;
@@ -102,8 +102,8 @@ pub(super) async fn gets(
 /// Microseconds, round by round.
 #[derive(Default)]
 pub(super) struct Samples {
-    each: Vec<f64>,
-    p50: Vec<f64>,
+    pub(super) each: Vec<f64>,
+    pub(super) p50: Vec<f64>,
 }
 
 impl Samples {
@@ -111,14 +111,6 @@ impl Samples {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         self.each.push(spent.as_secs_f64() * 1e6 / times.len() as f64);
         self.p50.push(median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect()));
-    }
-
-    pub(super) fn each(&self) -> f64 {
-        median(self.each.clone())
-    }
-
-    pub(super) fn p50(&self) -> f64 {
-        median(self.p50.clone())
     }
 }
 

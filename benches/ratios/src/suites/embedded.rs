@@ -82,8 +82,8 @@ async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), F
         }
         for (client, [own, beside]) in [("bare", bare), ("handle", handle)] {
             let name = format!("embedded/{client}/{in_flight}-in-flight");
-            report.line(&format!("{name}/each"), own.each(), "mosquitto", beside.each())?;
-            report.line(&format!("{name}/p50"), own.p50(), "mosquitto", beside.p50())?;
+            report.compare(&format!("{name}/each"), &own.each, "mosquitto", &beside.each)?;
+            report.compare(&format!("{name}/p50"), &own.p50, "mosquitto", &beside.p50)?;
         }
     }
     for side in sides {

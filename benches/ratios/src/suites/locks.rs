@@ -103,11 +103,11 @@ impl Stage {
             }
         }
         let [lock, bare] = pairs;
-        report.line(&format!("locks/{name}/pair/each"), lock.each(), "set+vdel", bare.each())?;
-        report.line(&format!("locks/{name}/pair/p50"), lock.p50(), "set+vdel", bare.p50())?;
+        report.compare(&format!("locks/{name}/pair/each"), &lock.each, "set+vdel", &bare.each)?;
+        report.compare(&format!("locks/{name}/pair/p50"), &lock.p50, "set+vdel", &bare.p50)?;
         let [lock, bare] = hand_overs;
         let name = format!("locks/{name}/hand-over/p50");
-        report.line(&name, lock.p50(), "vdel+told+set", bare.p50())?;
+        report.compare(&name, &lock.p50, "vdel+told+set", &bare.p50)?;
         Ok(())
     }
 

@@ -91,7 +91,7 @@ async fn compare(report: &mut Report<'_>) -> Result<(), Failure> {
         let [nothing, others @ ..] = &samples;
         for (side, samples) in sides.iter().skip(1).zip(others) {
             let name = format!("observed/{}/{what}/{in_flight}-in-flight", side.name);
-            report.line(&name, samples.each(), "nothing", nothing.each())?;
+            report.compare(&name, &samples.each, "nothing", &nothing.each)?;
         }
     }
     for side in sides {

@@ -8,7 +8,6 @@ use statestore_testkit::brokers::Etcd as Member;
 use super::Suite;
 use crate::bare::Failure;
 use crate::engines::{Engine, Etcd, Figures, KEYS, Machine, Read, Standby, Write, leader};
-use crate::race::median;
 use crate::report::Report;
 use statestore_benches::stage::Ask;
 
@@ -60,9 +59,9 @@ fn requests(
         ];
         let [ours, puts, swaps, strictly, by_lease] = race(&mut sides, rounds, seconds, in_flight)?;
         let name = |what| format!("standbys/{members}-members/{in_flight}-in-flight/{what}");
-        report.line(&name("set"), ours, "etcd", puts)?;
-        report.line(&name("set"), ours, "compare-and-swap", swaps)?;
-        report.line(&name("get"), strictly, "by-lease", by_lease)?;
+        report.compare(&name("set"), &ours, "etcd", &puts)?;
+        report.compare(&name("set"), &ours, "compare-and-swap", &swaps)?;
+        report.compare(&name("get"), &strictly, "by-lease", &by_lease)?;
     }
     Ok(())
 }
@@ -70,13 +69,13 @@ fn requests(
 /// Does so many requests.
 type Side<'a> = dyn FnMut(usize) -> Result<Figures, Failure> + 'a;
 
-/// Microseconds a request of each side, which take turns.
+/// Microseconds per request of each side, round by round. The sides take turns.
 fn race<const SIDES: usize>(
     sides: &mut [Box<Side<'_>>; SIDES],
     rounds: usize,
     seconds: f64,
     in_flight: usize,
-) -> Result<[f64; SIDES], Failure> {
+) -> Result<[Vec<f64>; SIDES], Failure> {
     let mut each: [Vec<f64>; SIDES] = std::array::from_fn(|_| Vec::new());
     let mut numbers = [in_flight.max(20); SIDES];
     // The first round is to learn how many take so long.
@@ -89,7 +88,7 @@ fn race<const SIDES: usize>(
             }
         }
     }
-    Ok(each.map(median))
+    Ok(each)
 }
 
 /// A store with many keys that hands over to one that has read them.
