@@ -5,13 +5,13 @@
 //!
 //! [`suites`] has the comparisons, one module and one table entry each. [`peers`] has other
 //! codecs, [`engines`] other durable stores, and [`bare`] programs on an MQTT library alone.
-//! [`aside`] runs servers in threads, [`race`] measures time, and [`report`] prints. A suite
+//! [`server_thread`] runs servers in threads, [`race`] measures time, and [`report`] prints. A suite
 //! asserts that all sides return the expected results before it measures them.
 
-pub mod aside;
 pub mod bare;
 pub mod engines;
 pub mod peers;
 pub mod race;
 pub mod report;
+pub mod server_thread;
 pub mod suites;

@@ -19,7 +19,7 @@ fn main() -> Result<ExitCode, Failure> {
     let mut report = Report::new(Effort::FULL, &mut out).format(format);
     let run = |Suite { name, about, run }: &Suite| report.suite(name, about, run);
     let result = chosen.into_iter().try_for_each(run);
-    // What was measured before a failure is a complete document too.
+    // Results before a failure are a complete document too.
     report.finish()?;
     result.map(|()| ExitCode::SUCCESS)
 }

@@ -1,59 +1,62 @@
-//! The stopwatch: contestants take turns in short batches, and each is judged by the median of its own.
+//! Time measurement: contestants take turns in short batches.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How long one batch takes: long against reading the clock, short against a disturbance.
+    /// Duration of one batch: long compared with reading the clock, short compared with a
+    /// disturbance.
     batch: Duration,
-    /// How often each contestant gets its turn.
+    /// Number of turns of each contestant.
     rounds: u32,
 }
 
 impl Effort {
-    /// For figures: some 30 ms for each contestant.
+    /// For results: about 30 ms for each contestant.
     pub const FULL: Self = Self { batch: Duration::from_micros(60), rounds: 501 };
-    /// For tests, which want to know that everything runs and not how fast.
+    /// For tests: each contestant runs, and its time is meaningless.
     pub const TEST: Self = Self { batch: Duration::ZERO, rounds: 1 };
 }
 
 impl Effort {
-    /// Whether nothing is to be learnt from the figures.
+    /// Returns whether this is a test, whose figures are meaningless.
     #[must_use]
     pub const fn is_rehearsal(&self) -> bool {
         self.rounds == 1
     }
 }
 
-/// One of those compared: a name and a piece of work.
+/// One side of a comparison: a name and a piece of work.
 pub struct Contestant<'a> {
-    /// Its name in the report.
+    /// Name in the report.
     pub name: &'static str,
-    // Runs the work this many times. The loop is inside, so that nothing but the work is called indirectly.
+    // Repeats the work. The loop is inside, so the indirect call happens once per batch.
     batch: Box<dyn FnMut(u32) -> Duration + 'a>,
 }
 
 impl<'a> Contestant<'a> {
-    /// `work` is what is timed, dropping its result included. Its inputs belong into [`black_box`].
+    /// Creates a contestant. The measured time includes dropping the result of `work`. Pass the
+    /// inputs through [`black_box`].
     pub fn new<T>(name: &'static str, mut work: impl FnMut() -> T + 'a) -> Self {
-        // By reference: the result is complete in memory, and no side pays for moving it once more.
+        // By reference, so the result is written to memory once and not moved again.
         Self { name, batch: Box::new(move |times| timed(times, || _ = black_box(&work()))) }
     }
 
-    /// The same for payloads, each of which is dropped one turn later.
+    /// Creates a contestant that returns payloads. Each payload is dropped after the next one was
+    /// created.
     ///
-    /// A payload is sent before it is freed. An allocator that reads a block which it is given back (glibc looks for
-    /// its own mark there) would otherwise wait for the bytes just written, a wait that no program has outside of such
-    /// a loop and that takes longer than writing a short message.
+    /// In a program, a payload is sent before it is freed. If it were freed at once, glibc would
+    /// read a mark in the block and wait for the bytes just written. This takes longer than the
+    /// encoding of a short message.
     pub fn sender(name: &'static str, mut work: impl FnMut() -> Vec<u8> + 'a) -> Self {
         let mut sent = Vec::new();
         Self { name, batch: Box::new(move |times| timed(times, || sent = black_box(work()))) }
     }
 }
 
-/// Nanoseconds of each contestant's work: one figure for each round, in the order of the contestants.
+/// Returns the nanoseconds of one call of each contestant, for each round.
 #[must_use]
 pub fn race(contestants: &mut [Contestant<'_>], effort: Effort) -> Vec<Vec<f64>> {
     settle_allocator();
@@ -68,13 +71,13 @@ pub fn race(contestants: &mut [Contestant<'_>], effort: Effort) -> Vec<Vec<f64>>
     samples
 }
 
-/// Frees one great block. From then on glibc keeps what is freed instead of returning the end of its heap to the system;
-/// whether a contestant's blocks lie at that end, and cost a system call each, would be chance.
+/// Frees one large block. Afterwards glibc does not return the end of its heap to the system.
+/// Otherwise contestants whose blocks happen to be at the end would need a system call for each.
 fn settle_allocator() {
     drop(black_box(vec![0_u8; 16 << 20]));
 }
 
-/// How many times fill one batch. Warms up on the way.
+/// Returns the number of calls that fill one batch. This also warms up the contestant.
 fn calibrate(one: &mut Contestant<'_>, batch: Duration) -> u32 {
     let mut times = 1;
     while (one.batch)(times) < batch && times < u32::MAX / 2 {
@@ -92,39 +95,39 @@ fn timed(times: u32, mut work: impl FnMut()) -> Duration {
     stopwatch(all).1
 }
 
-/// Does `work` once, and says how long it took.
+/// Runs `work` once. Returns its result and duration.
 pub fn stopwatch<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let lap = Lap::start();
     let result = work();
     (result, lap.time())
 }
 
-/// Time since a moment.
+/// Start of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Lap(Instant);
 
 #[expect(clippy::disallowed_methods, reason = "a stopwatch reads a clock")]
 impl Lap {
-    /// Begins now.
+    /// Starts a measurement.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// How long ago that was.
+    /// Returns the time since the start.
     #[must_use]
     pub fn time(self) -> Duration {
         Instant::now().duration_since(self.0)
     }
 }
 
-/// The middle one, which a disturbed batch does not move; zero when there are none.
+/// Returns the median, which single disturbed batches do not change. Zero without samples.
 #[must_use]
 pub fn median(samples: Vec<f64>) -> f64 {
     percentile(samples, 50)
 }
 
-/// What so many of a hundred are at most; zero when there are none.
+/// Returns a percentile. Zero without samples.
 #[must_use]
 pub fn percentile(mut samples: Vec<f64>, percent: usize) -> f64 {
     samples.sort_by(f64::total_cmp);
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_ignores_outliers() {
+    fn median_ignores_outliers() {
         assert_eq!(median(vec![3.0, 1e9, 1.0, 2.0, 2.5]).to_bits(), 2.5_f64.to_bits());
         assert_eq!(median(Vec::new()).to_bits(), 0.0_f64.to_bits());
         let hundred: Vec<f64> = (0..100_u8).map(f64::from).collect();

@@ -93,7 +93,9 @@ fn verdict(comparison: &Comparison) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if comparison.is_failure() {
-        println!("failed: a path takes over {LIMIT_PERCENT} % more instructions, or has no count.");
+        println!(
+            "failed: a path takes over {LIMIT_PERCENT} % more instructions, or lacks a count."
+        );
         println!(
             "If that is intended, write a new baseline: INSTRUCTIONS=write ./check instructions"
         );

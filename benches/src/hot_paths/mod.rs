@@ -12,7 +12,7 @@ mod store;
 pub struct HotPath {
     /// Name of the path: what is called, and with what.
     pub name: &'static str,
-    /// How often the call is repeated for a count.
+    /// Number of calls for a count.
     pub repetitions: usize,
     /// Returns the call, after it was executed at least once. `repetitions` calls must be possible.
     pub prepare: fn(repetitions: usize) -> Box<dyn FnMut()>,

@@ -9,7 +9,7 @@ use crate::stage::{Ask, Stage, key};
 
 const KEYS: usize = 100;
 
-/// What a lock writes to its key.
+/// Value that a lock writes to its key.
 const HOLDER: &[u8] = b"thermostat-7/0123456789abcdef/0";
 
 pub(super) fn get(_: usize) -> Box<dyn FnMut()> {

@@ -166,10 +166,11 @@ impl Comparison {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<32} {:>10} {:>10} {:>8}", "path", "baseline", "now", "change")?;
-        let number = |count: Option<f64>| count.map_or("-".into(), |count| format!("{count:.0}"));
+        let number =
+            |count: Option<f64>| count.map_or_else(|| "-".into(), |count| format!("{count:.0}"));
         for row in &self.rows {
             let change =
-                row.change_percent().map_or("-".into(), |change| format!("{change:+.1} %"));
+                row.change_percent().map_or_else(|| "-".into(), |change| format!("{change:+.1} %"));
             let (baseline, now, note) = (number(row.baseline), number(row.now), row.note());
             let line = format!("{:<32} {baseline:>10} {now:>10} {change:>8}  {note}", row.name);
             writeln!(f, "{}", line.trim_end())?;

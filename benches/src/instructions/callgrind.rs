@@ -17,7 +17,7 @@ pub enum CountError {
     Start(io::Error),
     /// The program failed. This is its output.
     Failed(String),
-    /// The profile has no total. This is the output.
+    /// The output lacks the total. This is the output.
     NoTotal(String),
 }
 

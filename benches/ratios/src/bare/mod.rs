@@ -1,4 +1,4 @@
-//! Requests and echoes written directly on an MQTT library, which is the lower bound for an adapter.
+//! Requests and echoes on an MQTT library alone, the lower limit for an adapter.
 //!
 //! An adapter implements [`Library`], a connection without an adapter [`Bare`], and [`Echo`] if it
 //! can also respond.
@@ -27,20 +27,20 @@ pub use session::{Client, Session};
 
 const REQUEST: &str = "bare/request";
 
-/// Seconds that a request is worth.
+/// Message expiry interval of a request, in seconds.
 const EXPIRY: u32 = 10;
 
-/// What a load asks, and where.
+/// Requests of a load, and their topics.
 #[derive(Clone, Copy)]
 pub struct Question {
     client_id: &'static str,
     topic: &'static str,
     response_topic: &'static str,
-    /// Of the request of that number.
+    /// Returns the payload of the request with this number.
     payload: fn(u64) -> Bytes,
 }
 
-/// Of the echo; as much as a GET carries.
+/// Requests to the echo, as large as a GET.
 pub const ECHO: Question = Question {
     client_id: "bare-load",
     topic: REQUEST,
@@ -48,7 +48,7 @@ pub const ECHO: Question = Question {
     payload: |_| Bytes::from_static(&[b'x'; 100]),
 };
 
-/// Of a store: the value of `k`.
+/// Requests to a store: a GET of `k`.
 pub const GET: Question = Question {
     client_id: "bare-get",
     topic: statestore_proto::topic::REQUEST,
@@ -56,7 +56,7 @@ pub const GET: Question = Question {
     payload: |_| Bytes::from_static(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"),
 };
 
-/// Of a store: to set one of many keys.
+/// Requests to a store: a SET of one of many keys.
 pub const SET: Question = Question {
     client_id: "bare-set",
     response_topic: "clients/bare-set/response",
@@ -71,11 +71,11 @@ impl Question {
     }
 }
 
-/// Room for all that can be outstanding, so that nothing ever waits for the library.
+/// Capacity of the queues of a library: above the number of requests in flight.
 const CAPACITY: usize = 4_096;
 const IN_FLIGHT: u16 = 1_024;
 
-/// What a library or its broker can fail with.
+/// Error of a library, a broker or a server.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// An adapter of an MQTT library.
@@ -93,18 +93,18 @@ pub trait Library {
 
 /// A connection that sends requests and receives their echoes.
 pub trait Bare: Sized {
-    /// Connects and subscribes, to ask this.
+    /// Connects, and subscribes to the response topic.
     fn connect(port: u16, question: Question) -> impl Future<Output = Result<Self, Failure>>;
     /// Sends a request.
     ///
     /// # Errors
     /// Those of the library.
     fn send(&mut self, correlation: [u8; 16], payload: Bytes) -> Result<(), Failure>;
-    /// The correlation data of the next echo.
+    /// Waits for the next echo, and returns its correlation data.
     fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, Failure>>;
 }
 
-/// A library on which an echo is written too.
+/// A library on which an echo is implemented too.
 pub trait Echo: Bare {
     /// Name of the echo in the report.
     const NAME: &'static str;
@@ -121,7 +121,7 @@ pub struct Load<B> {
 }
 
 impl<B: Bare> Load<B> {
-    /// Connects, to ask this.
+    /// Connects.
     ///
     /// # Errors
     /// Those of the library.
@@ -129,7 +129,7 @@ impl<B: Bare> Load<B> {
         Ok(Self { bare: B::connect(port, question).await?, question, sent: 0 })
     }
 
-    /// Sends `requests`, `in_flight` at a time, and gives the time that each took.
+    /// Sends requests, `in_flight` at a time, and returns the latency of each.
     ///
     /// # Errors
     /// Those of the library.

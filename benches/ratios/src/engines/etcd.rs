@@ -1,5 +1,5 @@
-//! etcd, driven over one connection of HTTP/2. Its own load generator is in no package, and a generated client takes a
-//! compiler of protocol buffers to build; a PUT is two fields.
+//! etcd, over one HTTP/2 connection. Distributions do not package its load generator, and a
+//! generated client requires protoc. The messages used here have few fields.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,18 +12,19 @@ use super::grpc::{Connection, Message, fields};
 use super::{Engine, Failure, Figures, Server, VALUE_LEN, key, program};
 use crate::race::Lap;
 
-/// How a key is written.
+/// A way to write a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Whatever there is: a PUT.
+    /// A PUT without a condition.
     Blind,
-    /// As a store without a leader would have to: it is read, and written if nobody else has meanwhile.
+    /// A read, and a transaction that writes if the key has not changed since. A store without a
+    /// leader would have to do this.
     Swap,
 }
 
 /// An etcd with its defaults.
 pub struct Etcd {
-    /// None where it is somebody else's.
+    /// `None` if the server belongs to the caller.
     server: Option<Server>,
     write: Write,
     runtime: Runtime,
@@ -31,10 +32,11 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Starts one below this folder; `None` where there is none (Debian's package is `etcd-server`).
+    /// Starts a server with its data in a subfolder. Returns `None` if etcd is not installed
+    /// (Debian package `etcd-server`).
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the server does not start.
     pub fn start(below: &Path) -> Result<Option<Self>, Failure> {
         let Some(binary) = program(&["/usr/bin/etcd", "/usr/local/bin/etcd"]) else {
             return Ok(None);
@@ -44,14 +46,14 @@ impl Etcd {
             let mut command = Command::new(binary);
             command.args(["--name", "one", "--data-dir"]).arg(folder);
             command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
-            // Nobody else belongs to it.
+            // The cluster has only this member.
             command.args(["--listen-peer-urls", "http://127.0.0.1:0"]);
             command.args(["--logger", "zap", "--log-level", "error"]);
             Ok(command)
         })?;
         let mut etcd = Self::at(server.port, Write::Blind)?;
         etcd.server = Some(server);
-        // It listens before it has a leader, which is itself.
+        // The server listens before it has elected itself.
         let mut tries = 0;
         while let Err(failure) = etcd.run(1, 1) {
             tries += 1;
@@ -63,10 +65,10 @@ impl Etcd {
         Ok(Some(etcd))
     }
 
-    /// One that listens on that port of this machine.
+    /// Connects to a server on a port of this machine.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the connection fails.
     pub fn at(port: u16, write: Write) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let connection = runtime.block_on(Connection::open(port))?;
@@ -115,20 +117,20 @@ impl Engine for Etcd {
     }
 }
 
-/// One PUT, and its status.
+/// Sends one PUT and checks its status.
 async fn put(connection: Connection, number: usize) -> Result<(), Failure> {
     let message = Message::default().bytes(1, key(number).as_bytes()).bytes(2, &[b'v'; VALUE_LEN]);
     connection.call("KV/Put", &message).await?;
     Ok(())
 }
 
-/// The same only if nobody has written it since it was read, until that is so.
+/// Reads a key and writes it if it has not changed since. Repeats this until it succeeds.
 async fn swap(connection: Connection, number: usize) -> Result<(), Failure> {
     let (key, value) = (key(number), [b'v'; VALUE_LEN]);
     loop {
         let read = Message::default().bytes(1, key.as_bytes());
         let read = connection.clone().call("KV/Range", &read).await?;
-        // The revision at which it was written last, or none.
+        // The revision of the last write. Zero if the key does not exist.
         let revision = match fields::bytes(&read, 2)? {
             Some(entry) => fields::number(entry, 3)?.unwrap_or_default(),
             None => 0,
@@ -142,8 +144,8 @@ async fn swap(connection: Connection, number: usize) -> Result<(), Failure> {
         let operation = Message::default().bytes(2, put.as_bytes());
         let transaction =
             Message::default().bytes(1, unchanged.as_bytes()).bytes(2, operation.as_bytes());
-        let answer = connection.clone().call("KV/Txn", &transaction).await?;
-        if fields::number(&answer, 2)? == Some(1) {
+        let response = connection.clone().call("KV/Txn", &transaction).await?;
+        if fields::number(&response, 2)? == Some(1) {
             return Ok(());
         }
     }

@@ -1,4 +1,4 @@
-//! Calls of gRPC with one message each way, and as much of protocol buffers as etcd's calls take.
+//! Unary gRPC calls, and the part of protocol buffers that the calls to etcd need.
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::Failure;
 
-/// A connection of HTTP/2 to an etcd on this machine.
+/// An HTTP/2 connection to an etcd on this machine.
 #[derive(Clone)]
 pub(super) struct Connection(SendRequest<Bytes>);
 
@@ -17,14 +17,14 @@ impl Connection {
     pub(super) async fn open(port: u16) -> Result<Self, Failure> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.set_nodelay(true)?;
-        // Answers are a few bytes each, and hundreds of them wait to be read.
+        // Hundreds of small responses can wait to be read.
         let (requests, connection) =
             h2::client::Builder::new().data_frame_budget(1 << 24).handshake(stream).await?;
         tokio::spawn(connection);
         Ok(Self(requests))
     }
 
-    /// The message that answers this one.
+    /// Sends a message and returns the response.
     pub(super) async fn call(self, method: &str, message: &Message) -> Result<Bytes, Failure> {
         let request = Request::builder()
             .method(Method::POST)
@@ -37,26 +37,26 @@ impl Connection {
         let response = response.await?;
         let mut status = response.headers().get("grpc-status").cloned();
         let mut body = response.into_body();
-        let mut answer = BytesMut::new();
+        let mut response_bytes = BytesMut::new();
         while let Some(data) = body.data().await {
             let data = data?;
             body.flow_control().release_capacity(data.len())?;
-            answer.extend_from_slice(&data);
+            response_bytes.extend_from_slice(&data);
         }
         if let Some(trailers) = body.trailers().await? {
             status = trailers.get("grpc-status").cloned().or(status);
         }
         match status {
-            Some(status) if status == "0" && answer.len() >= FRAME_LEN => {
-                answer.advance(FRAME_LEN);
-                Ok(answer.freeze())
+            Some(status) if status == "0" && response_bytes.len() >= FRAME_LEN => {
+                response_bytes.advance(FRAME_LEN);
+                Ok(response_bytes.freeze())
             }
-            status => Err(format!("etcd answers {status:?}").into()),
+            status => Err(format!("call to etcd failed: status {status:?}").into()),
         }
     }
 }
 
-/// A flag, and the length of a message.
+/// Length of a frame header: a flag and the length of the message.
 const FRAME_LEN: usize = 5;
 
 /// A message of protocol buffers.
@@ -68,7 +68,7 @@ impl Message {
         &self.0
     }
 
-    /// With a field of bytes, a string or a message.
+    /// Appends a field that is bytes, a string or a message.
     pub(super) fn bytes(mut self, field: u8, bytes: &[u8]) -> Self {
         self.0.push(field << 3 | 2);
         self.varint(bytes.len() as u64);
@@ -76,7 +76,7 @@ impl Message {
         self
     }
 
-    /// With a field that is a number.
+    /// Appends a field that is a number.
     pub(super) fn number(mut self, field: u8, number: u64) -> Self {
         self.0.push(field << 3);
         self.varint(number);
@@ -91,14 +91,14 @@ impl Message {
         self.0.push((number & 0x7f) as u8);
     }
 
-    /// As gRPC frames it: not compressed, its length, itself.
+    /// Returns the gRPC frame of the message, without compression.
     fn framed(&self) -> Result<Bytes, Failure> {
         let length = u32::try_from(self.0.len())?;
         Ok([&[0][..], &length.to_be_bytes(), &self.0].concat().into())
     }
 }
 
-/// Fields of a message that was received.
+/// Fields of a received message.
 pub(super) mod fields {
     use super::Failure;
 
@@ -107,7 +107,7 @@ pub(super) mod fields {
         Bytes(&'a [u8]),
     }
 
-    /// The first field of that number, if it is a number.
+    /// Returns the first field with this tag, if it is a number.
     pub(in crate::engines) fn number(message: &[u8], field: u64) -> Result<Option<u64>, Failure> {
         Ok(match find(message, field)? {
             Some(Field::Number(number)) => Some(number),
@@ -115,7 +115,7 @@ pub(super) mod fields {
         })
     }
 
-    /// The first field of that number, if it has bytes.
+    /// Returns the first field with this tag, if it is bytes.
     pub(in crate::engines) fn bytes(message: &[u8], field: u64) -> Result<Option<&[u8]>, Failure> {
         Ok(match find(message, field)? {
             Some(Field::Bytes(bytes)) => Some(bytes),
@@ -130,11 +130,12 @@ pub(super) mod fields {
                 0 => Field::Number(varint(&mut message)?),
                 2 => {
                     let length = usize::try_from(varint(&mut message)?)?;
-                    let (bytes, rest) = message.split_at_checked(length).ok_or("it is cut off")?;
+                    let (bytes, rest) =
+                        message.split_at_checked(length).ok_or("truncated message")?;
                     message = rest;
                     Field::Bytes(bytes)
                 }
-                other => return Err(format!("a field of kind {other}").into()),
+                other => return Err(format!("unknown wire type {other}").into()),
             };
             if tag >> 3 == wanted {
                 return Ok(Some(field));
@@ -146,13 +147,13 @@ pub(super) mod fields {
     fn varint(message: &mut &[u8]) -> Result<u64, Failure> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
-            let (byte, rest) = message.split_first().ok_or("it is cut off")?;
+            let (byte, rest) = message.split_first().ok_or("truncated message")?;
             *message = rest;
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(number);
             }
         }
-        Err("a number of more than 64 bits".into())
+        Err("varint exceeds 64 bits".into())
     }
 }

@@ -1,4 +1,4 @@
-//! Ours over etcd: a store that leads, and one that stands by.
+//! Our store over etcd: a leader and a standby.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -8,24 +8,24 @@ use statestore_tokio::service::Journal as _;
 
 use super::own::service;
 use super::{Failure, Machine};
-use crate::aside::Aside;
 use crate::race::Lap;
+use crate::server_thread::ServerThread;
 use statestore_benches::stage;
 
-/// What a GET waits for.
+/// Consistency of a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A round trip to etcd, with all that came before it.
+    /// Linearizable: each GET waits for a transaction in etcd.
     Strict,
-    /// Nothing, while the lease holds.
+    /// Without a transaction, while the lease is valid.
     Leased,
 }
 
-/// The store that leads below this prefix, with requests about so many keys and without a wire. It gives the lead back when it is
-/// dropped.
+/// Starts a store that leads below a prefix, without a network. `keys` is the number of keys that
+/// requests use. The store resigns when it is dropped.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If the store cannot be created.
 pub fn leader(
     urls: &[String],
     prefix: &'static str,
@@ -55,22 +55,22 @@ fn journal(urls: &[String], prefix: &str) -> Result<EtcdJournal, Failure> {
     Ok(EtcdJournal::new(Options::new(urls).prefix(prefix).name("bench"))?)
 }
 
-/// A store that stands by, in a thread of its own, until it leads.
+/// A standby in a separate thread, until it is the leader.
 #[derive(Debug)]
 pub struct Standby {
-    told: Receiver<()>,
-    _thread: Aside,
+    steps: Receiver<()>,
+    _thread: ServerThread,
 }
 
 impl Standby {
-    /// Begins to read; it expects so many keys.
+    /// Starts a standby, which expects this number of keys.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(urls: &[String], prefix: &'static str, keys: usize) -> Result<Self, Failure> {
         let mut journal = journal(urls, prefix)?;
-        let (tell, told) = sync_channel(2);
-        let thread = Aside::spawn(async move |started, end| {
+        let (sender, steps) = sync_channel(2);
+        let thread = ServerThread::spawn(async move |started, end| {
             let _ = started.send(0);
             let leadership = journal.leadership();
             let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
@@ -79,24 +79,25 @@ impl Standby {
                 records.iter().for_each(|record| store.restore(stage::now(), record));
                 if !is_full && store.len() == keys {
                     is_full = true;
-                    let _ = tell.send(());
+                    let _ = sender.send(());
                 }
             }
             assert_eq!(store.len(), keys, "all keys are there");
-            let _ = tell.send(());
+            let _ = sender.send(());
             let _ = end.await;
             Ok(leadership.resign().await?)
         })?;
-        Ok(Self { told, _thread: thread })
+        Ok(Self { steps, _thread: thread })
     }
 
-    /// Milliseconds until it has read everything, and then until it leads, from the next time this is called.
+    /// Returns the milliseconds of this call. The first call waits until the standby has read all
+    /// keys, the second one until it leads.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the standby has ended.
     pub fn wait(&mut self) -> Result<f64, Failure> {
         let lap = Lap::start();
-        self.told.recv()?;
+        self.steps.recv()?;
         Ok(lap.time().as_secs_f64() * 1e3)
     }
 }

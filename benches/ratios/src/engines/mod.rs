@@ -1,7 +1,7 @@
-//! Other engines that keep what is written: each a server of our own on a free port, gone with the suite that started it.
+//! Durable stores. Each is a server on a free port, which ends with the suite that started it.
 //!
-//! They are driven by the fastest client there is for them, with one request after another in each of as many places as
-//! may be in flight.
+//! The load comes from the fastest client of each store: `in_flight` workers send one request after
+//! another.
 
 mod etcd;
 mod grpc;
@@ -28,25 +28,25 @@ pub use own::{Append, Embedded, Machine, broker};
 pub use postgres::Postgres;
 pub use redis::Redis;
 
-/// Bytes of a value that is written.
+/// Length of each written value in bytes.
 pub const VALUE_LEN: usize = 64;
 
-/// Different keys that are written.
+/// Number of keys.
 pub const KEYS: usize = 10_000;
 
-/// Microseconds of one run.
+/// Results of one run, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// The time of the run for each request.
+    /// Duration of the run divided by the number of requests.
     pub each: f64,
-    /// What half of the requests took at most.
+    /// Median latency.
     pub p50: f64,
-    /// What 99 of 100 requests took at most.
+    /// 99th percentile of the latency.
     pub p99: f64,
 }
 
 impl Figures {
-    /// Of what each request took, and of all of it.
+    /// Computes the results from the latency of each request and the duration of the run.
     #[must_use]
     pub fn new(times: &[Duration], spent: Duration) -> Self {
         let times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
@@ -56,30 +56,30 @@ impl Figures {
     }
 }
 
-/// Who writes keys and has them on the disk when it says so.
+/// A store whose writes are durable when it acknowledges them.
 pub trait Engine {
-    /// Its name in the report.
+    /// Name of the store in the report.
     fn name(&self) -> &'static str;
 
-    /// Writes so many keys, so many at a time.
+    /// Writes keys, `in_flight` at a time.
     ///
     /// # Errors
-    /// When it does not.
+    /// If a write fails.
     fn run(&mut self, requests: usize, in_flight: usize) -> Result<Figures, Failure>;
 
-    /// The process of its server, if that is not this one.
+    /// Process id of the server, if it is not this process.
     fn server(&self) -> Option<u32> {
         None
     }
 }
 
-/// The key of that number, of 16 bytes.
+/// Returns the key with this number, of 16 bytes.
 #[must_use]
 pub fn key(number: usize) -> String {
     format!("key-{:012}", number % KEYS)
 }
 
-/// A process that ends, and a folder that is removed, when this is dropped.
+/// A process and its folder. Dropping this ends the process and removes the folder.
 #[derive(Debug)]
 struct Server {
     folder: PathBuf,
@@ -88,12 +88,12 @@ struct Server {
 }
 
 impl Server {
-    /// Starts what this makes of a port and waits until it listens there.
+    /// Starts the command for a free port and waits until it listens there.
     fn start(
         folder: PathBuf,
         command: impl FnOnce(&Path, u16) -> io::Result<Command>,
     ) -> Result<Self, Failure> {
-        // Only the first of these is used; it is free again when the server starts.
+        // The listener is dropped, so the port is free when the server starts.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let log = File::create(folder.with_extension("log"))?;
         let mut command = command(&folder, port)?;
@@ -109,7 +109,7 @@ impl Server {
             pause();
         }
         let log = fs::read_to_string(server.folder.with_extension("log"))?;
-        Err(format!("it does not start: {log}").into())
+        Err(format!("server does not start: {log}").into())
     }
 }
 
@@ -127,7 +127,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// The first of these that is there.
+/// Returns the first path that exists.
 fn program(places: &[&str]) -> Option<PathBuf> {
     places.iter().map(PathBuf::from).find(|place| place.exists())
 }

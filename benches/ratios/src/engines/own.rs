@@ -1,4 +1,5 @@
-//! Ours: the store with its journal, without a network and behind the broker, and the append that bounds both.
+//! Our store with its journal, without a network and in the embedded broker. An append to a file is
+//! the lower limit of both.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -18,23 +19,23 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::{Engine, Failure, Figures};
-use crate::aside::{Aside, runtime};
 use crate::bare::{self, Load, Session};
 use crate::race::Lap;
+use crate::server_thread::{ServerThread, runtime};
 use statestore_benches::stage::{self, Ask};
 
-/// How long an answer may take.
+/// Maximum time of a run without a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The bytes that ours commits, appended to a file and synced: what no log that grows can beat.
+/// A file to which the bytes of our commits are appended, with a sync after each batch.
 #[derive(Debug)]
 pub struct Append(File);
 
 impl Append {
-    /// A new file below this folder.
+    /// Creates a file in a folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the file cannot be created.
     pub fn start(below: &Path) -> Result<Self, Failure> {
         Ok(Self(OpenOptions::new().create_new(true).append(true).open(below.join("append"))?))
     }
@@ -59,7 +60,7 @@ impl Engine for Append {
     }
 }
 
-/// What a store records of so many requests.
+/// Returns the durable log records of SETs.
 fn records(requests: usize) -> Vec<Record> {
     let mut store = Store::new(StoreConfig::new(7).durability(Durability::All));
     for number in 0..requests {
@@ -72,34 +73,35 @@ fn records(requests: usize) -> Vec<Record> {
     store.poll_records().map(|batch| batch.records).unwrap_or_default()
 }
 
-/// The store and its journal as a service runs them: from requests as they come off the wire to the replies, with no wire.
+/// A service with a store and its journal, over a link without a network.
 pub struct Machine {
     requests: Arc<Requests>,
-    _service: Aside,
+    _service: ServerThread,
 }
 
 impl Machine {
-    /// A new one in this folder, for requests about so many keys in turn.
+    /// Starts a service with a new data directory. Requests use `keys` keys in turn.
     ///
     /// # Errors
-    /// When its directory cannot be made.
+    /// If the directory cannot be created.
     pub fn start(folder: &Path, keys: usize) -> Result<Self, Failure> {
         let journal = SqliteJournal::open(folder)?;
         let config = StoreConfig::new(7).durability(Durability::All);
         Self::over(keys, async move |link| Ok((service(journal, config)?.spawn(link), async || {})))
     }
 
-    /// The store in the service that this makes of a link, and what is to be done when that has ended.
-    pub(super) fn over<After: AsyncFnOnce()>(
-        keys: usize,
-        serve: impl AsyncFnOnce(ClosedLoop) -> Result<(StoreService, After), Failure> + Send + 'static,
-    ) -> Result<Self, Failure> {
+    /// Starts the service that `serve` creates. Its second result runs after the service has ended.
+    pub(super) fn over<Serve, After>(keys: usize, serve: Serve) -> Result<Self, Failure>
+    where
+        Serve: AsyncFnOnce(ClosedLoop) -> Result<(StoreService, After), Failure> + Send + 'static,
+        After: AsyncFnOnce(),
+    {
         let requests = Arc::new(Requests { keys, ..Requests::default() });
         let link = ClosedLoop { requests: Arc::clone(&requests), events: VecDeque::new() };
-        let service = Aside::spawn(async move |told, end| {
+        let service = ServerThread::spawn(async move |port, end| {
             let (service, after) = serve(link).await?;
             service.wait_connected().await?;
-            let _ = told.send(0);
+            let _ = port.send(0);
             let _ = end.await;
             service.shutdown().await;
             after().await;
@@ -108,10 +110,10 @@ impl Machine {
         Ok(Self { requests, _service: service })
     }
 
-    /// Asks so much of this kind, so much at a time.
+    /// Sends requests of one kind, `in_flight` at a time.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If a response is missing.
     pub fn ask(&mut self, ask: Ask, requests: usize, in_flight: usize) -> Result<Figures, Failure> {
         let lap = Lap::start();
         let times = self.requests.run(ask, requests, in_flight)?;
@@ -119,7 +121,7 @@ impl Machine {
     }
 }
 
-/// A service with this journal.
+/// Returns a service with a journal.
 pub(super) fn service(
     journal: impl Journal,
     config: StoreConfig,
@@ -137,7 +139,7 @@ impl Engine for Machine {
     }
 }
 
-/// Requests that are still to be made, and those that have no reply yet.
+/// Requests that are not sent yet, and those without a response.
 #[derive(Default)]
 struct Requests {
     keys: usize,
@@ -171,7 +173,7 @@ impl Requests {
             let (next, result) = waited.unwrap_or_else(PoisonError::into_inner);
             state = next;
             if result.timed_out() {
-                return Err("the store does not answer".into());
+                return Err("the store does not respond".into());
             }
         }
         Ok(std::mem::take(&mut state.times))
@@ -204,7 +206,7 @@ impl Requests {
     }
 }
 
-/// Where there is no wire: replies make room for requests.
+/// A link without a network. Each response allows another request.
 pub(super) struct ClosedLoop {
     requests: Arc<Requests>,
     events: VecDeque<LinkEvent<Request>>,
@@ -266,17 +268,17 @@ impl Link for ClosedLoop {
 
 /// The embedded broker with a durable store, and a client written directly on the MQTT session.
 pub struct Embedded {
-    // The connection ends before the broker does.
+    // Dropped before the broker.
     load: Load<Session>,
     runtime: Runtime,
-    _broker: Aside,
+    _broker: ServerThread,
 }
 
 impl Embedded {
-    /// A new one below this folder.
+    /// Starts a broker with a data directory in this folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the broker cannot be started.
     pub fn start(below: &Path) -> Result<Self, Failure> {
         let broker = broker(Some(&below.join("embedded")))?;
         let runtime = runtime()?;
@@ -297,13 +299,13 @@ impl Engine for Embedded {
     }
 }
 
-/// A broker with a store in it that keeps everything in that folder, or nothing.
+/// Starts a broker with an embedded store: durable in a folder, or in memory only.
 ///
 /// # Errors
-/// When it cannot be made.
-pub fn broker(folder: Option<&Path>) -> Result<Aside, Failure> {
+/// If the broker cannot be started.
+pub fn broker(folder: Option<&Path>) -> Result<ServerThread, Failure> {
     let journal = folder.map(SqliteJournal::open).transpose()?;
-    Aside::spawn(async move |told, end| {
+    ServerThread::spawn(async move |port, end| {
         let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
         let mut service = StoreService::builder();
         if let Some(journal) = journal {
@@ -312,7 +314,7 @@ pub fn broker(folder: Option<&Path>) -> Result<Aside, Failure> {
         }
         let (broker, service) = statestore_server::serve_with(options, service).await?;
         service.wait_connected().await?;
-        let _ = told.send(broker.local_addr().port());
+        let _ = port.send(broker.local_addr().port());
         let _ = end.await;
         service.shutdown().await;
         broker.stop().await;

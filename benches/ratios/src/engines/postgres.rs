@@ -1,4 +1,4 @@
-//! Postgres as it comes, driven by its own `pgbench`.
+//! Postgres with its defaults and its load generator `pgbench`.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -23,10 +23,11 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one below this folder; `None` where there is none (Debian's package is `postgresql`).
+    /// Starts a server with its data in a subfolder. Returns `None` if Postgres is not installed
+    /// (Debian package `postgresql`).
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the server does not start.
     pub fn start(below: &Path) -> Result<Option<Self>, Failure> {
         let Some(programs) = programs() else { return Ok(None) };
         let user = user_for(below)?;
@@ -51,7 +52,7 @@ impl Postgres {
         let postgres = Self { server, programs, script, user };
         let mut create = postgres.client("psql");
         create.args(["-q", "-c", "create table entries (key bigint primary key, value text)"]);
-        // It listens before it takes anybody.
+        // The server listens before it accepts clients.
         let mut tries = 0;
         while let Err(failure) = done(&mut create) {
             tries += 1;
@@ -87,9 +88,9 @@ impl Engine for Postgres {
             line.strip_prefix("tps = ")?.split_whitespace().next()?.parse::<f64>().ok()
         });
         let Some(rate) = rate.filter(|rate| *rate > 0.0) else {
-            return Err(format!("pgbench says {text}").into());
+            return Err(format!("no rate in the output of pgbench: {text}").into());
         };
-        // A line for each transaction: client, its number, microseconds, ...
+        // One line per transaction: client, number, microseconds, ...
         let mut times = Vec::new();
         for entry in fs::read_dir(&self.server.folder)? {
             let path = entry?.path();
@@ -111,14 +112,15 @@ impl Engine for Postgres {
     }
 }
 
-/// Debian has the programs of each version in a folder of their own.
+/// Returns the programs of the newest version. Debian has a folder for each version.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let folders = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
     folders.filter(|folder| folder.join("initdb").exists()).max()
 }
 
-/// Postgres refuses to run as root: the user and group that its package has made, if this process is root's.
+/// Returns the user and group of the Debian package if this process runs as root, since Postgres
+/// refuses to run as root.
 fn user_for(folder: &Path) -> Result<Option<(u32, u32)>, Failure> {
     use std::os::unix::fs::MetadataExt as _;
     if fs::metadata(folder)?.uid() != 0 {
@@ -129,7 +131,7 @@ fn user_for(folder: &Path) -> Result<Option<(u32, u32)>, Failure> {
     let mut ids = line.into_iter().flat_map(|line| line.split(':').skip(2));
     match (ids.next().map(str::parse), ids.next().map(str::parse)) {
         (Some(Ok(user)), Some(Ok(group))) => Ok(Some((user, group))),
-        _ => Err("there is no user postgres".into()),
+        _ => Err("the user postgres does not exist".into()),
     }
 }
 

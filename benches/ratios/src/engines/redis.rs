@@ -1,11 +1,11 @@
-//! Redis with `appendfsync always`, driven by its own `redis-benchmark`.
+//! Redis with `appendfsync always` and its load generator `redis-benchmark`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Engine, Failure, Figures, KEYS, Server, VALUE_LEN, program};
 
-/// A Redis that has each write on the disk before it answers.
+/// A Redis whose writes are on the disk before it acknowledges them.
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
@@ -13,10 +13,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one below this folder; `None` where there is none (Debian's package is `redis-server`).
+    /// Starts a server with its data in a subfolder. Returns `None` if Redis is not installed
+    /// (Debian package `redis-server`).
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the server does not start.
     pub fn start(below: &Path) -> Result<Option<Self>, Failure> {
         let (Some(binary), Some(benchmark)) =
             (program(&["/usr/bin/redis-server"]), program(&["/usr/bin/redis-benchmark"]))
@@ -47,7 +48,7 @@ impl Engine for Redis {
         benchmark.args(["-d", &VALUE_LEN.to_string(), "-r", &KEYS.to_string()]);
         let output = benchmark.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // "SET","12345.6","0.05",...: requests a second, then milliseconds: mean, least, p50, p95, p99, most.
+        // "SET", requests per second, then milliseconds: mean, minimum, p50, p95, p99, maximum.
         let figures: Option<Vec<f64>> =
             text.lines().find(|line| line.starts_with("\"SET\"")).map(|line| {
                 line.split(',').filter_map(|word| word.trim_matches('"').parse().ok()).collect()
@@ -56,7 +57,7 @@ impl Engine for Redis {
             Some([rate, _, _, p50, _, p99, ..]) if *rate > 0.0 => {
                 Ok(Figures { each: 1e6 / rate, p50: p50 * 1e3, p99: p99 * 1e3 })
             }
-            _ => Err(format!("redis-benchmark says {text}").into()),
+            _ => Err(format!("no figures in the output of redis-benchmark: {text}").into()),
         }
     }
 

@@ -1,7 +1,7 @@
-//! The other implementations, each reduced to what is compared: reading a payload and writing one.
+//! Other implementations of a codec: their functions to decode and to encode.
 //!
-//! Every function here takes its peer's fastest public way. Where a peer does less than we do (it knows no verbs, no
-//! arity and no options), the difference counts for the peer.
+//! Each function uses the fastest public interface of its peer. Some peers do less than we do, such
+//! as without verbs, arity and options. The difference is in favour of the peer.
 
 pub mod redis_protocol;
 pub mod redis_rs;

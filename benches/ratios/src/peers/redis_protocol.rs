@@ -1,8 +1,8 @@
 //! The crate `redis-protocol`: its RESP3 codec.
 //!
-//! Of its zero-copy decoders `decode_range` is the fastest: `decode_bytes` and `decode_bytes_mut` call it first and then
-//! build a second tree of frames. It borrows nothing and gives offsets, which is as much as our slices are. Of its
-//! encoders the one that takes borrowed frames is the only one that needs no owned copy of the value.
+//! `decode_range` is the fastest of its zero-copy decoders: `decode_bytes` and `decode_bytes_mut`
+//! call it first and then build a second tree of frames. It returns offsets, which are equivalent
+//! to our slices. `encode_borrowed` is the only encoder that does not need an owned copy of the value.
 
 use redis_protocol::error::RedisProtocolError;
 use redis_protocol::resp3::decode::complete::decode_range;
@@ -12,10 +12,10 @@ use statestore_proto::resp::Frame;
 
 use statestore_benches::wire::Wire;
 
-/// This peer's name in reports.
+/// Name of this peer in reports.
 pub const NAME: &str = "redis-protocol";
 
-/// Reads a payload: a tree of offsets and the number of bytes read.
+/// Decodes a payload. Returns a tree of offsets and the number of bytes read.
 ///
 /// # Errors
 /// Those of the peer.
@@ -23,9 +23,9 @@ pub fn decode(payload: &[u8]) -> Result<Option<(RangeFrame, usize)>, RedisProtoc
     decode_range(payload)
 }
 
-/// What [`decode`] makes of a payload; `None` when that is nothing of our subset.
+/// Returns the meaning of a decoded payload. `None` if it is not in our subset of RESP3.
 ///
-/// `$-1` is such a case: it is RESP2, and this RESP3 decoder takes it for the start of a chunked string.
+/// `$-1` is such a case. It is RESP2, and this decoder accepts it as the start of a chunked string.
 #[must_use]
 pub fn meaning(payload: &[u8]) -> Option<Wire<'_>> {
     let (frame, used) = decode(payload).ok()??;
@@ -51,7 +51,7 @@ pub fn meaning(payload: &[u8]) -> Option<Wire<'_>> {
     })
 }
 
-/// A message in the peer's own terms, made ready outside of what is timed.
+/// A message in the types of the peer, prepared before the measurement.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     wire: &'a Wire<'a>,
@@ -76,7 +76,7 @@ impl<'a> Prepared<'a> {
         Self { wire, elements, error }
     }
 
-    /// The frame; `None` for `$-1`, which RESP3 writes otherwise.
+    /// Returns the frame. `None` for `$-1`, which RESP3 encodes differently.
     #[must_use]
     pub fn frame(&self) -> Option<BorrowedFrame<'_>> {
         let attributes = None;
@@ -93,7 +93,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Writes a frame to the start of `out` and returns its length.
+/// Encodes a frame at the start of `out` and returns its length.
 ///
 /// # Errors
 /// Those of the peer.
@@ -101,8 +101,8 @@ pub fn encode_into(frame: &BorrowedFrame<'_>, out: &mut [u8]) -> Result<usize, R
     encode_borrowed(out, frame, false)
 }
 
-/// Writes a frame to an allocation of exactly its length, empty on failure. The peer's encoders need a buffer that is
-/// filled already.
+/// Encodes a frame into a vector of exactly its length, empty on failure. The encoders of the peer
+/// need an initialized buffer.
 #[must_use]
 pub fn encode(frame: &BorrowedFrame<'_>) -> Vec<u8> {
     let mut out = vec![0; frame.encode_len(false)];

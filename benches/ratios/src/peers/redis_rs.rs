@@ -1,16 +1,16 @@
-//! The crate `redis`, known as redis-rs: the parser and the packer inside of a Redis client.
+//! The crate `redis` (redis-rs): the parser and the encoder of a Redis client.
 //!
-//! It is a client, so it packs arrays and no replies. Its parsed values own copies of every blob.
+//! As a client it encodes arrays only, not replies. Its parsed values own copies of all blobs.
 
 use redis::{RedisResult, Value};
 use statestore_proto::resp::Frame;
 
 use statestore_benches::wire::Wire;
 
-/// This peer's name in reports.
+/// Name of this peer in reports.
 pub const NAME: &str = "redis-rs";
 
-/// Reads a payload.
+/// Decodes a payload.
 ///
 /// # Errors
 /// Those of the peer.
@@ -18,12 +18,15 @@ pub fn decode(payload: &[u8]) -> RedisResult<Value> {
     redis::parse_redis_value(payload)
 }
 
-/// Whether a parsed value means this message.
+/// Returns whether a parsed value has the content of a message.
 #[must_use]
 pub fn means(value: &Value, wire: &Wire<'_>) -> bool {
     match (value, wire) {
         (Value::Array(values), Wire::Array(elements)) => {
-            let blob = |value: &Value, element: &&[u8]| matches!(value, Value::BulkString(bytes) if bytes == element);
+            let blob = |value: &Value, element: &&[u8]| match value {
+                Value::BulkString(bytes) => bytes == element,
+                _ => false,
+            };
             values.len() == elements.len()
                 && values.iter().zip(elements).all(|(value, element)| blob(value, element))
         }
@@ -39,7 +42,7 @@ pub fn means(value: &Value, wire: &Wire<'_>) -> bool {
     }
 }
 
-/// From verb and arguments to a payload: what a caller of this crate does for each request.
+/// Encodes a verb and arguments, as a caller of this crate does for each request.
 #[must_use]
 pub fn encode(elements: &[&[u8]]) -> Vec<u8> {
     let mut command = redis::Cmd::new();

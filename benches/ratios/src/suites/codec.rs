@@ -52,7 +52,7 @@ fn decoder<'a, M: Message>(name: &'static str, case: &'a Case<M>) -> Contestant<
     Contestant::new(name, || black_box(&case.message).decode(black_box(&case.payload)))
 }
 
-/// Decoding borrows, so the greatest value takes as long as the smallest: a ratio of one.
+/// Decoding borrows, so the largest value takes as long as the smallest: the ratio should be one.
 fn size_does_not_matter<M: Message>(cases: &[Case<M>], report: &mut Report<'_>) -> io::Result<()> {
     let mut hits = cases.iter().filter(|case| case.name.starts_with("get-hit/"));
     let (Some(small), Some(large)) = (hits.next(), hits.next_back()) else { return Ok(()) };
@@ -73,7 +73,7 @@ fn encode_all<M: Message>(cases: &[Case<M>], report: &mut Report<'_>) -> io::Res
     Ok(())
 }
 
-/// Each side makes an allocation of its own.
+/// Each side allocates its result.
 fn encode<M: Message>(
     Case { name, message, wire, payload }: &Case<M>,
     frame: Option<&BorrowedFrame<'_>>,
@@ -94,7 +94,7 @@ fn encode<M: Message>(
     report.race(&format!("codec/encode/{name}"), ours, peers)
 }
 
-/// Each side writes to a buffer that it has used before.
+/// Each side encodes into a buffer that it has used before.
 fn encode_into<M: Message>(
     Case { name, message, payload, .. }: &Case<M>,
     frame: &BorrowedFrame<'_>,
@@ -116,7 +116,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn all_sides_agree_and_every_line_has_seven_words() {
+    fn all_sides_agree_and_each_line_has_seven_words() {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let text = String::from_utf8(out).unwrap();

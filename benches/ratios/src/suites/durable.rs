@@ -1,5 +1,5 @@
-//! SETs that are on the disk when they are answered: ours without a network against an append of the same bytes, and
-//! behind the broker against other stores. The folder for temporary files says which disk (`TMPDIR`).
+//! Durable SETs: our store without a network against an append of the same bytes, and in the
+//! embedded broker against other stores. The data is in the folder for temporary files (`TMPDIR`).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,29 +14,30 @@ use statestore_sqlite::SqliteJournal;
 use statestore_tokio::service::Journal as _;
 
 use super::Suite;
-use crate::aside::{Aside, runtime};
 use crate::bare::{self, Failure, Load, Session};
 use crate::engines::{
     Append, Embedded, Engine, Etcd, Figures, KEYS, Machine, Postgres, Redis, VALUE_LEN, broker,
 };
 use crate::race::{Lap, median, percentile};
 use crate::report::Report;
+use crate::server_thread::{ServerThread, runtime};
 use statestore_benches::stage;
 
 pub(super) const SUITE: Suite = Suite {
     name: "durable",
-    about: "durable SETs against an append, Redis, etcd and Postgres: us a request, p50, p99, CPU; flushes; loading",
+    about: "durable SETs against an append, Redis, etcd and Postgres: us per request, p50, p99, \
+            CPU; flushes; loading",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let folder = Folder::new()?;
     writes(&folder.0, report)?;
-    reads_beside_writes(&folder.0, report)?;
+    reads_during_writes(&folder.0, report)?;
     loading(&folder.0, report)
 }
 
-/// A folder that is removed with everything in it.
+/// A folder that is removed, with its contents, when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -66,7 +67,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Which figures there are, and those: time and CPU in microseconds, the rest for a thousand requests.
+    /// Returns all figures with their names: times in microseconds, others per 1,000 requests.
     fn figures(&self) -> [(&'static str, &[f64]); 6] {
         [
             ("each", &self.each),
@@ -88,15 +89,15 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     ];
     match Redis::start(folder)? {
         Some(redis) => engines.push(Box::new(redis)),
-        None => eprintln!("durable: no Redis here (apt-get install redis-server)"),
+        None => eprintln!("durable: Redis is not installed (apt-get install redis-server)"),
     }
     match Etcd::start(folder)? {
         Some(etcd) => engines.push(Box::new(etcd)),
-        None => eprintln!("durable: no etcd here (apt-get install etcd-server)"),
+        None => eprintln!("durable: etcd is not installed (apt-get install etcd-server)"),
     }
     match Postgres::start(folder)? {
         Some(postgres) => engines.push(Box::new(postgres)),
-        None => eprintln!("durable: no Postgres here (apt-get install postgresql)"),
+        None => eprintln!("durable: Postgres is not installed (apt-get install postgresql)"),
     }
     let disk = Disk::of(folder)?;
     let (rounds, seconds) = if report.is_rehearsal() { (1, 0.01) } else { (9, 0.7) };
@@ -119,7 +120,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
                 rounds.cpu.push((self::cpu(engine.server())? - cpu) * 1e6 / number);
                 rounds.flushes.push(figure(after[0] - flushes) * 1e3 / number);
                 rounds.kilobytes.push(figure(after[1] - sectors) / 2.0 * 1e3 / number);
-                // The next run takes as long as it should, whatever this one did.
+                // Adapts the next run to the intended duration.
                 *requests = self::requests(figures, seconds, in_flight);
             }
         }
@@ -137,7 +138,7 @@ fn writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many requests take so long, in whole batches.
+/// Returns the number of requests that take `seconds`, in whole batches.
 pub(super) fn requests(figures: Figures, seconds: f64, in_flight: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of a run")]
     let requests = (seconds * 1e6 / figures.each) as usize;
@@ -149,13 +150,13 @@ const fn figure(number: usize) -> f64 {
     number as f64
 }
 
-/// Seconds of CPU that this process and a server have taken, with their children.
+/// Returns the CPU seconds of this process, of a server, and of their children.
 fn cpu(server: Option<u32>) -> Result<f64, Failure> {
     let mut ticks = ticks("self")?.1;
     if let Some(server) = server {
         ticks += self::ticks(&server.to_string())?.1;
         for entry in fs::read_dir("/proc")? {
-            // Who has ended meanwhile counts as its parent's child.
+            // The time of a process that has ended is part of its parent's.
             let process = entry?.file_name();
             if let Some((parent, its)) = process.to_str().and_then(|it| self::ticks(it).ok())
                 && parent == server
@@ -164,12 +165,12 @@ fn cpu(server: Option<u32>) -> Result<f64, Failure> {
             }
         }
     }
-    // Of every Linux that there is.
+    // The same on all current Linux systems.
     const TICKS_PER_SECOND: f64 = 100.0;
     Ok(figure(ticks) / TICKS_PER_SECOND)
 }
 
-/// The parent of a process, and the ticks that it and its ended children have taken.
+/// Returns the parent of a process, and the ticks of the process and of its ended children.
 fn ticks(process: &str) -> Result<(u32, usize), Failure> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -178,23 +179,23 @@ fn ticks(process: &str) -> Result<(u32, usize), Failure> {
     Ok((words.get(1).ok_or("no parent")?.parse()?, ticks))
 }
 
-/// What the device of a folder counts; everybody's.
+/// Counters of the device of a folder, for all processes.
 struct Disk(Option<PathBuf>);
 
 impl Disk {
     fn of(folder: &Path) -> Result<Self, Failure> {
         let device = fs::metadata(folder)?.dev();
-        // As the system packs a small major and minor number.
+        // The system's encoding of small major and minor numbers.
         let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00));
         let stat = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
         if !stat.exists() {
-            eprintln!("durable: {} is on no disk; choose another by TMPDIR", folder.display());
+            eprintln!("durable: {} is not on a disk; set TMPDIR", folder.display());
             return Ok(Self(None));
         }
         Ok(Self(Some(stat)))
     }
 
-    /// Flushes, and sectors of 512 bytes written.
+    /// Returns the numbers of flushes and of written sectors (512 bytes).
     fn counts(&self) -> Result<[usize; 2], Failure> {
         let Some(stat) = &self.0 else { return Ok([0, 0]) };
         let text = fs::read_to_string(stat)?;
@@ -204,8 +205,8 @@ impl Disk {
     }
 }
 
-/// A GET of a key that nobody writes, while another client writes as fast as one at a time goes.
-fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
+/// Measures a GET while another client writes other keys, with one request in flight.
+fn reads_during_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     let disk = broker(Some(&folder.join("busy")))?;
     let memory = broker(None)?;
     let (rounds, requests) = if report.is_rehearsal() { (1, 20) } else { (9, 4_000) };
@@ -221,19 +222,19 @@ fn reads_beside_writes(folder: &Path, report: &mut Report<'_>) -> Result<(), Fai
         reading.push(runtime.block_on(Load::<Session>::new(broker.port, bare::GET))?);
     }
     let mut alone = Vec::new();
-    let mut beside = [Vec::new(), Vec::new()];
+    let mut during = [Vec::new(), Vec::new()];
     eprintln!("durable/get ({rounds} rounds)");
     for _ in 0..rounds {
         alone.push(p50(&runtime, &mut reading[0], requests)?);
-        for ((broker, reading), beside) in
-            [&disk, &memory].into_iter().zip(&mut reading).zip(&mut beside)
+        for ((broker, reading), during) in
+            [&disk, &memory].into_iter().zip(&mut reading).zip(&mut during)
         {
             let writer = Writer::start(broker)?;
-            beside.push(p50(&runtime, reading, requests)?);
+            during.push(p50(&runtime, reading, requests)?);
             writer.end()?;
         }
     }
-    let [on_disk, in_memory] = &beside;
+    let [on_disk, in_memory] = &during;
     report.compare("durable/get-beside-sets/p50", on_disk, "in-memory", in_memory)?;
     report.compare("durable/get-beside-sets/p50", on_disk, "alone", &alone)?;
     Ok(())
@@ -248,14 +249,14 @@ fn p50(
     Ok(percentile(times.iter().map(|time| time.as_secs_f64() * 1e6).collect(), 50))
 }
 
-/// A client in a thread of its own that writes until it is told to end.
+/// A client in a separate thread that writes until [`end`](Self::end).
 struct Writer {
     is_over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<(), Failure>>,
 }
 
 impl Writer {
-    fn start(broker: &Aside) -> Result<Self, Failure> {
+    fn start(broker: &ServerThread) -> Result<Self, Failure> {
         let (port, is_over) = (broker.port, Arc::new(AtomicBool::new(false)));
         let its = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -271,11 +272,11 @@ impl Writer {
 
     fn end(self) -> Result<(), Failure> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| "the writer has panicked")?
+        self.thread.join().map_err(|_| "the writer panicked")?
     }
 }
 
-/// From a directory that a store has filled with so many keys to a store that has them.
+/// Measures the start of a store from a data directory with many keys.
 fn loading(folder: &Path, report: &mut Report<'_>) -> Result<(), Failure> {
     let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
     let (directory, runtime) = (folder.join("load"), runtime()?);
@@ -307,7 +308,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn all_sides_answer() {
+    fn all_sides_respond() {
         run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
     }
 }

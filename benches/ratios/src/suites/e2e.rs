@@ -18,13 +18,13 @@ use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "e2e",
-    about: "a GET over mosquitto against a bare echo on an MQTT library: us a request, and p50 in us",
+    about: "a GET over mosquitto against an echo on an MQTT library: us per request, p50",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(broker) = Mosquitto::start_with("e2e", "max_inflight_messages 0") else {
-        eprintln!("e2e: skipped, there is no mosquitto here (apt-get install mosquitto)");
+        eprintln!("e2e: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
     let runtime =
@@ -72,7 +72,7 @@ async fn over<L: Library, E: Echo>(port: u16, report: &mut Report<'_>) -> Result
     Ok(())
 }
 
-/// The same closed loop through the handle: as many tasks as may be in flight.
+/// Runs the same closed loop through the handle, with one task for each request in flight.
 pub(super) async fn gets(
     store: &StateStore,
     requests: usize,
@@ -86,7 +86,7 @@ pub(super) async fn gets(
             let mut times = Vec::with_capacity(share);
             for _ in 0..share {
                 let lap = Lap::start();
-                assert!(store.get("k").await?.is_some(), "the value is there");
+                assert!(store.get("k").await?.is_some(), "the value exists");
                 times.push(lap.time());
             }
             Ok::<_, statestore_tokio::Error>(times)
@@ -120,7 +120,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn both_sides_answer() {
+    fn both_sides_respond() {
         run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
     }
 }

@@ -1,5 +1,4 @@
-//! A client and a store in the embedded broker, against the same client with mosquitto and a store
-//! on it.
+//! A store in the embedded broker, against a store that is connected to mosquitto.
 
 use std::net::Ipv4Addr;
 
@@ -9,46 +8,46 @@ use statestore_tokio::StateStore;
 
 use super::Suite;
 use super::e2e::{Samples, gets};
-use crate::aside::{Aside, runtime};
 use crate::bare::{self, Failure, Load, Session};
 use crate::race::Lap;
 use crate::report::Report;
+use crate::server_thread::{ServerThread, runtime};
 
 pub(super) const SUITE: Suite = Suite {
     name: "embedded",
-    about: "a GET from the store in the broker, against mosquitto and a store beside it: us a request, and p50 in us",
+    about: "a GET with an embedded broker against mosquitto with a store: us per request, p50",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(mosquitto) = Mosquitto::start_with("embedded", "max_inflight_messages 0") else {
-        eprintln!("embedded: skipped, there is no mosquitto here (apt-get install mosquitto)");
+        eprintln!("embedded: skipped: mosquitto is not installed (apt-get install mosquitto)");
         return Ok(());
     };
-    let own = Aside::spawn(async |told, end| {
+    let embedded = ServerThread::spawn(async |sender, end| {
         let options = statestore_server::Options::new((Ipv4Addr::LOCALHOST, 0));
         let (broker, service) = statestore_server::serve(options).await?;
         service.wait_connected().await?;
-        let _ = told.send(broker.local_addr().port());
+        let _ = sender.send(broker.local_addr().port());
         let _ = end.await;
         service.shutdown().await;
         broker.stop().await;
         Ok(())
     })?;
     let port = mosquitto.port();
-    let beside = Aside::spawn(async move |told, end| {
+    let external = ServerThread::spawn(async move |sender, end| {
         let service = statestore_client::serve(Options::new("statestore", "127.0.0.1", port))?;
         service.wait_connected().await?;
-        let _ = told.send(port);
+        let _ = sender.send(port);
         let _ = end.await;
         service.shutdown().await;
         Ok(())
     })?;
-    runtime()?.block_on(compare(own.port, beside.port, report))?;
+    runtime()?.block_on(compare(embedded.port, external.port, report))?;
     Ok(())
 }
 
-/// Clients of one broker: a handle, and one written directly on the MQTT session.
+/// Clients of one broker: a handle, and a client on the MQTT session alone.
 struct Side {
     store: StateStore,
     load: Load<Session>,
@@ -64,8 +63,8 @@ impl Side {
     }
 }
 
-async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), Failure> {
-    let mut sides = [Side::new(own).await?, Side::new(beside).await?];
+async fn compare(embedded: u16, external: u16, report: &mut Report<'_>) -> Result<(), Failure> {
+    let mut sides = [Side::new(embedded).await?, Side::new(external).await?];
     let (rounds, requests) = if report.is_rehearsal() { (1, 100) } else { (15, 8_000) };
     for in_flight in [1, 64] {
         eprintln!("embedded/{in_flight} ({rounds} rounds)");
@@ -80,10 +79,10 @@ async fn compare(own: u16, beside: u16, report: &mut Report<'_>) -> Result<(), F
                 handle.add(gets(&side.store, requests, in_flight).await?, lap.time());
             }
         }
-        for (client, [own, beside]) in [("bare", bare), ("handle", handle)] {
+        for (client, [embedded, external]) in [("bare", bare), ("handle", handle)] {
             let name = format!("embedded/{client}/{in_flight}-in-flight");
-            report.compare(&format!("{name}/each"), &own.each, "mosquitto", &beside.each)?;
-            report.compare(&format!("{name}/p50"), &own.p50, "mosquitto", &beside.p50)?;
+            report.compare(&format!("{name}/each"), &embedded.each, "mosquitto", &external.each)?;
+            report.compare(&format!("{name}/p50"), &embedded.p50, "mosquitto", &external.p50)?;
         }
     }
     for side in sides {
@@ -98,7 +97,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn both_sides_answer() {
+    fn both_sides_respond() {
         run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What `statestore serve` costs before anybody asks it anything.
+//! Memory and start of `statestore serve` without clients.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "footprint",
-    about: "`statestore serve` when idle: resident MB, ms from start to listening, MB of the binary",
+    about: "`statestore serve` when idle: resident MB, ms from start to ready, MB of the binary",
     run,
 };
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(binary) = binary()? else {
         eprintln!(
-            "footprint: skipped, there is no statestore here; cargo build --release -p statestore"
+            "footprint: skipped: the command is missing (cargo build --release -p statestore)"
         );
         return Ok(());
     };
@@ -41,30 +41,30 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
         .map_err(Into::into)
 }
 
-/// The command beside this program, or beside the folder of a test.
+/// Returns the command in the folder of this program, or in the parent folder of a test.
 fn binary() -> std::io::Result<Option<PathBuf>> {
     let own = env::current_exe()?;
     let name = format!("statestore{}", env::consts::EXE_SUFFIX);
     Ok(own.ancestors().skip(1).take(2).map(|folder| folder.join(&name)).find(|path| path.is_file()))
 }
 
-/// A running store; it ends with this.
+/// A running store. Dropping this ends it.
 struct Served(Child);
 
 impl Served {
-    /// Returns when it says that it is ready.
+    /// Starts the store and waits until it is ready.
     fn start(binary: &PathBuf) -> Result<Self, Failure> {
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0"]).env_remove("STATESTORE_BROKER");
         let mut served = Self(command.stdout(Stdio::piped()).spawn()?);
         let mut line = String::new();
-        let out = served.0.stdout.as_mut().ok_or("it has no output")?;
+        let out = served.0.stdout.as_mut().ok_or("standard output is missing")?;
         BufReader::new(out).read_line(&mut line)?;
         assert!(line.starts_with("statestore: ready on mqtt://127.0.0.1:"), "{line:?}");
         Ok(served)
     }
 
-    /// `None` where the system does not say.
+    /// Returns the resident memory. `None` if the system does not report it.
     fn resident_mb(&self) -> Option<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! The text form of clock values, against what one would write with the standard library alone.
+//! The text form of clock values, against a simple version with the standard library alone.
 
 use std::hint::black_box;
 
@@ -37,7 +37,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a signed number and an empty node id too, so it does less than we do.
+/// Accepts numbers with a sign and an empty node id, so it checks less than we do.
 fn plain_parse(text: &str) -> Option<(u64, u64, &str)> {
     let mut parts = text.splitn(3, ':');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?))

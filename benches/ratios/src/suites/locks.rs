@@ -1,4 +1,4 @@
-//! Locks against the requests that they consist of, through the same handles: what the lock adds.
+//! Locks against their requests alone, through the same handles.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
@@ -19,13 +19,13 @@ use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "locks",
-    about: "a lock against the bare requests that it consists of: us a pair of acquire and release, and p50 of a hand-over",
+    about: "a lock against its requests alone: us per acquire and release, p50 of a hand-over",
     run,
 };
 
 const KEY: &str = "lock";
 
-/// As long as what a lock writes.
+/// Values with the length of those that a lock writes.
 const A: &str = "a/0123456789abcdef/0";
 const B: &str = "b/0123456789abcdef/0";
 
@@ -54,7 +54,7 @@ async fn loopback(report: &mut Report<'_>) -> Result<(), Failure> {
 async fn mosquitto(report: &mut Report<'_>) -> Result<(), Failure> {
     let Some(broker) = Mosquitto::start("locks") else {
         eprintln!(
-            "locks/mosquitto: skipped, there is no mosquitto here (apt-get install mosquitto)"
+            "locks/mosquitto: skipped: mosquitto is not installed (apt-get install mosquitto)"
         );
         return Ok(());
     };
@@ -77,7 +77,7 @@ async fn embedded(report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A store and two clients of it.
+/// A store and two clients.
 #[derive(Clone)]
 struct Stage {
     a: StateStore,
@@ -93,7 +93,7 @@ impl Stage {
         let mut hand_overs: [Samples; 2] = Default::default();
         for _ in 0..rounds {
             for (side, is_bare) in [false, true].into_iter().enumerate() {
-                // On a worker of the runtime, as the tasks of an application are.
+                // On a worker of the runtime, like the tasks of an application.
                 let (stage, lap) = (self.clone(), Lap::start());
                 let all = async move { stage.pairs(is_bare, 5 * times).await };
                 pairs[side].add(tokio::spawn(all).await??, lap.time());
@@ -111,24 +111,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes and gives back, over and over.
+    /// Acquires and releases repeatedly.
     async fn pairs(&self, is_bare: bool, times: usize) -> Result<Vec<Duration>, Failure> {
         let mut spent = Vec::with_capacity(times);
         for _ in 0..times {
             let lap = Lap::start();
             if is_bare {
-                assert!(set(&self.a, A).await?, "it is free");
+                assert!(set(&self.a, A).await?, "the key is free");
                 vdel(&self.a, A).await?;
             } else {
                 let released = self.a.lock(KEY).acquire().await?.release().await?;
-                assert!(released, "it was there");
+                assert!(released, "the key existed");
             }
             spent.push(lap.time());
         }
         Ok(spent)
     }
 
-    /// One client gives it back, another that waits gets it: from the one to the other.
+    /// Measures from the release of one client to the acquisition by another one that waits.
     async fn hand_overs(&self, is_bare: bool, times: usize) -> Result<Vec<Duration>, Failure> {
         let mut spent = Vec::with_capacity(times);
         for _ in 0..times {
@@ -147,7 +147,7 @@ impl Stage {
         let release = async {
             self.until_watched().await?;
             released.get_or_init(Lap::start);
-            assert!(guard.release().await?, "it was there");
+            assert!(guard.release().await?, "the key existed");
             Ok::<_, Failure>(())
         };
         let acquire = async {
@@ -161,7 +161,7 @@ impl Stage {
     }
 
     async fn bare_hand_over(&self) -> Result<Duration, Failure> {
-        assert!(set(&self.a, A).await?, "it is free");
+        assert!(set(&self.a, A).await?, "the key is free");
         let released = OnceLock::new();
         let release = async {
             self.until_watched().await?;
@@ -169,10 +169,10 @@ impl Stage {
             vdel(&self.a, A).await
         };
         let acquire = async {
-            assert!(!set(&self.b, B).await?, "it is taken");
+            assert!(!set(&self.b, B).await?, "the key is taken");
             let mut watch = self.b.watch(KEY).await?;
             until_free(&mut watch).await?;
-            assert!(set(&self.b, B).await?, "it is free");
+            assert!(set(&self.b, B).await?, "the key is free");
             since(&released)
         };
         let ((), time) = tokio::try_join!(release, acquire)?;
@@ -186,7 +186,8 @@ impl Stage {
         while self.service.stats().registrations != 1 {
             yield_now().await;
         }
-        // Its registration is answered before the first of these, and the read that follows before the second.
+        // The registration has its response before the first GET, and the read that follows before
+        // the second.
         for _ in 0..2 {
             self.b.get(KEY).await?;
         }
@@ -201,7 +202,7 @@ impl Stage {
 }
 
 fn since(moment: &OnceLock<Lap>) -> Result<Duration, Failure> {
-    Ok(moment.get().ok_or("it was acquired before it was given back")?.time())
+    Ok(moment.get().ok_or("acquired before the release")?.time())
 }
 
 async fn set(store: &StateStore, value: &'static str) -> Result<bool, Failure> {
@@ -209,7 +210,7 @@ async fn set(store: &StateStore, value: &'static str) -> Result<bool, Failure> {
 }
 
 async fn vdel(store: &StateStore, value: &'static str) -> Result<(), Failure> {
-    assert_eq!(store.vdel(KEY, value).await?, Removal::Removed, "it was there");
+    assert_eq!(store.vdel(KEY, value).await?, Removal::Removed, "the key existed");
     Ok(())
 }
 
@@ -228,7 +229,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn both_sides_take_and_give_back() {
+    fn both_sides_acquire_and_release() {
         run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
     }
 }

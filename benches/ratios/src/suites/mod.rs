@@ -17,13 +17,13 @@ mod store;
 use crate::bare::Failure;
 use crate::report::Report;
 
-/// A set of comparisons that is run as one.
+/// Comparisons that run together.
 pub struct Suite {
-    /// What it is called on the command line; the names of its lines begin with it.
+    /// Name on the command line. The names of all rows begin with it.
     pub name: &'static str,
-    /// What it compares, in a few words.
+    /// Short description with units.
     pub about: &'static str,
-    /// Runs it. It asserts that all sides agree, and panics when they do not, before it times them.
+    /// Runs the suite. Before it measures, it asserts that the results of all sides are equal.
     pub run: fn(&mut Report<'_>) -> Result<(), Failure>,
 }
 
@@ -44,7 +44,7 @@ pub const SUITES: &[Suite] = &[
     footprint::SUITE,
 ];
 
-/// The suite of that name.
+/// Returns the suite with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)

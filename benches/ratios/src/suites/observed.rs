@@ -1,4 +1,4 @@
-//! A store that is watched at work against one that is not: counted by client and key, recorded, or made to explain.
+//! The cost of observing a store: traffic counters, capture, and explained refusals.
 
 use statestore_loopback::Hub;
 use statestore_proto::hlc::{FencingToken, Hlc};
@@ -7,25 +7,25 @@ use statestore_tokio::{StateStore, StoreService};
 
 use super::Suite;
 use super::e2e::{Samples, gets};
-use crate::aside::runtime;
 use crate::bare::Failure;
 use crate::race::Lap;
 use crate::report::Report;
+use crate::server_thread::runtime;
 
 pub(super) const SUITE: Suite = Suite {
     name: "observed",
-    about: "requests of a store that is counted by client and key, recorded or explains refusals, against one of which nothing is noted: us a request",
+    about: "traffic counters, capture and explained refusals, against none of them: us per request",
     run,
 };
 
-/// Bytes of a recording that wait: more than a lap makes.
+/// Maximum size of capture frames that wait, in bytes: more than one lap needs.
 const WAITING_MAX: u32 = 256 << 20;
 
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     runtime()?.block_on(compare(report))
 }
 
-/// A store and a client of it in one process, with nothing in between that takes time of its own.
+/// A store and a client in one process, without a network.
 struct Side {
     name: &'static str,
     service: StoreService,
@@ -47,7 +47,7 @@ impl Side {
         Ok(Self { name, service, store })
     }
 
-    /// SETs without the token that they need.
+    /// Sends SETs without the required fencing token.
     async fn refusals(&self, requests: usize) -> Result<Vec<std::time::Duration>, Failure> {
         let mut times = Vec::with_capacity(requests);
         for _ in 0..requests {
@@ -107,7 +107,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn all_sides_answer() {
+    fn all_sides_respond() {
         run(&mut Report::new(Effort::TEST, &mut Vec::new())).unwrap();
     }
 }

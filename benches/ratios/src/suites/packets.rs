@@ -18,7 +18,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     rumqttc::verify();
     let bytes = request_bytes();
     assert_eq!(decode(&bytes), PROPERTIES.len());
-    // They take bytes out of a buffer, which is to be filled each time: with us too, as from a socket.
+    // rumqttc takes the bytes out of a buffer. Both sides fill theirs each time, as from a socket.
     let (mut our_input, mut their_input) = (BytesMut::new(), BytesMut::new());
     let ours = Contestant::new("ours", || {
         our_input.clear();
@@ -47,7 +47,7 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn both_sides_agree_and_every_line_has_seven_words() {
+    fn both_sides_agree_and_each_line_has_seven_words() {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -1,5 +1,5 @@
-//! A store over etcd, of one member and of three, without a wire: SETs beside plain PUTs and beside what a store without a leader
-//! pays, GETs by either promise, and a standby with many keys.
+//! A store over etcd, without a network to its clients: SETs against PUTs and against transactions
+//! that a store without a leader needs, GETs of both consistencies, and the takeover by a standby.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,8 @@ use statestore_benches::stage::Ask;
 
 pub(super) const SUITE: Suite = Suite {
     name: "standbys",
-    about: "a store over one and three members of etcd: us a SET against PUTs and compare-and-swap, GETs; take-over",
+    about: "a store over one and three members of etcd: us per SET against PUTs and \
+            compare-and-swap, GETs; takeover",
     run,
 };
 
@@ -66,7 +67,7 @@ fn requests(
     Ok(())
 }
 
-/// Does so many requests.
+/// Executes this number of requests.
 type Side<'a> = dyn FnMut(usize) -> Result<Figures, Failure> + 'a;
 
 /// Microseconds per request of each side, round by round. The sides take turns.
@@ -78,7 +79,7 @@ fn race<const SIDES: usize>(
 ) -> Result<[Vec<f64>; SIDES], Failure> {
     let mut each: [Vec<f64>; SIDES] = std::array::from_fn(|_| Vec::new());
     let mut numbers = [in_flight.max(20); SIDES];
-    // The first round is to learn how many take so long.
+    // The first round determines the number of requests that take `seconds`.
     for round in 0..=rounds {
         for ((side, number), each) in sides.iter_mut().zip(&mut numbers).zip(&mut each) {
             let figures = side(*number)?;
@@ -91,7 +92,7 @@ fn race<const SIDES: usize>(
     Ok(each)
 }
 
-/// A store with many keys that hands over to one that has read them.
+/// Measures a standby that reads many keys and takes over from the leader.
 fn taking_over(urls: &[String], report: &mut Report<'_>) -> Result<(), Failure> {
     let keys = if report.is_rehearsal() { 1_000 } else { 1_000_000 };
     eprintln!("standbys/take-over ({keys} keys)");
@@ -101,7 +102,7 @@ fn taking_over(urls: &[String], report: &mut Report<'_>) -> Result<(), Failure> 
     report.figure("standbys/read/milliseconds", standby.wait()?)?;
     let ended = std::thread::spawn(move || drop(full));
     report.figure("standbys/take-over/milliseconds", standby.wait()?)?;
-    ended.join().map_err(|_| "the leader has panicked")?;
+    ended.join().map_err(|_| "the leader panicked")?;
     Ok(())
 }
 
@@ -111,11 +112,12 @@ mod tests {
     use crate::race::Effort;
 
     #[test]
-    fn all_sides_answer() {
+    fn all_sides_respond() {
         let mut out = Vec::new();
         run(&mut Report::new(Effort::TEST, &mut out)).unwrap();
         let out = String::from_utf8(out).unwrap();
-        // Three lines for each of three loads over each of two clusters, and two figures; none where there is no etcd.
+        // Three lines for each of three loads over each of two clusters, and two figures. Without
+        // etcd the report is empty.
         assert!([0, 20].contains(&out.lines().count()), "{out}");
     }
 }

@@ -1,5 +1,5 @@
-//! The store, from a raw PUBLISH to its encoded reply, against a bare hash map that looks up or inserts and copies the
-//! reply; pages of SCAN against an ordered set.
+//! The store, from a PUBLISH to the encoded response, against a hash map that looks up or inserts
+//! and copies the response. Pages of SCAN against an ordered set.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use statestore_benches::stage::{Ask, KEY_LEN, PAGE_LEN, Stage, VALUE_LEN, key, s
 
 pub(super) const SUITE: Suite = Suite {
     name: "store",
-    about: "requests through the store against a bare hash map, in ns; bytes a key",
+    about: "requests to the store against a hash map, in ns; bytes per key",
     run,
 };
 
@@ -26,7 +26,7 @@ const SIZES: [(&str, usize); 4] =
 fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     let (most_name, most) = SIZES[SIZES.len() - 1];
     let keys = if report.is_rehearsal() { 1_000 } else { most };
-    // First, while the heap is as small as it ever is.
+    // First, while the heap is small.
     if let Some(bytes) = bytes_per_key(keys) {
         report.figure(&format!("store/bytes-per-key/{most_name}keys"), bytes)?;
     }
@@ -65,7 +65,7 @@ fn run(report: &mut Report<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One contestant runs each request through the store, the other does the least that any store must do.
+/// Compares requests to the store with the minimum that any store must do.
 fn compare(
     name: &str,
     asks: &[Ask],
@@ -95,7 +95,7 @@ fn compare(
     Ok(())
 }
 
-/// A page of a listing against the same range of an ordered set, and a page of one that matches nothing.
+/// Compares pages of a listing with ranges of an ordered set. Also measures pages without a match.
 fn compare_pages(
     name: &str,
     keys: usize,
@@ -135,7 +135,7 @@ fn compare_pages(
         black_box(bare(black_box(&starts[order[theirs]])))
     });
     report.race(&format!("store/scan-page/{name}keys"), pages, [ranges])?;
-    // The most that one request can hold up all others: every page of a listing that finds nothing.
+    // A page without a match is the longest that one request can delay all others.
     let mut token = None;
     let nothing = Contestant::new("ours", || {
         let page = stage.run(black_box(&ask(b"*nothing", token.as_deref())));
@@ -151,7 +151,7 @@ fn bare_map(keys: usize) -> HashMap<Vec<u8>, Vec<u8>> {
     (0..keys).map(|number| (key(number), reply.clone())).collect()
 }
 
-/// The same look-up, insert or removal, and a copy of the reply.
+/// The same lookup, insertion or removal, and a copy of the response.
 fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Ask, key: &[u8]) -> Vec<u8> {
     match ask {
         Ask::Get => map.get(key).cloned().unwrap_or_default(),
@@ -167,7 +167,8 @@ fn bare(map: &mut HashMap<Vec<u8>, Vec<u8>>, ask: Ask, key: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Resident bytes that each key takes beyond its own and its value's; `None` where the system does not tell.
+/// Returns the resident bytes per key, without key and value. `None` if the system does not report
+/// them.
 fn bytes_per_key(keys: usize) -> Option<f64> {
     let before = resident()?;
     let stage = Stage::new(keys, 0);
@@ -180,7 +181,7 @@ fn bytes_per_key(keys: usize) -> Option<f64> {
     Some(each - own)
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
