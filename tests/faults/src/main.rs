@@ -8,10 +8,8 @@
 //! nothing could have told them.
 #![forbid(unsafe_code)]
 
-mod checker;
 mod cluster;
 mod faults;
-mod history;
 mod load;
 mod proxy;
 mod recorder;

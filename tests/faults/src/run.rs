@@ -1,5 +1,6 @@
 //! One run: a cluster, its load, a fault, and what the checker says.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -7,12 +8,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use statestore_client::Options;
 use statestore_proto::hlc::Hlc;
+use statestore_testkit::history::{History, Outcome, Told};
 use tokio::time::{Instant, sleep};
 
-use crate::checker::check;
 use crate::cluster::{Cluster, Form};
 use crate::faults::{Fault, inject};
-use crate::history::{History, Outcome, Told};
 use crate::load::{self, GUARDED, KEPT, Load, PASSING};
 use crate::recorder::Recorder;
 use crate::say;
@@ -68,21 +68,18 @@ pub(crate) async fn run(
     complaints.extend(load.stop().await.err());
     complaints.extend(calm(cluster.options("reader"), &load, &recorder).await);
     complaints.extend(cluster.complaints());
-    complaints.extend(check(&recorder.history()));
+    complaints.extend(recorder.check());
     if logs || (!complaints.is_empty() && form != Form::Twin) {
         say(said(&cluster.stores, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
-    let history = recorder.history();
-    let unanswered =
-        history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown);
-    Ok(Some(Report {
+    Ok(Some(recorder.with_history(|history| Report {
         requests: history.operations.len(),
-        unanswered: unanswered.count(),
-        silence: silence(&history, until),
-        served: faults.iter().filter_map(|at| served(&history, *at)).max(),
+        unanswered: unanswered(history),
+        silence: silence(history, until),
+        served: faults.iter().filter_map(|at| served(history, *at)).max(),
         complaints,
-    }))
+    })))
 }
 
 /// Load alone for a while, then each step at a random moment, and load once it is mended; gives when they were.
@@ -107,7 +104,7 @@ async fn faults(
 /// Waits for a request that is begun after this time and answered.
 pub(crate) async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
     let begun = Instant::now();
-    while served(&recorder.history(), after).is_none() {
+    while recorder.with_history(|history| served(history, after)).is_none() {
         if begun.elapsed() > MENDED {
             return Err(format!("nobody is served for {MENDED:?}, though everything is mended"));
         }
@@ -123,11 +120,11 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
         Ok(store) => store,
         Err(error) => return vec![error.to_string()],
     };
-    let fresh: std::collections::BTreeSet<String> = {
-        let history = recorder.history();
+    let fresh: BTreeSet<String> = recorder.with_history(|history| {
         let keys = history.operations.iter().map(|operation| &operation.key);
-        keys.filter(|key| key.starts_with("fresh")).cloned().collect()
-    };
+        let fresh = keys.filter(|key| key.starts_with(b"fresh"));
+        fresh.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    });
     let others = KEPT.into_iter().chain(PASSING).chain([GUARDED]).map(str::to_owned);
     for key in fresh.into_iter().chain(others) {
         let begun = Instant::now();
@@ -142,7 +139,7 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
     }
     store.shutdown().await;
     let begun = Instant::now();
-    while !(load.watches() && are_live(&recorder.history())) {
+    while !(load.watches() && recorder.with_history(are_live)) {
         if begun.elapsed() > MENDED {
             complaints.push(format!("a watch is not live {MENDED:?} after everything was mended"));
             break;
@@ -152,6 +149,11 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
     // For what is under way to watches.
     sleep(Duration::from_millis(300)).await;
     complaints
+}
+
+/// Number of requests without an outcome.
+pub(crate) fn unanswered(history: &History<Hlc>) -> usize {
+    history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown).count()
 }
 
 fn are_live(history: &History<Hlc>) -> bool {
@@ -171,7 +173,10 @@ fn silence(history: &History<Hlc>, until: Duration) -> Duration {
         .operations
         .iter()
         .filter(|operation| !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused));
-    let mut times: Vec<_> = answered.filter_map(|operation| operation.completed).collect();
+    let mut times: Vec<_> = answered
+        .filter_map(|operation| operation.completed)
+        .map(|completed| Duration::from_millis(completed.at))
+        .collect();
     times.retain(|time| *time < until);
     times.push(until);
     times.sort();
@@ -182,10 +187,11 @@ fn silence(history: &History<Hlc>, until: Duration) -> Duration {
 /// How long after this time the first of the requests that were begun after it is answered.
 fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
     let answered = history.operations.iter().filter(|operation| {
-        operation.invoked > at && !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused)
+        Duration::from_millis(operation.invoked.at) > at
+            && !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused)
     });
     let first = answered.filter_map(|operation| operation.completed).min()?;
-    Some(first.saturating_sub(at))
+    Some(Duration::from_millis(first.at).saturating_sub(at))
 }
 
 /// What the stores have said.

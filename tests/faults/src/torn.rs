@@ -14,12 +14,10 @@ use statestore_testkit::brokers::Mosquitto;
 use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
-use crate::checker::check;
 use crate::cluster::Form;
-use crate::history::Outcome;
 use crate::load::Load;
 use crate::recorder::Recorder;
-use crate::run::{COMPLAINTS_MAX, calm, is_served, said};
+use crate::run::{COMPLAINTS_MAX, calm, is_served, said, unanswered};
 use crate::say;
 use crate::store::Store;
 
@@ -214,21 +212,18 @@ pub(crate) async fn run(
         let panics = store.said().into_iter().filter(|line| line.text.contains("panicked"));
         complaints.extend(panics.map(|line| line.text));
     }
-    complaints.extend(check(&recorder.history()));
+    complaints.extend(recorder.check());
     if settings.logs || (!complaints.is_empty() && !settings.forgets) {
         say(said(&site.stores, begun));
         say(said(&site.proxies, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
-    let history = recorder.history();
-    let unanswered =
-        history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown);
-    Ok(Some(Report {
+    Ok(Some(recorder.with_history(|history| Report {
         requests: history.operations.len(),
-        unanswered: unanswered.count(),
+        unanswered: unanswered(history),
         faults,
         complaints,
-    }))
+    })))
 }
 
 /// Kills the store and clients, in turns, until the time is over.

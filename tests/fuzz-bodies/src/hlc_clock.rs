@@ -18,7 +18,7 @@ use core::time::Duration;
 use statestore_proto::hlc::{HlcRef, HybridClock, NodeId, NodeIdRef};
 use statestore_proto::time::UnixTime;
 
-use statestore_testkit::reference::model::clock::{Clock, DRIFT_MAX, Drift, stamp};
+use statestore_testkit::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
 
 /// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and
 /// every refusal; issued values strictly grow, exceed what was received, stay within the drift

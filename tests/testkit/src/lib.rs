@@ -6,6 +6,7 @@
 //! | [`conformance`] | suites for async handles, and the conformance kit in this process |
 //! | [`credentials`] | certificates and tokens |
 //! | [`generators`] | random values of the protocol |
+//! | [`history`] | histories of clients, and the checker whether one order explains them |
 //! | [`links`] | suites that every MQTT link passes |
 //! | [`machines`] | requests to a store and its output, scripts of operations, a server step by step |
 //! | [`process`] | commands, ports, logs, counted memory, a time limit for waits |
@@ -18,6 +19,7 @@ pub mod brokers;
 pub mod conformance;
 pub mod credentials;
 pub mod generators;
+pub mod history;
 #[cfg(feature = "mqtt")]
 pub mod links;
 pub mod machines;

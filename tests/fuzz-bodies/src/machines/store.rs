@@ -1,4 +1,4 @@
-//! Operations on a store, and the comparison of the store with its oracle.
+//! Operations on a store, and the comparison with the reference store.
 
 mod disk;
 mod requests;
@@ -24,7 +24,7 @@ use requests::{damaged, request, spoil};
 use statestore_testkit::alphabet;
 use statestore_testkit::machines::Reader;
 use statestore_testkit::machines::ask::Ask;
-use statestore_testkit::reference::oracle::{Entry, Oracle, Out, Stamp, counted, text};
+use statestore_testkit::reference::{Entry, Out, ReferenceStore, clock::stamp, counted, text};
 
 alphabet! {
     /// An operation on a store.
@@ -252,12 +252,12 @@ impl StoreScript {
             .authorizer(|_, access, key| allows(access != Access::Read, key))
     }
 
-    fn oracle(&self) -> Oracle {
-        let mut oracle = Oracle::new(self.limits());
-        oracle.dialect = self.dialect();
-        oracle.word_case = self.word_case();
-        oracle.allows = allows;
-        oracle
+    fn reference(&self) -> ReferenceStore {
+        let mut reference = ReferenceStore::new(self.limits());
+        reference.dialect = self.dialect();
+        reference.word_case = self.word_case();
+        reference.allows = allows;
+        reference
     }
 }
 
@@ -265,13 +265,13 @@ fn allows(writes: bool, key: &[u8]) -> bool {
     if writes { key != b"readonly" } else { key != SECRET.as_bytes() }
 }
 
-/// Runs a store and its oracle on the same input; their output must be equal.
+/// Runs a store and the reference store on the same input; their output must be equal.
 ///
 /// # Panics
 /// If they differ.
 pub fn store_ops(data: &[u8]) {
     let script = StoreScript::parse(data);
-    let (mut store, mut oracle) = (script.store(7), script.oracle());
+    let (mut store, mut reference) = (script.store(7), script.reference());
     let durability = script.durability();
     let mut disk = Disk::new(script.reads_are_linearizable());
     let mut last = Now::default();
@@ -286,28 +286,30 @@ pub fn store_ops(data: &[u8]) {
             // Notify expiries while the output queue has capacity, before they compete with
             // requests. They wait for their own records, not for those of the request.
             store.handle_timeout(*now);
-            disk.settle(&mut store, durability, &About::Nothing, oracle.expire(*now));
+            disk.settle(&mut store, durability, &About::Nothing, reference.expire(*now));
         }
         match op {
-            StoreInput::Ask(ask) => expected.extend(hand_over(*now, ask, &mut store, &mut oracle)),
+            StoreInput::Ask(ask) => {
+                expected.extend(hand_over(*now, ask, &mut store, &mut reference))
+            }
             StoreInput::Timer if disk.holds => {}
             StoreInput::Timer => {
                 store.handle_timeout(*now);
-                expected.extend(oracle.expire(*now));
+                expected.extend(reference.expire(*now));
             }
             StoreInput::Gone(client) => {
                 store.handle_client_gone(*now, client);
-                oracle.client_gone(client);
+                reference.client_gone(client);
             }
             StoreInput::Published(age, reason) => {
                 if let Some((number, token)) = disk.numbers.iter().rev().nth(*age).copied() {
                     store.handle_published(*now, token, *reason);
                     let has_subscriber = *reason != ReasonCode::NO_MATCHING_SUBSCRIBERS;
-                    if !has_subscriber && oracle.undeliverable(*now, number) {
+                    if !has_subscriber && reference.undeliverable(*now, number) {
                         disk.drop_notifications(number);
                     }
                     if *reason == ReasonCode::SUCCESS {
-                        oracle.delivered(*now, number);
+                        reference.delivered(*now, number);
                     }
                 }
             }
@@ -316,24 +318,24 @@ pub fn store_ops(data: &[u8]) {
         }
         disk.settle(&mut store, durability, &about, expected);
         assert!(disk.numbers[before..].iter().all(|(number, _)| *number > 0));
-        assert_eq!(counted(store.counters().iter()), oracle.counters, "after {op:?}");
-        assert_eq!(store.registrations(), oracle.watches());
-        assert_eq!(store.silenced_registrations(), oracle.silenced());
+        assert_eq!(counted(store.counters().iter()), reference.counters, "after {op:?}");
+        assert_eq!(store.registrations(), reference.watches());
+        assert_eq!(store.silenced_registrations(), reference.silenced());
         for client in CLIENTS.into_iter().chain(["mallory", ""]) {
             let usage = store.usage_of(Principal::verified(client));
             let ClientUsage { keys, bytes, registrations, registration_bytes, .. } = usage;
             let found = [keys, bytes, registrations, registration_bytes];
-            assert_eq!(found, oracle.held_by(client), "{client}");
+            assert_eq!(found, reference.held_by(client), "{client}");
         }
         last = *now;
     }
     disk.holds = false;
     disk.settle(&mut store, durability, &About::Nothing, Out::new());
-    compare_contents(&store, &oracle, last);
+    compare_contents(&store, &reference, last);
     if durability == Durability::All {
         // An expiry counts once it is recorded; until then it has not been notified.
         store.handle_timeout(last);
-        disk.settle(&mut store, durability, &About::Nothing, oracle.expire(last));
+        disk.settle(&mut store, durability, &About::Nothing, reference.expire(last));
         let mut rebuilt = script.store(8);
         disk.records.iter().for_each(|record| rebuilt.restore(last, record));
         let contents = |store: &Store| -> BTreeMap<Vec<u8>, String> {
@@ -353,40 +355,37 @@ pub fn store_ops(data: &[u8]) {
 }
 
 /// Submits a request; one that the store cannot receive is counted and dropped.
-fn hand_over(now: Now, ask: &Ask, store: &mut Store, oracle: &mut Oracle) -> Out {
+fn hand_over(now: Now, ask: &Ask, store: &mut Store, reference: &mut ReferenceStore) -> Out {
     if store.can_receive() {
         ask.hand_to(now, store);
-        return oracle.ask(now, ask);
+        return reference.ask(now, ask);
     }
     let handled = ask.hand_to(now, store);
     assert_eq!(handled.outcome, RequestOutcome::Dropped(DropReason::Overloaded));
-    oracle.count("overloaded", None, None, 1);
+    reference.count("overloaded", None, None, 1);
     Out::new()
 }
 
-/// Checks that the store holds what the oracle holds, without expired values.
+/// Checks that the store holds what the reference store holds, without expired values.
 ///
 /// # Panics
 /// If the contents differ.
-pub(crate) fn compare_contents(store: &Store, oracle: &Oracle, now: Now) {
+pub(crate) fn compare_contents(store: &Store, reference: &ReferenceStore, now: Now) {
     let stored: BTreeMap<Vec<u8>, Entry> = store
         .iter(now)
         .map(|stored| {
-            let parts = |hlc: &statestore_proto::hlc::Hlc| -> Stamp {
-                (hlc.wall().as_millis(), hlc.counter(), hlc.node().as_str().to_owned())
-            };
             let entry = Entry {
                 value: stored.value.to_vec(),
-                version: parts(stored.version.hlc()),
-                fence: stored.fencing_token.map(|token| parts(token.hlc())),
+                version: stamp(stored.version.hlc()),
+                fence: stored.fencing_token.map(|token| stamp(token.hlc())),
                 due: stored.expires.map(Instant::as_millis),
             };
-            assert_eq!(text(entry.version.clone()), stored.version.to_string());
+            assert_eq!(text(&entry.version), stored.version.to_string());
             (stored.key.to_vec(), entry)
         })
         .collect();
     let alive = |entry: &Entry| entry.due.is_none_or(|due| due > now.instant.as_millis());
-    let expected: BTreeMap<Vec<u8>, Entry> = oracle
+    let expected: BTreeMap<Vec<u8>, Entry> = reference
         .entries
         .iter()
         .filter(|(_, entry)| alive(entry))

@@ -1,4 +1,4 @@
-//! A whole world: clients, a broker with faults, and a store that is compared with its oracle on
+//! A whole world: clients, a broker with faults, and a store that is compared with its reference on
 //! the requests that reached it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::store::{CLIENTS, KEYS, assert_same, compare_contents};
 use statestore_testkit::alphabet;
 use statestore_testkit::machines::ask::Ask;
 use statestore_testkit::machines::{Args, Reader, WatchLog};
-use statestore_testkit::reference::oracle::{Counted, Oracle, Out, counted};
+use statestore_testkit::reference::{Counted, Out, ReferenceStore, counted};
 
 alphabet! {
     /// An operation on a world.
@@ -50,13 +50,13 @@ struct Watching {
 
 struct Run {
     world: World,
-    oracle: Oracle,
+    reference: ReferenceStore,
     clients: Vec<ClientIndex>,
     accepted: BTreeSet<(usize, RequestId)>,
     requests: Vec<(usize, RequestId)>,
     watches: Vec<Watching>,
     logs: BTreeMap<usize, WatchLog>,
-    /// Registrations of notifications: number at the oracle, token at the store.
+    /// Registrations of notifications: number at the reference, token at the store.
     numbers: Vec<(u64, PublishToken)>,
     /// Notifications that the store has sent.
     notified: Vec<Transmit>,
@@ -67,7 +67,7 @@ struct Run {
 /// Runs a world.
 ///
 /// # Panics
-/// If a request does not complete exactly once, the store and its oracle differ, or a watch does
+/// If a request does not complete exactly once, the store and its reference differ, or a watch does
 /// not hold the store's state at rest.
 pub fn world(data: &[u8]) {
     let ([seed, delay, loss, other], reader) = Reader::<WorldOp>::new::<4>(data);
@@ -96,7 +96,7 @@ impl Run {
         let clients: Vec<ClientIndex> = CLIENTS[..3].iter().map(add).collect();
         Self {
             world,
-            oracle: Oracle::new(StoreLimits::default()),
+            reference: ReferenceStore::new(StoreLimits::default()),
             clients,
             accepted: BTreeSet::new(),
             requests: Vec::new(),
@@ -142,7 +142,7 @@ impl Run {
             }
             WorldOp::Disconnect => {
                 self.world.disconnect(index);
-                self.sync_oracle();
+                self.sync_reference();
             }
             WorldOp::Pass => self.pass(u64::from(b) * 4 + u64::from(c & 7) * 2_000),
             WorldOp::Faults => {
@@ -180,12 +180,12 @@ impl Run {
         }
     }
 
-    /// Advances time step by step, so that the oracle runs at the store's own time.
+    /// Advances time step by step, so that the reference runs at the store's own time.
     fn pass(&mut self, millis: u64) {
         let limit = self.world.now() + Duration::from_millis(millis);
         loop {
             let more = self.world.step(limit);
-            self.sync_oracle();
+            self.sync_reference();
             self.collect();
             if !more {
                 return;
@@ -193,16 +193,16 @@ impl Run {
         }
     }
 
-    /// Passes the store's input to the oracle in order; the oracle's output must equal the store's.
-    fn sync_oracle(&mut self) {
+    /// Passes the store's input to the reference in order; the reference's output must equal the store's.
+    fn sync_reference(&mut self) {
         let now = self.store_now();
         // The timer of the store runs first in each step.
-        let mut expected: Out = self.oracle.expire(now);
+        let mut expected: Out = self.reference.expire(now);
         let mut sent = Vec::new();
         for traced in self.world.take_trace() {
             match traced {
                 TraceEvent::Message(message) if *message.topic == *topic::REQUEST => {
-                    expected.extend(self.oracle.ask(now, &Ask::of_message(&message)));
+                    expected.extend(self.reference.ask(now, &Ask::of_message(&message)));
                 }
                 TraceEvent::Sent(Transmit::Subscribe { .. }) => self.is_again = true,
                 TraceEvent::Sent(transmit)
@@ -214,11 +214,11 @@ impl Run {
                     }
                     sent.push(transmit);
                 }
-                TraceEvent::ClientGone(client) => self.oracle.client_gone(&client),
+                TraceEvent::ClientGone(client) => self.reference.client_gone(&client),
                 TraceEvent::Undeliverable(token) => {
                     let known = self.numbers.iter().find(|(_, other)| *other == token);
                     let (number, _) = known.expect("a token belongs to a notification");
-                    self.oracle.undeliverable(now, *number);
+                    self.reference.undeliverable(now, *number);
                 }
                 _ => {}
             }
@@ -250,19 +250,19 @@ impl Run {
         assert!(self.accepted.is_empty(), "never completed: {:?}", self.accepted);
         let now = self.store_now();
         let (store, _) = self.world.store();
-        compare_contents(store, &self.oracle, now);
+        compare_contents(store, &self.reference, now);
         // Clock skew and expired requests depend on the time of arrival.
         let of_requests = |(name, verb, _): &Counted, _: &mut u64| {
             verb.is_some() || matches!(*name, "refused" | "watches_lost" | "watches_silenced")
         };
         let mut seen = counted(store.counters().iter());
-        let mut expected = self.oracle.counters.clone();
+        let mut expected = self.reference.counters.clone();
         seen.retain(of_requests);
         expected.retain(of_requests);
         assert_eq!(seen, expected);
         assert_eq!((store.counters().overloaded, store.counters().not_requests), (0, 0));
-        assert_eq!(store.registrations(), self.oracle.watches());
-        assert_eq!(store.silenced_registrations(), self.oracle.silenced());
+        assert_eq!(store.registrations(), self.reference.watches());
+        assert_eq!(store.silenced_registrations(), self.reference.silenced());
         for watching in &self.watches {
             let state = self.logs.entry(watching.client).or_default().state(watching.id);
             if !state.ended {

@@ -1,6 +1,6 @@
 //! Contenders for one lock: replies are lost, processes sleep longer than the lease, clocks
 //! disagree, time passes at any moment, and the store restarts empty. The locks are the production
-//! machine; the store is the naive model.
+//! machine; the store is the reference store.
 
 mod parts;
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use statestore_proto::client::{Outcome, Request, WatchEvent};
 use statestore_proto::hlc::{FencingToken, Hlc, Version};
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::lock::{LockAction, LockEvent, LockState};
 use statestore_proto::message::{Command, Condition, Incarnation, Notification, Reply, Response};
 use statestore_proto::time::{Instant, Now, UnixTime};
@@ -17,8 +18,7 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 pub use parts::{Budget, Fault};
 
 use super::SmallWorld;
-use crate::reference::model::clock::{Stamp, text};
-use crate::reference::model::{Item, Model, Request as Asked};
+use crate::reference::{Entry, Notified, ReferenceStore, Request as Asked, Stamp, text};
 use parts::{Contender, Down, EPOCH, LEASE, LOCK, ORIGIN, RATE, TIMEOUT, Up, WALL};
 
 const DATA: &[u8] = b"data";
@@ -28,7 +28,7 @@ const DATA: &[u8] = b"data";
 pub struct Locking {
     fault: Fault,
     budget: Budget,
-    model: Model,
+    reference: ReferenceStore,
     /// The number of the current store.
     store: u64,
     contenders: Vec<Contender>,
@@ -49,7 +49,7 @@ impl Locking {
         let mut world = Self {
             fault,
             budget,
-            model: Model::new("StateStore"),
+            reference: ReferenceStore::new(StoreLimits::default()),
             store: 0,
             contenders: (0..budget.contenders)
                 .map(|who| Contender::new(fault, &budget, who))
@@ -75,8 +75,12 @@ impl Locking {
         due.as_millis().saturating_sub(ORIGIN[who]).saturating_mul(1_000).div_ceil(RATE[who])
     }
 
-    fn item(&self) -> Option<&Item> {
-        self.model.items.get(LOCK)
+    fn time(&self) -> Now {
+        Now::new(Instant::from_millis(self.now), UnixTime::from_millis(EPOCH + self.now))
+    }
+
+    fn item(&self) -> Option<&Entry> {
+        self.reference.entries.get(LOCK)
     }
 
     /// Returns whether a contender holds the lock at the current store.
@@ -102,7 +106,7 @@ impl Locking {
             let timer = timer.map(|due| Self::world_time(who, due));
             [timer, one.outstanding.map(|(_, until)| until)]
         });
-        let expiries = self.model.items.values().map(|item| item.expires);
+        let expiries = self.reference.entries.values().map(|item| item.due);
         timers.chain(expiries).flatten().min()
     }
 
@@ -110,11 +114,11 @@ impl Locking {
     fn tick(&mut self) {
         let Some(due) = self.next_due() else { return };
         self.now = self.now.max(due);
-        let notified = self.model.expire(self.now);
+        let notified = self.reference.expire_notifying(self.time());
         self.notify(notified);
     }
 
-    fn notify(&mut self, notified: Vec<crate::reference::model::Notified>) {
+    fn notify(&mut self, notified: Vec<Notified>) {
         for notified in notified {
             let Ok(who) = notified.client.parse::<usize>() else { continue };
             let value = match notified.notification {
@@ -173,7 +177,7 @@ impl Locking {
                     }
                     _ => {
                         one.watching = false;
-                        self.model.client_gone(&who.to_string());
+                        self.reference.client_gone(&who.to_string());
                         one.down.retain(|down| matches!(down, Down::Outcome(..)));
                         one.up.retain(|up| !matches!(up, Up::Watch));
                     }
@@ -229,7 +233,7 @@ impl Locking {
     }
 
     /// Returns whether this contender stored the lock.
-    fn is_of(item: &Item, who: usize) -> bool {
+    fn is_of(item: &Entry, who: usize) -> bool {
         item.value.starts_with(format!("contender/{who:016x}/").as_bytes())
     }
 
@@ -278,8 +282,8 @@ impl Locking {
         token: Option<FencingToken>,
     ) -> (Reply<Vec<u8>>, Option<Version>) {
         let wall = WALL[who] + self.now;
-        let answer = self.model.request(&Asked {
-            now: Now::new(Instant::from_millis(self.now), UnixTime::from_millis(EPOCH + self.now)),
+        let answer = self.reference.request(&Asked {
+            now: self.time(),
             client: who.to_string(),
             command: command.map(|bytes| bytes.to_vec()),
             timestamp: Some(format!("{wall}:0:c{who}")),
@@ -358,7 +362,7 @@ impl Locking {
     fn restart(&mut self) {
         self.budget.restarts -= 1;
         self.store += 1;
-        self.model = Model::new("StateStore");
+        self.reference = ReferenceStore::new(StoreLimits::default());
     }
 
     fn write(&mut self, who: usize) {
@@ -383,7 +387,7 @@ impl Locking {
 }
 
 fn version(stamp: &Stamp) -> Version {
-    Version::new(text(stamp).parse::<Hlc>().expect("the model's text"))
+    Version::new(text(stamp).parse::<Hlc>().expect("the text of a clock value"))
 }
 
 const ACQUIRES: [&str; 3] = ["A acquires", "B acquires", "C acquires"];
@@ -477,15 +481,15 @@ impl SmallWorld for Locking {
         if self.contenders.is_empty() {
             return Ok(());
         }
-        let Self { budget, store, now, last_token, last_write, model, .. } = self;
+        let Self { budget, store, now, last_token, last_write, reference, .. } = self;
         let Budget { losses, sleeps, ticks, restarts, .. } = budget;
         write!(out, "{store} {now} {losses} {sleeps} {ticks} {restarts} ")?;
         write!(out, "{last_token:?} {last_write:?} ")?;
-        write!(out, "{:?} {:?}", model.clock.own, model.watches.len())?;
-        for (key, item) in &model.items {
-            let Item { value, version, fence, expires } = item;
+        write!(out, "{:?} {:?}", reference.clock.own, reference.watches())?;
+        for (key, item) in &reference.entries {
+            let Entry { value, version, fence, due } = item;
             let value = value.escape_ascii();
-            write!(out, "{} {value} {version:?} {fence:?} {expires:?};", key.escape_ascii())?;
+            write!(out, "{} {value} {version:?} {fence:?} {due:?};", key.escape_ascii())?;
         }
         for one in &self.contenders {
             let Contender { lock, tries, releases, writes, asleep, unlucky, .. } = one;

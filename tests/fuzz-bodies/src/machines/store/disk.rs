@@ -1,4 +1,4 @@
-//! Compares what a store sends, and when, with its oracle: in order, and nothing before its record
+//! Compares what a store sends, and when, with its reference store: in order, and nothing before its record
 //! is durable.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,7 +8,7 @@ use statestore_proto::store::{Batch, Durability, Record, Store};
 use statestore_proto::transport::{PublishToken, Qos, Transmit};
 
 use statestore_testkit::machines::ask::{Ask, Sent};
-use statestore_testkit::reference::oracle::Out;
+use statestore_testkit::reference::Out;
 
 /// The stored state that a reply reveals.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Disk {
     pub(super) records: Vec<Record>,
     /// Batches are held until [`Disk::persist`].
     pub(super) holds: bool,
-    /// Registrations of notifications: number at the oracle, token at the store.
+    /// Registrations of notifications: number at the reference store, token at the store.
     pub(super) numbers: Vec<(u64, PublishToken)>,
     /// All output that reveals stored state waits for a batch.
     holds_reads: bool,
@@ -61,7 +61,7 @@ impl Disk {
         Self { holds_reads, ..Self::default() }
     }
 
-    /// Takes the oracle's output for the last operation, persists the store's records, and checks
+    /// Takes the reference store's output for the last operation, persists the store's records, and checks
     /// what the store sends.
     ///
     /// # Panics

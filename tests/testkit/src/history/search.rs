@@ -7,15 +7,14 @@
 //! nothing, because any order must explain the replies of clients.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 use bytes::Bytes;
-use statestore_proto::hlc::{FencingToken, Version};
 use statestore_proto::message::Condition;
 
-use super::linear::{Call, Does, Seen, Segment};
-use crate::runs::Restart;
+use super::linear::{Call, Clocks, Does, Restart, Seen, Segment};
 
-/// States visited before the search gives up and reports that.
+/// States visited before the search gives up and reports that, besides several for each operation.
 const BUDGET: usize = 20_000;
 
 /// A change of the register.
@@ -30,11 +29,11 @@ pub(super) enum Step {
 }
 
 /// Returns whether some order explains all calls.
-pub(super) fn search(
-    calls: &[Call],
-    chain: &[(Version, Segment)],
+pub(super) fn search<V: Ord + Debug>(
+    calls: &[Call<V>],
+    chain: &[(V, Segment)],
     hint: &[Step],
-    restarts: &[Restart],
+    clocks: Clocks<'_>,
 ) -> Result<(), String> {
     let mut events: Vec<Event> = Vec::new();
     for (number, call) in calls.iter().enumerate() {
@@ -43,32 +42,41 @@ pub(super) fn search(
         events.extend(call.returned.map(|returned| point(returned.order, returned.at, true)));
     }
     events.sort_by_key(|event| event.order);
-    let search = Search { calls, chain, hint, restarts, events };
-    let mut open = vec![Config::default()];
+    let search = Search { calls, chain, hint, clocks, events };
+    let budget = BUDGET + 8 * calls.len();
     let mut visited = BTreeSet::new();
     let mut furthest = 0;
-    while let Some(mut config) = open.pop() {
-        if search.run(&mut config) {
-            return Ok(());
+    let mut next = Some(Config::default());
+    // The states on the current path, each with the steps that have not been tried.
+    let mut path: Vec<Branch> = Vec::new();
+    loop {
+        if let Some(mut config) = next.take() {
+            if search.run(&mut config) {
+                return Ok(());
+            }
+            furthest = furthest.max(config.event);
+            if visited.insert(config.clone()) {
+                if visited.len() > budget {
+                    return Err(format!("gave up: no order found among {budget} states"));
+                }
+                path.extend(search.branch(config));
+            }
         }
-        furthest = furthest.max(config.event);
-        if !visited.insert(config.clone()) {
-            continue;
+        let Some(branch) = path.last_mut() else { break };
+        match branch.steps.pop() {
+            Some(step) => next = search.follow(branch, step),
+            None => _ = path.pop(),
         }
-        if visited.len() > BUDGET {
-            return Err(format!("gave up: no order found among {BUDGET} states"));
-        }
-        search.branch(&config, &mut open);
     }
     let stuck = search.events.get(furthest).and_then(|event| calls.get(event.call));
     Err(format!("no order explains {stuck:?}"))
 }
 
-struct Search<'a> {
-    calls: &'a [Call],
-    chain: &'a [(Version, Segment)],
+struct Search<'a, V> {
+    calls: &'a [Call<V>],
+    chain: &'a [(V, Segment)],
     hint: &'a [Step],
-    restarts: &'a [Restart],
+    clocks: Clocks<'a>,
     events: Vec<Event>,
 }
 
@@ -77,6 +85,14 @@ struct Event {
     at: u64,
     call: usize,
     returns: bool,
+}
+
+/// A state, and the steps that may follow; the likeliest last, since it is tried first.
+struct Branch {
+    config: Config,
+    steps: Vec<Step>,
+    /// Time by which the next effect happened.
+    at: u64,
 }
 
 /// A partial order and its current state.
@@ -108,7 +124,7 @@ struct Held {
     seen: usize,
 }
 
-impl Search<'_> {
+impl<V: Ord> Search<'_, V> {
     /// Advances until a guess is needed; returns `true` if nothing is left.
     fn run(&self, config: &mut Config) -> bool {
         self.absorb(config);
@@ -132,7 +148,7 @@ impl Search<'_> {
         config.pending = pending;
     }
 
-    fn sees(&self, config: &mut Config, call: &Call) -> bool {
+    fn sees(&self, config: &mut Config, call: &Call<V>) -> bool {
         let Does::See(seen) = &call.does else { return false };
         let Some(held) = &mut config.register else { return matches!(seen, Seen::Absent) };
         if self.latest_end(held).is_some_and(|end| call.invoked.at >= end) {
@@ -143,14 +159,16 @@ impl Search<'_> {
             Seen::Absent => false,
             Seen::Fenced => !passes,
             Seen::Present { version, value, other_than } => {
-                let is_it = held.segment.is_some_and(|at| self.chain[at].0 == *version);
+                let is_it = version.as_ref().is_none_or(|version| {
+                    held.segment.is_some_and(|at| self.chain[at].0 == *version)
+                });
                 // Reads are never fenced.
                 let fits = is_it
                     && (passes || value.is_some())
                     && other_than.as_ref().is_none_or(|other| other != self.value(held));
                 if fits {
                     self.witness(held, call, &mut config.floor);
-                    held.seen += 1;
+                    held.seen += usize::from(version.is_some());
                 }
                 fits
             }
@@ -158,7 +176,7 @@ impl Search<'_> {
     }
 
     /// A known operation found the value alive, which bounds the time of its SET from below.
-    fn witness(&self, held: &mut Held, call: &Call, floor: &mut u64) {
+    fn witness(&self, held: &mut Held, call: &Call<V>, floor: &mut u64) {
         let px = self.px(held).filter(|_| !self.may_be_prolonged(held));
         if let Some(px) = px {
             held.earliest = held.earliest.max((call.invoked.at + 1).saturating_sub(px));
@@ -166,30 +184,38 @@ impl Search<'_> {
         *floor = (*floor).max(call.invoked.at).max(held.earliest);
     }
 
-    /// Every state reachable by one more effect, the likeliest last, since it is tried first.
-    fn branch(&self, config: &Config, open: &mut Vec<Config>) {
-        let Some(event) = self.events.get(config.event) else { return };
+    /// Every effect that may be next.
+    fn branch(&self, config: Config) -> Option<Branch> {
+        let event = self.events.get(config.event)?;
         let needs_gap = matches!(self.calls[event.call].does, Does::See(Seen::Absent));
         let mut steps = Vec::new();
-        if self.is_free(config) {
+        if self.is_free(&config) {
             let pending = || config.pending.iter().copied().rev();
             steps.extend(pending().filter_map(|call| self.unanswered_set(call)));
-            let next = pending().filter_map(|call| self.next_in_chain(config, call));
+            let next = pending().filter_map(|call| self.next_in_chain(&config, call));
             let next: Vec<Step> = next.collect();
             let gaps = pending().filter_map(|call| self.unanswered_removal(call));
             let gaps: Vec<Step> = gaps.chain([Step::Expire]).collect();
             let likeliest = if needs_gap { [next, gaps] } else { [gaps, next] };
             steps.extend(likeliest.concat());
         }
-        steps.extend(self.known_removal(config));
-        let hinted = self.hint.get(config.hint);
-        let off_track = Config { hint: usize::MAX, ..config.clone() };
-        let others = steps.iter().filter(|step| Some(*step) != hinted);
-        open.extend(others.filter_map(|step| self.take(&off_track, *step, event.at)));
-        if let Some(step) = hinted.filter(|step| steps.contains(step)) {
-            let on_track = Config { hint: config.hint + 1, ..config.clone() };
-            open.extend(self.take(&on_track, *step, event.at));
+        steps.extend(self.known_removal(&config));
+        if let Some(hinted) = self.hint.get(config.hint)
+            && let Some(at) = steps.iter().position(|step| step == hinted)
+        {
+            let hinted = steps.remove(at);
+            steps.push(hinted);
         }
+        Some(Branch { config, steps, at: event.at })
+    }
+
+    /// The state after a step, if the step is possible. The hint is dropped once another step is
+    /// taken.
+    fn follow(&self, branch: &Branch, step: Step) -> Option<Config> {
+        let mut next = self.take(&branch.config, step, branch.at)?;
+        let is_hinted = self.hint.get(next.hint) == Some(&step);
+        next.hint = if is_hinted { next.hint + 1 } else { usize::MAX };
+        Some(next)
     }
 
     /// Returns whether the current version may be overwritten, expire, or be deleted without a
@@ -238,7 +264,11 @@ impl Search<'_> {
             Step::Remove { call } => self.remove(config, call),
             Step::Expire => {
                 let held = config.register?;
-                let end = self.px(&held).map(|px| held.earliest + px).filter(|end| *end <= at)?;
+                let end = self.px(&held).map(|px| held.earliest + px)?;
+                let end = end.saturating_sub(self.clocks.early);
+                if end > at {
+                    return None;
+                }
                 let floor = config.floor.max(end);
                 Some(Config { register: None, floor, ..config.clone() })
             }
@@ -296,8 +326,8 @@ impl Search<'_> {
 
     /// The time at which the value has certainly expired.
     fn latest_end(&self, held: &Held) -> Option<u64> {
-        let px = self.px(held)?;
-        let restarts = self.restarts.iter();
+        let px = self.px(held).filter(|_| !self.clocks.may_be_late)?;
+        let restarts = self.clocks.restarts.iter();
         let prolonged = |end: u64, restart: &Restart| match restart.from <= end {
             true => end.max(restart.at + px),
             false => end,
@@ -310,7 +340,8 @@ impl Search<'_> {
     }
 
     fn may_be_prolonged(&self, held: &Held) -> bool {
-        self.restarts.iter().any(|restart| restart.at >= held.earliest)
+        self.clocks.may_be_late
+            || self.clocks.restarts.iter().any(|restart| restart.at >= held.earliest)
     }
 
     fn px(&self, held: &Held) -> Option<u64> {
@@ -328,12 +359,12 @@ impl Search<'_> {
         }
     }
 
-    fn fence(&self, held: &Held) -> Option<&FencingToken> {
+    fn fence(&self, held: &Held) -> Option<&V> {
         self.calls[held.setter].token.as_ref()
     }
 }
 
-fn passes(fence: Option<&FencingToken>, token: Option<&FencingToken>) -> bool {
+fn passes<V: Ord>(fence: Option<&V>, token: Option<&V>) -> bool {
     fence.is_none() || token >= fence
 }
 

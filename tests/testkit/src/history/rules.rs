@@ -1,20 +1,26 @@
-//! Holds what clients were told against what a single store that loses nothing could have told them.
+//! Compares the replies and notifications of clients with those of a single store that loses
+//! nothing.
 //!
-//! Each value is written once, and versions order the writes of a key, so no order has to be searched for: every rule is a
-//! comparison of versions and times. A rule complains only of what no order of the requests explains.
+//! Each value is written once, and versions order the writes of a key, so these rules compare
+//! versions and times and search for no order. A rule complains only of what no order of the
+//! requests explains. The search finds what no rule names.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::time::Duration;
+use std::fmt::{Debug, Display};
 
-use crate::history::{Action, History, Operation, Outcome, Set, Told, Watched};
+use bytes::Bytes;
+use statestore_proto::message::Condition;
 
-/// How much earlier than its time a value may be gone: stores round, and their clocks are not the one of the history.
-const EARLY: Duration = Duration::from_millis(100);
+use super::linear::{self, Clocks};
+use super::{Action, History, Moment, Operation, Outcome, Set, Told, Watched};
 
-/// What is wrong; nothing if all is well.
-pub(crate) fn check<V: Ord + Clone + Display>(history: &History<V>) -> Vec<String> {
-    let mut keys: BTreeMap<&str, Key<'_, V>> = BTreeMap::new();
+/// Checks all keys and watches of a history whose writes have distinct values; returns every
+/// violation.
+pub fn check<V: Ord + Clone + Debug + Display>(
+    history: &History<V>,
+    clocks: Clocks<'_>,
+) -> Vec<String> {
+    let mut keys: BTreeMap<&Bytes, Key<'_, V>> = BTreeMap::new();
     for operation in &history.operations {
         keys.entry(&operation.key).or_default().operations.push(operation);
     }
@@ -26,30 +32,33 @@ pub(crate) fn check<V: Ord + Clone + Display>(history: &History<V>) -> Vec<Strin
         let mut complaints = Vec::new();
         key.effects(&mut complaints);
         key.order(&mut complaints);
-        key.absences(&mut complaints);
+        key.absences(clocks.early, &mut complaints);
         key.returns(&mut complaints);
         key.conditions(&mut complaints);
         key.fences(&mut complaints);
         for watch in &key.watches {
             key.watch(watch, &mut complaints);
         }
+        let operations: Vec<Operation<V>> = key.operations.iter().copied().cloned().collect();
+        complaints.extend(linear::check(&operations, &[], clocks).err());
+        let name = name.escape_ascii();
         found.extend(complaints.into_iter().map(|complaint| format!("{name}: {complaint}")));
     }
     found
 }
 
-/// Someone was told that a value is there.
+/// A reply or notification with a value.
 struct Sight<'a, V> {
     version: &'a V,
-    invoked: Duration,
-    completed: Duration,
+    invoked: Moment,
+    completed: Moment,
 }
 
 struct Key<'a, V> {
     operations: Vec<&'a Operation<V>>,
     watches: Vec<&'a Watched<V>>,
-    /// The value of each version that anybody was told.
-    values: BTreeMap<&'a V, &'a str>,
+    /// The value of each version in a reply or notification.
+    values: BTreeMap<&'a V, &'a Bytes>,
     sights: Vec<Sight<'a, V>>,
 }
 
@@ -72,26 +81,26 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         })
     }
 
-    /// Whether something may have removed a value of this key, ever.
+    /// Returns whether something may have removed a value of this key, ever.
     fn may_be_removed(&self) -> bool {
         self.operations.iter().any(|operation| {
             operation.may_act()
                 && match &operation.action {
                     Action::Set(set) => set.expires.is_some(),
                     Action::Get => false,
-                    Action::Del => true,
+                    Action::Remove(_) => true,
                 }
         })
     }
 
-    /// Every write has one effect, and nothing else has any.
+    /// Every write has one effect, and other operations have none.
     fn effects(&mut self, complaints: &mut Vec<String>) {
-        let mut told: Vec<(&'a str, &'a V, Duration)> = Vec::new();
+        let mut told: Vec<(&'a Bytes, &'a V, Moment)> = Vec::new();
         for operation in &self.operations {
-            let completed = operation.completed.unwrap_or(Duration::MAX);
+            let completed = operation.completed.unwrap_or(Moment::NEVER);
             let seen = match (&operation.action, &operation.outcome) {
-                (Action::Set(set), Outcome::Applied(version)) => (&*set.value, version),
-                (_, Outcome::Found(Some((value, version)))) => (&**value, version),
+                (Action::Set(set), Outcome::Applied(version)) => (&set.value, version),
+                (_, Outcome::Found(Some((value, version)))) => (value, version),
                 _ => continue,
             };
             told.push((seen.0, seen.1, completed));
@@ -100,36 +109,41 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         for (heard, event) in self.watches.iter().flat_map(|watch| &watch.events) {
             if let Told::Changed(value, version) = event {
                 told.push((value, version, *heard));
-                // It was there at some time before that.
-                self.sights.push(Sight { version, invoked: Duration::ZERO, completed: *heard });
+                // The value was there at some time before that.
+                let invoked = Moment::default();
+                self.sights.push(Sight { version, invoked, completed: *heard });
             }
         }
-        let written: BTreeMap<&str, &Operation<V>> =
-            self.sets().map(|(operation, set)| (&*set.value, operation)).collect();
-        let mut versions: BTreeMap<&str, &V> = BTreeMap::new();
+        let written: BTreeMap<&Bytes, &Operation<V>> =
+            self.sets().map(|(operation, set)| (&set.value, operation)).collect();
+        let mut versions: BTreeMap<&Bytes, &V> = BTreeMap::new();
         for (value, version, completed) in told {
+            let text = value.escape_ascii();
             let earlier = versions.insert(value, version).filter(|earlier| *earlier != version);
             if let Some(earlier) = earlier {
-                complaints.push(format!("{value} has two versions, {earlier} and {version}"));
+                complaints.push(format!("{text} has two versions, {earlier} and {version}"));
             }
             let other = self.values.insert(version, value).filter(|other| *other != value);
             if let Some(other) = other {
-                complaints.push(format!("{version} is the version of {other} and of {value}"));
+                complaints.push(format!(
+                    "{version} is the version of {} and of {text}",
+                    other.escape_ascii()
+                ));
             }
             match written.get(value) {
-                None => complaints.push(format!("{value} was never written, and is there")),
+                None => complaints.push(format!("{text} was never written, and is there")),
                 Some(set) if !set.may_act() => {
-                    complaints.push(format!("{value} was refused, and is there"));
+                    complaints.push(format!("{text} was refused, and is there"));
                 }
                 Some(set) if completed < set.invoked => {
-                    complaints.push(format!("{value} was there before it was written"));
+                    complaints.push(format!("{text} was there before it was written"));
                 }
                 Some(_) => {}
             }
         }
     }
 
-    /// What was told does not go back, nor is an acknowledged write lost.
+    /// Versions in replies do not decrease, and an acknowledged write is not lost.
     fn order(&self, complaints: &mut Vec<String>) {
         let mut sights: Vec<_> = self.sights.iter().collect();
         sights.sort_by_key(|sight| sight.completed);
@@ -145,12 +159,12 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
             };
             match &operation.outcome {
                 Outcome::Applied(version) if version <= known => complaints.push(format!(
-                    "{} was told {version} for a SET at {:?}, and {known} was known before",
-                    operation.client, operation.invoked
+                    "{} got {version} for a SET at {} ms, and {known} was known before",
+                    operation.client, operation.invoked.at
                 )),
                 Outcome::Found(Some((_, version))) if version < known => complaints.push(format!(
-                    "{} read {version} at {:?}, and {known} was known before",
-                    operation.client, operation.invoked
+                    "{} read {version} at {} ms, and {known} was known before",
+                    operation.client, operation.invoked.at
                 )),
                 _ => {}
             }
@@ -158,12 +172,12 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
     }
 
     /// A value is absent only where something may have removed it.
-    fn absences(&self, complaints: &mut Vec<String>) {
+    fn absences(&self, early: u64, complaints: &mut Vec<String>) {
         for operation in &self.operations {
             let what = match (&operation.action, &operation.outcome) {
                 (_, Outcome::Found(None)) => "found nothing",
-                (_, Outcome::Removed(false)) => "removed nothing",
-                (Action::Set(set), Outcome::Applied(_)) if set.if_absent => "set it as absent",
+                (_, Outcome::NothingRemoved) => "removed nothing",
+                (Action::Set(set), Outcome::Applied(_)) if is_if_absent(set) => "set it as absent",
                 _ => continue,
             };
             let before = self.sights.iter().filter(|sight| sight.completed < operation.invoked);
@@ -178,29 +192,31 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
                     && other.invoked < end
                     && match &other.action {
                         Action::Get => false,
-                        Action::Del => other.end() > last.invoked,
+                        Action::Remove(_) => other.end() > last.invoked,
                         Action::Set(Set { expires: Some(expires), .. }) => {
                             let is_later = match &other.outcome {
                                 Outcome::Applied(version) => version >= last.version,
                                 _ => true,
                             };
-                            is_later && other.invoked + *expires <= end + EARLY
+                            is_later
+                                && other.invoked.at.saturating_add(*expires)
+                                    <= end.at.saturating_add(early)
                         }
                         Action::Set(_) => false,
                     }
             });
             if !may_be_removed {
                 complaints.push(format!(
-                    "{} {what} at {:?}, and {} was there, which nothing has removed",
-                    operation.client, operation.invoked, last.version
+                    "{} {what} at {} ms, and {} was there, which nothing has removed",
+                    operation.client, operation.invoked.at, last.version
                 ));
             }
         }
     }
 
-    /// What was removed does not come back.
+    /// A removed value does not return.
     fn returns(&self, complaints: &mut Vec<String>) {
-        let mut first: BTreeMap<&V, Duration> = BTreeMap::new();
+        let mut first: BTreeMap<&V, Moment> = BTreeMap::new();
         for sight in &self.sights {
             let completed = first.entry(sight.version).or_insert(sight.completed);
             *completed = sight.completed.min(*completed);
@@ -208,7 +224,9 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         let removals: Vec<_> = self
             .operations
             .iter()
-            .filter(|operation| matches!(operation.outcome, Outcome::Removed(_)))
+            .filter(|operation| {
+                matches!(operation.outcome, Outcome::Removed(_) | Outcome::NothingRemoved)
+            })
             .collect();
         for operation in &self.operations {
             let Outcome::Found(Some((_, version))) = &operation.outcome else { continue };
@@ -218,37 +236,38 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
                 .find(|removal| removal.invoked > *there && removal.end() < operation.invoked);
             if let Some(removal) = removed {
                 complaints.push(format!(
-                    "{} read {version} at {:?}, which was removed at {:?}",
-                    operation.client, operation.invoked, removal.invoked
+                    "{} read {version} at {} ms, which was removed at {} ms",
+                    operation.client, operation.invoked.at, removal.invoked.at
                 ));
             }
         }
     }
 
-    /// Of keys that keep what they have, the first value is the only one that a condition let in, and who was not let in
-    /// was preceded by someone.
+    /// If values of the key are never removed, the first value is the only one that was set as
+    /// absent, and a SET whose condition was not met follows another one.
     fn conditions(&self, complaints: &mut Vec<String>) {
         if self.may_be_removed() {
             return;
         }
-        for (operation, set) in self.sets().filter(|(_, set)| set.if_absent) {
+        for (operation, set) in self.sets().filter(|(_, set)| is_if_absent(set)) {
             match &operation.outcome {
                 Outcome::Applied(version) => {
                     let earlier = self.values.range::<V, _>(..version).next();
                     if let Some((earlier, value)) = earlier {
-                        let new = &set.value;
+                        let new = set.value.escape_ascii();
                         complaints.push(format!(
-                            "{new} was set as absent with {version}, and {value} with {earlier} was there"
+                            "{new} was set as absent with {version}, and {} with {earlier} was there",
+                            value.escape_ascii()
                         ));
                     }
                 }
-                Outcome::NotApplied => {
+                Outcome::NotApplied(_) => {
                     let precedes = |(other, _): (&Operation<V>, _)| {
                         other.may_act() && other.invoked < operation.end()
                     };
                     if !self.sets().any(precedes) {
-                        let new = &set.value;
-                        complaints.push(format!("{new} was not let in, and nothing was there"));
+                        let new = set.value.escape_ascii();
+                        complaints.push(format!("{new} was not applied, and nothing was there"));
                     }
                 }
                 _ => {}
@@ -256,27 +275,28 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         }
     }
 
-    /// After the write of a newer holder no older one writes.
+    /// After the write of a newer holder, an older one does not write.
     fn fences(&self, complaints: &mut Vec<String>) {
-        let tokens: BTreeMap<&str, &V> =
-            self.sets().filter_map(|(_, set)| Some((&*set.value, set.token.as_ref()?))).collect();
+        let tokens: BTreeMap<&Bytes, &V> =
+            self.sets().filter_map(|(_, set)| Some((&set.value, set.token.as_ref()?))).collect();
         let mut newest: Option<&V> = None;
         for (version, value) in &self.values {
             let Some(token) = tokens.get(value) else { continue };
             match newest {
                 Some(newer) if newer > *token => complaints.push(format!(
-                    "{value} was written with token {token} as {version}, after token {newer}"
+                    "{} was written with token {token} as {version}, after token {newer}",
+                    value.escape_ascii()
                 )),
                 _ => newest = Some(token),
             }
         }
     }
 
-    /// A watch does not go back, and leaves nothing out but where it says so.
+    /// Versions of a watch do not decrease, and it omits changes only in a gap.
     fn watch(&self, watch: &Watched<V>, complaints: &mut Vec<String>) {
         let is_kept = !self.may_be_removed();
         let mut last: Option<&V> = None;
-        // What it has told all after. What came and went in a gap is not known, nor that it did.
+        // Every change after this version was reported. Changes within a gap are unknown.
         let mut whole: Option<&V> = None;
         let mut is_live = false;
         for (_, event) in &watch.events {
@@ -298,14 +318,14 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
             if let Some(last) = last
                 && (version < last || (version == last && is_value && is_live))
             {
-                complaints.push(format!("a watch told {version} after {last}"));
+                complaints.push(format!("a watch reported {version} after {last}"));
             }
             if is_live
                 && let Some(whole) = whole
                 && let Some(missed) = self.between(whole, version)
             {
                 complaints.push(format!(
-                    "a watch told {version} after {whole} without {missed}, and no gap"
+                    "a watch reported {version} after {whole} without {missed}, and no gap"
                 ));
             }
             last = last.max(Some(version));
@@ -315,17 +335,21 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         }
         let newest = self.values.last_key_value().map(|(newest, _)| *newest);
         if let Some(newest) = newest.filter(|newest| is_live && is_kept && last < Some(*newest)) {
-            complaints.push(format!("a watch is live and has not told {newest}"));
+            complaints.push(format!("a watch is live and has not reported {newest}"));
         }
     }
 
-    /// A version that was told of, strictly between these two.
+    /// A known version strictly between these two.
     fn between(&self, low: &V, high: &V) -> Option<&'a V> {
         use std::ops::Bound::Excluded;
         (low < high)
             .then(|| self.values.range::<V, _>((Excluded(low), Excluded(high))).next())?
             .map(|(version, _)| *version)
     }
+}
+
+fn is_if_absent<V>(set: &Set<V>) -> bool {
+    set.condition == Condition::IfAbsent
 }
 
 #[cfg(test)]

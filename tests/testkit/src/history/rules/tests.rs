@@ -1,12 +1,17 @@
-//! Histories that are right, and one for each rule that is broken.
+//! Valid histories, and one that violates each rule.
 
-use std::time::Duration;
+use statestore_proto::message::Condition;
 
 use super::check;
-use crate::history::{Action, History, Operation, Outcome, Set, Told, Watched};
+use crate::history::{
+    Action, Clocks, History, Moment, Operation, Outcome, Remove, Set, Told, Watched,
+};
 
-const fn ms(at: u64) -> Duration {
-    Duration::from_millis(at)
+const CLOCKS: Clocks<'static> = Clocks { early: 100, may_be_late: true, restarts: &[] };
+
+/// An event at this time; an invocation and a completion at one time are concurrent.
+const fn moment(at: u64, completes: bool) -> Moment {
+    Moment { order: 2 * at + completes as u64, at }
 }
 
 #[derive(Default)]
@@ -16,10 +21,10 @@ impl Written {
     fn did(mut self, time: (u64, u64), action: Action<u32>, outcome: Outcome<u32>) -> Self {
         self.0.operations.push(Operation {
             client: "c".to_owned(),
-            key: "k".to_owned(),
+            key: "k".into(),
             action,
-            invoked: ms(time.0),
-            completed: Some(ms(time.1)),
+            invoked: moment(time.0, false),
+            completed: Some(moment(time.1, true)),
             outcome,
         });
         self
@@ -30,29 +35,29 @@ impl Written {
     }
 
     fn get(self, time: (u64, u64), found: Option<(&str, u32)>) -> Self {
-        let found = found.map(|(value, version)| (value.to_owned(), version));
+        let found = found.map(|(value, version)| (value.to_owned().into(), version));
         self.did(time, Action::Get, Outcome::Found(found))
     }
 
     fn heard(mut self, events: &[Told<u32>]) -> Self {
-        let events = events.iter().map(|told| (ms(100), told.clone())).collect();
-        self.0.watches.push(Watched { key: "k".to_owned(), events });
+        let events = events.iter().map(|told| (moment(100, true), told.clone())).collect();
+        self.0.watches.push(Watched { key: "k".into(), events });
         self
     }
 
     fn holds(self) {
-        assert_eq!(check(&self.0), Vec::<String>::new());
+        assert_eq!(check(&self.0, CLOCKS), Vec::<String>::new());
     }
 
     #[track_caller]
     fn breaks(self, complaint: &str) {
-        let complaints = check(&self.0);
+        let complaints = check(&self.0, CLOCKS);
         assert!(complaints.iter().any(|found| found.contains(complaint)), "{complaints:?}");
     }
 }
 
 fn write(value: &str) -> Set<u32> {
-    Set { value: value.to_owned(), if_absent: false, expires: None, token: None }
+    Set { value: value.to_owned().into(), condition: Condition::Always, expires: None, token: None }
 }
 
 fn set(value: &str) -> Action<u32> {
@@ -60,11 +65,11 @@ fn set(value: &str) -> Action<u32> {
 }
 
 fn if_absent(value: &str) -> Action<u32> {
-    Action::Set(Set { if_absent: true, ..write(value) })
+    Action::Set(Set { condition: Condition::IfAbsent, ..write(value) })
 }
 
 fn expiring(value: &str, expires: u64) -> Action<u32> {
-    Action::Set(Set { if_absent: true, expires: Some(ms(expires)), ..write(value) })
+    Action::Set(Set { condition: Condition::IfAbsent, expires: Some(expires), ..write(value) })
 }
 
 fn guarded(value: &str, token: u32) -> Action<u32> {
@@ -72,7 +77,11 @@ fn guarded(value: &str, token: u32) -> Action<u32> {
 }
 
 fn changed(value: &str, version: u32) -> Told<u32> {
-    Told::Changed(value.to_owned(), version)
+    Told::Changed(value.to_owned().into(), version)
+}
+
+fn del_action() -> Action<u32> {
+    Action::Remove(Remove { value: None, token: None })
 }
 
 fn start() -> Written {
@@ -125,16 +134,16 @@ fn what_was_read_is_not_taken_back() {
 
 #[test]
 fn removals_explain_absence() {
-    let del = |time, outcome| start().set((0, 1), "a", 1).did(time, Action::Del, outcome);
-    del((2, 3), Outcome::Removed(true)).get((4, 5), None).holds();
+    let del = |time, outcome| start().set((0, 1), "a", 1).did(time, del_action(), outcome);
+    del((2, 3), Outcome::Removed(None)).get((4, 5), None).holds();
     del((2, 3), Outcome::Unknown).get((40, 50), None).holds();
     del((2, 3), Outcome::Refused).get((4, 5), None).breaks("nothing has removed");
-    del((2, 3), Outcome::Removed(false)).breaks("removed nothing");
-    del((6, 7), Outcome::Removed(true)).get((4, 5), None).breaks("nothing has removed");
-    del((2, 3), Outcome::Removed(true)).get((4, 5), Some(("a", 1))).breaks("was removed");
-    del((2, 5), Outcome::Removed(true)).get((4, 6), Some(("a", 1))).holds();
+    del((2, 3), Outcome::NothingRemoved).breaks("removed nothing");
+    del((6, 7), Outcome::Removed(None)).get((4, 5), None).breaks("nothing has removed");
+    del((2, 3), Outcome::Removed(None)).get((4, 5), Some(("a", 1))).breaks("was removed");
+    del((2, 5), Outcome::Removed(None)).get((4, 6), Some(("a", 1))).holds();
     // It was removed before it was written again.
-    let again = del((2, 3), Outcome::Removed(true)).set((4, 5), "b", 2);
+    let again = del((2, 3), Outcome::Removed(None)).set((4, 5), "b", 2);
     again.get((6, 7), None).breaks("nothing has removed");
 }
 
@@ -149,13 +158,13 @@ fn expiry_explains_absence_once_it_is_time() {
 #[test]
 fn one_of_those_that_want_an_absent_key_gets_it() {
     let first = || start().did((0, 10), if_absent("a"), Outcome::Applied(1));
-    first().did((0, 10), if_absent("b"), Outcome::NotApplied).holds();
+    first().did((0, 10), if_absent("b"), Outcome::NotApplied(None)).holds();
     first().did((0, 10), if_absent("b"), Outcome::Applied(2)).breaks("set as absent");
     first().did((11, 12), if_absent("b"), Outcome::Applied(2)).breaks("set it as absent");
-    let alone = start().did((0, 10), if_absent("b"), Outcome::NotApplied);
+    let alone = start().did((0, 10), if_absent("b"), Outcome::NotApplied(None));
     alone.breaks("nothing was there");
     let lost = start().did((0, 5), if_absent("a"), Outcome::Unknown);
-    lost.did((6, 10), if_absent("b"), Outcome::NotApplied).holds();
+    lost.did((6, 10), if_absent("b"), Outcome::NotApplied(None)).holds();
 }
 
 #[test]
@@ -177,17 +186,17 @@ fn a_watch_leaves_out_nothing_without_a_gap() {
     written().heard(&[a.clone(), live.clone(), Told::Gap, c.clone(), live.clone()]).holds();
     written().heard(&[a.clone(), live.clone(), Told::Gap]).holds();
     written().heard(&[a.clone(), live.clone(), c.clone()]).breaks("without 2");
-    written().heard(&[a, live.clone(), b.clone()]).breaks("has not told 3");
-    written().heard(std::slice::from_ref(&live)).breaks("has not told 3");
-    written().heard(&[b.clone(), live, c.clone(), b.clone()]).breaks("told 2 after 3");
-    written().heard(&[c, Told::Gap, b]).breaks("told 2 after 3");
+    written().heard(&[a, live.clone(), b.clone()]).breaks("has not reported 3");
+    written().heard(std::slice::from_ref(&live)).breaks("has not reported 3");
+    written().heard(&[b.clone(), live, c.clone(), b.clone()]).breaks("reported 2 after 3");
+    written().heard(&[c, Told::Gap, b]).breaks("reported 2 after 3");
 }
 
 #[test]
 fn what_comes_and_goes_in_a_gap_is_not_known() {
     let written = || {
-        let written = start().set((0, 1), "a", 1).did((2, 3), Action::Del, Outcome::Removed(true));
-        let written = written.set((4, 5), "b", 2).did((6, 7), Action::Del, Outcome::Removed(true));
+        let written = start().set((0, 1), "a", 1).did((2, 3), del_action(), Outcome::Removed(None));
+        let written = written.set((4, 5), "b", 2).did((6, 7), del_action(), Outcome::Removed(None));
         written.set((8, 9), "c", 3).set((10, 11), "d", 4)
     };
     let (a, c, d) = (changed("a", 1), changed("c", 3), changed("d", 4));
