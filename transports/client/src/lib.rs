@@ -235,6 +235,12 @@ mod pages {
     #[doc = include_str!("../../../docs/locks.md")]
     struct Locks;
 
+    #[doc = include_str!("../../../docs/rust.md")]
+    struct Rust;
+
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+
     #[doc = include_str!("../../../docs/watches.md")]
     struct Watches;
 
