@@ -77,6 +77,7 @@
 //! * `tls`: TLS with rustls and ring, with client certificates.
 //! * `encrypted-keys`: `tls` with [encrypted keys](Tls::key_password_file) of client certificates.
 //! * `websocket`: MQTT over WebSocket.
+//! * `json`: [values of the application's own types](StateStore::typed) as JSON.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -8,5 +8,6 @@ pub(crate) mod handle;
 pub(crate) mod keys;
 pub(crate) mod releases;
 pub(crate) mod task;
+pub(crate) mod typed;
 pub(crate) mod watch;
 pub(crate) mod watchers;

@@ -13,6 +13,7 @@ mod metrics;
 mod replaced;
 mod requests;
 mod slow;
+mod typed;
 mod update;
 mod watchers;
 
