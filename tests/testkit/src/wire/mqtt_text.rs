@@ -35,7 +35,7 @@ impl Encode for Listed<'_> {
     }
 }
 
-/// Everything that a packet says, in one line. Properties are in their order.
+/// A whole packet in one line. Properties are in their order.
 pub fn show<P: List>(packet: &Packet<'_, P>) -> String {
     show_with(packet, |_| {})
 }

@@ -296,7 +296,7 @@ impl Publish {
 }
 
 impl PublishProperties {
-    fn read(properties: &Properties<'_>) -> Self {
+    pub(super) fn read(properties: &Properties<'_>) -> Self {
         let mut read = Self::default();
         for property in properties {
             match property {
@@ -318,7 +318,9 @@ impl PublishProperties {
         read
     }
 
-    fn list(&self) -> Vec<Property<'_>> {
+    /// The properties, in the order in which they are written.
+    #[must_use]
+    pub fn list(&self) -> Vec<Property<'_>> {
         let once = [
             self.payload_format.map(Property::PayloadFormat),
             self.message_expiry_interval.map(Property::MessageExpiry),

@@ -1,25 +1,23 @@
-//! A blocking MQTT 5 client without session and machine, on the codec of `statestore-mqtt`. Every failure
-//! is a panic.
+//! Requests to a store as MQTT messages, without the client of the core. Every failure is a panic.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{ErrorKind, Read, Write};
+use std::fmt;
 use std::net::{Ipv4Addr, TcpStream};
-use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{Bytes, BytesMut};
-use statestore_mqtt::packet::{self as codec, Subscription, Subscriptions};
-use statestore_mqtt::property::Property;
+use bytes::Bytes;
+use statestore_mqtt::session::{Error, Event, Options, Will};
 
 pub use crate::machines::ask::response_topic;
 use crate::process::HANGS;
-use crate::wire::packets::{self, ConnAck, Packet, Publish, PublishProperties, Qos, Reason};
+use crate::wire::client::Client;
+use crate::wire::packets::{ConnAck, Publish, PublishProperties, Qos, Reason};
 
 /// The topic of requests, spelled out.
 pub const REQUEST: &str = "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke";
 
-/// What every notification topic begins with.
+/// Prefix of every notification topic.
 const NOTIFICATIONS: &str = "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/";
 
 /// The time stamp of the protocol page: years behind any store, which is never an error.
@@ -151,7 +149,7 @@ pub fn property<'a>(publish: &'a Publish, name: &str) -> Option<&'a str> {
     all.find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }
 
-/// What a CONNECT says beside the client id.
+/// Fields of a CONNECT besides the client id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hello<'a> {
     /// For how many seconds the session is kept; `None` for a new one that ends with the
@@ -166,20 +164,23 @@ pub struct Hello<'a> {
 }
 
 /// One connection; what arrives is read only while something is awaited.
-#[derive(Debug)]
 pub struct Raw {
-    stream: TcpStream,
-    unread: BytesMut,
+    client: Client<TcpStream>,
     arrived: VecDeque<Publish>,
-    acknowledged: BTreeMap<u16, Reason>,
-    subscribed: Option<Reason>,
+    /// Reason codes of PUBACK and SUBACK by the token of the request.
+    acknowledged: BTreeMap<u64, Reason>,
     closed: bool,
-    /// Why, if the broker has said so.
+    /// The reason code of the broker's DISCONNECT.
     reason: Option<Reason>,
     client_id: String,
-    packet_id: NonZeroU16,
-    /// What the broker said to the CONNECT.
+    /// The CONNACK.
     pub welcome: ConnAck,
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Raw").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
 }
 
 impl Raw {
@@ -206,56 +207,48 @@ impl Raw {
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(HANGS)).expect("a socket");
         stream.set_write_timeout(Some(HANGS)).expect("a socket");
-        let mut raw = Self {
-            stream,
-            unread: BytesMut::new(),
+        let options = hello.options(client_id);
+        let (client, server) = match Client::connect(stream, options) {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(Error::Refused(notice))) => return Err(Some(notice.reason)),
+            Ok(Err(Error::ConnectionLost)) => return Err(None),
+            other => panic!("{:?} instead of a CONNACK", other.map(|result| result.map(drop))),
+        };
+        let welcome = ConnAck {
+            session_present: server.session_present,
+            reason: Reason::SUCCESS,
+            maximum_packet_size: Some(server.maximum_packet_size).filter(|max| *max < u32::MAX),
+        };
+        Ok(Self {
+            client,
             arrived: VecDeque::new(),
             acknowledged: BTreeMap::new(),
-            subscribed: None,
             closed: false,
             reason: None,
             client_id: client_id.to_owned(),
-            packet_id: NonZeroU16::MAX,
-            welcome: ConnAck::default(),
-        };
-        raw.write(&hello.bytes(client_id));
-        match raw.read() {
-            Some(Packet::ConnAck(told)) if told.reason == Reason::SUCCESS => {
-                raw.welcome = told;
-                Ok(raw)
-            }
-            Some(Packet::ConnAck(told)) => Err(Some(told.reason)),
-            None => Err(None),
-            other => panic!("{other:?} instead of a CONNACK"),
-        }
+            welcome,
+        })
     }
 
     /// Subscribes at Qos 1.
     pub fn subscribe(&mut self, filter: &str) -> Reason {
-        let subscriptions = [Subscription::new(filter, Qos::AtLeastOnce)];
-        let subscribe = codec::Packet::Subscribe(codec::Subscribe {
-            id: self.next_id(),
-            properties: (),
-            subscriptions: Subscriptions::new(&subscriptions),
-        });
-        self.write(&packets::write(&subscribe));
-        self.until(|raw| raw.subscribed.take(), "SUBACK")
+        let token = self.client.subscribe(filter, Qos::AtLeastOnce).expect("a valid filter");
+        self.flush();
+        self.until(|raw| raw.acknowledged.remove(&token), "SUBACK")
     }
 
     /// Publishes at Qos 1 and waits for the PUBACK.
     pub fn publish(&mut self, topic: &str, retain: bool, payload: impl Into<Bytes>) -> Reason {
         let mut packet = Publish::new(topic, Qos::AtLeastOnce, payload, None);
         packet.retain = retain;
-        packet.pkid = self.next_id().get();
-        let id = packet.pkid;
-        self.write(&packet.to_bytes());
-        self.until(|raw| raw.acknowledged.remove(&id), "PUBACK")
+        let token = self.write(packet);
+        self.until(|raw| raw.acknowledged.remove(&token), "PUBACK")
     }
 
     /// Answers a request, as a store does.
     ///
     /// # Panics
-    /// When the request does not say where to.
+    /// If the request has no response topic.
     pub fn reply_to(&mut self, request: &Publish, payload: &[u8]) {
         self.reply_at(request, payload, LONG_AGO);
     }
@@ -270,18 +263,12 @@ impl Raw {
         };
         let topic = asked.response_topic.expect("a response topic");
         let payload = payload.to_vec();
-        let mut packet = Publish::new(topic, Qos::AtLeastOnce, payload, Some(properties));
-        packet.pkid = self.next_id().get();
-        self.write(&packet.to_bytes());
+        self.write(Publish::new(topic, Qos::AtLeastOnce, payload, Some(properties)));
     }
 
-    /// Sends a request and does not wait.
-    pub fn send(&mut self, ask: &Ask) -> u16 {
-        let mut packet = ask.packet();
-        packet.pkid = if ask.qos == Qos::AtMostOnce { 0 } else { self.next_id().get() };
-        let id = packet.pkid;
-        self.write(&packet.to_bytes());
-        id
+    /// Sends a request and does not wait; returns the token of its acknowledgement.
+    pub fn send(&mut self, ask: &Ask) -> u64 {
+        self.write(ask.packet())
     }
 
     /// Sends a request and waits until the broker has it; `false` when it closes the connection
@@ -290,8 +277,8 @@ impl Raw {
         self.put(ask).is_some()
     }
 
-    /// Sends a request and gives what the broker says to it; `None` when it closes the connection
-    /// instead.
+    /// Sends a request and returns the reason code of its acknowledgement; `None` if the broker
+    /// closes the connection instead.
     pub fn put(&mut self, ask: &Ask) -> Option<Reason> {
         let id = self.send(ask);
         while !self.closed {
@@ -343,25 +330,22 @@ impl Raw {
         self.arrived.drain(..).collect()
     }
 
-    /// Whether nothing has arrived that was not taken. It asks for something and waits for the
-    /// answer, which the store sends after all it had to say before.
+    /// Returns whether all messages have been taken. Sends a GET and waits for the reply, which the
+    /// store sends after all earlier output.
     pub fn hears_nothing_more(&mut self) -> bool {
         let ask = Ask::page(&self.client_id, array(&[b"GET", b"nothing is here"]));
         assert_eq!(self.answer(&ask), b"$-1\r\n");
         self.arrived.is_empty()
     }
 
-    /// Says goodbye and waits until the broker has closed the connection.
+    /// Sends DISCONNECT and waits until the broker has closed the connection.
     pub fn disconnect(mut self) {
-        let reason = Reason::SUCCESS;
-        self.write(&packets::write(&codec::Packet::Disconnect(codec::Notice {
-            reason,
-            properties: (),
-        })));
+        self.client.disconnect(Reason::SUCCESS);
+        self.flush();
         self.ended();
     }
 
-    /// Waits until the broker ends the connection; gives the reason if it says one.
+    /// Waits until the broker ends the connection; returns the reason of its DISCONNECT, if any.
     pub fn ended(&mut self) -> Option<Reason> {
         while !self.closed {
             self.step();
@@ -390,79 +374,79 @@ impl Raw {
         }
     }
 
-    /// Takes one packet.
+    /// Handles one event.
     fn step(&mut self) {
-        match self.read() {
-            Some(Packet::Publish(publish)) => {
-                if let Some(id) = NonZeroU16::new(publish.pkid)
-                    && publish.qos == Qos::AtLeastOnce
-                {
-                    let ack = codec::Ack { id, reason: Reason::SUCCESS, properties: () };
-                    self.write(&packets::write(&codec::Packet::PubAck(ack)));
+        let event = match self.client.next_event() {
+            Ok(Some(event)) => event,
+            Ok(None) => {
+                self.closed = true;
+                return;
+            }
+            Err(error) => panic!("{}: nothing arrives: {error}", self.client_id),
+        };
+        match event {
+            Event::Message(message) => self.arrived.push_back(Publish::from(&message)),
+            Event::Published { token, reason, .. } => {
+                self.acknowledged.insert(token, reason);
+            }
+            Event::Subscribed { token, reasons, .. } => {
+                self.acknowledged.insert(token, reasons[0]);
+            }
+            Event::Disconnected(error) => {
+                match error {
+                    // The broker closes the stream after the own DISCONNECT.
+                    Error::Requested(_) => return,
+                    Error::Disconnected(notice) => self.reason = Some(notice.reason),
+                    Error::ConnectionLost => {}
+                    other => panic!("{}: {other:?}", self.client_id),
                 }
-                self.arrived.push_back(publish);
+                self.closed = true;
             }
-            Some(Packet::PubAck(ack)) => _ = self.acknowledged.insert(ack.pkid, ack.reason),
-            Some(Packet::SubAck(ack)) => self.subscribed = Some(ack.reasons[0]),
-            Some(Packet::Disconnect(told)) => {
-                (self.closed, self.reason) = (true, Some(told.reason));
-            }
-            None => self.closed = true,
-            Some(other) => panic!("{other:?}"),
+            Event::Lost { .. } => {}
+            other => panic!("{other:?}"),
         }
     }
 
-    fn read(&mut self) -> Option<Packet> {
-        loop {
-            if let Some(packet) = Packet::take(&mut self.unread) {
-                return Some(packet);
+    /// Publishes a message. One that the session refuses, such as one that is too large for the
+    /// broker, is sent all the same.
+    fn write(&mut self, mut packet: Publish) -> u64 {
+        match self.client.publish(&packet) {
+            Ok(token) => {
+                self.flush();
+                token
             }
-            let mut buffer = [0; 16 * 1024];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return None,
-                Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) => panic!("{}: nothing arrives: {error}", self.client_id),
+            Err(_) => {
+                packet.pkid = u16::MAX;
+                // A lost connection is an event of its own.
+                let _ = self.client.write_bytes(&packet.to_bytes());
+                0
             }
         }
     }
 
-    fn write(&mut self, packet: &[u8]) {
-        // What cannot be written any more shows when it is read.
-        let _ = self.stream.write_all(packet);
-    }
-
-    fn next_id(&mut self) -> NonZeroU16 {
-        self.packet_id = self.packet_id.checked_add(1).unwrap_or(NonZeroU16::MIN);
-        self.acknowledged.remove(&self.packet_id.get());
-        self.packet_id
+    fn flush(&mut self) {
+        // A lost connection is an event of its own.
+        let _ = self.client.flush();
     }
 }
 
 impl Hello<'_> {
-    fn bytes(&self, client_id: &str) -> BytesMut {
-        let properties: Vec<_> = [
-            self.session.map(Property::SessionExpiry),
-            self.packet_bytes.map(Property::MaximumPacketSize),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        packets::write(&codec::Packet::Connect(codec::Connect {
-            clean_start: self.session.is_none(),
-            keep_alive: 60,
-            properties: &properties[..],
-            client_id,
-            will: self.will.map(|(topic, payload)| codec::Will {
-                qos: Qos::AtLeastOnce,
-                retain: false,
-                properties: &[][..],
-                topic,
-                payload: payload.as_bytes(),
-            }),
-            user_name: self.login.map(|(user, _)| user),
-            password: self.login.map(|(_, password)| password.as_bytes()),
-        }))
+    fn options(&self, client_id: &str) -> Options {
+        let mut options = Client::<TcpStream>::options(client_id);
+        if let Some(seconds) = self.session {
+            options = options.clean_start(false).session_expiry(seconds);
+        }
+        if let Some(bytes) = self.packet_bytes {
+            options = options.maximum_packet_size(bytes);
+        }
+        if let Some((topic, payload)) = self.will {
+            let payload = Bytes::copy_from_slice(payload.as_bytes());
+            options = options.will(Will::new(topic, payload).qos(Qos::AtLeastOnce));
+        }
+        if let Some((user, password)) = self.login {
+            options = options.user(user).password(Bytes::copy_from_slice(password.as_bytes()));
+        }
+        options
     }
 }
 
