@@ -7,9 +7,11 @@
 //! NAME FIGURE
 //! ```
 //!
-//! OURS and THEIRS are medians over all rounds; less is better. RATIO is THEIRS divided by OURS;
-//! more is better. Q1 and Q3 are the quartiles of the ratio of single rounds, so they show its
-//! spread. The second form is a figure without a peer. Lines that begin with `#` are headings.
+//! OURS and THEIRS are medians over all rounds; less is better. Each round has a ratio, its time of
+//! the peer divided by ours. RATIO is the median of these ratios; more is better. Q1 and Q3 are
+//! their quartiles. On a machine that slows down during a run, RATIO is more exact than the
+//! quotient of the medians. The second form is a figure without a peer. Lines that begin with `#`
+//! are headings.
 //!
 //! JSON is one array with an object for each suite: `{"suite", "about", "rows"}`. A row is
 //! `{"name", "ours", "peer", "theirs", "ratio", "quartiles"}`, or `{"name", "ours"}` for a figure
@@ -60,8 +62,9 @@ struct Row {
 struct Peer {
     name: String,
     theirs: f64,
+    /// Median of the ratios of all rounds.
     ratio: f64,
-    /// Lower and upper quartile of the ratio of single rounds.
+    /// Quartiles of the ratios of all rounds.
     quartiles: [f64; 2],
 }
 
@@ -233,9 +236,9 @@ impl<'a> Report<'a> {
     ) -> io::Result<()> {
         let ratios: Vec<f64> =
             ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours).collect();
-        let quartiles = [25, 75].map(|percent| percentile(ratios.clone(), percent));
+        let [q1, ratio, q3] = [25, 50, 75].map(|percent| percentile(ratios.clone(), percent));
         let (ours, theirs) = (median(ours.to_vec()), median(theirs.to_vec()));
-        let peer = Peer { name: peer.into(), theirs, ratio: theirs / ours, quartiles };
+        let peer = Peer { name: peer.into(), theirs, ratio, quartiles: [q1, q3] };
         self.add(Row { name: name.into(), ours, peer: Some(peer) })
     }
 
@@ -253,7 +256,7 @@ impl<'a> Report<'a> {
 mod tests {
     use super::*;
 
-    /// Our median is 2, theirs 6; the ratios of the rounds are 2, 3, 3 and 4.
+    /// The ratios of the rounds are 2, 3, 3 and 4.
     fn printed(format: Format) -> String {
         let mut out = Vec::new();
         let mut report = Report::new(Effort::TEST, &mut out).format(format);

@@ -9,7 +9,7 @@ use crate::report::Report;
 
 pub(super) const SUITE: Suite = Suite {
     name: "sim",
-    about: "simulated steps a second, by mix of faults, checks included",
+    about: "simulated steps per second, by mix of faults, with all checks",
     run,
 };
 
