@@ -5,6 +5,7 @@ mod circles;
 mod layers;
 mod links;
 mod protocol_map;
+mod reference;
 mod source;
 
 use std::path::{Path, PathBuf};

@@ -34,6 +34,8 @@ mod pipes;
 mod place;
 mod policies;
 mod process;
+#[cfg(all(feature = "etcd", feature = "top"))]
+mod reference;
 #[cfg(feature = "top")]
 mod screen;
 mod serving;

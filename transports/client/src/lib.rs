@@ -242,6 +242,9 @@ mod pages {
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
 
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    struct Tutorial;
+
     #[doc = include_str!("../../../docs/watches.md")]
     struct Watches;
 
