@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[test]
 fn fuzz_readme_lists_each_target_once() {
-    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let files = fs::read_dir(fuzz.join("fuzz_targets")).unwrap();
     let targets: BTreeSet<String> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())

@@ -257,7 +257,6 @@ fn event_is_read_from_its_call() {
     assert!(log_page(&[source]).ends_with("## `a.rs`\n\n- **warn**: one \\<two> three\n"));
 }
 
-#[cfg(feature = "process")]
 mod configuration {
     use std::fmt::Write as _;
 
