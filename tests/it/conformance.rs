@@ -23,7 +23,7 @@ impl Stage for Loopback {
 }
 
 #[tokio::test]
-async fn the_loopback_conforms() {
+async fn handles_over_the_loopback_pass_every_case() {
     let all = cases::<Loopback>();
     assert!(all.len() >= 8);
     for (name, case) in all {

@@ -115,7 +115,7 @@ impl Case {
     }
 }
 
-/// What a command may change.
+/// The state that a command may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     entries: BTreeMap<Vec<u8>, Entry>,

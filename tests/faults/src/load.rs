@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use crate::recorder::Recorder;
 
-use statestore_testkit::history::{Action, Outcome, Remove, Set, Told};
+use statestore_testkit::history::{Action, Outcome, Remove, Reported, Set};
 
 /// Clients that ask.
 const ASKING: usize = 6;
@@ -28,21 +28,21 @@ const HOLDERS: usize = 2;
 /// Clients that watch all of [`WATCHED`].
 const WATCHERS: usize = 2;
 
-/// Keys that nobody deletes.
+/// Keys that are never deleted.
 pub(crate) const KEPT: [&str; 3] = ["kept-0", "kept-1", "kept-2"];
 
 /// Keys that are deleted and expire.
 pub(crate) const PASSING: [&str; 2] = ["passing-0", "passing-1"];
 
-/// What holders of the lock write.
+/// Key that holders of the lock write.
 pub(crate) const GUARDED: &str = "guarded";
 
 const WATCHED: [&str; 6] = ["kept-0", "kept-1", "kept-2", "passing-0", "passing-1", "guarded"];
 
-/// How long there is between two fresh keys that everybody wants.
+/// Interval between two fresh keys that all clients try to set.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// How long a request may take.
+/// Time limit of a request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Of the lock.
@@ -61,7 +61,7 @@ struct Client {
     task: JoinHandle<()>,
     options: Options,
     role: Role,
-    /// How often it was started.
+    /// Number of restarts.
     life: u64,
     seed: u64,
 }
@@ -173,13 +173,13 @@ impl Load {
         Ok(())
     }
 
-    /// Whether those that watch still do.
+    /// Returns whether those that watch still do.
     pub(crate) fn watches(&self) -> bool {
         self.watchers.iter().all(|client| !client.task.is_finished())
     }
 }
 
-/// What one client does.
+/// The work of one client.
 struct Work {
     store: StateStore,
     recorder: Recorder,
@@ -296,8 +296,8 @@ impl Work {
             let (recorder, number) = (self.recorder.clone(), self.recorder.watches(key));
             watches.spawn(async move {
                 while let Some(event) = watch.next().await {
-                    if let Some(told) = told(event) {
-                        recorder.heard(number, told);
+                    if let Some(reported) = reported(event) {
+                        recorder.reported(number, reported);
                     }
                 }
             });
@@ -315,19 +315,19 @@ fn removed(is_removed: bool) -> Outcome<Hlc> {
     if is_removed { Outcome::Removed(None) } else { Outcome::NothingRemoved }
 }
 
-fn told(event: WatchEvent) -> Option<Told<Hlc>> {
+fn reported(event: WatchEvent) -> Option<Reported<Hlc>> {
     Some(match event {
         WatchEvent::Changed { value: Some(value), version: Some(version) } => {
-            Told::Changed(value, version.hlc().clone())
+            Reported::Changed(value, version.hlc().clone())
         }
         // Every store of this project says versions.
         WatchEvent::Changed { value: Some(_), version: None } => return None,
         WatchEvent::Changed { value: None, version } => {
-            Told::Gone(version.map(|version| version.hlc().clone()))
+            Reported::Gone(version.map(|version| version.hlc().clone()))
         }
-        WatchEvent::Live => Told::Live,
-        WatchEvent::Gap => Told::Gap,
-        WatchEvent::Ended(_) => Told::Ended,
+        WatchEvent::Live => Reported::Live,
+        WatchEvent::Gap => Reported::Gap,
+        WatchEvent::Ended(_) => Reported::Ended,
         _ => return None,
     })
 }

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use statestore_client::Error;
 use statestore_proto::hlc::Hlc;
 use statestore_testkit::history::{
-    Action, Clocks, History, Moment, Operation, Outcome, Told, Watched, check,
+    Action, Clocks, History, Moment, Operation, Outcome, Reported, Watched, check,
 };
 use tokio::time::Instant;
 
 /// Requests of one run; at this limit the run ends early, so that it does not use all memory.
 pub(crate) const OPERATIONS_MAX: usize = 400_000;
 
-/// How far expiries may be from their time. Stores round to milliseconds, and their clocks are not
+/// Tolerance of expiry times. Stores round to milliseconds, and their clocks are not
 /// that of the history. A takeover restarts leases in full.
 const CLOCKS: Clocks<'static> = Clocks { early: 100, may_be_late: true, restarts: &[] };
 
@@ -104,11 +104,11 @@ impl Recorder {
         watches.len() - 1
     }
 
-    pub(crate) fn heard(&self, watch: usize, told: Told<Hlc>) {
+    pub(crate) fn reported(&self, watch: usize, reported: Reported<Hlc>) {
         let mut recorded = self.recorded();
         let now = self.moment(&mut recorded);
         if let Some(watch) = recorded.history.watches.get_mut(watch) {
-            watch.events.push((now, told));
+            watch.events.push((now, reported));
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use statestore_client::Options;
 use statestore_proto::hlc::Hlc;
-use statestore_testkit::history::{History, Outcome, Told};
+use statestore_testkit::history::{History, Outcome, Reported};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, Form};
@@ -18,7 +18,7 @@ use crate::recorder::Recorder;
 use crate::say;
 use crate::store::Store;
 
-/// How long clients may take to be served again, once everything is mended.
+/// Time in which clients must be served again once the fault has ended.
 const MENDED: Duration = Duration::from_secs(20);
 
 /// Complaints that are printed of one run.
@@ -31,15 +31,15 @@ const LINES_MAX: usize = 30;
 pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) seed: u64,
-    /// Whether to print what stores have said where all is well.
+    /// True if the output of stores is printed for a run without violations.
     pub(crate) logs: bool,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(crate) struct Report {
     pub(crate) requests: usize,
     pub(crate) unanswered: usize,
-    /// The longest time in which nobody was answered.
+    /// The longest time without a reply.
     pub(crate) silence: Duration,
     /// From a fault to the end of the first request that was begun after it; the longest of several faults.
     pub(crate) served: Option<Duration>,
@@ -106,14 +106,16 @@ pub(crate) async fn is_served(recorder: &Recorder, after: Duration) -> Result<()
     let begun = Instant::now();
     while recorder.with_history(|history| served(history, after)).is_none() {
         if begun.elapsed() > MENDED {
-            return Err(format!("nobody is served for {MENDED:?}, though everything is mended"));
+            return Err(format!(
+                "no client is served within {MENDED:?} after the end of the fault"
+            ));
         }
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Reads every key when nobody writes any more, and lets watches tell the last of it.
+/// Reads every key after the last write, and waits until watches have reported the last change.
 pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> Vec<String> {
     let mut complaints = Vec::new();
     let store = match load::connect(options) {
@@ -158,10 +160,10 @@ pub(crate) fn unanswered(history: &History<Hlc>) -> usize {
 
 fn are_live(history: &History<Hlc>) -> bool {
     history.watches.iter().all(|watch| {
-        let state = watch.events.iter().rev().find_map(|(_, told)| match told {
-            Told::Live => Some(true),
-            Told::Gap | Told::Ended => Some(false),
-            Told::Changed(..) | Told::Gone(_) => None,
+        let state = watch.events.iter().rev().find_map(|(_, reported)| match reported {
+            Reported::Live => Some(true),
+            Reported::Gap | Reported::Ended => Some(false),
+            Reported::Changed(..) | Reported::Gone(_) => None,
         });
         state == Some(true)
     })
@@ -184,7 +186,7 @@ fn silence(history: &History<Hlc>, until: Duration) -> Duration {
     pairs.map(|(from, to)| to.saturating_sub(*from)).max().unwrap_or_default()
 }
 
-/// How long after this time the first of the requests that were begun after it is answered.
+/// Time until the first reply to a request that was submitted after this time.
 fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
     let answered = history.operations.iter().filter(|operation| {
         Duration::from_millis(operation.invoked.at) > at
@@ -194,7 +196,7 @@ fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
     Some(Duration::from_millis(first.at).saturating_sub(at))
 }
 
-/// What the stores have said.
+/// Output of the stores.
 pub(crate) fn said(stores: &[Store], begun: Instant) -> String {
     let mut text = String::new();
     for (number, store) in stores.iter().enumerate() {

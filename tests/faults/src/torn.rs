@@ -21,13 +21,13 @@ use crate::run::{COMPLAINTS_MAX, calm, is_served, said, unanswered};
 use crate::say;
 use crate::store::Store;
 
-/// How long a proxy that is told to stop may take.
+/// Time limit of a proxy to stop.
 const STOPS: Duration = Duration::from_secs(15);
 
 /// Faults of packets: tables of `statestore-tools proxy`, and their probability for each packet in millionths.
 ///
 /// A packet that is lost takes its connection with it soon, since nothing else makes up for it over TCP; one of a notification,
-/// which nobody asks for again, at once.
+/// which is not requested again, at once.
 const FAULTS: [(&str, u64); 9] = [
     ("kind = \"drop\"\ntopic = \"statestore/#\"\ncut-after = \"300ms\"", 300),
     ("kind = \"drop\"\ntopic = \"clients/+/services/#\"\ncut-after = \"300ms\"", 300),
@@ -44,18 +44,18 @@ const FAULTS: [(&str, u64); 9] = [
 pub(crate) struct Settings {
     pub(crate) form: Form,
     pub(crate) seed: u64,
-    /// How long anything fails.
+    /// Duration of the faults.
     pub(crate) length: Duration,
-    /// Whether the store keeps nothing when it is killed, which the checker has to find.
+    /// True if the store keeps nothing when it is killed, which the checker has to find.
     pub(crate) forgets: bool,
     pub(crate) logs: bool,
 }
 
-/// What came of a history.
+/// Result of a history.
 pub(crate) struct Report {
     pub(crate) requests: usize,
     pub(crate) unanswered: usize,
-    /// How often each thing went wrong.
+    /// Number of faults by kind.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) complaints: Vec<String>,
 }
@@ -65,7 +65,7 @@ struct Site {
     /// Only the store.
     stores: Vec<Store>,
     proxies: Vec<Store>,
-    /// Where the clients connect.
+    /// Port that clients connect to.
     port: Port,
     directory: PathBuf,
     /// The store's own broker, without anything in between.
@@ -172,7 +172,7 @@ impl Drop for Site {
     }
 }
 
-/// What goes wrong until then.
+/// The configuration of the proxy.
 fn file(length: Duration, rng: &mut Rng) -> String {
     let mut text = String::new();
     for (fault, millionths) in FAULTS {

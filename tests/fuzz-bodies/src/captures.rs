@@ -12,7 +12,7 @@ use statestore_proto::transport::{PublishToken, Transmit};
 
 use crate::machines::{StoreInput, StoreScript};
 
-/// What a store gave out so far.
+/// Output of a store so far.
 #[derive(Default)]
 struct Given {
     tokens: Vec<PublishToken>,

@@ -71,7 +71,7 @@ fn blob_ranges(frame: &RangeFrame) -> Option<Vec<Range<usize>>> {
     data.iter().map(range).collect()
 }
 
-/// Whether everything around the contents is what our grammar demands.
+/// Returns whether everything around the contents is what our grammar demands.
 fn strict_array(data: &[u8], contents: &[Range<usize>]) -> bool {
     let first = contents.first().map_or(data.len(), |content| content.start);
     // The line of the array itself ends where the line of the first element begins.
@@ -85,7 +85,7 @@ fn strict_array(data: &[u8], contents: &[Range<usize>]) -> bool {
         })
 }
 
-/// Whether the blob string that begins at `at` is its length, this content and CRLF.
+/// Returns whether the blob string that begins at `at` is its length, this content and CRLF.
 fn strict_blob(data: &[u8], at: usize, content: &Range<usize>) -> bool {
     is_header(&data[at..content.start], b'$') && data[content.end..].starts_with(b"\r\n")
 }

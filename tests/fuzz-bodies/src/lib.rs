@@ -37,7 +37,7 @@ pub use topics::topics;
 
 pub use machines::{client_events, store_ops, world};
 
-/// What a target runs on each input.
+/// Function that a target runs on each input.
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is also the name of its file and of its corpus, and its body.

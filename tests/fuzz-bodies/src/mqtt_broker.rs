@@ -26,7 +26,7 @@ use run::{Run, Slot};
 use wire::Heard;
 
 alphabet! {
-    /// What can happen to a broker.
+    /// An operation on a broker.
     pub enum BrokerOp {
         /// A connection comes.
         Accept = b'A', 4;

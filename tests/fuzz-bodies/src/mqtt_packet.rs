@@ -110,7 +110,8 @@ fn comparable(mut packet: Packet<'_>) -> Packet<'_> {
     packet
 }
 
-/// Whether they lose count of its properties: after a subscription identifier, unless it is the
+/// Returns whether they lose count of its properties: after a subscription identifier, unless it is
+/// the
 /// last.
 fn loses_them(packet: Packet<'_>) -> bool {
     let (Packet::Publish(Publish { properties, .. })
@@ -123,7 +124,7 @@ fn loses_them(packet: Packet<'_>) -> bool {
     behind.nth(1).is_some()
 }
 
-/// Whether they refuse this packet without a reason.
+/// Returns whether they refuse this packet without a reason.
 fn is_beyond_them(data: &[u8], packet: &Packet<'_>) -> bool {
     match packet {
         Packet::Auth(_) => true,
@@ -137,7 +138,7 @@ fn is_beyond_them(data: &[u8], packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Whether this is a rule that they do not have. What is not here both refuse: unknown and
+/// Returns whether this is a rule that they do not have. What is not here both refuse: unknown and
 /// misplaced properties, and reason codes of other packets.
 const fn is_lost_on_them(error: Malformed) -> bool {
     match error {

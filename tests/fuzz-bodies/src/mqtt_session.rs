@@ -9,7 +9,7 @@ use statestore_testkit::machines::Reader;
 use run::Run;
 
 alphabet! {
-    /// What can happen to a session.
+    /// An operation on a session.
     pub enum SessionOp {
         /// A stream opens.
         Connect = b'C', 4;

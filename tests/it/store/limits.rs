@@ -11,7 +11,7 @@ use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
-/// What needs no new record of a value is executed: deletions free space.
+/// Requests without a new record of a value are executed: deletions free space.
 #[test]
 fn full_storage_refuses_durable_writes_only() {
     let quota = error("the quota has been exceeded").0;

@@ -13,7 +13,7 @@ use super::{Rig, get, set};
 
 const QUOTA: &[u8] = b"-ERR the quota has been exceeded\r\n";
 
-/// How many bytes the store's estimate may exceed the packet: it assumes the longest length fields.
+/// Bytes by which the store's estimate may exceed the packet: it assumes the longest length fields.
 const SLACK: usize = 8;
 
 /// Length of the packet that a broker sends for a publish.

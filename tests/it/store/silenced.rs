@@ -125,7 +125,7 @@ fn expiries_and_deletions_do_not_notify_a_silenced_registration() {
     assert_eq!((rig.timer(), rig.store.counters().notifications), (vec![], 1));
 }
 
-/// A burst of writes queues notifications before the broker reports that nobody subscribes.
+/// A burst of writes queues notifications before the broker reports a missing subscriber.
 #[test]
 fn queued_notifications_of_a_silenced_registration_are_dropped() {
     let mut rig = Rig::new();
@@ -290,7 +290,7 @@ fn stop_gets_ok_for_the_evictions_that_are_still_known() {
 }
 
 #[test]
-fn silence_is_not_recorded() {
+fn silence_of_a_registration_has_no_record() {
     let mut rig =
         Rig::with(StoreConfig::new(7).durability(Durability::All).durable_registrations(true));
     let mut disk: Vec<Record> = Vec::new();

@@ -1,4 +1,4 @@
-//! What the tests of this project share.
+//! Shared code of the tests of this project.
 //!
 //! | Module | Contents |
 //! |---|---|

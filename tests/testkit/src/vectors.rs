@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 pub use statestore_verify::vectors::*;
 
-/// Where the vector files are.
+/// Folder of the vector files.
 #[must_use]
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors")

@@ -119,7 +119,7 @@ impl Run {
             let topic = &heard.topic;
             let filters = &session.filters;
             let is_wanted = filters.iter().any(|filter| naive::matches(filter, topic));
-            assert!(is_wanted, "{topic} is for somebody else");
+            assert!(is_wanted, "{topic} is for another client");
             return;
         };
         if !heard.dup {
@@ -193,7 +193,7 @@ impl Run {
             all.remove(at);
         } else {
             let is_wanted = session.filters.iter().any(|filter| naive::matches(filter, topic));
-            assert!(is_wanted, "{topic} is for somebody else");
+            assert!(is_wanted, "{topic} is for another client");
         }
     }
 

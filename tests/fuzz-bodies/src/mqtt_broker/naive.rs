@@ -36,7 +36,7 @@ pub(super) struct Expected {
     pub(super) qos: Qos,
     pub(super) retain: bool,
     pub(super) ids: Vec<u32>,
-    /// Whether only the end of the session excuses from it.
+    /// True if only the end of the session excuses from it.
     pub(super) must: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) number: u64,
     pub(super) members: Vec<Member>,
     pub(super) is_taken: bool,
-    /// Whether only the end of a session among them excuses from it.
+    /// True if only the end of a session among them excuses from it.
     pub(super) must: bool,
 }
 
@@ -59,10 +59,10 @@ pub(super) struct Flight {
     /// `None` for one that is not the model's.
     pub(super) number: Option<u64>,
     pub(super) size: usize,
-    /// Whether it was given out on this connection.
+    /// True if it was given out on this connection.
     pub(super) is_here: bool,
     pub(super) is_released: bool,
-    /// Whether its client took less than this at some time.
+    /// True if its client took less than this at some time.
     pub(super) may_be_dropped: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Session {
     pub(super) expiry: Duration,
     /// Sessions that the machine had ended for taking too much when this one was known to live.
     pub(super) evicted: u64,
-    /// Whether its client has written whatever it liked.
+    /// True if its client has written whatever it liked.
     pub(super) is_wild: bool,
     pub(super) subscriptions: BTreeMap<&'static str, Subscribed>,
     /// All filters it ever had.
@@ -89,7 +89,7 @@ pub(super) struct Session {
     pub(super) received: BTreeSet<u16>,
     /// The last message that it got.
     pub(super) last: u64,
-    /// Whether it ever took small packets only.
+    /// True if it ever took small packets only.
     pub(super) was_narrow: bool,
     /// Bytes of the largest packet that it takes.
     pub(super) packet_bytes: usize,

@@ -23,7 +23,7 @@ pub(super) const HEAD: usize = 8;
 /// Nobody makes the number of a message up by chance.
 const SEAL: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a CONNECT says.
+/// Fields of a CONNECT.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hello {
     pub(super) name: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Slot {
     pub(super) hello: Option<Hello>,
     /// Whose session it has.
     pub(super) name: Option<&'static str>,
-    /// Whether its client writes whatever it likes.
+    /// True if its client writes whatever it likes.
     pub(super) is_wild: bool,
     /// What it has written so.
     written: Vec<u8>,
@@ -67,7 +67,7 @@ impl Slot {
         }
     }
 
-    /// Whether it has something to answer, and is listened to.
+    /// Returns whether it has something to answer, and is listened to.
     pub(super) fn has_to_do(&self) -> bool {
         !self.to_do.is_empty() && self.name.is_some() && !self.is_wild
     }
@@ -91,7 +91,7 @@ pub(super) struct Run {
     pub(super) broker: Broker,
     pub(super) limits: Limits,
     pub(super) is_small: bool,
-    /// Whether somebody who writes whatever he likes may have done anything.
+    /// True if somebody who writes whatever he likes may have done anything.
     pub(super) is_tainted: bool,
     pub(super) now: Duration,
     pub(super) slots: [Option<Slot>; 8],
@@ -553,7 +553,7 @@ pub(super) fn left(
     }
 }
 
-/// Whether the host is to have the message of this number.
+/// Returns whether the host is to have the message of this number.
 pub(super) fn set_must(queue: &mut VecDeque<ForHost>, of: u64, is_taken: bool) {
     for item in queue.iter_mut() {
         if let ForHost::Message { number, must, .. } = item

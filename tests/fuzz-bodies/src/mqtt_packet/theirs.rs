@@ -67,7 +67,7 @@ pub(super) fn show(packet: &v5::Packet) -> String {
     }
 }
 
-/// Whether they have met a subscription identifier, and may have lost count.
+/// Returns whether they have met a subscription identifier, and may have lost count.
 pub(super) fn may_be_lost(packet: &v5::Packet) -> bool {
     match packet {
         v5::Packet::Publish(publish) => publish

@@ -30,11 +30,11 @@ enum Phase {
 struct Incoming {
     token: u64,
     qos: Qos,
-    /// Whether PUBREC was sent.
+    /// True if PUBREC was sent.
     is_recorded: bool,
-    /// Whether PUBREL arrived on this connection.
+    /// True if PUBREL arrived on this connection.
     is_released: bool,
-    /// Whether it arrived on this connection.
+    /// True if it arrived on this connection.
     is_here: bool,
 }
 
@@ -44,9 +44,9 @@ struct Outgoing {
     id: u16,
     qos: Qos,
     number: u64,
-    /// Whether PUBREC arrived.
+    /// True if PUBREC arrived.
     is_recorded: bool,
-    /// Whether PUBREL was sent on this connection.
+    /// True if PUBREL was sent on this connection.
     is_released: bool,
 }
 
@@ -74,9 +74,9 @@ pub(super) struct Peer {
     /// Identifiers whose PUBACK or PUBREC is expected, in order.
     expected: VecDeque<u16>,
     has_session: bool,
-    /// Whether the session ends with the connection.
+    /// True if the session ends with the connection.
     is_short: bool,
-    /// Whether it sent bytes that it does not understand itself.
+    /// True if it sent bytes that it does not understand itself.
     pub(super) is_wild: bool,
     last_number: u64,
     last_token: u64,

@@ -19,7 +19,7 @@ const USAGE_MAX: usize = 20_000;
 const TOPICS: [&str; 4] = ["t", "topic/1", "topic/2", "topic/3"];
 const QOS: [Qos; 3] = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce];
 
-/// What the caller knows of an accepted token.
+/// State of an accepted token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Publish,
@@ -283,7 +283,7 @@ impl Run {
         }
     }
 
-    /// What holds after every operation.
+    /// Invariants after every operation.
     pub(super) fn check(&mut self) {
         let now = self.now;
         assert!(self.whole.chunks().flatten().eq(self.pieces.chunks().flatten()), "equal output");

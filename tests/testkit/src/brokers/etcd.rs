@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::Port;
 
-/// Where packages put it.
+/// Path of the program in packages.
 const PLACES: [&str; 3] = ["etcd", "/usr/bin/etcd", "/usr/local/bin/etcd"];
 
 /// Looks at whether it answers, each some hundredths of a second.
@@ -31,7 +31,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// One that answers; `None`, and a line that says so, where there is no etcd.
+    /// A member that responds; `None`, with a printed line, if etcd is not installed.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         Self::cluster(test, 1)?.pop()
@@ -71,13 +71,13 @@ impl Etcd {
         Some(started)
     }
 
-    /// Where clients reach it.
+    /// Address for clients.
     #[must_use]
     pub fn url(&self) -> String {
         url(&self.client)
     }
 
-    /// Where clients reach it, on 127.0.0.1.
+    /// Port for clients, on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.client.number()
@@ -124,22 +124,22 @@ impl Etcd {
     pub fn answers_soon(&self) -> bool {
         (0..LOOKS).any(|look| {
             pause(Duration::from_millis(if look == 0 { 0 } else { 20 }));
-            self.asked("GET", "/health").is_some_and(|says| says.contains("\"true\""))
+            self.asked("GET", "/health").is_some_and(|body| body.contains("\"true\""))
         })
     }
 
-    /// Whether it leads the other members.
+    /// Returns whether it leads the other members.
     #[must_use]
     pub fn leads(&self) -> bool {
-        let says = self.asked("POST", "/v3/maintenance/status").unwrap_or_default();
+        let body = self.asked("POST", "/v3/maintenance/status").unwrap_or_default();
         let field = |name: &str| {
-            let (_, rest) = says.split_once(&format!("\"{name}\":\""))?;
+            let (_, rest) = body.split_once(&format!("\"{name}\":\""))?;
             rest.split_once('"').map(|(value, _)| value)
         };
         field("leader").is_some_and(|leader| field("member_id") == Some(leader))
     }
 
-    /// What it has complained of.
+    /// Warnings and errors of its log.
     fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
@@ -150,9 +150,9 @@ impl Etcd {
         let ask =
             format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}");
         stream.write_all(ask.as_bytes()).ok()?;
-        let mut says = String::new();
-        stream.read_to_string(&mut says).ok()?;
-        Some(says)
+        let mut body = String::new();
+        stream.read_to_string(&mut body).ok()?;
+        Some(body)
     }
 }
 

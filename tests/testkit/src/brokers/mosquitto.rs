@@ -29,7 +29,7 @@ pub struct Mosquitto {
 }
 
 impl Mosquitto {
-    /// A running broker; `None`, and a line that says so, where there is no mosquitto.
+    /// A running broker; `None`, with a printed line, if mosquitto is not installed.
     #[must_use]
     pub fn start(test: &str) -> Option<Self> {
         Self::start_with(test, "")
@@ -71,7 +71,7 @@ impl Mosquitto {
         panic!("{test}: mosquitto does not start");
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.number()

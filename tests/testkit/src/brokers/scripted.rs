@@ -1,4 +1,4 @@
-//! A broker that does what a test says, byte by byte. What goes wrong with it is a panic.
+//! A scripted broker: a test decides each packet. Every failure is a panic.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ impl Peer {
         self.send(&[0x40, 4, high, low, reason, 0]).await;
     }
 
-    /// Says why the connection ends now.
+    /// Sends a DISCONNECT with this reason.
     pub async fn disconnect(&mut self, reason: u8) {
         self.send(&[0xe0, 2, reason, 0]).await;
     }
@@ -214,8 +214,8 @@ pub async fn a_refused_subscription_is_asked_for_again(
     let mut peer = broker.welcome(Welcome::default()).await;
     let Some(Packet::Subscribe(subscribe)) = peer.read().await else { panic!("a SUBSCRIBE") };
     peer.grant(subscribe.pkid, 0x87).await;
-    let told = status.changed().await.expect("a reason");
-    let error = told.link_error().expect("a reason");
+    let status = status.changed().await.expect("a reason");
+    let error = status.link_error().expect("a reason");
     assert_eq!(error.kind(), LinkErrorKind::SubscriptionRefused);
     assert_eq!(error.address().map(|address| address.port), Some(broker.port()));
     let reason = error.to_string();

@@ -1,4 +1,4 @@
-//! What handles promise over every transport, as one list of cases: each takes a broker of its own
+//! Guarantees of handles over every transport, as one list of cases: each takes a separate broker
 //! and links to it. What a store owes the protocol, the conformance kit tries over the same
 //! transports.
 //!
@@ -20,8 +20,7 @@ use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
 /// Longer than anything takes that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Not every transport hears that nobody subscribes to a topic: so long a request waits that meets
-/// no store.
+/// Time-out of a request without a store: not every transport reports a topic without subscriber.
 const SOON: Duration = Duration::from_secs(2);
 
 /// A broker and links to it.
@@ -48,7 +47,7 @@ pub trait Stage {
     fn restart(&mut self);
 }
 
-/// What a case does with its stage.
+/// A case, with its stage as argument.
 type Case<S> = for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Every case and its name.
@@ -131,7 +130,7 @@ async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
     assert_eq!(change(&mut changes).await, None, "deleted");
 }
 
-/// What the next change says of the value.
+/// The value of the next change.
 async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
     loop {
         match changes.next().await.expect("the watch goes on") {
@@ -238,7 +237,7 @@ async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
     tokio::task::yield_now().await;
     stage.restart();
     for set in sets {
-        // Done, or a failure that says what may have happened; and none hangs.
+        // Done, or a failure that reports whether it may be applied; none hangs.
         if let Err(error) = set.await.expect("no panic") {
             assert!(
                 !matches!(error, Error::Refused { .. } | Error::Invalid(_) | Error::Malformed(_)),
@@ -252,8 +251,8 @@ async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
 async fn no_store<S: Stage>(stage: &S) {
     let store = client(stage, "a").await;
     let answer = store.get("k").timeout(Duration::from_millis(300)).await;
-    let told = matches!(answer, Err(Error::Undelivered(_) | Error::Unanswered { .. }));
-    assert!(told, "{answer:?}");
+    let is_reported = matches!(answer, Err(Error::Undelivered(_) | Error::Unanswered { .. }));
+    assert!(is_reported, "{answer:?}");
 }
 
 async fn shutdown<S: Stage>(stage: &S) {
@@ -262,7 +261,7 @@ async fn shutdown<S: Stage>(stage: &S) {
     assert_eq!(changes.next().await, Some(WatchEvent::Live));
     store.clone().shutdown().await;
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
-    assert_eq!(changes.next().await, Some(WatchEvent::Gap), "nothing is heard any more");
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap), "changes may be missed");
     assert_eq!(changes.next().await, None, "the stream ends");
     service.shutdown().await;
 }

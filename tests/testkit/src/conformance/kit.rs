@@ -11,7 +11,7 @@ use statestore_verify::wire::{self, Connection, Lost, Pending, Place};
 use statestore_verify::{CASES, Case, CaseReport, Report, Run, Settings, Verdict};
 
 /// The cases in which a store differs that is no part of its broker: it cannot see that a request
-/// came at QoS 2, have a client disconnected, know that one has gone, or tell one that does not
+/// came at QoS 2, have a client disconnected, know that one has gone, or notice one that does not
 /// subscribe.
 pub const BESIDE: [&str; 5] = [
     "request/qos-2",

@@ -1,4 +1,4 @@
-//! What every store and every handle must do, over any transport.
+//! Suites for every store and every handle, over any transport.
 
 pub mod handles;
 pub mod kit;

@@ -12,7 +12,7 @@ const NEW: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 pub struct Certificates(PathBuf);
 
 impl Certificates {
-    /// `None`, and a line that says so, where there is no openssl.
+    /// `None`, with a printed line, if openssl is not installed.
     ///
     /// # Panics
     /// When there is one and it makes none.
@@ -53,7 +53,7 @@ impl Certificates {
     /// # Panics
     /// When openssl makes none.
     pub fn make_client(&self, name: &str, subject: &str, names: &str, authority: &str) {
-        // Without any it would be of version 1, which nobody takes.
+        // Without any it would be of version 1, which rustls rejects.
         let extensions = format!("subjectAltName={names}\n");
         self.make_signed(
             name,

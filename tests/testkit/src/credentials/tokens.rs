@@ -1,4 +1,4 @@
-//! Tokens of service accounts, and whoever issues them, with keys made for one test.
+//! Tokens of service accounts and their issuer, with keys made for one test.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use ring::signature::{
     RsaPublicKeyComponents,
 };
 
-/// Who issues the tokens of most tests.
+/// Issuer of the tokens in most tests.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// For whom they are.
@@ -30,7 +30,7 @@ enum Key {
     Rsa(Box<RsaKeyPair>),
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Clone, Debug)]
 pub struct Claims {
     /// Subject.
@@ -125,7 +125,7 @@ impl Issuer {
         }
     }
 
-    /// A token, signed and with the header that says so.
+    /// A signed token with a matching header.
     #[must_use]
     pub fn token(&self, claims: &Claims) -> String {
         let (id, algorithm) = (&self.id, self.algorithm());

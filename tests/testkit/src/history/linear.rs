@@ -24,7 +24,7 @@ pub struct Restart {
     pub at: u64,
 }
 
-/// How far expiries may be from their time.
+/// Tolerance of expiry times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clocks<'a> {
     /// Milliseconds by which a value may end too early: stores round, and their clocks are not that

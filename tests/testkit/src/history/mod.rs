@@ -1,4 +1,4 @@
-//! What clients did and observed in one run, and the checker of it.
+//! Requests and observations of clients in one run, and their checker.
 //!
 //! [`linear`] searches for one order of all operations of a key that explains every reply. It is
 //! used by the simulator and by the fault runs. [`check`] adds rules that name a violation in
@@ -92,7 +92,7 @@ pub struct Remove<V> {
 pub enum Outcome<V> {
     /// No reply: the request may take effect once, at any time after its invocation, or never.
     Unknown,
-    /// Refused. It has no effect, now or later, and says nothing about the key.
+    /// Refused. It has no effect, now or later, and reveals nothing about the key.
     Refused,
     /// Refused by the fence of the key.
     Fenced,
@@ -114,12 +114,12 @@ pub struct Watched<V> {
     /// The key.
     pub key: Bytes,
     /// Its events, in order.
-    pub events: Vec<(Moment, Told<V>)>,
+    pub events: Vec<(Moment, Reported<V>)>,
 }
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told<V> {
+pub enum Reported<V> {
     /// A value was set.
     Changed(Bytes, V),
     /// The key is absent; the version of the removed value, if known.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use statestore_proto::message::Condition;
 
 use super::linear::{self, Clocks};
-use super::{Action, History, Moment, Operation, Outcome, Set, Told, Watched};
+use super::{Action, History, Moment, Operation, Outcome, Reported, Set, Watched};
 
 /// Checks all keys and watches of a history whose writes have distinct values; returns every
 /// violation.
@@ -95,7 +95,7 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
 
     /// Every write has one effect, and other operations have none.
     fn effects(&mut self, complaints: &mut Vec<String>) {
-        let mut told: Vec<(&'a Bytes, &'a V, Moment)> = Vec::new();
+        let mut reported: Vec<(&'a Bytes, &'a V, Moment)> = Vec::new();
         for operation in &self.operations {
             let completed = operation.completed.unwrap_or(Moment::NEVER);
             let seen = match (&operation.action, &operation.outcome) {
@@ -103,21 +103,21 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
                 (_, Outcome::Found(Some((value, version)))) => (value, version),
                 _ => continue,
             };
-            told.push((seen.0, seen.1, completed));
+            reported.push((seen.0, seen.1, completed));
             self.sights.push(Sight { version: seen.1, invoked: operation.invoked, completed });
         }
-        for (heard, event) in self.watches.iter().flat_map(|watch| &watch.events) {
-            if let Told::Changed(value, version) = event {
-                told.push((value, version, *heard));
+        for (at, event) in self.watches.iter().flat_map(|watch| &watch.events) {
+            if let Reported::Changed(value, version) = event {
+                reported.push((value, version, *at));
                 // The value was there at some time before that.
                 let invoked = Moment::default();
-                self.sights.push(Sight { version, invoked, completed: *heard });
+                self.sights.push(Sight { version, invoked, completed: *at });
             }
         }
         let written: BTreeMap<&Bytes, &Operation<V>> =
             self.sets().map(|(operation, set)| (&set.value, operation)).collect();
         let mut versions: BTreeMap<&Bytes, &V> = BTreeMap::new();
-        for (value, version, completed) in told {
+        for (value, version, completed) in reported {
             let text = value.escape_ascii();
             let earlier = versions.insert(value, version).filter(|earlier| *earlier != version);
             if let Some(earlier) = earlier {
@@ -244,7 +244,7 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
     }
 
     /// If values of the key are never removed, the first value is the only one that was set as
-    /// absent, and a SET whose condition was not met follows another one.
+    /// absent, and a SET whose condition did not hold follows another one.
     fn conditions(&self, complaints: &mut Vec<String>) {
         if self.may_be_removed() {
             return;
@@ -301,15 +301,15 @@ impl<'a, V: Ord + Clone + Display> Key<'a, V> {
         let mut is_live = false;
         for (_, event) in &watch.events {
             let (version, is_value) = match event {
-                Told::Changed(_, version) => (version, true),
-                Told::Gone(Some(version)) => (version, false),
-                Told::Gone(None) => continue,
-                Told::Live => {
+                Reported::Changed(_, version) => (version, true),
+                Reported::Gone(Some(version)) => (version, false),
+                Reported::Gone(None) => continue,
+                Reported::Live => {
                     is_live = true;
                     whole = whole.or_else(|| last.filter(|_| is_kept));
                     continue;
                 }
-                Told::Gap | Told::Ended => {
+                Reported::Gap | Reported::Ended => {
                     is_live = false;
                     whole = None;
                     continue;

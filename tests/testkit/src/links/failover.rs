@@ -1,4 +1,4 @@
-//! What a client promises that knows several addresses of its broker: each adapter passes this.
+//! Guarantees of a client with several addresses of its broker; each adapter passes these tests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::brokers::scripted::{Peer, Scripted, Welcome};
 
-/// A CONNACK that says to use another server, and names one.
+/// A CONNACK that redirects to another server.
 pub const ELSEWHERE: [u8; 12] = [0x20, 10, 0, 0x9c, 7, 0x1c, 0, 4, b'e', b'v', b'i', b'l'];
 
 /// A CONNACK for a wrong password.
@@ -53,7 +53,7 @@ async fn is_served(store: &StateStore) {
     assert_eq!(store.get("k").await, Ok(None));
 }
 
-/// What is not there, and what sends a client elsewhere, is passed over without a pause; what is
+/// Unreachable brokers, and those that redirect a client, are skipped without a pause; what is
 /// silent after its time-out.
 ///
 /// # Panics
@@ -112,7 +112,8 @@ pub async fn a_lost_connection_moves_over_and_back(
     served.await.expect("it ends");
 }
 
-/// Who is told to use another server by a DISCONNECT does not come back before it has tried another
+/// A client that a DISCONNECT redirects to another server does not return before it has tried
+/// another
 /// one.
 ///
 /// # Panics
@@ -145,11 +146,14 @@ pub async fn a_wrong_password_is_the_end(connect: impl Fn(Options, Backoff) -> S
     );
     let mut status = store.status();
     first.accept().await.send(&WRONG_PASSWORD).await;
-    let told = status.changed().await.expect("a reason");
+    let status = status.changed().await.expect("a reason");
     let at = format!("(at 127.0.0.1:{})", first.port());
     assert!(
-        matches!(&told, Status::Failed(CloseReason::Credentials(error)) if error.to_string().ends_with(&at)),
-        "{told}"
+        matches!(
+            &status,
+            Status::Failed(CloseReason::Credentials(error)) if error.to_string().ends_with(&at)
+        ),
+        "{status}"
     );
     assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
     assert!(second.is_left_alone(Duration::from_millis(200)).await);
@@ -164,14 +168,14 @@ pub async fn when_there_is_none_each_is_named(connect: impl Fn(Options, Backoff)
     let store = connect(options(&[gone, standby.port()]), PAUSE_HANGS);
     let mut status = store.status();
     send_elsewhere(&standby).await;
-    let told = status.changed().await.expect("a reason");
-    assert!(matches!(told, Status::Offline { .. }), "{told}");
-    let error = told.link_error().expect("a reason");
+    let status = status.changed().await.expect("a reason");
+    assert!(matches!(status, Status::Offline { .. }), "{status}");
+    let error = status.link_error().expect("a reason");
     let reason = error.to_string();
     assert!(reason.starts_with(&format!("all 2 addresses failed: 127.0.0.1:{gone}: ")), "{reason}");
     let second = format!("; 127.0.0.1:{}: the broker refused", standby.port());
     assert!(reason.contains(&second) && reason.contains("use another server"), "{reason}");
-    // Where the stranger's packet says to go is not even looked up.
+    // The server reference of the stranger's packet is not even resolved.
     assert!(!reason.contains("evil"), "{reason}");
     store.shutdown().await;
 }

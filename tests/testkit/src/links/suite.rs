@@ -246,7 +246,7 @@ pub async fn lost_connection_returns_packets<A: Adapter>() {
 pub async fn requests_beyond_every_queue_do_not_stall<A: Adapter>() {
     let broker = Scripted::start().await;
     let store = client::<A>(broker.options("c1").max_in_flight(512).max_queued_packets(10));
-    // Nobody welcomes the connection before all of them wait.
+    // The server sends no CONNACK before all of them wait.
     let mut calls = gets(&store, 10_000);
     tokio::task::yield_now().await;
     let peer = broker.welcome(Welcome::default()).await;
@@ -472,7 +472,7 @@ pub async fn store_lost_twice_while_claiming_serves_once_without<A: Adapter>() {
     }
 }
 
-/// A store that finds the claim of a later store ends, and says so.
+/// A store that finds the claim of a later store ends and reports that.
 pub async fn store_replaced_by_a_later_one_ends<A: Adapter>() {
     let broker = Scripted::start().await;
     let service = StoreService::builder().spawn(A::store(broker.options("statestore")));

@@ -14,7 +14,7 @@ use statestore_proto::transport::{Correlation, Delivery, Incoming, Qos, Transmit
 pub struct Ask {
     /// The verified sender; if `None`, the client id is unverified.
     pub verified: Option<String>,
-    /// Who the verified sender's keys and registrations count for, if it is not its client id.
+    /// Owner of the verified sender's keys and registrations, if it is not its client id.
     pub owner: Option<String>,
     /// Topic.
     pub topic: String,

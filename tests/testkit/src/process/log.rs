@@ -1,4 +1,4 @@
-//! What the packages tell a log, kept for tests.
+//! Log output of the packages, recorded for tests.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -10,12 +10,12 @@ use tracing::subscriber::{Interest, set_global_default};
 use tracing::{Event, Metadata, Subscriber};
 
 thread_local! {
-    static HEARD: RefCell<Option<Lines>> = const { RefCell::new(None) };
+    static RECORDED: RefCell<Option<Lines>> = const { RefCell::new(None) };
 }
 
 type Lines = Rc<RefCell<Vec<String>>>;
 
-/// Everything that is told on this thread, a line for each span, record and event.
+/// All log output of this thread, a line for each span, record and event.
 #[derive(Clone, Debug)]
 pub struct Log(Lines);
 
@@ -23,11 +23,11 @@ impl Log {
     /// Listens on this thread from now on.
     #[must_use]
     pub fn listen() -> Self {
-        // One for the process: those of single threads are not told reliably when there are
+        // One for the process: subscribers of single threads are not called reliably when there are
         // several.
         let _ = set_global_default(Ear);
         let log = Self(Lines::default());
-        HEARD.set(Some(Rc::clone(&log.0)));
+        RECORDED.set(Some(Rc::clone(&log.0)));
         log
     }
 
@@ -39,11 +39,11 @@ impl Log {
     }
 }
 
-/// Tells each thread's log.
+/// Forwards to the log of each thread.
 struct Ear;
 
 fn write(what: String, fields: impl FnOnce(&mut Line)) {
-    let Some(lines) = HEARD.with_borrow(Option::clone) else { return };
+    let Some(lines) = RECORDED.with_borrow(Option::clone) else { return };
     let mut line = Line(what);
     fields(&mut line);
     lines.borrow_mut().push(line.0);
@@ -64,7 +64,7 @@ impl Subscriber for Ear {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("statestore") && HEARD.with_borrow(Option::is_some)
+        metadata.target().starts_with("statestore") && RECORDED.with_borrow(Option::is_some)
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

@@ -18,7 +18,8 @@ pub fn allocations() -> u64 {
     CALLS.get()
 }
 
-/// How often this thread allocates, or grows an allocation, while `work` runs and its result lives.
+/// Number of allocations of this thread, grown ones included, while `work` runs and its result
+/// lives.
 pub fn allocations_of<T>(work: impl FnOnce() -> T) -> u64 {
     let before = allocations();
     let result = work();
@@ -27,7 +28,7 @@ pub fn allocations_of<T>(work: impl FnOnce() -> T) -> u64 {
     count
 }
 
-/// Bytes that this thread has allocated and nobody has freed on this thread.
+/// Bytes that this thread has allocated and not freed.
 #[must_use]
 pub fn live_bytes() -> i64 {
     LIVE.get()

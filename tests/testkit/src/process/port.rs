@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-/// A port, and the UDP port of the same number: who holds that may listen there, and nobody else
+/// A port, and the UDP port of the same number: its owner may listen there, and no other process
 /// takes ours for his.
 #[derive(Debug)]
 pub struct Port {
@@ -11,7 +11,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// One that nobody has, of this machine.
+    /// A free port of this machine.
     ///
     /// # Panics
     /// When there is none.

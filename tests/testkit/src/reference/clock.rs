@@ -6,10 +6,10 @@ use statestore_proto::hlc::{Hlc, Node};
 /// Wall milliseconds, counter, node id. Tuples and strings compare exactly as clock values must.
 pub type Stamp = (u64, u64, String);
 
-/// How many milliseconds a value may be ahead.
+/// Milliseconds by which a value may be ahead.
 pub const DRIFT_MAX: u64 = 60_000;
 
-/// How many counts a timestamp may be past a clock that is itself further ahead.
+/// Counts by which a timestamp may be past a clock that is itself further ahead.
 pub const LEAD_MAX: u128 = 65_536;
 
 /// The greatest counter issued.
@@ -48,7 +48,7 @@ pub struct Drift(pub u128);
 pub struct Clock {
     /// Wall and counter of the last value issued.
     pub own: (u64, u64),
-    /// How many milliseconds a value may be ahead.
+    /// Milliseconds by which a value may be ahead.
     pub drift_max: u64,
     node: String,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{ReferenceStore, Stamp};
 use crate::machines::ask::Ask;
 
-/// What a duplicate has in common with its request, besides the correlation data.
+/// The content that a duplicate shares with its request, besides the correlation data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     payload: Vec<u8>,

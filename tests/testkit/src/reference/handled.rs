@@ -36,7 +36,7 @@ pub struct Request {
     pub timestamp: Option<String>,
     /// `__ft`.
     pub token: Option<String>,
-    /// Whether the command would exceed a limit.
+    /// True if the command would exceed a limit.
     pub full: bool,
 }
 

@@ -9,7 +9,7 @@ use super::ReferenceStore;
 use super::store::Caller;
 use super::texts::notification_topic;
 
-/// How many registrations of one client are evicted at once.
+/// Number of registrations of one client that are evicted at once.
 const EVICTED_AT_ONCE: usize = 64;
 
 impl ReferenceStore {

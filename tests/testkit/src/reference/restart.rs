@@ -9,7 +9,7 @@ use super::clock::stamp;
 use super::dedup::Answered;
 use super::{Change, Effect, Entry, ReferenceStore, Stamp};
 
-/// What outlives a crash.
+/// The state that outlives a crash.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Restarts {
     /// Every value ever set, by its version.

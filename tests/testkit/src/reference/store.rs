@@ -82,7 +82,7 @@ pub(super) struct Caller<'a> {
     correlation: Option<&'a [u8]>,
     /// Number of the request; a duplicate has that of its first delivery.
     pub(super) request: u64,
-    /// Whether the command would exceed a limit; computed from the limits if `None`.
+    /// True if the command would exceed a limit; computed from the limits if `None`.
     is_full: Option<bool>,
 }
 
@@ -384,7 +384,7 @@ impl ReferenceStore {
         }
     }
 
-    /// A SET whose condition is met.
+    /// A SET whose condition holds.
     fn set(
         &mut self,
         now: Now,

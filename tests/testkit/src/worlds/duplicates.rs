@@ -11,7 +11,7 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use super::SmallWorld;
 use crate::machines::ask::{Ask, Sent};
 
-/// How long the reply to a request without message expiry is cached: the last millisecond and the
+/// Retention of the reply to a request without message expiry: the last millisecond and the
 /// next.
 const WAITS: [u64; 2] = [59_999, 1];
 

@@ -51,7 +51,7 @@ fn check_key(ops: &[&Op], log: &[&Change], restarts: &[Restart]) -> Result<(), S
     linear::check(&operations, &log, Clocks { restarts, ..Clocks::default() })
 }
 
-/// An operation and its outcome; `None` if it tells nothing about the key.
+/// An operation and its outcome; `None` if it reveals nothing about the key.
 fn operation(op: &Op) -> Result<Option<Operation<Hlc>>, String> {
     let Some((at, outcome)) = &op.completed else { return Ok(None) };
     let token = op.token.as_ref().map(FencingToken::hlc).cloned();

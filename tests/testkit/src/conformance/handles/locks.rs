@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{PATIENCE, SOON, Stage, change, client, impatient_client, service};
 
-/// One that outlasts the restart of a broker, and whatever a busy machine makes anybody wait.
+/// A lease that outlasts the restart of a broker and the delays of a busy machine.
 const LEASE: Duration = Duration::from_secs(20);
 
 /// Soon enough to be waited for.
@@ -60,7 +60,7 @@ pub(super) async fn locks_over_a_restart<S: Stage>(stage: &mut S) {
     let waiting = waiter(&service, &b).await;
     let before = token(&held);
     stage.restart();
-    // What was on its way may count as one renewal; the next one is of the new connection.
+    // Packets in transit may count as one renewal; the next one is of the new connection.
     let mut last = before;
     for _ in 0..2 {
         until(|| held.token().is_some_and(|token| token > last)).await;
@@ -76,7 +76,7 @@ pub(super) async fn elections<S: Stage>(stage: &S) {
     let (a, b) = (client(stage, "a").await, client(stage, "b").await);
     let mut leaders = watcher.election("leader").watch().await.expect("watch");
     assert_eq!(leaders.next().await, Some(HolderStatus::Free));
-    let leads = a.election("leader").campaign().await.expect("nobody leads");
+    let leads = a.election("leader").campaign().await.expect("the key is free");
     assert_eq!(leader(&mut leaders).await.as_deref(), Some("a"));
     let found = watcher.election("leader").leader().await.expect("get").expect("there is one");
     assert_eq!(found.name(), b"a");
@@ -107,7 +107,7 @@ fn token(guard: &LockGuard) -> FencingToken {
     guard.token().expect("it is held")
 }
 
-/// Somebody who waits for the lock and goes by notifications alone, once the store knows.
+/// A waiter that relies on notifications alone, once it is registered.
 async fn waiter(
     service: &StoreService,
     store: &StateStore,
@@ -123,14 +123,14 @@ async fn at_once(waiting: JoinHandle<Result<LockGuard, LockError>>) -> LockGuard
     acquired.expect("no panic").expect("free")
 }
 
-/// Of what nobody is told of. A case that waits too long fails.
+/// Interval of polling for changes without a notification. A case that waits too long fails.
 async fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// The name of the next leader that is told.
+/// The name of the next leader that is reported.
 async fn leader(leaders: &mut HolderWatch) -> Option<String> {
     match leaders.next().await.expect("the watch goes on") {
         HolderStatus::Held(holder) => Some(String::from_utf8_lossy(holder.name()).into_owned()),

@@ -4,7 +4,7 @@ use statestore_proto::message::Condition;
 
 use super::check;
 use crate::history::{
-    Action, Clocks, History, Moment, Operation, Outcome, Remove, Set, Told, Watched,
+    Action, Clocks, History, Moment, Operation, Outcome, Remove, Reported, Set, Watched,
 };
 
 const CLOCKS: Clocks<'static> = Clocks { early: 100, may_be_late: true, restarts: &[] };
@@ -39,8 +39,8 @@ impl Written {
         self.did(time, Action::Get, Outcome::Found(found))
     }
 
-    fn heard(mut self, events: &[Told<u32>]) -> Self {
-        let events = events.iter().map(|told| (moment(100, true), told.clone())).collect();
+    fn reports(mut self, events: &[Reported<u32>]) -> Self {
+        let events = events.iter().map(|reported| (moment(100, true), reported.clone())).collect();
         self.0.watches.push(Watched { key: "k".into(), events });
         self
     }
@@ -76,8 +76,8 @@ fn guarded(value: &str, token: u32) -> Action<u32> {
     Action::Set(Set { token: Some(token), ..write(value) })
 }
 
-fn changed(value: &str, version: u32) -> Told<u32> {
-    Told::Changed(value.to_owned().into(), version)
+fn changed(value: &str, version: u32) -> Reported<u32> {
+    Reported::Changed(value.to_owned().into(), version)
 }
 
 fn del_action() -> Action<u32> {
@@ -89,13 +89,13 @@ fn start() -> Written {
 }
 
 #[test]
-fn requests_that_overlap_have_any_order() {
+fn concurrent_requests_may_take_effect_in_any_order() {
     start().set((0, 10), "a", 2).set((0, 10), "b", 1).get((5, 9), None).holds();
     start().set((0, 10), "a", 2).set((1, 9), "b", 1).get((11, 12), Some(("a", 2))).holds();
 }
 
 #[test]
-fn a_write_without_an_answer_has_an_effect_or_none() {
+fn a_write_without_a_reply_takes_effect_once_or_never() {
     let unknown = || start().set((0, 1), "a", 1).did((2, 3), set("b"), Outcome::Unknown);
     unknown().get((5, 6), Some(("a", 1))).holds();
     unknown().get((5, 6), Some(("a", 1))).get((7, 8), Some(("b", 2))).holds();
@@ -103,14 +103,14 @@ fn a_write_without_an_answer_has_an_effect_or_none() {
 }
 
 #[test]
-fn a_write_has_one_effect() {
+fn a_write_with_two_versions_is_found() {
     start().set((0, 1), "a", 1).get((2, 3), Some(("a", 2))).breaks("two versions");
     start().set((0, 1), "a", 1).set((2, 3), "b", 1).breaks("is the version of");
-    start().set((0, 1), "a", 1).heard(&[changed("a", 2)]).breaks("two versions");
+    start().set((0, 1), "a", 1).reports(&[changed("a", 2)]).breaks("two versions");
 }
 
 #[test]
-fn nothing_comes_from_nowhere() {
+fn a_value_that_was_never_written_is_found() {
     start().get((0, 1), Some(("a", 1))).breaks("never written");
     start().get((0, 1), Some(("a", 1))).set((2, 3), "a", 1).breaks("before it was written");
     let refused = start().did((0, 1), set("a"), Outcome::Refused);
@@ -118,7 +118,7 @@ fn nothing_comes_from_nowhere() {
 }
 
 #[test]
-fn an_acknowledged_write_is_not_lost() {
+fn a_lost_acknowledged_write_is_found() {
     let written = || start().set((0, 1), "a", 1).set((2, 3), "b", 2);
     written().get((4, 5), Some(("b", 2))).holds();
     written().get((4, 5), Some(("a", 1))).breaks("was known before");
@@ -127,13 +127,13 @@ fn an_acknowledged_write_is_not_lost() {
 }
 
 #[test]
-fn what_was_read_is_not_taken_back() {
+fn a_value_that_vanishes_after_a_read_is_found() {
     let written = start().did((0, 50), set("a"), Outcome::Unknown);
     written.get((2, 3), Some(("a", 1))).get((4, 5), None).breaks("which nothing has removed");
 }
 
 #[test]
-fn removals_explain_absence() {
+fn an_absent_key_requires_a_removal() {
     let del = |time, outcome| start().set((0, 1), "a", 1).did(time, del_action(), outcome);
     del((2, 3), Outcome::Removed(None)).get((4, 5), None).holds();
     del((2, 3), Outcome::Unknown).get((40, 50), None).holds();
@@ -148,7 +148,7 @@ fn removals_explain_absence() {
 }
 
 #[test]
-fn expiry_explains_absence_once_it_is_time() {
+fn a_value_must_not_expire_too_early() {
     let written = || start().did((0, 1), expiring("a", 500), Outcome::Applied(1));
     written().get((600, 601), None).holds();
     written().get((200, 201), None).breaks("nothing has removed");
@@ -156,7 +156,7 @@ fn expiry_explains_absence_once_it_is_time() {
 }
 
 #[test]
-fn one_of_those_that_want_an_absent_key_gets_it() {
+fn one_of_several_if_absent_writes_is_applied() {
     let first = || start().did((0, 10), if_absent("a"), Outcome::Applied(1));
     first().did((0, 10), if_absent("b"), Outcome::NotApplied(None)).holds();
     first().did((0, 10), if_absent("b"), Outcome::Applied(2)).breaks("set as absent");
@@ -168,7 +168,7 @@ fn one_of_those_that_want_an_absent_key_gets_it() {
 }
 
 #[test]
-fn an_older_holder_does_not_write_after_a_newer_one() {
+fn a_write_with_an_older_token_after_a_newer_one_is_found() {
     let newer = || start().did((0, 1), guarded("a", 7), Outcome::Applied(10));
     newer().did((2, 3), guarded("b", 8), Outcome::Applied(11)).holds();
     newer().did((2, 3), guarded("b", 6), Outcome::Refused).holds();
@@ -178,41 +178,41 @@ fn an_older_holder_does_not_write_after_a_newer_one() {
 }
 
 #[test]
-fn a_watch_leaves_out_nothing_without_a_gap() {
+fn a_change_that_a_watch_omits_without_a_gap_is_found() {
     let written = || start().set((0, 1), "a", 1).set((2, 3), "b", 2).set((4, 5), "c", 3);
     let (a, b, c) = (changed("a", 1), changed("b", 2), changed("c", 3));
-    let live = Told::Live;
-    written().heard(&[a.clone(), live.clone(), b.clone(), c.clone()]).holds();
-    written().heard(&[a.clone(), live.clone(), Told::Gap, c.clone(), live.clone()]).holds();
-    written().heard(&[a.clone(), live.clone(), Told::Gap]).holds();
-    written().heard(&[a.clone(), live.clone(), c.clone()]).breaks("without 2");
-    written().heard(&[a, live.clone(), b.clone()]).breaks("has not reported 3");
-    written().heard(std::slice::from_ref(&live)).breaks("has not reported 3");
-    written().heard(&[b.clone(), live, c.clone(), b.clone()]).breaks("reported 2 after 3");
-    written().heard(&[c, Told::Gap, b]).breaks("reported 2 after 3");
+    let live = Reported::Live;
+    written().reports(&[a.clone(), live.clone(), b.clone(), c.clone()]).holds();
+    written().reports(&[a.clone(), live.clone(), Reported::Gap, c.clone(), live.clone()]).holds();
+    written().reports(&[a.clone(), live.clone(), Reported::Gap]).holds();
+    written().reports(&[a.clone(), live.clone(), c.clone()]).breaks("without 2");
+    written().reports(&[a, live.clone(), b.clone()]).breaks("has not reported 3");
+    written().reports(std::slice::from_ref(&live)).breaks("has not reported 3");
+    written().reports(&[b.clone(), live, c.clone(), b.clone()]).breaks("reported 2 after 3");
+    written().reports(&[c, Reported::Gap, b]).breaks("reported 2 after 3");
 }
 
 #[test]
-fn what_comes_and_goes_in_a_gap_is_not_known() {
+fn changes_within_a_gap_may_be_missed() {
     let written = || {
         let written = start().set((0, 1), "a", 1).did((2, 3), del_action(), Outcome::Removed(None));
         let written = written.set((4, 5), "b", 2).did((6, 7), del_action(), Outcome::Removed(None));
         written.set((8, 9), "c", 3).set((10, 11), "d", 4)
     };
     let (a, c, d) = (changed("a", 1), changed("c", 3), changed("d", 4));
-    let (live, gap) = (Told::Live, Told::Gap);
+    let (live, gap) = (Reported::Live, Reported::Gap);
     let around = [a.clone(), live.clone(), gap.clone(), live.clone(), c, d.clone()];
-    written().heard(&around).holds();
-    written().heard(&[a.clone(), live.clone(), d.clone()]).breaks("without 2");
+    written().reports(&around).holds();
+    written().reports(&[a.clone(), live.clone(), d.clone()]).breaks("without 2");
     let after = [a, live.clone(), gap, changed("b", 2), live, d];
-    written().heard(&after).breaks("without 3");
+    written().reports(&after).breaks("without 3");
 }
 
 #[test]
-fn what_a_watch_has_told_is_not_taken_back() {
-    let heard = || start().did((0, 1), set("a"), Outcome::Unknown).heard(&[changed("a", 5)]);
-    heard().get((90, 120), None).holds();
-    heard().get((110, 120), Some(("a", 5))).holds();
-    heard().get((110, 120), None).breaks("nothing has removed");
-    heard().set((110, 120), "b", 4).breaks("was known before");
+fn a_read_that_contradicts_an_earlier_notification_is_found() {
+    let reports = || start().did((0, 1), set("a"), Outcome::Unknown).reports(&[changed("a", 5)]);
+    reports().get((90, 120), None).holds();
+    reports().get((110, 120), Some(("a", 5))).holds();
+    reports().get((110, 120), None).breaks("nothing has removed");
+    reports().set((110, 120), "b", 4).breaks("was known before");
 }

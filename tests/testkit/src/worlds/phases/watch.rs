@@ -30,18 +30,18 @@ const FOUND: &str = "a renewal finds that changes may be missing";
 const STOPPED: &str = "STOP gets a response";
 const REFUSED: &str = "the store refuses";
 const NONSENSE: &str = "the response is unusable";
-const NOBODY: &str = "no store is subscribed";
+const NO_SUBSCRIBER: &str = "no store is subscribed";
 const LATE: &str = "no response in time";
 const RETRY: &str = "the time of a retry";
 const RENEW: &str = "the time of a renewal";
 const OTHER: &str = "a new incarnation responds";
 const OTHER_AGAIN: &str = "a new incarnation responds just after another";
-const CHANGE: &str = "a change is heard";
+const CHANGE: &str = "a change is reported";
 const CHANGE_REGISTERING: &str =
     "a store without incarnation notifies before it responds to a renewal's KEYNOTIFY";
 const CHANGE_READING: &str =
     "a store without incarnation notifies before it responds to a renewal's GET";
-const MISSED: &str = "a change is not heard";
+const MISSED: &str = "a change is not reported";
 const LOST: &str = "events are lost";
 const UNWATCH: &str = "it is ended";
 const UNWATCH_EARLY: &str = "it is ended before SUBACK";
@@ -208,7 +208,7 @@ impl SmallWorld for WatchPhases {
             (self.is_asking(RequestKind::Unwatch), STOPPED),
             (asking, REFUSED),
             (asking, NONSENSE),
-            (self.sent.is_some(), NOBODY),
+            (self.sent.is_some(), NO_SUBSCRIBER),
             (self.sent.is_some(), LATE),
             (waits && self.connected && phase == WatchPhase::Waiting, RETRY),
             (waits && live, RENEW),
@@ -254,7 +254,7 @@ impl SmallWorld for WatchPhases {
             }
             REFUSED => self.answer(b"-ERR not authorized\r\n"),
             NONSENSE => self.answer(b":1\r\n"),
-            NOBODY => {
+            NO_SUBSCRIBER => {
                 let token = self.sent.take().map(|sent| sent.token);
                 let reason = ReasonCode::NO_MATCHING_SUBSCRIBERS;
                 token.into_iter().for_each(|it| self.client.handle_published(now, it, reason));
