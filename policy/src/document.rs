@@ -60,7 +60,7 @@ pub(crate) fn read(text: &str, expected: &str) -> Result<Node, PolicyError> {
     let problem =
         |line, problem: String| PolicyError { line, path: "the document".into(), problem };
     if text.len() > BYTES_MAX {
-        return Err(problem(1, format!("it exceeds {BYTES_MAX}  bytes; shorten it")));
+        return Err(problem(1, format!("it exceeds {BYTES_MAX} bytes; shorten it")));
     }
     let mut root = None;
     let mut open: Vec<Open> = Vec::new();

@@ -56,7 +56,7 @@ fn a_policy_is_in_force_and_read_again() {
     as_user(&own, "bob", &["set", "shared/k", "v"]).version();
     fs::write(policy.path(), "rules: [{}]").unwrap();
     own.store.signal("-HUP");
-    until("has no `principals`; they say for whom it is");
+    until("lacks `principals`; name the clients it applies to");
     as_user(&own, "bob", &["set", "shared/k", "w"]).version();
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use statestore_mqtt::packet::{Filters, RetainHandling, Unsubscribe};
-use statestore_tests::mqtt_text::show;
+use statestore_testkit::wire::mqtt_text::show;
 
 use crate::*;
 
