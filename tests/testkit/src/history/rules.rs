@@ -16,6 +16,7 @@ use super::{Action, History, Moment, Operation, Outcome, Reported, Set, Watched}
 
 /// Checks all keys and watches of a history whose writes have distinct values; returns every
 /// violation.
+#[must_use]
 pub fn check<V: Ord + Clone + Debug + Display>(
     history: &History<V>,
     clocks: Clocks<'_>,

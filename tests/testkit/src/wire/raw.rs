@@ -416,7 +416,7 @@ impl Raw {
                 token
             }
             // A lost connection is an event of its own.
-            Err(_) => self.client.publish_refused(packet).unwrap_or(REFUSED.into()),
+            Err(_) => self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into()),
         }
     }
 
