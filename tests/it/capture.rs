@@ -137,14 +137,14 @@ fn values_that_differ_differ_when_redacted() {
     let values: Vec<_> = bytes.chain(longer).chain(words.map(<[u8]>::to_vec)).collect();
     for (place, value) in values.iter().enumerate() {
         let other = &values[(place + 1) % values.len()];
-        for (value, expected) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
+        for (removed, expected) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
             let expected = expected.strip_suffix(b"\0").unwrap_or(expected);
             assert_eq!(
                 ask(&mut store, next(), &Command::set(b"k".as_slice(), value).encode()),
                 b"+OK\r\n"
             );
             assert_eq!(
-                ask(&mut store, next(), &Command::vdel(&b"k"[..], value).encode()),
+                ask(&mut store, next(), &Command::vdel(&b"k"[..], removed).encode()),
                 expected
             );
         }
@@ -174,7 +174,7 @@ fn a_redacted_recording_has_no_value_in_it() {
     assert_eq!(play(&redacted), Ok(Vec::new()));
 }
 
-/// Text that cannot be read is replaced by what is refused as it is.
+/// A payload that cannot be decoded is replaced by one that is refused in the same way.
 #[test]
 fn refusals_stay_what_they_are() {
     let rows = RefCell::new(Vec::new());

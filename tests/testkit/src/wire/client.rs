@@ -6,15 +6,18 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use statestore_mqtt::packet::Subscription;
+use statestore_mqtt::packet::{Header, Packet, Subscription};
 use statestore_mqtt::session::{
-    Error, Event, Message, Options, Publish as Sent, SendError, Server, Session,
+    Error, Event, Message, Options, PropertyBytes, Publish as Sent, SendError, Server, Session,
 };
 use statestore_mqtt::{Qos, Reason};
 
 use super::packets::{Publish, PublishProperties};
 
 const NOW: Duration = Duration::ZERO;
+
+/// Packet identifier and token of a PUBLISH that the session refuses to send.
+pub const REFUSED: u16 = u16::MAX;
 
 /// A connection and its session. What arrives is read only while an event is awaited.
 pub struct Client<S> {
@@ -105,13 +108,40 @@ impl<S: Read + Write> Client<S> {
         self.stream.flush()
     }
 
-    /// Writes bytes between two packets of the session.
+    /// Writes a PUBLISH that the session refuses, with the packet identifier [`REFUSED`]. Its PUBACK
+    /// is an event with the token [`REFUSED`].
     ///
     /// # Errors
     /// If the stream fails.
-    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    ///
+    /// # Panics
+    /// If the packet cannot be written.
+    pub fn publish_refused(&mut self, mut publish: Publish) -> io::Result<u64> {
+        publish.pkid = REFUSED;
         self.flush()?;
-        self.stream.write_all(bytes)
+        self.stream.write_all(&publish.to_bytes())?;
+        Ok(REFUSED.into())
+    }
+
+    /// Removes the PUBACK of a refused PUBLISH from the input.
+    fn take_refused(&mut self) -> Option<Event> {
+        let mut at = 0;
+        while let Ok(Some(header)) = Header::read(&self.input[at..], usize::MAX)
+            && let Some(bytes) = self.input.get(at..at + header.len)
+        {
+            if let Ok(Packet::PubAck(ack)) = Packet::decode(bytes)
+                && ack.id.get() == REFUSED
+            {
+                let reason = ack.reason;
+                let rest = self.input.split_off(at + header.len);
+                self.input.truncate(at);
+                self.input.unsplit(rest);
+                let (token, properties) = (REFUSED.into(), PropertyBytes::default());
+                return Some(Event::Published { token, reason, properties });
+            }
+            at += header.len;
+        }
+        None
     }
 
     /// Waits for the next event; `None` once the stream is closed. A message is acknowledged.
@@ -121,6 +151,9 @@ impl<S: Read + Write> Client<S> {
     pub fn next_event(&mut self) -> io::Result<Option<Event>> {
         let mut space = [0; 16 << 10];
         loop {
+            if let Some(event) = self.take_refused() {
+                return Ok(Some(event));
+            }
             self.session.handle_bytes(NOW, &mut self.input);
             if let Some(event) = self.session.poll_event() {
                 // A lost connection is an event of its own.

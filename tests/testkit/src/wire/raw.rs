@@ -11,7 +11,7 @@ use statestore_mqtt::session::{Error, Event, Options, Will};
 
 pub use crate::machines::ask::response_topic;
 use crate::process::HANGS;
-use crate::wire::client::Client;
+use crate::wire::client::{Client, REFUSED};
 use crate::wire::packets::{ConnAck, Publish, PublishProperties, Qos, Reason};
 
 /// The topic of requests, spelled out.
@@ -409,18 +409,14 @@ impl Raw {
 
     /// Publishes a message. One that the session refuses, such as one that is too large for the
     /// broker, is sent all the same.
-    fn write(&mut self, mut packet: Publish) -> u64 {
+    fn write(&mut self, packet: Publish) -> u64 {
         match self.client.publish(&packet) {
             Ok(token) => {
                 self.flush();
                 token
             }
-            Err(_) => {
-                packet.pkid = u16::MAX;
-                // A lost connection is an event of its own.
-                let _ = self.client.write_bytes(&packet.to_bytes());
-                0
-            }
+            // A lost connection is an event of its own.
+            Err(_) => self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into()),
         }
     }
 
