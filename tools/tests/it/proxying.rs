@@ -70,7 +70,7 @@ fn repeated_request_has_two_replies_and_one_effect() {
     let between = Between::start(&store, "repeat", faults);
     let mut watcher = Raw::connect(store.port(), "watcher");
     assert_eq!(watcher.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
-    let mut raw = Raw::connect(between.port, "raw");
+    let mut raw = Raw::connect(between.port, "raw").bypass_session();
     assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..], "the second reply");
     let notification = watcher.notification();

@@ -173,6 +173,8 @@ pub struct Raw {
     /// The reason code of the broker's DISCONNECT.
     reason: Option<Reason>,
     client_id: String,
+    /// Whether messages are sent without the session.
+    bypasses_session: bool,
     /// The CONNACK.
     pub welcome: ConnAck,
 }
@@ -224,6 +226,7 @@ impl Raw {
             arrived: VecDeque::new(),
             acknowledged: BTreeMap::new(),
             closed: false,
+            bypasses_session: false,
             reason: None,
             client_id: client_id.to_owned(),
             welcome,
@@ -410,6 +413,9 @@ impl Raw {
     /// Publishes a message. One that the session refuses, such as one that is too large for the
     /// broker, is sent all the same.
     fn write(&mut self, packet: Publish) -> u64 {
+        if self.bypasses_session {
+            return self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into());
+        }
         match self.client.publish(&packet) {
             Ok(token) => {
                 self.flush();
@@ -418,6 +424,13 @@ impl Raw {
             // A lost connection is an event of its own.
             Err(_) => self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into()),
         }
+    }
+
+    /// Sends messages without the session, which would end at the second PUBACK of a message that
+    /// a proxy repeats.
+    #[must_use]
+    pub fn bypass_session(self) -> Self {
+        Self { bypasses_session: true, ..self }
     }
 
     fn flush(&mut self) {
