@@ -143,7 +143,7 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     }
 }
 
-/// A unique client id. It begins with the user name if there is one, since brokers may require that.
+/// A unique client id. It begins with the user name, if any, since brokers may require that.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
     match &login.user {
         Some(user) => format!("{}{}", ClientIds::new(user).prefix(), unique_id(role)),

@@ -18,8 +18,8 @@ use crate::job::Job;
 use crate::output::notice;
 use crate::signals::{Received, Signals};
 
-/// This part of the lease is the margin: this holder considers its lease over that much earlier than
-/// the store does, and the command must end within it.
+/// Part of the lease that is the margin. The holder considers its lease over that much earlier than
+/// the store does, and the command must end within the margin.
 const MARGIN: u32 = 10;
 
 /// Minimum time between SIGTERM and SIGKILL, since programs need time to clean up.
@@ -109,8 +109,8 @@ pub(crate) fn loss(reason: &LossReason) -> String {
     }
 }
 
-/// Runs a command until it exits or the lock is lost. `typed` is the signal that the terminal sent to
-/// the command.
+/// Runs a command until it exits or the lock is lost. `typed` is the signal that the terminal sent
+/// to the command.
 async fn guarded(
     command: &[String],
     guard: &LockGuard,

@@ -1,6 +1,6 @@
 //! Standard error: messages of commands, and the log, in which repeated lines are counted.
 //!
-//! A thread writes them, so that no other thread waits for a slow reader or fails with a closed one.
+//! A thread writes them, so other threads neither wait for a slow reader nor fail at a closed one.
 
 use std::fmt;
 use std::io::{self, Write};

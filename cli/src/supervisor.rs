@@ -1,7 +1,7 @@
 //! Notifications to systemd, by the protocol of `sd_notify`.
 //!
-//! A notification that cannot be sent at once is dropped, since a supervisor that does not read must
-//! not stop the store. The crate `sd-notify` waits for it.
+//! A notification that cannot be sent immediately is dropped, since a supervisor that does not read
+//! must not stop the store. The crate `sd-notify` waits for it.
 
 use std::ffi::OsString;
 #[cfg(target_os = "linux")]

@@ -54,7 +54,7 @@ fn too_large_values_are_refused_without_a_request(form: Form) {
     here.run(&["set", "k", "--file", "/dev/zero"]).fails(2, &["1048576 bytes"]);
     here.run_with_input(&["set", "k", "--file", "-"], &large[1..]).version();
     assert_eq!(here.run(&["get", "k"]).out.len(), limit);
-    // Neither command waits for a response.
+    // Invalid options are refused immediately, despite the long timeout.
     for (option, value) in [("--value-size", "1048577"), ("--requests", "18446744073709551615")] {
         here.run(&["bench", option, value, "--timeout", "1h"]).fails(2, &[option]);
     }

@@ -1,4 +1,4 @@
-//! Values that end by themselves.
+//! Expiry of values.
 
 use crate::place::{Form, everywhere};
 
