@@ -264,7 +264,7 @@ fn invalid_tls_files_are_named_with_a_remedy() {
 
 #[test]
 fn tls_verifies_both_sides() {
-    let Some(made) = Certificates::make("tls_verifies_both_sides") else { return };
+    let Some(made) = Certificates::make("tls_asks_both_sides") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
     let options =

@@ -4,7 +4,10 @@ use statestore_testkit::wire::raw::{Ask, array, blob, notification_topic};
 
 use crate::place::{Form, everywhere};
 
-everywhere!(long_binary_keys_and_values_are_returned_unchanged, oversized_packet_does_not_affect_other_clients);
+everywhere!(
+    long_binary_keys_and_values_are_returned_unchanged,
+    oversized_packet_does_not_affect_other_clients
+);
 
 fn long_binary_keys_and_values_are_returned_unchanged(form: Form) {
     let Some(here) = form.start(&[]) else { return };
