@@ -27,7 +27,7 @@ use crate::failure::Failure;
 /// Lines that wait to be written. Further lines are counted.
 const WAITING_MAX: usize = 1_024;
 
-/// How long the end of this process waits for them.
+/// Maximum time that the end of this process waits for queued lines.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Lines of one kind in a [`PERIOD`].

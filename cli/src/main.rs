@@ -83,7 +83,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         _ => {}
     }
     log::start(match verb {
-        // A service reports problems without being asked.
+        // A service logs warnings by default.
         Verb::Serve(_) => LevelFilter::WARN,
         // Log lines would overwrite the screen.
         #[cfg(feature = "top")]

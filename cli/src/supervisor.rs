@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much longer the start may take, after each portion that was read.
+/// Additional time for the start after each portion that was read.
 const MORE_TIME: Duration = Duration::from_secs(60);
 
 /// The supervisor of this process, if there is one.

@@ -234,7 +234,7 @@ fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
 }
 
 #[test]
-fn a_terminal_shows_no_password() {
+fn password_prompt_does_not_echo() {
     let file = Scratch::new("terminal-users");
     let (ended, shown) = typed(&file, &["one", "two"]);
     assert_eq!(ended.code, Some(2));

@@ -88,7 +88,7 @@ fn command_that_waits_for_a_broker_can_be_stopped() {
 }
 
 #[test]
-fn a_broker_that_wants_a_password_is_named_as_the_reason() {
+fn broker_that_requires_a_password_is_reported() {
     let lines = "allow_anonymous false\npassword_file /dev/null";
     let Some(broker) = Mosquitto::start_with(&test_name(), lines) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());

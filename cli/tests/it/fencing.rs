@@ -2,9 +2,9 @@
 
 use crate::place::{Form, everywhere};
 
-everywhere!(a_lock_protects_a_key, store_with_explanations_names_the_refusing_rule);
+everywhere!(fenced_key_refuses_older_and_missing_tokens, store_with_explanations_names_the_refusing_rule);
 
-fn a_lock_protects_a_key(form: Form) {
+fn fenced_key_refuses_older_and_missing_tokens(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
     here.run(&["vdel", "lock", "me"]).is(0, "");

@@ -421,7 +421,7 @@ fn other_and_invalid_requests_get_a_status_code() {
     assert_eq!(second.expect("the command runs").status.code(), Some(3), "the port is in use");
 }
 
-/// A browser sends the name of the page in `Host`, also if the page lets it resolve to this machine.
+/// A browser sends the name of the page in `Host`, also if that name resolves to this machine.
 #[test]
 fn web_pages_of_other_sites_cannot_read_metrics() {
     let (_store, _, metrics) =

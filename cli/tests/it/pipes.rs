@@ -15,7 +15,7 @@ everywhere!(
     watch_continues_with_unwritable_standard_error,
 );
 
-/// Starts a command whose standard output has no reader.
+/// Starts a command whose standard output is closed.
 fn unread(command: &mut Command) -> Child {
     // The reader is closed before anything is written.
     let (reader, writer) = std::io::pipe().expect("a pipe");

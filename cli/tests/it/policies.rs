@@ -26,7 +26,7 @@ fn written(name: &str, text: &str) -> PathBuf {
 
 /// Operators start with this policy.
 #[test]
-fn the_documented_policy_has_no_warnings() {
+fn documented_policy_has_no_warnings() {
     let page = include_str!("../../../docs/authorization.md");
     let (_, rest) = page.split_once("```yaml\nrules:").unwrap();
     let (policy, _) = rest.split_once("```").unwrap();
@@ -36,7 +36,7 @@ fn the_documented_policy_has_no_warnings() {
 }
 
 #[test]
-fn a_policy_is_checked_tested_and_explained() {
+fn policy_is_checked_tested_and_explained() {
     let policy = written("policy.yaml", POLICY);
     let path = policy.to_str().unwrap();
     let run = |args: &[&str]| run(statestore().arg("policy").args(args));

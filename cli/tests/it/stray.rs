@@ -7,7 +7,7 @@ use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, property};
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    what_cannot_be_answered_is_dropped,
+    request_without_response_topic_is_dropped,
     what_lacks_something_is_refused,
     forbidden_response_topics_are_dropped,
     response_rejected_by_the_broker_does_not_end_the_store,
@@ -18,12 +18,12 @@ fn set(client_id: &str, key: &str) -> Ask {
     Ask::page(client_id, array(&[b"SET", key.as_bytes(), b"v"]))
 }
 
-/// Whether the key has a value.
+/// Returns whether the key has a value.
 fn exists(witness: &mut Raw, key: &str) -> bool {
     witness.answer(&Ask::page("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
 }
 
-fn what_cannot_be_answered_is_dropped(form: Form) {
+fn request_without_response_topic_is_dropped(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     for qos in [Qos::AtLeastOnce, Qos::AtMostOnce] {

@@ -51,8 +51,8 @@ fn watch_ends_at_its_count_or_a_signal(form: Form) {
     run(&mut count).is(0, "v\n");
 }
 
-/// Returns whether a client with a persistent session still receives notifications after a
-/// reconnect.
+/// Returns whether a client with a persistent session is notified of changes after it has
+/// disconnected and reconnected.
 fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
     let here = form.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
     let kept = Hello { session: Some(60), ..Hello::default() };
