@@ -2,7 +2,10 @@
 
 use crate::place::{Form, everywhere};
 
-everywhere!(fenced_key_refuses_older_and_missing_tokens, store_with_explanations_names_the_refusing_rule);
+everywhere!(
+    fenced_key_refuses_older_and_missing_tokens,
+    store_with_explanations_names_the_refusing_rule
+);
 
 fn fenced_key_refuses_older_and_missing_tokens(form: Form) {
     let Some(here) = form.start(&[]) else { return };
