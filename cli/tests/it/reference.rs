@@ -71,7 +71,7 @@ fn page(help: impl Fn(&[&str]) -> String) -> String {
     let root = help(&[]);
     let mut helps = Vec::new();
     for name in subcommands(&root) {
-        // Its options are the settings of a page of their own.
+        // The options of `serve` are settings, which have a separate page.
         if name == "serve" {
             continue;
         }
