@@ -63,8 +63,8 @@ fn policy_is_checked_tested_and_explained() {
     explain(&["connect", "x"]).fails(2, &["--client-id"]);
     explain(&["get"]).fails(2, &["key"]);
     for (verb, topic, problem) in [
-        ("subscribe", "a/#/b", "no topic filter"),
-        ("subscribe", "a+", "no topic filter"),
+        ("subscribe", "a/#/b", "not a topic filter"),
+        ("subscribe", "a+", "not a topic filter"),
         ("subscribe", "$share/group/a", "behind $share"),
         ("publish", "a/+", "no topic to publish to"),
     ] {

@@ -71,8 +71,8 @@ fn subject_parses_from_every_form_that_tools_print() {
 
 #[test]
 fn invalid_table_is_rejected_with_line_and_fix() {
-    let x509 = "kind: BrokerAuthentication\nspec:\n  authenticationMethods:\n  - method: X509\n  \
-        x509Settings:\n";
+    let x509 = "kind: BrokerAuthentication\nspec:\n  authenticationMethods:\n  - method: X509\n    \
+                x509Settings:\n";
     for (text, line, part) in [
         ("", 1, "authorizationAttributes"),
         ("rules: []", 1, "`rules` is unknown"),
