@@ -65,8 +65,8 @@ fn policy_is_checked_tested_and_explained() {
     for (verb, topic, problem) in [
         ("subscribe", "a/#/b", "not a topic filter"),
         ("subscribe", "a+", "not a topic filter"),
-        ("subscribe", "$share/group/a", "behind $share"),
-        ("publish", "a/+", "no topic to publish to"),
+        ("subscribe", "$share/group/a", "the filter after $share"),
+        ("publish", "a/+", "not a topic to publish to"),
     ] {
         explain(&[verb, topic]).fails(2, &[topic, problem]);
     }
