@@ -10,7 +10,7 @@
 //! | [`links`] | suites that every MQTT link passes |
 //! | [`machines`] | requests to a store and its output, scripts of operations, a server step by step |
 //! | [`process`] | commands, ports, logs, counted memory, a time limit for waits |
-//! | [`reference`] | the reference store that others are compared with |
+//! | [`mod@reference`] | the reference store that others are compared with |
 //! | [`vectors`] | the golden vectors |
 //! | [`wire`] | an MQTT client for tests, and packets as text |
 //! | [`worlds`] | worlds small enough to explore every order of events |
