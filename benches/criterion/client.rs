@@ -7,7 +7,7 @@ fn client(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("client");
     for in_flight in [1_usize, 256] {
         let mut stage = ClientStage::new();
-        assert_eq!(stage.run(in_flight), in_flight, "every request is answered");
+        assert_eq!(stage.run(in_flight), in_flight, "each request has a response");
         group.throughput(Throughput::Elements(in_flight as u64));
         group.bench_function(format!("submit-to-completion/{in_flight}"), |bencher| {
             bencher.iter(|| stage.run(in_flight));

@@ -50,7 +50,7 @@ fn receive(criterion: &mut Criterion) {
         (UnixTime::from_millis(1_696_374_425_000), parsed("1696374425000:0:CLIENT"));
     let clock = HybridClock::new(node);
     assert_eq!(clock.clone().receive(now, request.borrowed()), Ok(parsed(BARE)));
-    // Each starts with a fresh clock: a counter that is used up would make later iterations different.
+    // Each iteration starts with a new clock, because an exhausted counter would change later ones.
     criterion.bench_function("receive", |bencher| {
         bencher.iter(|| {
             black_box(&clock).clone().receive(black_box(now), black_box(&request).borrowed())

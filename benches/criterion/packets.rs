@@ -1,33 +1,21 @@
-//! Decode and encode of a request's MQTT packet, and the same with rumqttc's codec.
+//! Decode and encode of the MQTT packet of a request.
 
 use std::hint::black_box;
 
 use bytes::BytesMut;
 use criterion::{Criterion, criterion_group, criterion_main};
-use statestore_benches::packets::{
-    RUMQTTC, bytes, decode_ours, decode_theirs, encode_ours, encode_theirs, ours, theirs,
-};
+use statestore_benches::packets::{PROPERTIES, decode, encode, request, request_bytes};
 
 fn packets(criterion: &mut Criterion) {
-    let bytes = bytes();
+    let bytes = request_bytes();
+    assert_eq!(decode(&bytes), PROPERTIES.len(), "all properties are decoded");
     criterion.bench_function("packet/decode/ours", |bencher| {
-        bencher.iter(|| decode_ours(black_box(&bytes)));
+        bencher.iter(|| decode(black_box(&bytes)));
     });
+    let packet = request();
     let mut buffer = BytesMut::new();
-    criterion.bench_function(&format!("packet/decode/{RUMQTTC}"), |bencher| {
-        bencher.iter(|| {
-            buffer.clear();
-            buffer.extend_from_slice(black_box(&bytes));
-            decode_theirs(&mut buffer)
-        });
-    });
-    let packet = ours();
     criterion.bench_function("packet/encode/ours", |bencher| {
-        bencher.iter(|| encode_ours(black_box(&packet), &mut buffer));
-    });
-    let packet = theirs();
-    criterion.bench_function(&format!("packet/encode/{RUMQTTC}"), |bencher| {
-        bencher.iter(|| encode_theirs(black_box(&packet), &mut buffer));
+        bencher.iter(|| encode(black_box(&packet), &mut buffer));
     });
 }
 

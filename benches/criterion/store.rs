@@ -13,7 +13,7 @@ fn store(criterion: &mut Criterion) {
         ("1e2/1watcher", 100, 1),
         ("1e2/100watchers", 100, 100),
     ] {
-        // Filled when it is first measured, so that a filter or a rehearsal does not fill a million keys.
+        // Filled before its first measurement, so a filter can skip a million keys.
         let mut stage = None;
         for (verb, ask, expected) in [
             ("get", Ask::Get, &b"$64\r\n"[..]),

@@ -1,4 +1,4 @@
-//! The messages that are measured: every command, reply and notification, with three sizes where there is a value.
+//! The measured messages: each command, reply and notification, with values of three sizes.
 
 use statestore_proto::BufferTooSmall;
 use statestore_proto::message::{
@@ -14,7 +14,7 @@ pub const SIZES: [(&str, usize); 3] = [("16B", 16), ("1KiB", 1024), ("64KiB", VA
 
 const VALUE_LEN_MAX: usize = 64 * 1024;
 
-/// All byte values in turn, CR and LF included, so that a parser that searches for line ends meets some.
+/// All byte values in turn. CR and LF are included, for parsers that search for line ends.
 static VALUE: [u8; VALUE_LEN_MAX] = {
     let mut bytes = [0_u8; VALUE_LEN_MAX];
     let mut at = 1;
@@ -30,13 +30,13 @@ const KEY: &[u8] = b"line-3/oven/temp";
 /// One message to be measured.
 #[derive(Clone, Debug)]
 pub struct Case<M> {
-    /// `VERB`, or `VERB/SIZE` when there is a value.
+    /// `VERB`, or `VERB/SIZE` for a message with a value.
     pub name: String,
     /// The message.
     pub message: M,
-    /// What it is on the wire.
+    /// Structure of its payload.
     pub wire: Wire<'static>,
-    /// The same as bytes.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
@@ -46,10 +46,10 @@ impl<M: Message> Case<M> {
         Self { name: name.into(), message, wire, payload }
     }
 
-    /// Asserts that our codec reads and writes exactly this.
+    /// Asserts that our codec decodes and encodes exactly this payload.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not.
     pub fn verify(&self) {
         let Self { name, message, payload, .. } = self;
         assert!(message.is_read_from(payload), "{name} is decoded");
@@ -60,27 +60,27 @@ impl<M: Message> Case<M> {
     }
 }
 
-/// A message of either direction, as the benches see it.
+/// A message of either direction.
 pub trait Message {
-    /// What decoding gives; borrows from the payload.
+    /// Decoded message, which borrows from the payload.
     type Decoded<'a>;
 
-    /// Reads a payload that holds a message such as this.
+    /// Decodes a payload with a message of this type.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the payload is invalid.
     fn decode<'a>(&self, payload: &'a [u8]) -> Result<Self::Decoded<'a>, PeerError>;
 
-    /// Whether decoding `payload` gives this very message.
+    /// Returns whether `payload` decodes to this message.
     fn is_read_from(&self, payload: &[u8]) -> bool;
 
-    /// The payload in an allocation of its own.
+    /// Returns the payload in a new vector.
     fn encode(&self) -> Vec<u8>;
 
-    /// The payload at the start of `out`.
+    /// Encodes the payload at the start of `out`.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// If `out` is too small.
     fn encode_into(&self, out: &mut [u8]) -> Result<usize, BufferTooSmall>;
 }
 
@@ -104,16 +104,16 @@ impl Message for Command<&'static [u8]> {
     }
 }
 
-/// A reply and what it answers.
+/// A reply and the kind of its command.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct ReplyTo {
     /// The kind of the command.
     pub to: RequestKind,
     /// The reply.
     pub reply: Reply<&'static [u8]>,
 }
 
-impl Message for Answer {
+impl Message for ReplyTo {
     type Decoded<'a> = Reply<&'a [u8]>;
 
     fn decode<'a>(&self, payload: &'a [u8]) -> Result<Reply<&'a [u8]>, PeerError> {
@@ -184,7 +184,7 @@ pub fn commands() -> Vec<Case<Command<&'static [u8]>>> {
 
 /// Every reply.
 #[must_use]
-pub fn replies() -> Vec<Case<Answer>> {
+pub fn replies() -> Vec<Case<ReplyTo>> {
     use RequestKind::{Del, Get, Set};
     let known = ServiceError::Known(Refusal::FencingTokenRequired);
     let text = b"a fencing token is required for this request".as_slice();
@@ -197,12 +197,12 @@ pub fn replies() -> Vec<Case<Answer>> {
         ("error", Set, Reply::Error(known), Frame::Error(text)),
     ];
     let hits = values().map(|(size, value)| {
-        let hit = Answer { to: Get, reply: Reply::Value(value) };
+        let hit = ReplyTo { to: Get, reply: Reply::Value(value) };
         Case::new(format!("get-hit/{size}"), hit, Wire::Frame(Frame::Blob(value)))
     });
     simple
         .into_iter()
-        .map(|(name, to, reply, frame)| Case::new(name, Answer { to, reply }, Wire::Frame(frame)))
+        .map(|(name, to, reply, frame)| Case::new(name, ReplyTo { to, reply }, Wire::Frame(frame)))
         .chain(hits)
         .collect()
 }

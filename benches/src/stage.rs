@@ -1,4 +1,4 @@
-//! A store with keys, watchers and requests ready to be handed over, and a client with its replies.
+//! A store with keys, watchers and prepared requests, and a client with prepared responses.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,46 +12,47 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::REQUEST;
 use statestore_proto::transport::{Correlation, Incoming, ReasonCode, Transmit};
 
-/// Bytes of each key.
+/// Length of each key in bytes.
 pub const KEY_LEN: usize = 16;
 
-/// Bytes of each value.
+/// Length of each value in bytes.
 pub const VALUE_LEN: usize = 64;
 
 /// Keys in a page of a listing.
 pub const PAGE_LEN: usize = 100;
 
-/// Different requests that take turns, so that a large table is not measured by its few warmest entries.
+/// Maximum number of different requests. They take turns, so a large table is not measured by a few
+/// cached entries.
 const REQUESTS_MAX: usize = 65_536;
 
 const RESPONSE_TOPIC: &str = "clients/client-1/services/statestore/_any_/command/invoke/response";
 const TIMESTAMP: &str = "1696374425000:0:client-1";
 
-/// The time at which everything happens.
+/// Returns the time of all calls.
 #[must_use]
 pub const fn now() -> Now {
     Now::new(Instant::from_millis(1_000), UnixTime::from_millis(1_696_374_425_000))
 }
 
-/// The key of that number.
+/// Returns the key with this number.
 #[must_use]
 pub fn key(number: usize) -> Vec<u8> {
     format!("key-{number:012}").into_bytes()
 }
 
-/// A value.
+/// Returns a value.
 #[must_use]
 pub fn value() -> Vec<u8> {
     vec![b'v'; VALUE_LEN]
 }
 
-/// Numbers below `keys` in an order that no cache guesses, each at most once.
+/// Returns numbers below `keys`, each at most once, in an order that caches do not predict.
 pub fn scattered(keys: usize) -> impl Iterator<Item = usize> {
     // A step without a common factor visits every number; the sizes used are powers of ten.
     (0..keys.min(REQUESTS_MAX)).map(move |turn| turn.wrapping_mul(7_919_477) % keys)
 }
 
-/// What is asked of a store.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// GET
@@ -64,14 +65,14 @@ pub enum Ask {
     Del,
 }
 
-/// A store that holds keys, with some watchers of each key that is asked for.
+/// A store with keys, and with watchers of each requested key.
 pub struct Stage {
     store: Store,
     count: u64,
 }
 
 impl Stage {
-    /// A store with `keys` keys; `watchers` clients watch each of those that requests will be about.
+    /// Creates a store with `keys` keys. `watchers` clients watch each requested key.
     #[must_use]
     pub fn new(keys: usize, watchers: usize) -> Self {
         let limits = StoreLimits {
@@ -104,13 +105,13 @@ impl Stage {
         stage
     }
 
-    /// Requests of one kind about scattered keys.
+    /// Returns requests of one kind for keys in scattered order.
     #[must_use]
     pub fn requests(ask: Ask, keys: usize) -> Vec<Bytes> {
         scattered(keys).map(|number| payload(ask, number)).collect()
     }
 
-    /// Hands one request over and takes everything that comes out; the payload of the reply.
+    /// Passes one request to the store and polls all output. Returns the payload of the response.
     pub fn run(&mut self, payload: &Bytes) -> Option<Bytes> {
         self.count += 1;
         let mut correlation = *b"8 random\0\0\0\0\0\0\0\0";
@@ -130,7 +131,7 @@ impl Stage {
     }
 }
 
-/// The payload of a request about the key of that number.
+/// Returns the payload of a request for the key with this number.
 #[must_use]
 pub fn payload(ask: Ask, number: usize) -> Bytes {
     let (key, condition) = (key(number), Condition::Always);
@@ -145,8 +146,8 @@ pub fn payload(ask: Ask, number: usize) -> Bytes {
     command.encode().into()
 }
 
-/// A request as the deployed clients send it.
-pub(crate) fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
+/// Returns a request as the deployed clients send it.
+pub fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> {
     let mut incoming = Incoming::new(REQUEST, payload);
     incoming.response_topic = Some(RESPONSE_TOPIC);
     incoming.message_expiry = Some(10);
@@ -156,7 +157,7 @@ pub(crate) fn incoming<'a>(payload: &'a Bytes, source: &'a str) -> Incoming<'a> 
     incoming
 }
 
-/// A client that is connected, and the store's answers as they would arrive.
+/// A connected client, and a response of the store.
 pub struct ClientStage {
     client: Client,
     topic: Arc<str>,
@@ -170,10 +171,10 @@ impl Default for ClientStage {
 }
 
 impl ClientStage {
-    /// A client that is ready.
+    /// Creates a client that is ready.
     ///
     /// # Panics
-    /// When the machine does not subscribe first.
+    /// If the client does not subscribe first.
     #[must_use]
     pub fn new() -> Self {
         let config = ClientConfig::new("client-1", *b"8 random");
@@ -190,14 +191,32 @@ impl ClientStage {
         Self { client, topic: filter, reply: reply.into() }
     }
 
-    /// Submits so many requests, sends them, answers them, and takes their completions; how many were answered.
+    /// Submits a GET and takes its publish. Returns the correlation data.
     ///
     /// # Panics
-    /// When a request is not accepted.
+    /// If the client does not send the request.
+    pub fn request(&mut self) -> Correlation {
+        self.submit();
+        match black_box(self.client.poll_transmit()) {
+            Some(Transmit::Publish(publish)) => publish.correlation_data.expect("a request"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Delivers the response to a request. Returns whether the request is completed.
+    pub fn respond(&mut self, correlation: &Correlation) -> bool {
+        self.receive(correlation);
+        self.client.poll_event().is_some_and(|event| has_response(&event))
+    }
+
+    /// Submits `in_flight` requests, sends them, and delivers their responses. Returns the number of
+    /// completed requests.
+    ///
+    /// # Panics
+    /// If the client refuses a request.
     pub fn run(&mut self, in_flight: usize) -> usize {
         for _ in 0..in_flight {
-            let get = Request::get(Bytes::from_static(b"key-000000000001"));
-            self.client.submit(now(), get).expect("there is room");
+            self.submit();
         }
         let mut sent: Vec<Correlation> = Vec::with_capacity(in_flight);
         while let Some(transmit) = self.client.poll_transmit() {
@@ -206,16 +225,25 @@ impl ClientStage {
             }
         }
         for correlation in &sent {
-            let mut reply = Incoming::new(&self.topic, &self.reply);
-            reply.correlation_data = Some(correlation.as_bytes());
-            reply.user_property("__ts", "1696374425000:1:StateStore");
-            reply.user_property("__stat", "200");
-            self.client.handle_publish(now(), &reply);
+            self.receive(correlation);
         }
-        std::iter::from_fn(|| self.client.poll_event())
-            .filter(|event| {
-                matches!(event, Event::Completed { outcome: Outcome::Responded { .. }, .. })
-            })
-            .count()
+        std::iter::from_fn(|| self.client.poll_event()).filter(has_response).count()
     }
+
+    fn submit(&mut self) {
+        let get = Request::get(Bytes::from_static(b"key-000000000001"));
+        self.client.submit(now(), get).expect("the queue has capacity");
+    }
+
+    fn receive(&mut self, correlation: &Correlation) {
+        let mut response = Incoming::new(&self.topic, &self.reply);
+        response.correlation_data = Some(correlation.as_bytes());
+        response.user_property("__ts", "1696374425000:1:StateStore");
+        response.user_property("__stat", "200");
+        self.client.handle_publish(now(), &response);
+    }
+}
+
+fn has_response(event: &Event) -> bool {
+    matches!(event, Event::Completed { outcome: Outcome::Responded { .. }, .. })
 }

@@ -1,8 +1,8 @@
-//! The bytes of a message by a writer so plain that it can serve as the oracle of all others.
+//! A simple encoder, the oracle of all others.
 
 use statestore_proto::resp::Frame;
 
-/// A RESP3 message of the protocol's subset: what every implementation must agree on.
+/// A RESP3 message in the subset of the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wire<'a> {
     /// A request or a notification.

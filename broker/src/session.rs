@@ -136,6 +136,16 @@ pub(crate) struct PacketSink<'a> {
     pub(crate) out: &'a mut BytesMut,
 }
 
+/// Relation of an acknowledgement to the message with its packet identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledged {
+    Expected,
+    /// No message in flight has this packet identifier. The acknowledgement may be a duplicate.
+    UnknownId,
+    /// The message is in flight, but needs another packet, such as a PUBACK instead of a PUBREC.
+    WrongKind,
+}
+
 /// Result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendOutcome {
@@ -357,7 +367,7 @@ impl Session {
         }
     }
 
-    /// Handles a PUBACK, a PUBREC with an error, or a PUBCOMP. Returns whether it was expected.
+    /// Handles a PUBACK, a PUBREC with an error, or a PUBCOMP.
     ///
     /// `is_final` decides whether the packet ends the delivery. Its argument is the QoS of the
     /// message, or `None` after the PUBREC.
@@ -366,16 +376,16 @@ impl Session {
         memory: &mut Memory,
         id: NonZeroU16,
         is_final: impl Fn(Option<Qos>) -> bool,
-    ) -> bool {
+    ) -> Acknowledged {
         let Some(at) = self.in_flight.iter().position(|packet| packet.id == id) else {
-            return false;
+            return Acknowledged::UnknownId;
         };
         let stage = self.in_flight.get(at).map(|packet| match &packet.stage {
             Stage::Published(queued) => Some(queued.qos),
             Stage::Released => None,
         });
         if !stage.is_some_and(is_final) {
-            return false;
+            return Acknowledged::WrongKind;
         }
         match self.in_flight.remove(at).map(|packet| packet.stage) {
             Some(Stage::Published(queued)) => {
@@ -387,23 +397,23 @@ impl Session {
         if self.in_flight.is_empty() {
             self.in_flight.shrink_to(MIN_CAPACITY);
         }
-        true
+        Acknowledged::Expected
     }
 
-    /// Handles a PUBREC without an error. Returns whether it was expected.
-    pub(crate) fn mark_released(&mut self, memory: &mut Memory, id: NonZeroU16) -> bool {
+    /// Handles a PUBREC without an error. A repeated PUBREC is expected.
+    pub(crate) fn mark_released(&mut self, memory: &mut Memory, id: NonZeroU16) -> Acknowledged {
         let Some(packet) = self.in_flight.iter_mut().find(|packet| packet.id == id) else {
-            return false;
+            return Acknowledged::UnknownId;
         };
         if let Stage::Published(queued) = &packet.stage {
             if queued.qos != Qos::ExactlyOnce {
-                return false;
+                return Acknowledged::WrongKind;
             }
             self.unread.release(memory, &queued.message, queued.overhead());
             self.account.add(memory, size_of::<InFlight>());
             packet.stage = Stage::Released;
         }
-        true
+        Acknowledged::Expected
     }
 
     /// Marks the client as disconnected. Unacknowledged messages are resent on the next connection.

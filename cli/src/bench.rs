@@ -128,7 +128,7 @@ async fn request(store: StateStore, key: String, value: Option<Bytes>) -> Result
 }
 
 async fn next(tasks: &mut JoinSet<Result<Duration, Error>>) -> Option<Result<Duration, Error>> {
-    // A task that panics has no latency.
+    // A task that panics does not report a latency.
     tasks
         .join_next()
         .await

@@ -95,7 +95,7 @@ pub(crate) fn token(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Returns a handle on the store of a broker. Prints a message if there is no connection soon.
+/// Returns a handle on the store of a broker. Prints a message if the connection takes long.
 pub(crate) fn store(common: &Common) -> Result<StateStore, Failure> {
     let store = silent_store(common)?;
     tokio::spawn(say_if_slow(store.status(), common.connection.broker.clone()));
@@ -126,7 +126,7 @@ pub(crate) fn diagnosed(link: ClientLink, is_encrypted: bool) -> ClientLink {
     link.diagnose(move |error, at| Box::pin(tls::diagnose(error, at, is_encrypted)))
 }
 
-/// Prints a message if there is no connection after a second.
+/// Prints a message if the connection takes more than a second.
 pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     if let Status::Offline { last_error } = status.current() {
@@ -143,7 +143,7 @@ pub(crate) async fn say_if_slow(mut status: StatusWatch, brokers: Vec<String>) {
     }
 }
 
-/// A unique client id. It begins with the user name if there is one, since brokers may require that.
+/// A unique client id. It begins with the user name, if any, since brokers may require that.
 pub(crate) fn client_id(login: &Login, role: &str) -> String {
     match &login.user {
         Some(user) => format!("{}{}", ClientIds::new(user).prefix(), unique_id(role)),

@@ -54,7 +54,7 @@ async fn check(dir: PathBuf) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a data directory. The progress ends with this future, also if the thread goes on.
+/// Reads a data directory. The progress line ends with this future, even if the thread continues.
 async fn read(dir: &Path) -> Result<Directory, ArchiveError> {
     let progress = Progress::records("reading");
     let advanced = progress.clone();
@@ -110,7 +110,7 @@ async fn compact(dir: PathBuf) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What compaction saved, as text.
+/// Describes the effect of compaction as text.
 fn saved(bytes_before: u64, bytes_after: u64) -> String {
     match (bytes(bytes_before), bytes(bytes_after)) {
         (before, after) if before == after => {

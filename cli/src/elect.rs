@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Elect) -> Result<ExitCode, Failure> {
     }
     let failed = Failure::request;
     let begun = async {
-        // This request fails after --timeout if there is no store; a watch would wait without limit.
+        // Without a store, this request fails after --timeout. A watch would wait without limit.
         election.leader().await?;
         election.watch().await
     };
@@ -99,7 +99,7 @@ async fn lead(election: &Election, mut stop: watch::Receiver<bool>) -> Result<()
         tokio::select! {
             lost = leadership.wait_lost() => notice(leadership_lost(&lost)),
             _ = stop.wait_for(|stop| *stop) => {
-                // If the leadership is lost, resigning has no effect.
+                // Resigning is ignored if the leadership is lost.
                 let _ = leadership.resign().await;
                 return Ok(());
             }

@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// Names the outcome of a request whose output could not be written, since the request succeeded.
+    /// Names the outcome of a request that succeeded although its output could not be written.
     pub(crate) fn after(self, done: impl fmt::Display) -> Self {
         match self {
             Self::Output(text) => Self::Output(format!("{done}; {text}")),

@@ -71,8 +71,8 @@ impl Job {
         status
     }
 
-    /// The signal from the terminal that ended it. The caller of this command, for example a script,
-    /// would have received it too if the job had not had the terminal.
+    /// Returns the signal from the terminal that ended it. Without the job, the terminal would also
+    /// send it to the caller of this command, for example a script.
     pub(crate) const fn typed(&self) -> Option<Signal> {
         self.typed
     }
@@ -85,7 +85,7 @@ impl Job {
         }
     }
 
-    /// Asks all its processes to end, and kills those that do not end within the grace period.
+    /// Sends SIGTERM to all its processes, and kills those that do not end within the grace period.
     pub(crate) async fn end(&mut self, grace: Duration) -> io::Result<()> {
         let deadline = Instant::now() + grace;
         self.signal(Signal::TERM);

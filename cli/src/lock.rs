@@ -18,8 +18,8 @@ use crate::job::Job;
 use crate::output::notice;
 use crate::signals::{Received, Signals};
 
-/// This part of the lease is the margin: this holder considers its lease over that much earlier than
-/// the store does, and the command must end within it.
+/// Part of the lease that is the margin. The holder considers its lease over that much earlier than
+/// the store does, and the command must end within the margin.
 const MARGIN: u32 = 10;
 
 /// Minimum time between SIGTERM and SIGKILL, since programs need time to clean up.
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     if let Some(wait) = args.wait {
         lock = lock.acquire_timeout(wait);
     }
-    // This request fails after --timeout if there is no store; `acquire` would wait without limit.
+    // Without a store, this request fails after --timeout. `acquire` would wait without limit.
     let Some(holder) = signals.unless_received(lock.holder()).await else {
         return Ok(Exit::Negative.into());
     };
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Lock) -> Result<ExitCode, Failure> {
     let grace = margin.max(GRACE_MIN);
     let ended = guarded(&args.command, &guard, &mut signals, grace, &mut typed).await;
     tokio::select! {
-        // If the lock is lost, the release has no effect.
+        // The release is ignored if the lock is lost.
         _ = guard.release() => {}
         () = given_up(&mut signals) => say_left(&args.name, args.lease),
     }
@@ -109,8 +109,8 @@ pub(crate) fn loss(reason: &LossReason) -> String {
     }
 }
 
-/// Runs a command until it exits or the lock is lost. `typed` is the signal that the terminal sent to
-/// the command.
+/// Runs a command until it exits or the lock is lost. `typed` is the signal that the terminal sent
+/// to the command.
 async fn guarded(
     command: &[String],
     guard: &LockGuard,

@@ -1,6 +1,6 @@
 //! Standard error: messages of commands, and the log, in which repeated lines are counted.
 //!
-//! A thread writes them, so that no other thread waits for a slow reader or fails with a closed one.
+//! A thread writes them, so other threads neither wait for a slow reader nor fail at a closed one.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ use crate::failure::Failure;
 /// Lines that wait to be written. Further lines are counted.
 const WAITING_MAX: usize = 1_024;
 
-/// How long the end of this process waits for them.
+/// Maximum time that the end of this process waits for queued lines.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Lines of one kind in a [`PERIOD`].

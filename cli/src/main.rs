@@ -1,4 +1,5 @@
-//! `statestore`: a key-value store over MQTT 5, with an embedded or an external broker, and its clients.
+//! `statestore`: a key-value store over MQTT 5 with an embedded or external broker, and its
+//! clients.
 #![forbid(unsafe_code)]
 // These macros panic if the reader of the output has closed it.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -46,7 +47,7 @@ use tracing::level_filters::LevelFilter;
 use args::{Args, Verb};
 use failure::Failure;
 
-/// Returns the memory of deleted values to the operating system, which the allocator of glibc keeps.
+/// Returns memory of deleted values to the operating system. The allocator of glibc would keep it.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -82,7 +83,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         _ => {}
     }
     log::start(match verb {
-        // A service reports problems without being asked.
+        // A service logs warnings by default.
         Verb::Serve(_) => LevelFilter::WARN,
         // Log lines would overwrite the screen.
         #[cfg(feature = "top")]

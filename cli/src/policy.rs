@@ -13,7 +13,7 @@ use crate::escape::printable;
 use crate::failure::Failure;
 use crate::output;
 
-/// Bytes of a file, more than a policy may have.
+/// Maximum number of bytes to read from a file. It exceeds the limit of a policy.
 const READ_MAX: u64 = 2 << 20;
 
 #[derive(Debug, clap::Subcommand)]
@@ -102,7 +102,7 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Reads a file as far as a policy may be long, and a little more.
+/// Reads slightly more of a file than the maximum length of a policy.
 pub(crate) fn text(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = File::open(file).and_then(|file| file.take(READ_MAX).read_to_string(&mut text));
@@ -115,7 +115,7 @@ fn policy(file: &Path) -> Result<Policy, Failure> {
         .map_err(|error| Failure::bad_input(format_args!("{}: {error}", file.display())))
 }
 
-/// Prints a line, whatever names from a file are in it.
+/// Prints a line, which may contain arbitrary names from a file.
 fn line(what: impl std::fmt::Display) -> Result<(), Failure> {
     let mut line = printable(&what.to_string());
     line.push('\n');

@@ -1,15 +1,15 @@
-//! How far long work has got, on a terminal.
+//! Progress of long operations, on a terminal.
 
 use std::io::IsTerminal as _;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line on standard error, where that is a terminal; gone when this or a clone is dropped.
+/// A progress line on standard error, if that is a terminal. Dropping this or a clone removes it.
 #[derive(Clone)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Counts what is of a known size; with 0 of an unknown one.
+    /// Counts keys. A `total` of 0 means that the number is unknown.
     pub(crate) fn keys(what: &'static str, total: u64) -> Self {
         Self::new(what, "keys", total)
     }
@@ -29,12 +29,12 @@ impl Progress {
         Self::new(what, "bytes", total)
     }
 
-    /// Of records, whose number nobody knows.
+    /// Counts records, whose number is unknown.
     pub(crate) fn records(what: &'static str) -> Self {
         Self::new(what, "records", 0)
     }
 
-    /// None, where lines of other things go to a terminal.
+    /// Hides the progress if other lines are printed on the terminal.
     pub(crate) fn unless_printed(self, is_printed: bool) -> Self {
         if is_printed && std::io::stdout().is_terminal() {
             self.0.set_draw_target(ProgressDrawTarget::hidden());
@@ -66,7 +66,7 @@ impl Drop for Progress {
     }
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes with a unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }

@@ -1,4 +1,4 @@
-//! A capture, run again.
+//! `replay`: repeats the run of a captured store.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read as _, Write as _};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output::raw;
 use crate::progress::Progress;
 
-/// Bytes that are read at a time; of a longer frame, what it says that it has, as far as that is there.
+/// Bytes of each read. A longer frame is read with its declared length, if the file contains it.
 const CHUNK: u64 = 256 << 10;
 
 pub(crate) fn run(args: &args::Replay) -> Result<ExitCode, Failure> {
@@ -81,7 +81,7 @@ fn of(path: &Path, error: &std::io::Error) -> Failure {
     Failure::path(path.display(), error)
 }
 
-/// Plays all whole frames; returns how many bytes they had, and how many bytes the next one needs at least.
+/// Plays all complete frames. Returns their length and the minimum length of the next frame.
 fn play(
     read: &[u8],
     replay: &mut Replay,
@@ -132,7 +132,7 @@ impl Report<'_> {
         }
     }
 
-    /// How the capture ends.
+    /// Returns the reason for the end of the capture.
     fn end(&self) -> &str {
         match self.replay.ended() {
             Some(why) => why,

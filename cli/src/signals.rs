@@ -7,13 +7,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// SIGTERM and SIGINT, and others where that is asked for. From its making on they do nothing else, so it is made once,
-/// before there is anything to stop.
+/// SIGTERM and SIGINT, and other signals on request. Once created, this disables their default
+/// action. So it is created once, before there is anything to stop.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Option<Signal>,
-    /// A SIGHUP that was put off.
+    /// A postponed SIGHUP.
     is_hangup_pending: bool,
     quit: Option<Signal>,
 }
@@ -26,7 +26,7 @@ impl Signals {
         Ok(Self { terminate, interrupt, hangup: None, is_hangup_pending: false, quit: None })
     }
 
-    /// Adds SIGHUP, for work that must not just end with its terminal.
+    /// Adds SIGHUP, for operations that must not end abruptly with their terminal.
     pub(crate) fn with_hangup(mut self) -> Result<Self, Failure> {
         self.hangup = Some(signal(SignalKind::hangup()).map_err(Failure::system)?);
         Ok(self)
@@ -38,7 +38,7 @@ impl Signals {
         Ok(self)
     }
 
-    /// The outcome of `work`; `None` if a signal to stop arrives before.
+    /// Returns the outcome of `work`, or `None` if a signal to stop arrives first.
     pub(crate) async fn unless_received<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             outcome = work => Some(outcome),
@@ -46,8 +46,8 @@ impl Signals {
         }
     }
 
-    /// The outcome of `work`; `None` if a signal to stop arrives before. A SIGHUP until then
-    /// is received after that.
+    /// Returns the outcome of `work`, or `None` if a signal to stop arrives first. A SIGHUP is
+    /// postponed until then.
     pub(crate) async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         let mut is_hangup_pending = false;
@@ -95,7 +95,7 @@ pub(crate) enum Received {
 }
 
 impl Received {
-    /// The exit code of a command that the signal ended, by the convention of shells.
+    /// Returns the exit code of a command that the signal ended, by the convention of shells.
     pub(crate) fn code(self) -> ExitCode {
         match self {
             Self::Interrupt => Exit::Interrupt,

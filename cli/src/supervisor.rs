@@ -1,7 +1,7 @@
 //! Notifications to systemd, by the protocol of `sd_notify`.
 //!
-//! A notification that cannot be sent at once is dropped, since a supervisor that does not read must
-//! not stop the store. The crate `sd-notify` waits for it.
+//! A notification that cannot be sent immediately is dropped, since a supervisor that does not read
+//! must not stop the store. The crate `sd-notify` waits for it.
 
 use std::ffi::OsString;
 #[cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much longer the start may take, after each portion that was read.
+/// Additional time for the start after each portion that was read.
 const MORE_TIME: Duration = Duration::from_secs(60);
 
 /// The supervisor of this process, if there is one.

@@ -120,7 +120,7 @@ impl Drop for RestoredTerminal {
 /// that arrives after that is left to the next program.
 struct Inputs {
     inputs: mpsc::Receiver<Input>,
-    /// Whether to read. Input is read while this is locked.
+    /// True while input is to be read. Input is read while this is locked.
     is_open: Arc<Mutex<bool>>,
 }
 

@@ -1,4 +1,4 @@
-//! The conformance kit as a command.
+//! `verify`: the conformance kit as a command.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::output::{notice, raw, say_lines};
 use crate::progress::Progress;
 use crate::signals::{Received, Signals};
 
-/// Keys that are left and are named.
+/// Maximum number of remaining keys that are named.
 const LEFT_SHOWN: usize = 10;
 
 pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let connection = &args.connection;
-    // Keys are of this run alone, whatever the client ids are.
+    // The keys are unique to this run, with any client ids.
     let name = client_id(&connection.login, "verify");
     if connection.login.service_account_token_file.is_some() {
         return Err(Failure::bad_input(
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     }
     drop(progress);
     let has_lost_its_store = run.has_lost_its_store();
-    // Whatever has happened, keys are not left behind.
+    // Test keys are deleted after every outcome.
     tokio::select! {
         () = run.clean_up() => {}
         signal = signals.received() => asked = Some(signal),
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Verify) -> Result<ExitCode, Failure> {
     })
 }
 
-/// A run at the first of the brokers at which a store answers. All its connections are to that one.
+/// A run with the first broker whose store responds. All connections use that broker.
 async fn start(options: &Options, settings: &Settings, urls: &[String]) -> Result<Run, Failure> {
     let mut failures = Vec::new();
     for at in options.addresses() {
@@ -184,7 +184,7 @@ fn show(report: &CaseReport, form: ReportForm) -> Result<(), Failure> {
     match form {
         ReportForm::Text => raw(lines(report).as_bytes()),
         ReportForm::Json => raw(format!("{}\n", printable(&object(report).to_string())).as_bytes()),
-        // The document comes at the end.
+        // The document is printed at the end.
         ReportForm::Junit => {
             if matches!(report.verdict, Verdict::Fail | Verdict::Differs) {
                 say_lines(lines(report).trim_end());
@@ -305,7 +305,7 @@ fn junit(report: &Report) -> Result<String, Failure> {
     document.to_string().map_err(Failure::output)
 }
 
-/// To a tenth.
+/// Rounds to a tenth.
 fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e4).round() / 10.0
 }

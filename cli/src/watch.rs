@@ -108,7 +108,7 @@ async fn print(args: &Watch, event: &WatchEvent, trouble: Option<&str>) -> Resul
     }
 }
 
-/// Prints that the key has no value at the start.
+/// Prints that the key is absent at the start.
 async fn absent(args: &Watch) -> Result<(), Failure> {
     match args.common.output {
         Output::Json => line(json_text("absent", &args.key, None, None)).await,

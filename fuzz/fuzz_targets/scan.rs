@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_tests::fuzz::scan(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_fuzz_bodies::scan(data));

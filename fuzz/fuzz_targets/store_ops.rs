@@ -1,4 +1,4 @@
 //! The store against its oracle.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_tests::fuzz::store_ops(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| statestore_fuzz_bodies::store_ops(data));

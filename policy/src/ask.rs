@@ -1,16 +1,16 @@
-//! Whom and what a policy is asked about.
+//! Principals and actions: the arguments of a decision.
 
 use statestore_mqtt::topic;
 use statestore_proto::store::Access;
 
-/// Who somebody is, as the transport has found out.
+/// The identity of a client, as the transport established it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Principal<'a> {
     /// MQTT client id.
     pub client_id: &'a str,
-    /// User name, if there is one: of a password, a certificate or a token.
+    /// User name from a password, a certificate or a token, if the client has one.
     pub user_name: Option<&'a str>,
-    /// What else is known, each name once: from a certificate or a token.
+    /// Attributes from a certificate or a token; each name occurs once.
     pub attributes: &'a [(&'a str, &'a str)],
 }
 
@@ -20,7 +20,7 @@ impl<'a> Principal<'a> {
     }
 }
 
-/// What somebody wants to do.
+/// An action that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action<'a> {
@@ -28,18 +28,19 @@ pub enum Action<'a> {
     Connect,
     /// Publish to a topic.
     Publish(&'a str),
-    /// Subscribe to a topic filter, which is given without its share.
+    /// Subscribe to a topic filter, without the `$share/NAME/` of a shared subscription.
     Subscribe(&'a str),
-    /// GET or KEYNOTIFY of a key, or having it listed by SCAN.
+    /// GET or KEYNOTIFY of a key, or SCAN that would list it.
     Read(&'a [u8]),
     /// SET, DEL or VDEL of a key.
     Write(&'a [u8]),
-    /// The same with a fencing token: what may be written and also fenced. See [`Fence`](crate#fences).
+    /// SET, DEL or VDEL of a key with a fencing token. See [`Fence`](crate#fences).
     Fence(&'a [u8]),
 }
 
 impl<'a> Action<'a> {
-    /// Why nobody can do this whatever is allowed: it is no topic, or no topic filter.
+    /// Returns why the action is invalid whatever the policy allows: a topic or a topic filter is
+    /// malformed.
     ///
     /// ```
     /// use statestore_policy::Action;
@@ -51,20 +52,22 @@ impl<'a> Action<'a> {
     #[must_use]
     pub fn problem(&self) -> Option<&'static str> {
         match self {
-            Self::Publish(name) if !topic::is_name(name) => {
-                Some("it is no topic to publish to: one has no `+` and no `#`, and is not empty")
-            }
+            Self::Publish(name) if !topic::is_name(name) => Some(
+                "it is not a topic to publish to: a topic contains no `+` or `#`, and is \
+                    not empty",
+            ),
             Self::Subscribe(filter) if filter.starts_with("$share/") => {
-                Some("it is a shared subscription: ask for the filter behind $share/NAME/")
+                Some("it is a shared subscription: use the filter after $share/NAME/")
             }
             Self::Subscribe(filter) if !topic::is_filter(filter) => Some(
-                "it is no topic filter: `+` is a whole level, and `#` a whole level at the end",
+                "it is not a topic filter: `+` is a whole level, and `#` a whole level at the end",
             ),
             _ => None,
         }
     }
 
-    /// The action that an [`Access`] to a key is; `None` for one that this crate does not know.
+    /// Returns the action for an [`Access`] to a key, or `None` for an access that this crate does
+    /// not know.
     #[must_use]
     pub const fn of_key(access: Access, key: &'a [u8]) -> Option<Self> {
         match access {

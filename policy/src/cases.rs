@@ -1,4 +1,4 @@
-//! What a policy is expected to say: a table of who, what, and whether that is allowed.
+//! Expectations of a policy: a table of principals, actions and expected decisions.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::ask::{Action, Principal};
 
-/// A table of cases, one on each line:
+/// A table of cases, one case per line:
 ///
 /// ```text
 /// # comment
@@ -16,22 +16,26 @@ use crate::ask::{Action, Principal};
 /// allow  id=lamp                         CONNECT
 /// ```
 ///
-/// First `allow` or `deny`; then who: `id`, the client id, `user`, the user name, and any attributes, as `name=value` without
-/// blanks; then one of `CONNECT`, `PUBLISH`, `SUBSCRIBE`, `GET`, `SCAN`, `KEYNOTIFY`, `SET`, `DEL`, `VDEL`,
-/// and `FENCE` for one of the last three with a fencing token; then the topic, the filter
-/// or the key, to the end of the line.
+/// The fields of a line are, in this order:
+///
+/// - `allow` or `deny`;
+/// - the principal as `name=value` pairs without blanks: `id` is the client id, `user` the user
+///   name, and any other name is an attribute;
+/// - a verb: `CONNECT`, `PUBLISH`, `SUBSCRIBE`, `GET`, `SCAN`, `KEYNOTIFY`, `SET`, `DEL`, `VDEL`,
+///   or `FENCE` for one of the last three with a fencing token;
+/// - the topic, topic filter or key, up to the end of the line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cases {
-    /// In the order of the lines.
+    /// The cases, in the order of their lines.
     pub cases: Vec<Case>,
 }
 
-/// A line of the table.
+/// A case: one line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Line, from 1.
     pub line: usize,
-    /// Whether it should be allowed.
+    /// Whether the action is expected to be allowed.
     pub allowed: bool,
     client_id: Box<str>,
     user_name: Option<Box<str>>,
@@ -50,13 +54,13 @@ enum Verb {
     Fence,
 }
 
-/// What is wrong with a table, and where.
+/// An error in a table, with its line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct CaseError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong, and the remedy.
+    /// Description of the error and its fix.
     pub problem: String,
 }
 
@@ -74,10 +78,10 @@ const VERBS: [(&str, Verb); 10] = [
 ];
 
 impl Cases {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
-    /// [`CaseError`]: the first line that is none.
+    /// [`CaseError`] for the first invalid line.
     pub fn parse(text: &str) -> Result<Self, CaseError> {
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -88,7 +92,7 @@ impl Cases {
     }
 }
 
-/// The first word, and what is behind it.
+/// Splits the first word off a text.
 fn word(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim_start())
@@ -100,7 +104,7 @@ impl Case {
         let allowed = match expected {
             "allow" => true,
             "deny" => false,
-            other => return Err(format!("begins with {other}; it should be allow or deny")),
+            other => return Err(format!("begins with `{other}`; expected allow or deny")),
         };
         let (mut client_id, mut user_name, mut attributes) = (None, None, Vec::new());
         let verb = loop {
@@ -117,18 +121,18 @@ impl Case {
                 }
             };
             if !is_first {
-                return Err(format!("says {name} twice"));
+                return Err(format!("contains `{name}` twice"));
             }
         };
         let known = VERBS.iter().find(|(word, _)| word.eq_ignore_ascii_case(verb));
         let verb = known.map(|(_, verb)| *verb).ok_or_else(|| {
             let words: Vec<&str> = VERBS.iter().map(|(word, _)| *word).collect();
-            format!("has `{verb}` where one of {} should be", words.join(", "))
+            format!("contains `{verb}`; expected one of {}", words.join(", "))
         })?;
         if rest.is_empty() != (verb == Verb::Connect) {
             return Err(match verb {
-                Verb::Connect => "CONNECT has nothing behind it; the client id is `id`".into(),
-                _ => "has no key or topic at its end".into(),
+                Verb::Connect => "CONNECT takes no argument; give the client id as `id`".into(),
+                _ => "lacks a key or topic at its end".into(),
             });
         }
         Ok(Self {
@@ -142,7 +146,8 @@ impl Case {
         })
     }
 
-    /// What it asks about: for use with [`Policy::decide`](crate::Policy::decide).
+    /// Calls a function with the principal and the action of this case, for example
+    /// [`Policy::decide`](crate::Policy::decide).
     pub fn ask<T>(&self, ask: impl FnOnce(&Principal<'_>, &Action<'_>) -> T) -> T {
         let attributes: Vec<(&str, &str)> =
             self.attributes.iter().map(|(name, value)| (&**name, &**value)).collect();

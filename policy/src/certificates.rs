@@ -1,4 +1,4 @@
-//! Which certificates have which attributes.
+//! Attributes of client certificates.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -10,7 +10,8 @@ use crate::document;
 use crate::error::PolicyError;
 use crate::parse::{Cursor, required};
 
-/// The attributes of certificates: the table `authorizationAttributes` of a `BrokerAuthentication` of Azure IoT Operations.
+/// The attributes of client certificates: the table `authorizationAttributes` of a
+/// `BrokerAuthentication` of Azure IoT Operations.
 ///
 /// ```
 /// use statestore_policy::{CertificateAttributes, Subject};
@@ -33,8 +34,8 @@ use crate::parse::{Cursor, required};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The file has this table, and nothing else, or is a whole `BrokerAuthentication`, of which one method is `X509`. The names
-/// of the entries mean nothing.
+/// The document is either this table alone or a whole `BrokerAuthentication` with one method
+/// `X509`. The names of the entries have no meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateAttributes {
     entries: Vec<Entry>,
@@ -50,10 +51,10 @@ struct Entry {
 }
 
 impl CertificateAttributes {
-    /// Reads a document, JSON or YAML, of a megabyte at most.
+    /// Parses a document, JSON or YAML, of at most 1 MiB.
     ///
     /// # Errors
-    /// [`PolicyError`]: the first thing that is wrong with it.
+    /// [`PolicyError`] for the first error in the document.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let root = document::read(text, TABLE)?;
         let root = Cursor::new(&root);
@@ -72,30 +73,30 @@ impl CertificateAttributes {
                 |(name, value): &(&str, Cursor<'_>)| Ok(((*name).into(), value.name()?.into()));
             let attributes = pairs.iter().map(pair).collect::<Result<_, PolicyError>>()?;
             let parsed = Subject::parse(subject.text()?)
-                .map_err(|error| subject.problem(format!("is no subject: {error}")))?;
+                .map_err(|error| subject.problem(format!("is not a subject: {error}")))?;
             if entries.iter().any(|other| other.subject.is(&parsed)) {
-                return Err(subject.problem("is that of an entry above; put them together".into()));
+                return Err(subject.problem("is also in an entry above; merge the entries".into()));
             }
             entries.push(Entry { subject: parsed, attributes });
         }
         Ok(Self { entries })
     }
 
-    /// The attributes for a chain, given as its subjects, from the client's certificate to the authority's: those of the first one
-    /// that has an entry.
+    /// Returns the attributes for a certificate chain: those of the first subject that has an
+    /// entry. The chain begins with the client's certificate and ends with the root CA.
     #[must_use]
     pub fn of(&self, subjects: &[Subject]) -> &[(Box<str>, Box<str>)] {
         let entry = |subject: &Subject| self.entries.iter().find(|entry| entry.subject.is(subject));
         subjects.iter().find_map(entry).map_or(&[], |entry| &entry.attributes)
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -104,7 +105,7 @@ impl CertificateAttributes {
 
 const TABLE: &str = "authorizationAttributes";
 
-/// The table in a whole resource. What it says of other methods is for others.
+/// Returns the table in a whole resource. Settings of other methods are ignored.
 fn of_resource<'a>(root: &Cursor<'a>) -> Result<Cursor<'a>, PolicyError> {
     let fields = root.fields(&["apiVersion", "kind", "metadata", "spec", "status"])?;
     let kind = required(root, &fields, "kind")?;
@@ -125,38 +126,45 @@ fn of_resource<'a>(root: &Cursor<'a>) -> Result<Cursor<'a>, PolicyError> {
         let known = [TABLE, "trustedClientCaCert", "trustedClientCaCertRef"];
         let table = required(&settings, &settings.fields(&known)?, TABLE)?;
         if found.replace(table).is_some() {
-            return Err(method.problem("is a second X509 method; there may be one".into()));
+            return Err(method.problem("is a second X509 method; only one is allowed".into()));
         }
     }
-    found.ok_or_else(|| methods.problem("has no method X509, which has the attributes".into()))
+    found.ok_or_else(|| {
+        methods.problem("contains no method X509, which holds the attributes".into())
+    })
 }
 
-/// Whose a certificate is: types and values, as `CN` and `smart-fan`, in the order of the certificate.
+/// The subject of a certificate: pairs of type and value, such as `CN` and `smart-fan`, in the
+/// order of the certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     pairs: Vec<Pair>,
 }
 
-/// What is wrong with the text of a subject.
+/// An error in the text form of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write it like CN = smart-fan, O = Contoso, with a backslash before , + and \\ in values")]
+#[error(
+    "the expected form is CN = smart-fan, O = Contoso, with a backslash before , + and \\ in \
+    values"
+)]
 pub struct SubjectError;
 
 impl Subject {
-    /// A subject of these types and values.
+    /// Creates a subject from pairs of type and value.
     #[must_use]
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self { pairs: pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
-    /// Reads it as tools print it, with or without blanks around `,`, `+` and `=`.
+    /// Parses the text form that tools print, with or without blanks around `,`, `+` and `=`.
     ///
     /// # Errors
-    /// [`SubjectError`].
+    /// [`SubjectError`] if the text does not have that form.
     pub fn parse(text: &str) -> Result<Self, SubjectError> {
         let mut parts: Vec<String> = Vec::new();
         let mut part = String::new();
-        // How far the part is not to be trimmed: behind what was escaped.
+        // The trailing blank of an escaped pair is part of the value, so nothing before this
+        // position is trimmed.
         let mut kept = 0;
         let mut letters = text.chars();
         let end = |part: &mut String, kept: &mut usize| {
@@ -190,13 +198,14 @@ impl Subject {
         Ok(Self::new(pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))))
     }
 
-    /// Bytes of its types and values.
+    /// Returns the total length of types and values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pairs.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Whether it is the same one: some tools print it from its end.
+    /// Returns whether both are the same subject, in either order: some tools print a subject from
+    /// its end.
     fn is(&self, other: &Self) -> bool {
         let same =
             |(own, other): (&Pair, &Pair)| own.0.eq_ignore_ascii_case(&other.0) && own.1 == other.1;

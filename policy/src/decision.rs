@@ -1,16 +1,16 @@
-//! What is allowed, and why.
+//! Decisions and their reasons.
 
 use core::fmt;
 
 use crate::ask::{Action, Principal};
 use crate::rule::{Policy, Section, WORK_MAX};
 
-/// A place in the document.
+/// A position in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The rule, from 0.
+    /// Index of the rule, from 0.
     pub rule: usize,
-    /// Its section, and the resource there, from 0; `None` where it has none that matters.
+    /// Section and index of the resource in it, from 0; `None` if no resource is relevant.
     pub resource: Option<(Section, usize)>,
     /// Line, from 1.
     pub line: usize,
@@ -26,30 +26,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is missing where a rule came near, from the least to the most.
+/// The reason why the nearest rule does not allow an action, from the farthest to the nearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lacks {
-    /// It is for somebody else.
+    /// The rule names other principals.
     Principal,
-    /// It is about other actions.
+    /// The rule allows this principal other methods only.
     Method,
-    /// It is about other keys, topics or client ids.
+    /// The rule allows the method for other keys, topics or client ids.
     Object,
-    /// It has the key, but for another method: reading and not writing, for instance.
+    /// The rule allows another method for this key, for example Read but not Write.
     OtherMethod,
 }
 
-/// Whether something is allowed.
+/// The result of [`Policy::decide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// By this.
+    /// Allowed by the rule at this place.
     Allowed(Place),
-    /// Nothing allows it. This came nearest, if anything did, and what it lacks.
+    /// No rule allows the action. Contains the nearest rule, if any, and the reason why it does not
+    /// match.
     Refused(Option<(Place, Lacks)>),
 }
 
 impl Decision {
-    /// Whether it is allowed.
+    /// Returns whether the action is allowed.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
@@ -60,7 +61,7 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allowed(place) => write!(f, "allowed by {place}"),
-            Self::Refused(None) => f.write_str("refused; no rule comes near"),
+            Self::Refused(None) => f.write_str("refused; no rule matches in part"),
             Self::Refused(Some((place, lacks))) => {
                 let of = match (lacks, place.resource) {
                     (Lacks::Principal, _) => "allows it for others",
@@ -76,10 +77,12 @@ impl fmt::Display for Decision {
 }
 
 impl Policy {
-    /// Whether a principal may do something, and by which rule; or which came nearest.
+    /// Decides whether a principal may perform an action. The decision names the rule that allows
+    /// it, or the nearest rule.
     ///
-    /// Takes time in proportion to the document. Some million bytes of patterns and keys are looked at for what may be
-    /// allowed, and as many for what came near; what is not found by then is refused.
+    /// Takes time in proportion to the document. At most 2 MiB of patterns
+    /// and keys are compared to find a rule that allows the action, and as many to find the nearest
+    /// rule. An action that was not found to be allowed within that limit is refused.
     #[must_use]
     pub fn decide(&self, principal: &Principal<'_>, action: &Action<'_>) -> Decision {
         if let Action::Fence(key) = action {
@@ -94,7 +97,8 @@ impl Policy {
                 nearest = Some((place, lacks));
             }
         };
-        // Each kind of matchers has its own in the rights of a principal; here it is for what counts.
+        // Resources that cannot allow the action, but may be the nearest, have a separate limit.
+        // Otherwise the decision could differ from that of `Rights`.
         let (mut work, mut aside) = (WORK_MAX, WORK_MAX);
         for (at, rule) in self.rules.iter().enumerate() {
             let is_for = rule.principals.has(principal);

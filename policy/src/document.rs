@@ -1,4 +1,4 @@
-//! JSON and YAML as a tree whose nodes know their lines.
+//! JSON and YAML as a tree of nodes with line numbers.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -8,10 +8,10 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use crate::error::PolicyError;
 
-/// Bytes of a document.
+/// Maximum size of a document, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Levels of a document; those that make sense have about ten.
+/// Maximum nesting depth; valid documents have about ten levels.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// Nothing, `~` or `null`.
+    /// An absent value, `~` or `null`.
     Null,
     Text(String),
     List(Vec<Node>),
@@ -30,7 +30,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// Returns the kind of the value, for error messages.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -41,11 +41,11 @@ impl Value {
     }
 }
 
-/// A list or a table that has not ended.
+/// A list or table whose end has not been read.
 struct Open {
     line: usize,
     value: Value,
-    /// The key of a table whose value comes next.
+    /// The key in a table whose value follows.
     key: Option<String>,
 }
 
@@ -55,12 +55,12 @@ impl Open {
     }
 }
 
-/// Reads a whole document, which has `expected` at its top.
+/// Parses a whole document; `expected` is the field at its top, for error messages.
 pub(crate) fn read(text: &str, expected: &str) -> Result<Node, PolicyError> {
     let problem =
         |line, problem: String| PolicyError { line, path: "the document".into(), problem };
     if text.len() > BYTES_MAX {
-        return Err(problem(1, format!("it has more than {BYTES_MAX} bytes")));
+        return Err(problem(1, format!("it exceeds {BYTES_MAX} bytes; shorten it")));
     }
     let mut root = None;
     let mut open: Vec<Open> = Vec::new();
@@ -72,21 +72,24 @@ pub(crate) fn read(text: &str, expected: &str) -> Result<Node, PolicyError> {
             Event::DocumentStart(_) if root.is_some() => {
                 return Err(problem(
                     line,
-                    "a second document begins here; there may be one".into(),
+                    "a second document begins here; only one is allowed".into(),
                 ));
             }
             Event::Alias(_) => {
-                return Err(problem(line, "aliases are not taken; write it out".into()));
+                return Err(problem(line, "aliases are not supported; repeat the value".into()));
             }
             Event::Scalar(_, _, anchor, ref tag)
             | Event::SequenceStart(anchor, ref tag)
             | Event::MappingStart(anchor, ref tag)
                 if anchor > 0 || tag.is_some() =>
             {
-                return Err(problem(line, "anchors and tags are not taken; leave them out".into()));
+                return Err(problem(
+                    line,
+                    "anchors and tags are not supported; remove them".into(),
+                ));
             }
             Event::SequenceStart(..) | Event::MappingStart(..) if open.len() >= DEPTH_MAX => {
-                return Err(problem(line, format!("it has more than {DEPTH_MAX} levels")));
+                return Err(problem(line, format!("it exceeds {DEPTH_MAX} levels")));
             }
             Event::SequenceStart(..) => {
                 open.push(Open::new(line, Value::List(Vec::new())));
@@ -114,10 +117,10 @@ pub(crate) fn read(text: &str, expected: &str) -> Result<Node, PolicyError> {
         };
         put(&mut root, &mut open, done).map_err(|text| problem(line, text))?;
     }
-    root.ok_or_else(|| problem(1, format!("it is empty; it should have `{expected}`")))
+    root.ok_or_else(|| problem(1, format!("it is empty; expected `{expected}`")))
 }
 
-/// Puts a node where it belongs.
+/// Inserts a node into the innermost open list or table, or makes it the root.
 fn put(root: &mut Option<Node>, open: &mut [Open], node: Node) -> Result<(), String> {
     let Some(Open { value, key, .. }) = open.last_mut() else {
         *root = Some(node);
@@ -128,11 +131,11 @@ fn put(root: &mut Option<Node>, open: &mut [Open], node: Node) -> Result<(), Str
         (Value::Table(table), Some(name)) => table.push((name, node)),
         (Value::Table(table), None) => match node.value {
             Value::Text(name) if table.iter().any(|(other, _)| *other == name) => {
-                return Err(format!("`{name}` is there twice"));
+                return Err(format!("`{name}` occurs twice"));
             }
             Value::Text(name) => *key = Some(name),
             other => {
-                return Err(format!("a field has a text as its name, and not {}", other.kind()));
+                return Err(format!("the name of a field must be a text, not {}", other.kind()));
             }
         },
         (Value::Null | Value::Text(_), _) => {}

@@ -1,15 +1,15 @@
-//! What is wrong with a document.
+//! Errors in a document.
 
 use alloc::string::String;
 
-/// What is wrong with a document, where, and what to do about it. Nothing of it can be used.
+/// An error in a document, with its place and its fix. No part of such a document is applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, {path}: {problem}")]
 pub struct PolicyError {
     /// Line, from 1.
     pub line: usize,
-    /// The way from the top to what is wrong, for example `rules[2].principals`.
+    /// Path from the top to the error, for example `rules[2].principals`.
     pub path: String,
-    /// What is wrong, and the remedy.
+    /// Description of the error and its fix.
     pub problem: String,
 }

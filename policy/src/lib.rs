@@ -1,8 +1,10 @@
-//! Who may do what with a state store and its broker: the deployed authorization document, as a pure function.
+//! Authorization for a state store and its broker: evaluates the deployed authorization document as
+//! a pure function.
 //!
-//! A [`Policy`] is read from the document, JSON or YAML, and answers for a [`Principal`] and an [`Action`] whether it is
-//! allowed and by which rule, or which rule came nearest ([`Policy::decide`]). What no rule allows is refused.
-//! [`Policy::rights`] are what is left of it for one principal, for whoever asks often.
+//! A [`Policy`] is parsed from the document, JSON or YAML. [`Policy::decide`] returns whether a
+//! [`Principal`] may perform an [`Action`], and the rule that allows it or came nearest. An action
+//! that no rule allows is refused. [`Policy::rights`] returns the part of a policy that applies to
+//! one principal, for repeated decisions.
 //!
 //! ```
 //! use statestore_policy::{Action, Policy, Principal};
@@ -32,47 +34,55 @@
 //!
 //! # The document
 //!
-//! A `BrokerAuthorization` of Azure IoT Operations, in any of the forms in which there are such documents: the Kubernetes
-//! resource, that of Azure Resource Manager, `authorizationPolicies` alone, or the rules alone. Fields that it does not have
-//! are errors, and so are anchors, aliases and tags of YAML.
+//! A `BrokerAuthorization` of Azure IoT Operations in any of its published forms: the Kubernetes
+//! resource, the resource of Azure Resource Manager, `authorizationPolicies` alone, or the rules
+//! alone. Unknown fields are errors, and so are anchors, aliases and tags of YAML.
 //!
 //! | Field | Meaning |
 //! |---|---|
-//! | `rules` | each allows something to somebody; there are no rules that forbid |
-//! | `principals` | `usernames`, `clientIds`, `attributes`: it is for whoever is named by any of them |
-//! | `usernames`, `clientIds` | exact; `*` alone is whoever has one |
-//! | `attributes` | a list of tables; one must be true in all of its pairs |
+//! | `rules` | each allows some principals some actions; no rule can forbid an action |
+//! | `principals` | `usernames`, `clientIds`, `attributes`: the rule applies if any of them matches |
+//! | `usernames`, `clientIds` | exact; `*` alone matches any non-empty name |
+//! | `attributes` | a list of tables; at least one table must match in all of its pairs |
 //! | `brokerResources` | `method` is `Connect`, `Publish` or `Subscribe` |
-//! | … `clientIds` | of Connect: patterns, one of which the client id must match; without any, it may be anything |
-//! | … `topics` | of Publish and Subscribe: topic filters |
-//! | `stateStoreResources` | `method` is `Read` (GET, KEYNOTIFY, and SCAN for what it lists), `Write` (SET, DEL, VDEL), `ReadWrite`, or [`Fence`](#fences) |
-//! | … `keyType` | of `keys`: `Pattern`, the [glob of SCAN](statestore_proto::glob), if it is not given; `String`, exact; `Binary`, exact, in Base64 |
+//! | … `clientIds` | for Connect: patterns, one of which must match; absent means any |
+//! | … `topics` | for Publish and Subscribe: topic filters |
+//! | `stateStoreResources` | `method` is `Read`, `Write`, `ReadWrite` or [`Fence`](#fences) |
+//! | … `keyType` | type of `keys`: `Pattern` (the default), `String` or `Binary` |
 //! | `cache`, `enableCache` | have no effect here |
 //!
-//! In topics, in client ids of Connect, and in keys that are not binary, `{principal.clientId}`, `{principal.username}` and
-//! `{principal.attributes.NAME}` stand for what the principal has, character by character: wildcards in them mean nothing.
-//! For a principal that has none, or an empty one, the whole entry matches nothing. In a topic, such a word is a whole level,
-//! and one with `/`, `+` or `#` in it matches nothing.
+//! `Read` is GET, KEYNOTIFY, and SCAN for the keys that it lists. `Write` is SET, DEL and VDEL.
+//! `Pattern` is the [glob of SCAN](statestore_proto::glob), `String` is an exact key, and `Binary`
+//! is an exact key in Base64.
 //!
-//! A client may subscribe to a filter if one of its `topics` covers it: if that matches whatever the filter matches.
+//! In topics, in client ids of Connect, and in keys that are not binary, `{principal.clientId}`,
+//! `{principal.username}` and `{principal.attributes.NAME}` are placeholders for values of the
+//! principal. Wildcards in such a value have no special meaning. If a principal lacks the value, or
+//! the value is empty, the entry matches nothing. In a topic, a placeholder must be a whole level,
+//! and a value with `/`, `+` or `#` matches nothing.
+//!
+//! A client may subscribe to a filter if one of its `topics` matches every topic that the filter
+//! matches.
 //!
 //! # Fences
 //!
-//! A SET with a fencing token shuts out whoever writes that key without one, or with a lower one, until it is deleted. The
-//! method `Fence` of `stateStoreResources` says which keys a client may write with a token. It is ours: deployed brokers
-//! do not know it, and refuse a document that has it.
+//! A SET with a fencing token locks out every client that writes the key with a lower token or
+//! without one, until the key is deleted. The method `Fence` of `stateStoreResources` allows a
+//! client to write keys with a token. `Fence` is our extension: deployed brokers do not know it,
+//! and refuse a document that contains it.
 //!
-//! * A document without any `Fence` says nothing of tokens: what may be written may be written with one, as with deployed
-//!   brokers.
-//! * In a document with one, a write with a token is allowed if the write is, and a `Fence` of the principal has the key
-//!   too. `Fence` alone lets nobody write.
+//! * A document without any `Fence` does not restrict tokens: a client may use a token for every
+//!   key that it may write, as with deployed brokers.
+//! * In a document with a `Fence`, a write with a token is allowed if the write is allowed and a
+//!   `Fence` of the principal contains the key. `Fence` alone does not allow writes.
 //!
-//! Taking a lock needs no token; writing under it does, so `Fence` belongs to the keys that locks guard.
+//! Acquiring a lock takes no token; writing under a lock does. `Fence` therefore belongs to the
+//! keys that locks guard.
 //!
 //! # Choices
 //!
-//! What deployed documents say nothing about is decided so that nothing is allowed by surprise: an empty `principals` is
-//! nobody. `*` as a name is ours.
+//! Where deployed documents leave a question open, the stricter choice applies: empty `principals`
+//! match no client. The name `*` is our extension.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -99,7 +109,7 @@ pub use lint::{Names, Warning};
 pub use rights::Rights;
 pub use rule::{Policy, Section};
 
-/// The program in the README of this package.
+/// The example in the README of this package.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! What a document says that was hardly meant.
+//! Likely mistakes in a document.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,12 +13,12 @@ use crate::ask::Principal;
 use crate::rule::{ANY, Grant, Keys, Policy, Principals, Resource, Rule};
 use crate::template::{Inside, Template};
 
-/// Something that was hardly meant. It is no error.
+/// A likely mistake in a valid document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// Line, from 1.
     pub line: usize,
-    /// What, and what to do about it.
+    /// The mistake and its fix.
     pub text: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Which names the rules go by.
+/// The kinds of names that the rules refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Whether there are rules for user names.
@@ -40,7 +40,8 @@ pub struct Names {
 }
 
 impl Policy {
-    /// Which names the rules go by: rules for names that nobody has are for nobody.
+    /// Returns the kinds of names that the rules refer to. A rule for a kind of name that no client
+    /// has never applies.
     #[must_use]
     pub fn names(&self) -> Names {
         let any =
@@ -52,14 +53,15 @@ impl Policy {
         }
     }
 
-    /// What was hardly meant, in the order of the lines. Resources are compared with each other up to a thousand of them.
+    /// Returns likely mistakes, in the order of the lines. Resources are compared with each other
+    /// if there are at most a thousand.
     ///
     /// ```
     /// use statestore_policy::Policy;
     ///
     /// let policy = Policy::parse("rules: [{principals: {usernames: [ann]}, stateStoreResources: [{method: Write, keys: ['*']}]}]")?;
     /// let warnings: Vec<String> = policy.warnings().iter().map(ToString::to_string).collect();
-    /// assert!(warnings[0].contains("nobody may connect"), "{warnings:?}");
+    /// assert!(warnings[0].contains("no client may connect"), "{warnings:?}");
     /// # Ok::<(), statestore_policy::PolicyError>(())
     /// ```
     #[must_use]
@@ -78,14 +80,14 @@ impl Policy {
         self.rules.iter().flat_map(|rule| &rule.resources).any(|one| is_meant(&one.grant))
     }
 
-    /// What is missing in the whole of it.
+    /// Warns about rights that no rule grants.
     fn whole(&self, warnings: &mut Vec<Warning>) {
         let mut warn = |text: &str| warnings.push(Warning { line: 1, text: text.into() });
         if self.rules.is_empty() {
-            return warn("there are no rules, so nobody may do anything");
+            return warn("the policy has no rules, so every action is refused");
         }
         if !self.has(|grant| matches!(grant, Grant::Connect(_))) {
-            warn("nobody may connect; add `method: Connect` to brokerResources");
+            warn("no client may connect; add `method: Connect` to brokerResources");
         }
         let asks = |grant: &Grant| match grant {
             Grant::Publish(topics) => topics
@@ -99,7 +101,7 @@ impl Policy {
         }
         if !self.has(asks) {
             warn(&format!(
-                "keys are allowed, but nobody may ask for them; allow somebody to publish to {REQUEST}"
+                "keys are allowed, but no client may send requests; allow publishing to {REQUEST}"
             ));
         }
         let hears = |topic: &str| {
@@ -113,12 +115,12 @@ impl Policy {
         };
         if !hears(SAMPLE_ANSWER) {
             warn(
-                "keys are allowed, but nobody may hear the answers; allow somebody to subscribe to \
+                "keys are allowed, but no client may receive responses; allow subscribing to \
                  clients/{principal.clientId}/#",
             );
         } else if !hears(SAMPLE_NOTIFICATION) {
             warn(
-                "nobody may watch a key or wait for a lock; allow somebody to subscribe to \
+                "no client may watch a key or wait for a lock; allow subscribing to \
                  clients/statestore/+/+/+/command/notify/+",
             );
         }
@@ -127,7 +129,7 @@ impl Policy {
     fn one(&self, at: usize, rule: &Rule, is_comparable: bool, warnings: &mut Vec<Warning>) {
         let mut warn = |line, text: String| warnings.push(Warning { line, text });
         if rule.principals.is_nobody() {
-            warn(rule.line, "the principals are empty, so this rule is for nobody".into());
+            warn(rule.line, "the principals are empty, so this rule applies to no client".into());
         }
         if rule.resources.is_empty() {
             warn(rule.line, "the rule has no resources, so it allows nothing".into());
@@ -135,7 +137,7 @@ impl Policy {
         if !rule.principals.client_ids.is_empty() {
             warn(
                 rule.line,
-                "the rule names client ids; they are what a client says, unless they are bound to users"
+                "the rule names client ids; these are unverified unless they are bound to users"
                     .into(),
             );
         }
@@ -149,15 +151,17 @@ impl Policy {
                 if *write && !is_elsewhere(|(read, _)| read) {
                     warn(
                         resource.line,
-                        "Write without Read: SET with NX or NEX, and VDEL, tell what is there, so this is \
-                         a way to read; if that is meant, allow ReadWrite"
+                        "Write without Read: SET with NX or NEX, and VDEL, reveal whether a key \
+                         exists, \
+                         so this also allows reading; if that is intended, use ReadWrite"
                             .into(),
                     );
                 }
                 if *fence && !is_elsewhere(|(_, write)| write) {
                     warn(
                         resource.line,
-                        "Fence without Write: it lets nobody write; allow Write or ReadWrite as well"
+                        "Fence without Write: it does not allow writes; also allow Write or \
+                         ReadWrite"
                             .into(),
                     );
                 }
@@ -169,12 +173,12 @@ impl Policy {
         }
     }
 
-    /// Whether each resource can be compared with all the others in a time that nobody notices.
+    /// Returns whether there are few enough resources to compare each with all others.
     fn is_comparable(&self) -> bool {
         self.rules.iter().map(|rule| rule.resources.len()).sum::<usize>() <= RESOURCES_MAX
     }
 
-    /// Whether these principals may read, or write, all of these keys by one resource.
+    /// Returns whether one resource allows these principals to read, or write, all of these keys.
     fn is_elsewhere(
         &self,
         principals: &Principals,
@@ -190,7 +194,8 @@ impl Policy {
         })
     }
 
-    /// The line of a resource that allows all that this one does. Of two that say the same it is the first.
+    /// Returns the line of a resource that allows everything that this one does. Of two equal
+    /// resources, that is the first.
     fn makes_needless(
         &self,
         at: usize,
@@ -221,7 +226,7 @@ impl Policy {
 }
 
 impl Principals {
-    /// Whether whoever is named there is named here.
+    /// Returns whether `self` names every principal that `others` names.
     fn include(&self, others: &Self) -> bool {
         let all = |own: &[_], theirs: &[alloc::boxed::Box<str>]| {
             theirs.iter().all(|name| own.contains(name) || own.iter().any(|name| **name == *ANY))
@@ -234,17 +239,17 @@ impl Principals {
     }
 }
 
-/// Somebody whose names are in no document.
+/// A principal with names that occur in no document.
 const SAMPLE: Principal<'static> =
     Principal { client_id: "\u{e000}", user_name: Some("\u{e001}"), attributes: &[] };
 
-/// Where deployed clients hear an answer, and a notification.
+/// The topics on which deployed clients receive responses and notifications.
 const SAMPLE_ANSWER: &str = "clients/\u{e000}/services/statestore/response";
 const SAMPLE_NOTIFICATION: &str =
     "clients/statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/EE8080/command/notify/78";
 
-/// Whether a pattern matches whatever another does: for sure if it has nothing special but stars, and these match what is
-/// special in the other.
+/// Returns whether a pattern certainly matches everything that the other pattern matches. It does
+/// if its only wildcard is `*` and these stars match the wildcards of the other pattern.
 fn covers(own: &Template, other: &Template) -> bool {
     let filled = |one: &Template| one.fill(&SAMPLE, Inside::Pattern);
     own == other
@@ -257,23 +262,23 @@ fn covers(own: &Template, other: &Template) -> bool {
         }
 }
 
-/// Resources of a document that are compared with each other.
+/// Maximum number of resources in a document that are compared with each other.
 const RESOURCES_MAX: usize = 1_000;
 
-/// Pairs of keys that are compared for one warning.
+/// Maximum number of pairs of keys that are compared for one warning.
 const COMPARED_MAX: usize = 10_000;
 
-/// Patterns that every key in UTF-8 matches.
+/// Patterns that match every UTF-8 key.
 const ALL_KEYS: &[&str] = &["*", "**"];
 
-/// Filters that every topic matches which does not begin with `$`.
+/// Filters that match every topic that does not begin with `$`.
 const ALL_TOPICS: &[&str] = &["#", "+/#"];
 
 fn has_one_of(own: &[Template], texts: &[&str]) -> bool {
     own.iter().any(|one| one.as_text().is_some_and(|text| texts.contains(&text)))
 }
 
-/// Whether each of the others is one of these.
+/// Returns whether `own` contains all of `others`.
 fn has_all<T: PartialEq>(own: &[T], others: &[T]) -> bool {
     others.iter().all(|other| own.contains(other))
 }
@@ -287,7 +292,7 @@ impl Keys {
     }
 
     fn include(&self, others: &Self) -> bool {
-        // Whoever has so many has them from a program.
+        // A document with so many keys was generated by a program.
         if self.len().saturating_mul(others.len()) > COMPARED_MAX {
             return false;
         }
@@ -313,7 +318,8 @@ impl Keys {
 }
 
 impl Grant {
-    /// Whether it allows all that another does, as far as can be told from the texts.
+    /// Returns whether this grant certainly allows everything that another does, judging by the
+    /// texts alone.
     fn includes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Connect(own), Self::Connect(others)) => {
@@ -335,7 +341,7 @@ impl Grant {
         }
     }
 
-    /// What of it matches everything, if that is more than it need be.
+    /// Returns the part of the grant that matches everything although it could be narrower.
     fn everything(&self) -> Option<&'static str> {
         match self {
             Self::Connect(_) => None,

@@ -1,4 +1,4 @@
-//! From a document to a policy.
+//! Converts a document to a policy.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -15,7 +15,8 @@ use crate::error::PolicyError;
 use crate::rule::{Grant, Keys, Policy, Principals, Resource, Rule, Section};
 use crate::template::{Inside, Template};
 
-/// What has no effect, wherever it is from: written by those who keep the documents, or about caching.
+/// The fields that can enclose the rules, each with fields next to it that have no effect: metadata
+/// and cache settings.
 const WRAPPERS: &[(&str, &[&str])] = &[
     ("spec", &["apiVersion", "kind", "metadata", "status"]),
     ("properties", &["extendedLocation", "id", "name", "type", "systemData"]),
@@ -24,10 +25,11 @@ const WRAPPERS: &[(&str, &[&str])] = &[
 ];
 
 impl Policy {
-    /// Reads a document, JSON or YAML: see the [crate documentation](crate#the-document). It has a megabyte at most.
+    /// Parses a document, JSON or YAML, of at most 1 MiB: see the [crate
+    /// documentation](crate#the-document).
     ///
     /// # Errors
-    /// [`PolicyError`]: the first thing that is wrong with it.
+    /// [`PolicyError`] for the first error in the document.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let root = document::read(text, "rules")?;
         let root = Cursor::new(&root);
@@ -38,20 +40,20 @@ impl Policy {
         Ok(Self { rules, has_fences })
     }
 
-    /// How many rules it has.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether it has none, so that nobody may do anything.
+    /// Returns whether there are no rules, so that every action is refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 }
 
-/// A node and the way to it.
+/// A node and the path to it.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     node: &'a Node,
@@ -69,17 +71,17 @@ impl<'a> Cursor<'a> {
     }
 
     fn is_no(&self, expected: &str) -> PolicyError {
-        self.problem(format!("is {}; it should be {expected}", self.node.value.kind()))
+        self.problem(format!("is {}; expected {expected}", self.node.value.kind()))
     }
 
-    /// The rules, out of whatever they are wrapped in.
+    /// Returns the rules inside the fields that enclose them.
     fn unwrapped(self) -> Result<Self, PolicyError> {
         let mut cursor = self;
         while let Value::Table(table) = &cursor.node.value {
             let inner = WRAPPERS.iter().find(|(name, _)| table.iter().any(|(own, _)| own == name));
             let Some((name, beside)) = inner else {
                 return Err(cursor.problem(
-                    "has no `rules`, and nothing that they could be in: `authorizationPolicies`, \
+                    "lacks `rules`, or a field that contains them: `authorizationPolicies`, \
                      `spec` or `properties`"
                         .into(),
                 ));
@@ -89,13 +91,11 @@ impl<'a> Cursor<'a> {
             if let Some(kind) = fields.get("kind") {
                 let text = kind.text()?;
                 if text != "BrokerAuthorization" {
-                    return Err(
-                        kind.problem(format!("is {text}; it should be BrokerAuthorization"))
-                    );
+                    return Err(kind.problem(format!("is {text}; expected BrokerAuthorization")));
                 }
             }
             let Some(next) = fields.get(name) else {
-                return Err(cursor.problem(format!("has nothing in `{name}`")));
+                return Err(cursor.problem(format!("has an empty `{name}`")));
             };
             let is_last = *name == "rules";
             cursor = next;
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A text that says something.
+    /// Returns a text that is not empty.
     pub(crate) fn name(&self) -> Result<&'a str, PolicyError> {
         match self.text()? {
             "" => Err(self.problem("is empty".into())),
@@ -136,12 +136,15 @@ impl<'a> Cursor<'a> {
         Ok(table.iter().map(field).collect())
     }
 
-    /// The fields of a table that has these and no others. What is null is not there.
+    /// Returns the fields of a table, which may have only the known names. A null field counts as
+    /// absent.
     pub(crate) fn fields(&self, known: &[&str]) -> Result<Fields<'a>, PolicyError> {
         let mut fields = self.all_fields()?;
         if let Some((name, unknown)) = fields.iter().find(|(name, _)| !known.contains(name)) {
-            return Err(unknown
-                .problem(format!("`{name}` is unknown here; there are {}", known.join(", "))));
+            return Err(unknown.problem(format!(
+                "`{name}` is unknown here; expected one of {}",
+                known.join(", ")
+            )));
         }
         fields.retain(|(_, cursor)| !matches!(cursor.node.value, Value::Null));
         Ok(Fields { fields })
@@ -157,7 +160,7 @@ impl<'a> Fields<'a> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, cursor)| cursor.clone())
     }
 
-    /// The items of a list that need not be there.
+    /// Returns the items of an optional list.
     pub(crate) fn items(&self, name: &str) -> Result<Vec<Cursor<'a>>, PolicyError> {
         self.get(name).map_or_else(|| Ok(Vec::new()), |list| list.items())
     }
@@ -169,7 +172,8 @@ fn rule(rule: &Cursor<'_>) -> Result<Rule, PolicyError> {
         Some(cursor) => principals(&cursor)?,
         None => {
             return Err(rule.problem(
-                "has no `principals`; they say for whom it is, `usernames: [\"*\"]` for instance"
+                "lacks `principals`; name the clients it applies to, for example `usernames: \
+                 [\"*\"]`"
                     .into(),
             ));
         }
@@ -195,7 +199,7 @@ fn principals(cursor: &Cursor<'_>) -> Result<Principals, PolicyError> {
     for table in fields.items("attributes")? {
         let pairs = table.all_fields()?;
         if pairs.is_empty() {
-            return Err(table.problem("is empty, so it would be true of everybody".into()));
+            return Err(table.problem("is empty, so it would match every client".into()));
         }
         let pair = |(name, value): &(&str, Cursor<'_>)| Ok(((*name).into(), value.text()?.into()));
         let mut pairs = pairs.iter().map(pair).collect::<Result<Vec<_>, PolicyError>>()?;
@@ -205,13 +209,13 @@ fn principals(cursor: &Cursor<'_>) -> Result<Principals, PolicyError> {
     Ok(Principals { user_names: names("usernames")?, client_ids: names("clientIds")?, attributes })
 }
 
-/// One of some words, in any case.
+/// Returns the value for one of some words, in any case.
 fn word<T: Copy>(cursor: &Cursor<'_>, words: &[(&str, T)]) -> Result<T, PolicyError> {
     let text = cursor.text()?;
     let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        cursor.problem(format!("is {text}; it should be one of {}", words.join(", ")))
+        cursor.problem(format!("is {text}; expected one of {}", words.join(", ")))
     })
 }
 
@@ -220,10 +224,10 @@ pub(crate) fn required<'a>(
     fields: &Fields<'a>,
     name: &str,
 ) -> Result<Cursor<'a>, PolicyError> {
-    fields.get(name).ok_or_else(|| cursor.problem(format!("has no `{name}`")))
+    fields.get(name).ok_or_else(|| cursor.problem(format!("lacks `{name}`")))
 }
 
-/// The items of a list that must have some.
+/// Returns the items of a required list that must not be empty.
 fn some<'a>(
     cursor: &Cursor<'a>,
     fields: &Fields<'a>,
@@ -231,7 +235,7 @@ fn some<'a>(
 ) -> Result<Vec<Cursor<'a>>, PolicyError> {
     let items = required(cursor, fields, name)?.items()?;
     if items.is_empty() {
-        return Err(cursor.problem(format!("has no {name}, so it allows nothing")));
+        return Err(cursor.problem(format!("lacks {name}, so it allows nothing")));
     }
     Ok(items)
 }
@@ -256,7 +260,7 @@ fn broker_grant(cursor: &Cursor<'_>) -> Result<Grant, PolicyError> {
     let method = word(&required(cursor, &fields, "method")?, &methods)?;
     let misplaced = if method == Method::Connect { "topics" } else { "clientIds" };
     if !fields.items(misplaced)?.is_empty() {
-        return Err(cursor.problem(format!("has {misplaced}, which this method does not have")));
+        return Err(cursor.problem(format!("has {misplaced}, which this method does not support")));
     }
     if method == Method::Connect {
         let ids = fields.items("clientIds")?;
@@ -271,17 +275,20 @@ fn filter(cursor: &Cursor<'_>) -> Result<Template, PolicyError> {
     let template = template(cursor)?;
     if !template.has_whole_levels() {
         return Err(cursor.problem(
-            "has a `{principal.…}` that is not a whole level; there must be nothing but `/` beside it"
-                .into(),
+            "has a `{principal.…}` that is not a whole level; put only `/` next to it".into(),
         ));
     }
     let sample = template.fill_all("x", Inside::Topic).unwrap_or_default();
     if sample.starts_with("$share/") {
-        return Err(cursor.problem("has a share; whoever may subscribe may share".into()));
+        return Err(cursor.problem(
+            "has a share; remove it, since a subscription may always be \
+            shared"
+                .into(),
+        ));
     }
     if !topic::is_filter(&sample) {
         return Err(cursor.problem(
-            "is no topic filter: `+` is a whole level, and `#` a whole level at the end".into(),
+            "is not a topic filter: `+` is a whole level, and `#` a whole level at the end".into(),
         ));
     }
     Ok(template)
@@ -292,7 +299,7 @@ fn pattern(cursor: &Cursor<'_>) -> Result<Template, PolicyError> {
     let sample = template.fill_all("x", Inside::Pattern).unwrap_or_default();
     match Pattern::new(sample.as_bytes()) {
         Ok(_) => Ok(template),
-        Err(error) => Err(cursor.problem(format!("is no pattern: {}", error.kind))),
+        Err(error) => Err(cursor.problem(format!("is not a pattern: {}", error.kind))),
     }
 }
 
@@ -324,7 +331,10 @@ fn key_grant(cursor: &Cursor<'_>) -> Result<Grant, PolicyError> {
 
 fn bytes(cursor: &Cursor<'_>) -> Result<Box<[u8]>, PolicyError> {
     let decoded = BASE64_STANDARD.decode(cursor.name()?);
-    decoded
-        .map(Into::into)
-        .map_err(|error| cursor.problem(format!("is not Base64, as binary keys are: {error}")))
+    decoded.map(Into::into).map_err(|error| {
+        cursor.problem(format!(
+            "is not Base64, which binary keys must be: \
+            {error}"
+        ))
+    })
 }

@@ -1,4 +1,4 @@
-//! What is left of a policy for one principal.
+//! The part of a policy that applies to one principal.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,9 +8,9 @@ use statestore_proto::store::Access;
 use crate::ask::{Action, Principal};
 use crate::rule::{Grant, Matcher, Policy, WORK_MAX};
 
-/// What one principal may do: its part of a policy, with what it has in the place of the words for it.
+/// The rights of one principal: its part of a policy, with all placeholders filled in.
 ///
-/// For whoever asks about every message; [`Policy::decide`] says the same, and why.
+/// Decides like [`Policy::decide`], but faster and without the reason, for use with every message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     client_id: Box<str>,
@@ -19,12 +19,12 @@ pub struct Rights {
     subscribe: Vec<Matcher>,
     read: Vec<Matcher>,
     write: Vec<Matcher>,
-    /// `None` where what may be written may be fenced.
+    /// `None` if every key that may be written may also be fenced.
     fence: Option<Vec<Matcher>>,
 }
 
 impl Policy {
-    /// What a principal may do.
+    /// Returns the rights of a principal.
     #[must_use]
     pub fn rights(&self, principal: &Principal<'_>) -> Rights {
         let mut rights = Rights {
@@ -63,7 +63,8 @@ impl Policy {
 }
 
 impl Rights {
-    /// Whether something is allowed. What takes more than some milliseconds to find out is not.
+    /// Returns whether an action is allowed. An action that takes more than some milliseconds to
+    /// decide is refused.
     #[must_use]
     pub fn allow(&self, action: &Action<'_>) -> bool {
         let matchers = match action {
@@ -83,7 +84,8 @@ impl Rights {
         matchers.iter().any(|one| one.matches(action, &principal, &mut work))
     }
 
-    /// Whether the client id matches a pattern of client ids; not if it may connect because any may.
+    /// Returns whether the client id matches a pattern of client ids. False if it may connect only
+    /// because any client id may.
     #[must_use]
     pub fn names_client_id(&self) -> bool {
         let principal = Principal { client_id: &self.client_id, ..Principal::default() };
@@ -92,7 +94,7 @@ impl Rights {
         patterns.into_iter().any(|one| one.matches(&Action::Connect, &principal, &mut work))
     }
 
-    /// Whether a store may do this with a key for the principal.
+    /// Returns whether the principal may access a key of the store.
     #[must_use]
     pub fn allow_key(&self, access: Access, key: &[u8]) -> bool {
         Action::of_key(access, key).is_some_and(|action| self.allow(&action))

@@ -1,4 +1,4 @@
-//! What a document says.
+//! The rules of a document.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use statestore_proto::glob::{Pattern, Progress};
 use crate::ask::{Action, Principal};
 use crate::template::{Inside, Template};
 
-/// The part of a rule that has to do with an action.
+/// A section of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// `brokerResources`.
@@ -28,11 +28,12 @@ impl core::fmt::Display for Section {
     }
 }
 
-/// A document that was read: what is not allowed by it is refused.
+/// A parsed document. Actions that it does not allow are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub(crate) rules: Vec<Rule>,
-    /// Whether it says which keys may be fenced; otherwise those that may be written are.
+    /// Whether the document restricts which keys may be fenced. Otherwise every key that may be
+    /// written may be fenced.
     pub(crate) has_fences: bool,
 }
 
@@ -40,20 +41,20 @@ pub struct Policy {
 pub(crate) struct Rule {
     pub(crate) line: usize,
     pub(crate) principals: Principals,
-    /// Of the broker, and then of the state store.
+    /// The resources of the broker, then those of the state store.
     pub(crate) resources: Vec<Resource>,
 }
 
-/// For whom a rule is.
+/// The principals to which a rule applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Principals {
     pub(crate) user_names: Vec<Box<str>>,
     pub(crate) client_ids: Vec<Box<str>>,
-    /// Names and values, in the order of the names.
+    /// Lists of names and values, sorted by name.
     pub(crate) attributes: Vec<Vec<(Box<str>, Box<str>)>>,
 }
 
-/// Whoever has such a name.
+/// Matches every non-empty name.
 pub(crate) const ANY: &str = "*";
 
 impl Principals {
@@ -74,19 +75,19 @@ impl Principals {
     }
 }
 
-/// Something that a rule allows.
+/// A resource that a rule allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) line: usize,
     pub(crate) section: Section,
-    /// Its number in its section, from 0.
+    /// Index in its section, from 0.
     pub(crate) at: usize,
     pub(crate) grant: Grant,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// With client ids of these patterns; with any if there are none.
+    /// Client ids that match one of these patterns; any client id if there are none.
     Connect(Vec<Template>),
     Publish(Vec<Template>),
     Subscribe(Vec<Template>),
@@ -98,7 +99,7 @@ pub(crate) enum Grant {
     },
 }
 
-/// Keys, in one of the three ways to say them.
+/// Keys, in one of the three key types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     Patterns(Vec<Template>),
@@ -106,10 +107,11 @@ pub(crate) enum Keys {
     Bytes(Vec<Box<[u8]>>),
 }
 
-/// Bytes of patterns and keys looked at for one decision. What is not allowed by then is refused.
+/// Maximum number of bytes of patterns and keys that are compared for one decision. If it is
+/// reached, the action is refused.
 pub(crate) const WORK_MAX: usize = 2 << 20;
 
-/// What matches one thing that is asked for.
+/// A matcher for topics, keys or client ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Matcher {
     /// Everything.
@@ -120,7 +122,7 @@ pub(crate) enum Matcher {
 }
 
 impl Matcher {
-    /// Takes from `work` what it does; what is not found before that is used up does not match.
+    /// Subtracts the work it does from `work`. When that is used up, nothing matches.
     pub(crate) fn matches(
         &self,
         action: &Action<'_>,
@@ -139,7 +141,8 @@ impl Matcher {
         match (self, action) {
             (Self::All, _) => true,
             (Self::Exact(own), _) => **own == *object,
-            // It was tried when the document was read; in any case, what is no pattern matches nothing.
+            // The pattern was validated when the document was parsed; an invalid pattern would
+            // match nothing.
             (Self::Glob(own), _) => {
                 *work = work.saturating_sub(own.len());
                 let matched = Pattern::new(own.as_bytes())
@@ -154,7 +157,7 @@ impl Matcher {
 }
 
 impl Grant {
-    /// Whether it is about actions of this kind.
+    /// Returns whether the grant applies to actions of this kind.
     pub(crate) fn is_about(&self, action: &Action<'_>) -> bool {
         match (self, action) {
             (Self::Connect(_), Action::Connect)
@@ -167,7 +170,7 @@ impl Grant {
         }
     }
 
-    /// Whether both are about keys.
+    /// Returns whether the grant and the action are both for keys.
     pub(crate) const fn is_of_keys(&self, action: &Action<'_>) -> bool {
         matches!(
             (self, action),
@@ -175,7 +178,8 @@ impl Grant {
         )
     }
 
-    /// What matches for one principal: nothing of what takes something that it does not have.
+    /// Returns the matchers for one principal. A placeholder for a value that the principal lacks
+    /// makes no matcher.
     pub(crate) fn matchers(&self, principal: &Principal<'_>) -> Vec<Matcher> {
         let filled = |templates: &[Template], inside, matcher: fn(Box<str>) -> Matcher| {
             let filled = templates.iter().filter_map(|one| one.fill(principal, inside));

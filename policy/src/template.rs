@@ -1,4 +1,4 @@
-//! Texts with places for what a principal has.
+//! Texts with placeholders for values of a principal.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::ask::Principal;
 
-/// How a place begins.
+/// The beginning of a placeholder.
 const BEGIN: &str = "{principal.";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,25 +29,25 @@ impl Piece {
     }
 }
 
-/// A text with places.
+/// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     pieces: Vec<Piece>,
 }
 
-/// What a value must not have in it, or what becomes of it.
+/// The context into which a value is inserted; it determines which values are rejected or escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inside {
-    /// A text, as it is.
+    /// A plain text: the value is inserted unchanged.
     Text,
-    /// A pattern: what is special there stands for itself.
+    /// A pattern: special characters of the value are escaped.
     Pattern,
-    /// A level of a topic filter: no other level, and no wildcard.
+    /// A level of a topic filter: a value with `/`, `+` or `#` is rejected.
     Topic,
 }
 
 impl Template {
-    /// Reads a text with places, or says what is wrong with them.
+    /// Parses a text with placeholders. An error describes the first invalid placeholder.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -57,14 +57,14 @@ impl Template {
             }
             let (name, after) = behind
                 .split_once('}')
-                .ok_or_else(|| format!("`{BEGIN}` without `}}` behind it"))?;
+                .ok_or_else(|| format!("`{BEGIN}` without a closing `}}`"))?;
             pieces.push(match name.split_once('.') {
                 None if name == "clientId" => Piece::ClientId,
                 None if name == "username" => Piece::UserName,
                 Some(("attributes", name)) if !name.is_empty() => Piece::Attribute(name.into()),
                 _ => {
                     return Err(format!(
-                        "`{BEGIN}{name}}}` is nothing that a principal has; it is \
+                        "`{BEGIN}{name}}}` is an unknown placeholder; expected \
                          {{principal.clientId}}, {{principal.username}} or \
                          {{principal.attributes.NAME}}"
                     ));
@@ -78,7 +78,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The text, if it has no places.
+    /// Returns the text if it contains no placeholders.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.pieces[..] {
             [Piece::Text(text)] => Some(text),
@@ -86,12 +86,12 @@ impl Template {
         }
     }
 
-    /// The text for one principal, if that has everything that it takes.
+    /// Returns the text with the values of a principal, or `None` if the principal lacks one.
     pub(crate) fn fill(&self, principal: &Principal<'_>, inside: Inside) -> Option<Box<str>> {
         self.put(inside, |piece| piece.of(principal))
     }
 
-    /// The text for somebody who has `value` for everything.
+    /// Returns the text with `value` for every placeholder.
     pub(crate) fn fill_all(&self, value: &str, inside: Inside) -> Option<Box<str>> {
         self.put(inside, |piece| match piece {
             Piece::Text(text) => Some(text),
@@ -115,7 +115,7 @@ impl Template {
                 (_, Inside::Topic) => text.push_str(value),
                 (_, Inside::Pattern) => {
                     for char in value.chars() {
-                        // There is no other way to say that it is meant.
+                        // A class of one character is the only way to escape it.
                         if matches!(char, '*' | '?' | '[') {
                             text.extend(['[', char, ']']);
                         } else {
@@ -128,7 +128,7 @@ impl Template {
         Some(text.into())
     }
 
-    /// Whether each place is a whole level of a topic filter.
+    /// Returns whether each placeholder is a whole level of a topic filter.
     pub(crate) fn has_whole_levels(&self) -> bool {
         let marked = self.fill_all("\0", Inside::Text).unwrap_or_default();
         marked.split('/').all(|level| level == "\0" || !level.contains('\0'))

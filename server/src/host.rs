@@ -163,6 +163,9 @@ impl Host {
         if let Some(capture) = self.capture {
             let _ = tokio::task::spawn_blocking(|| capture.close()).await;
         }
+        if let Some(exporter) = self.exporter {
+            exporter.close().await;
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::topic::{ParsedNotificationTopic, REQUEST, ResponseTopic, check_response};
 use statestore_proto::transport::{Incoming, Transmit};
 
-use statestore_tests::counting::allocations_of as allocations;
+use statestore_testkit::process::memory::allocations_of as allocations;
 
 const NOW: UnixTime = UnixTime::from_millis(1_696_374_425_000);
 

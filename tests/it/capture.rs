@@ -13,7 +13,7 @@ use statestore_proto::message::{Command, Refusal};
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_proto::time::Now;
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 const KEY: [u8; 16] = *b"sixteen bytes...";
 
@@ -21,7 +21,7 @@ fn store(redaction: Option<[u8; 16]>) -> CapturedStore {
     CapturedStore::capturing(StoreConfig::new(7), redaction)
 }
 
-/// What the store sends in answer.
+/// The output of the store.
 fn ask(store: &mut CapturedStore, number: u64, payload: &[u8]) -> Vec<u8> {
     let ask = Ask::of_payload("c", number, payload.to_vec());
     send(store, &ask)
@@ -88,7 +88,7 @@ fn capture_contains_the_state_of_the_storage() {
 }
 
 #[test]
-fn another_answer_is_a_difference() {
+fn replay_reports_a_different_response() {
     let mut store = store(None);
     ask(&mut store, 1, &Command::set("k", "v").encode());
     ask(&mut store, 2, &Command::get("k").encode());
@@ -108,7 +108,7 @@ fn another_answer_is_a_difference() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_so() {
+fn replay_rejects_a_file_that_is_not_a_capture() {
     let capture = store(None).take_capture();
     assert_eq!(play(&end_frame("the end")), Err(CaptureError::NoCapture));
     assert_eq!(play(b"neither of the two"), Err(CaptureError::Damaged));
@@ -137,13 +137,16 @@ fn values_that_differ_differ_when_redacted() {
     let values: Vec<_> = bytes.chain(longer).chain(words.map(<[u8]>::to_vec)).collect();
     for (place, value) in values.iter().enumerate() {
         let other = &values[(place + 1) % values.len()];
-        for (asked, told) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
-            let told = told.strip_suffix(b"\0").unwrap_or(told);
+        for (removed, expected) in [(other, b":-1\r\n"), (value, b":1\r\n\0")] {
+            let expected = expected.strip_suffix(b"\0").unwrap_or(expected);
             assert_eq!(
                 ask(&mut store, next(), &Command::set(b"k".as_slice(), value).encode()),
                 b"+OK\r\n"
             );
-            assert_eq!(ask(&mut store, next(), &Command::vdel(&b"k"[..], asked).encode()), told);
+            assert_eq!(
+                ask(&mut store, next(), &Command::vdel(&b"k"[..], removed).encode()),
+                expected
+            );
         }
     }
     assert_eq!(play(&store.take_capture()), Ok(Vec::new()));
@@ -151,7 +154,7 @@ fn values_that_differ_differ_when_redacted() {
 
 #[test]
 fn a_redacted_recording_has_no_value_in_it() {
-    let secret = "nobody is to see this";
+    let secret = "this is a secret text";
     let mut plain = store(None);
     let mut redacted = store(Some(KEY));
     for store in [&mut plain, &mut redacted] {
@@ -161,9 +164,9 @@ fn a_redacted_recording_has_no_value_in_it() {
         {
             ask(store, number as u64, &command.encode());
         }
-        ask(store, 3, b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$3\r\nNEX\r\n$21\r\nnobody is to see this\r\n");
-        ask(store, 4, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$99\r\nnobody is to see this\r\n");
-        ask(store, 5, b"nobody is to see this");
+        ask(store, 3, b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$3\r\nNEX\r\n$21\r\nthis is a secret text\r\n");
+        ask(store, 4, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$99\r\nthis is a secret text\r\n");
+        ask(store, 5, b"this is a secret text");
         ask(store, 6, &Command::vdel("k", secret).encode());
     }
     let (plain, redacted) = (plain.take_capture(), redacted.take_capture());
@@ -171,7 +174,7 @@ fn a_redacted_recording_has_no_value_in_it() {
     assert_eq!(play(&redacted), Ok(Vec::new()));
 }
 
-/// What cannot be read is replaced by what is refused as it is.
+/// A payload that cannot be decoded is replaced by one that is refused in the same way.
 #[test]
 fn refusals_stay_what_they_are() {
     let rows = RefCell::new(Vec::new());

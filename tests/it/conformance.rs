@@ -1,7 +1,7 @@
 //! The loopback as a transport.
 
 use statestore_loopback::{Hub, HubLink};
-use statestore_tests::conformance::{Stage, cases, run};
+use statestore_testkit::conformance::handles::{Stage, cases, run};
 
 struct Loopback(Hub);
 
@@ -23,7 +23,7 @@ impl Stage for Loopback {
 }
 
 #[tokio::test]
-async fn the_loopback_conforms() {
+async fn handles_over_the_loopback_pass_every_case() {
     let all = cases::<Loopback>();
     assert!(all.len() >= 8);
     for (name, case) in all {

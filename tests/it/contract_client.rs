@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use statestore_fuzz_bodies::machines::{ClientOp, ClientRig, client_events};
 use statestore_proto::client::{Client, ClientConfig, Event, Outcome, Request, SubmitError};
 use statestore_proto::limits::ClientLimits;
 use statestore_proto::message::Command;
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::{Incoming, ReasonCode, Transmit};
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops::{self, Args, ClientOp, ClientRig, client_events, script};
+use statestore_testkit::machines::{self, Args, script};
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 type Op = (ClientOp, Args);
 
@@ -20,7 +21,7 @@ const fn polls(op: ClientOp) -> bool {
 
 /// Operations without polls.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = machine_ops::ops(|op| !polls(op));
+    let op = machines::ops(|op| !polls(op));
     prop::collection::vec((op, any::<Args>()), 0..60)
 }
 
@@ -42,7 +43,7 @@ proptest! {
     })]
 
     #[test]
-    fn clause_1_any_order(
+    fn clause_1_any_order_of_calls_is_accepted(
         honest in prop::sample::select(&[0_u8, 1, 8, 9][..]),
         ops in ops(),
         polls in prop::collection::vec(any::<u8>(), 60),
@@ -65,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_3_deadlines_advance(
+    fn clause_3_deadlines_advance_after_each_timeout(
         flags in 0_u8..16,
         ops in ops(),
         start in prop::sample::select(&[0_u64, u64::MAX - 3_000][..]),
@@ -102,7 +103,10 @@ proptest! {
     }
 
     #[test]
-    fn clause_5_bounded(honest in prop::sample::select(&[0_u8, 1, 8, 9][..]), ops in ops()) {
+    fn clause_5_queues_are_bounded(
+        honest in prop::sample::select(&[0_u8, 1, 8, 9][..]),
+        ops in ops(),
+    ) {
         // Small limits, nothing polled. The rig checks that `submit` returns `Full` exactly at the
         // limit.
         let mut rig = ClientRig::new(honest | 2);
@@ -116,12 +120,12 @@ proptest! {
     }
 
     #[test]
-    fn clause_6_exactly_once(data in script(1, |_: ClientOp| true, 80)) {
+    fn clause_6_each_input_is_completed_exactly_once(data in script(1, |_: ClientOp| true, 80)) {
         client_events(&data);
     }
 
     #[test]
-    fn clause_7_local_damage(
+    fn clause_7_invalid_input_does_not_affect_other_requests(
         ops in ops(),
         hostile in prop::collection::vec(any::<Args>(), 60),
     ) {
@@ -159,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_8_replayable(flags in 0_u8..16, ops in ops()) {
+    fn clause_8_equal_inputs_give_equal_outputs(flags in 0_u8..16, ops in ops()) {
         prop_assert_eq!(run(flags, &ops), run(flags, &ops));
     }
 }

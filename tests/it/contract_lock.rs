@@ -11,9 +11,9 @@ use statestore_proto::lock::{
 };
 use statestore_proto::message::{Command, Refusal, Reply, Response, ServiceError};
 use statestore_proto::time::Instant;
-use statestore_tests::alphabet;
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops;
+use statestore_testkit::alphabet;
+use statestore_testkit::machines;
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 alphabet! {
     /// Inputs of a lock.
@@ -39,7 +39,7 @@ alphabet! {
 type Op = (LockOp, u8, u8);
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = machine_ops::ops(|_: LockOp| true);
+    let op = machines::ops(|_: LockOp| true);
     prop::collection::vec((op, any::<u8>(), any::<u8>()), 0..80)
 }
 
@@ -203,7 +203,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn clause_1_any_order(watch: bool, ops in ops(), polls in prop::collection::vec(0_u8..4, 80)) {
+    fn clause_1_any_order_of_calls_is_accepted(
+        watch: bool,
+        ops in ops(),
+        polls in prop::collection::vec(0_u8..4, 80),
+    ) {
         let mut rig = Rig::new(watch);
         for (op, polls) in ops.iter().zip(polls) {
             rig.apply(*op);
@@ -218,7 +222,11 @@ proptest! {
     }
 
     #[test]
-    fn clause_3_deadlines_advance(watch: bool, ops in ops(), start in prop::sample::select(&[0, u64::MAX - 3_000][..])) {
+    fn clause_3_deadlines_advance_after_each_timeout(
+        watch: bool,
+        ops in ops(),
+        start in prop::sample::select(&[0, u64::MAX - 3_000][..]),
+    ) {
         let mut rig = Rig::new(watch);
         rig.now = Instant::from_millis(start);
         for op in ops {
@@ -249,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_6_exactly_once(watch: bool, ops in ops()) {
+    fn clause_6_each_input_is_completed_exactly_once(watch: bool, ops in ops()) {
         let mut rig = run(watch, &ops);
         rig.lock.release(rig.now);
         // After all leases, only requests without any reply are outstanding.
@@ -293,7 +301,10 @@ proptest! {
     }
 
     #[test]
-    fn clause_7_local_damage(ops in ops(), hostile in prop::collection::vec((any::<u8>(), any::<u8>()), 80)) {
+    fn clause_7_invalid_input_does_not_affect_other_requests(
+        ops in ops(),
+        hostile in prop::collection::vec((any::<u8>(), any::<u8>()), 80),
+    ) {
         let mut rig = Rig::new(false);
         for (op, (what, how)) in ops.iter().zip(hostile) {
             rig.apply(*op);
@@ -315,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_8_replayable(watch: bool, ops in ops()) {
+    fn clause_8_equal_inputs_give_equal_outputs(watch: bool, ops in ops()) {
         let (one, other) = (run(watch, &ops), run(watch, &ops));
         prop_assert_eq!((one.events, one.wanted), (other.events, other.wanted));
     }
@@ -341,7 +352,7 @@ fn clause_2_idle_is_free() {
 }
 
 #[test]
-fn clause_5_bounded() {
+fn clause_5_queues_are_bounded() {
     let mut rig = Rig::new(true);
     let mut flood = || {
         let mut full = 0;

@@ -1,14 +1,15 @@
 //! The eight clauses of the poll contract, for the store.
 
 use proptest::prelude::*;
+use statestore_fuzz_bodies::machines::{StoreInput, StoreOp, StoreScript};
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Counters, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::{allocations, live_bytes};
-use statestore_tests::machine_ops::{StoreInput, StoreOp, StoreScript, script};
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::machines::script;
+use statestore_testkit::process::memory::{allocations, live_bytes};
 
 fn scripts() -> impl Strategy<Value = Vec<u8>> {
     use StoreOp::{Hold, Persist, Puback, Raw, WallStep};
@@ -81,7 +82,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn clause_1_any_order(data in scripts(), polls in prop::collection::vec(0_usize..4, 50)) {
+    fn clause_1_any_order_of_calls_is_accepted(
+        data in scripts(),
+        polls in prop::collection::vec(0_usize..4, 50),
+    ) {
         // Small limits would refuse requests whose output is not polled in time, which is clause 5.
         let script = StoreScript::parse(&[&[data[0] & !1], &data[1..]].concat());
         let (mut store, mut output, mut last) = (script.store(7), Output::default(), Now::default());
@@ -97,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_3_deadlines_advance(data in scripts()) {
+    fn clause_3_deadlines_advance_after_each_timeout(data in scripts()) {
         let script = StoreScript::parse(&data);
         let mut store = script.store(7);
         for (now, op) in &script.ops {
@@ -133,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_5_bounded(data in scripts()) {
+    fn clause_5_queues_are_bounded(data in scripts()) {
         let script = StoreScript::parse(&[&[data[0] & 0x8f | 1], &data[1..]].concat());
         let (limits, mut store) = (script.limits(), script.store(7));
         for (now, op) in script.ops.iter().cycle().take(400) {
@@ -151,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_6_exactly_once(data in scripts()) {
+    fn clause_6_each_input_is_completed_exactly_once(data in scripts()) {
         let script = StoreScript::parse(&data);
         let mut store = script.store(7);
         for (now, op) in &script.ops {
@@ -170,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_7_local_damage(
+    fn clause_7_invalid_input_does_not_affect_other_requests(
         data in scripts(),
         hostile in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), any::<[u8; 3]>()), 50),
     ) {
@@ -193,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn clause_8_replayable(data in scripts(), seed in any::<u64>()) {
+    fn clause_8_equal_inputs_give_equal_outputs(data in scripts(), seed in any::<u64>()) {
         let script = StoreScript::parse(&data);
         let first = run(&script, 7);
         prop_assert_eq!(&first, &run(&script, 7));

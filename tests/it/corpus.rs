@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-use statestore_tests::fuzz::TARGETS;
+use statestore_fuzz_bodies::TARGETS;
 
 /// Minimum number of inputs per target; fewer mean that a corpus was lost.
 const INPUTS_MIN: usize = 20;
@@ -53,7 +53,7 @@ const FRAME_KILLERS: [(&str, &[u8]); 12] = [
 ];
 
 fn fuzz_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
 /// The names of the entries of a directory.
@@ -75,7 +75,7 @@ fn corpus(target: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn committed_inputs_pass() {
+fn committed_fuzz_inputs_do_not_panic() {
     let mut failed = Vec::new();
     for (target, body) in TARGETS {
         for (name, input) in corpus(target) {
@@ -98,7 +98,7 @@ fn each_body_has_a_target_and_a_corpus() {
     for name in &bodies {
         let file = fuzz_dir().join("fuzz_targets").join(format!("{name}.rs"));
         let source = fs::read_to_string(file).unwrap();
-        assert!(source.contains(&format!("statestore_tests::fuzz::{name}(data)")), "{name}.rs");
+        assert!(source.contains(&format!("statestore_fuzz_bodies::{name}(data)")), "{name}.rs");
     }
 
     let manifest = fs::read_to_string(fuzz_dir().join("Cargo.toml")).unwrap();

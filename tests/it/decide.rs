@@ -1,19 +1,22 @@
-//! `decide` against the model: on its whole finite world, on generated states, and as a table.
+//! `decide` against the reference store: on its whole finite world, on generated states, and as a table.
 
 mod order;
 mod table;
 mod world;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Notification, Reply};
 use statestore_proto::rules::{
     Change, Decision, Exceeded, KeyState, Limit, Rejected, ReplyVersion, Stored, decide,
 };
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::generators::{bytes, command, hlc};
-use statestore_tests::model::clock::{self, stamp};
-use statestore_tests::model::{Item, Model, Notified, Request};
+use statestore_testkit::generators::{bytes, command, hlc};
+use statestore_testkit::reference::clock::{self, stamp};
+use statestore_testkit::reference::{Entry, Notified, ReferenceStore, Request};
 
 use crate::support::same;
 use world::World;
@@ -41,22 +44,22 @@ impl Case {
         decide(state, &self.command, token)
     }
 
-    /// Checks that the model makes the same change, reply and notifications as the decision.
+    /// Checks that the reference store makes the same change, reply and notifications as the decision.
     fn check(&self) -> Result<(), String> {
         let (key, stored) = (self.command.key().clone(), (7, 0, "s".to_owned()));
-        let mut model = Model::new("StateStore");
+        let mut reference = ReferenceStore::new(StoreLimits::default());
         if let Some(value) = self.value.clone() {
             let fence = self.fence.as_ref().map(stamp);
-            let item = Item { value, version: stored.clone(), fence, expires: None };
-            model.items.insert(key.clone(), item);
+            let entry = Entry { value, version: stored.clone(), fence, due: None };
+            reference.entries.insert(key.clone(), entry);
         }
-        model.watches.insert((key.clone(), "another client".into()));
+        reference.add_registration("another client", &key);
         if self.watched {
-            model.watches.insert((key.clone(), CLIENT.into()));
+            reference.add_registration(CLIENT, &key);
         }
-        let before = model.clone();
+        let before = state(&reference);
         let now = Now::new(Instant::from_millis(9), UnixTime::from_millis(u64::MAX));
-        let answer = model.request(&Request {
+        let answer = reference.request(&Request {
             now,
             client: CLIENT.into(),
             command: self.command.clone(),
@@ -85,26 +88,26 @@ impl Case {
                 let Command::Set { value, expiry, .. } = self.command.clone() else {
                     return Err("only a SET stores".into());
                 };
-                let expires = expiry.map(|expiry| expiry.as_millis().saturating_add(9));
+                let due = expiry.map(|expiry| expiry.as_millis().saturating_add(9));
                 let fence = self.token.as_ref().map(stamp);
-                let item = Item { value: value.clone(), version: new.clone(), fence, expires };
-                after.items.insert(key.clone(), item);
-                after.clock.own = (u64::MAX, 0);
+                let entry = Entry { value: value.clone(), version: new.clone(), fence, due };
+                after.entries.insert(key.clone(), entry);
+                after.clock = (u64::MAX, 0);
                 notified = Some((Notification::Set(value), new));
             }
             Change::Remove => {
-                after.items.remove(&key);
+                after.entries.remove(&key);
                 notified = Some((Notification::Deleted, stored));
             }
             Change::Register => {
-                after.watches.insert((key.clone(), CLIENT.into()));
+                after.registered.insert((key.clone(), CLIENT.into()));
             }
             Change::Unregister => {
-                after.watches.remove(&(key.clone(), CLIENT.into()));
+                after.registered.remove(&(key.clone(), CLIENT.into()));
             }
         }
-        same("state", &after, &model)?;
-        let expected = before.watches.into_iter().filter_map(|(key, client)| {
+        same("state", &after, &state(&reference))?;
+        let expected = before.registered.into_iter().filter_map(|(key, client)| {
             let (notification, version) = notified.clone()?;
             Some(Notified { client, key, notification, version })
         });
@@ -112,8 +115,21 @@ impl Case {
     }
 }
 
+/// The state that a command may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    registered: BTreeSet<(Vec<u8>, String)>,
+    clock: (u64, u64),
+}
+
+fn state(reference: &ReferenceStore) -> State {
+    let (entries, registered) = (reference.entries.clone(), reference.registered());
+    State { entries, registered, clock: reference.clock.own }
+}
+
 #[test]
-fn decide_agrees_with_the_model_on_the_whole_finite_world() {
+fn decide_agrees_with_the_reference_on_the_whole_finite_world() {
     let worlds = World::all();
     for world in &worlds {
         for with_expiry in [false, true] {
@@ -155,7 +171,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 proptest! {
     #[test]
-    fn decide_agrees_with_the_model_on_any_state(case in case()) {
+    fn decide_agrees_with_the_reference_on_any_state(case in case()) {
         case.check().map_err(TestCaseError::fail)?;
     }
 }

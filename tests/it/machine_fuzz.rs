@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use statestore_tests::fuzz::{BrokerOp, SessionOp, captures, mqtt_broker, mqtt_session};
-use statestore_tests::machine_ops::{
-    ClientOp, Seed, StoreOp, WorldOp, client_events, client_seeds, script, store_ops, store_seeds,
-    world, world_seeds,
+use statestore_fuzz_bodies::machines::{
+    ClientOp, Seed, StoreOp, WorldOp, client_events, client_seeds, store_ops, store_seeds, world,
+    world_seeds,
 };
+use statestore_fuzz_bodies::{BrokerOp, SessionOp, captures, mqtt_broker, mqtt_session};
+use statestore_testkit::machines::script;
 
 fn client_script() -> impl Strategy<Value = Vec<u8>> {
     script(1, |_: ClientOp| true, 80)
@@ -74,7 +75,7 @@ proptest! {
 }
 
 fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
 /// Checks that the corpus, which the test `corpus` replays, contains every seed.

@@ -12,6 +12,7 @@ mod contract_store;
 mod corpus;
 mod decide;
 mod exhaustive;
+mod fuzz_readme;
 mod hidden;
 mod killers;
 mod laws;
@@ -27,4 +28,5 @@ mod vectors;
 mod verify;
 
 #[global_allocator]
-static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;
+static ALLOCATOR: statestore_testkit::process::memory::Counting =
+    statestore_testkit::process::memory::Counting;

@@ -12,7 +12,7 @@ use statestore_sim::runs::check::watches::Allowance;
 use statestore_sim::runs::listings::{self, ScanReport, ScanTwin};
 use statestore_sim::runs::locks::{self, LockTrouble, LockTwin};
 use statestore_sim::runs::{self, Check, Delivery, Effect, Mix, Report, Twin, What};
-use statestore_tests::redelivery;
+use statestore_testkit::machines::redelivery;
 
 /// Number of seeds per mix.
 const SEEDS: u64 = 150;

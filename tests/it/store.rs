@@ -22,7 +22,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Sent};
+use statestore_testkit::machines::ask::{Ask, Sent};
 
 const EPOCH: u64 = 1_696_374_425_000;
 

@@ -5,6 +5,7 @@ mod circles;
 mod layers;
 mod links;
 mod protocol_map;
+mod reference;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ struct File {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The Rust files below a folder of the repository, in the order of their paths.

@@ -9,7 +9,7 @@ mod topics;
 
 use statestore_proto::message::{PeerErrorKind, RequestKind};
 use statestore_proto::resp::RespErrorKind;
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
 
 /// Reads a file of vectors, which must be well-formed.
 pub(crate) fn vectors(file: &str) -> Vectors {

@@ -112,7 +112,7 @@ const fn request_kind(after: After) -> RequestKind {
 struct Decoder {
     /// Command of a reply.
     after: Option<RequestKind>,
-    /// Whether values are shown.
+    /// Shows values if true, and their lengths otherwise.
     values: bool,
 }
 

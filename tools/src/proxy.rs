@@ -88,7 +88,7 @@ async fn accept_connections(args: &Proxy) -> Result<(), Error> {
                 Ok(server) => server,
                 Err(error) => {
                     log.report(format!("connection {number}: broker {broker}: {error}"));
-                    // The client stays connected meanwhile, so that it does not reconnect at once.
+                    // The client stays connected until then, so that it does not reconnect at once.
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     return;
                 }

@@ -7,6 +7,7 @@ use super::Broker;
 use crate::connection::{Connection, FramingError, State};
 use crate::ids::{ConnectionId, SessionId};
 use crate::incidents::IncidentKind;
+use crate::session::Acknowledged;
 use statestore_mqtt::Kind;
 use statestore_mqtt::Malformed;
 use statestore_mqtt::Qos;
@@ -240,19 +241,19 @@ impl Broker {
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
             Packet::PubAck(ack) => {
-                self.complete_delivery(id, session, ack.id, |stage| {
+                self.complete_delivery(now, id, session, ack.id, |stage| {
                     stage == Some(Qos::AtLeastOnce)
                 });
             }
             Packet::PubRec(ack) if ack.reason.is_error() => {
-                self.complete_delivery(id, session, ack.id, |stage| {
+                self.complete_delivery(now, id, session, ack.id, |stage| {
                     stage == Some(Qos::ExactlyOnce)
                 });
             }
-            Packet::PubRec(ack) => self.handle_pubrec(id, session, ack.id),
+            Packet::PubRec(ack) => self.handle_pubrec(now, id, session, ack.id),
             Packet::PubRel(ack) => self.handle_pubrel(id, session, ack.id),
             Packet::PubComp(ack) => {
-                self.complete_delivery(id, session, ack.id, |stage| stage.is_none())
+                self.complete_delivery(now, id, session, ack.id, |stage| stage.is_none())
             }
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
@@ -273,11 +274,21 @@ impl Broker {
     }
 
     /// Handles a PUBREC without an error.
-    fn handle_pubrec(&mut self, connection: ConnectionId, session_id: SessionId, id: NonZeroU16) {
+    fn handle_pubrec(
+        &mut self,
+        now: Duration,
+        connection: ConnectionId,
+        session_id: SessionId,
+        id: NonZeroU16,
+    ) {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         let reason = match session.mark_released(&mut self.memory, id) {
-            true => Reason::SUCCESS,
-            false => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+            Acknowledged::Expected => Reason::SUCCESS,
+            Acknowledged::UnknownId => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+            Acknowledged::WrongKind => {
+                let reason = Some(Reason::PROTOCOL_ERROR);
+                return self.disconnect_for_violation(now, connection, reason, None);
+            }
         };
         self.unpark_if_read(session_id);
         self.send_packet(connection, &Packet::PubRel(Ack { id, reason, properties: () }));
@@ -305,15 +316,23 @@ impl Broker {
     /// Handles the last acknowledgement of a message, which may let another message be sent.
     fn complete_delivery(
         &mut self,
+        now: Duration,
         connection: ConnectionId,
         session_id: SessionId,
         id: NonZeroU16,
         is_final: impl Fn(Option<Qos>) -> bool,
     ) {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
-        if session.complete_delivery(&mut self.memory, id, is_final) {
-            self.unpark_if_read(session_id);
-            self.wake(connection);
+        match session.complete_delivery(&mut self.memory, id, is_final) {
+            Acknowledged::Expected => {
+                self.unpark_if_read(session_id);
+                self.wake(connection);
+            }
+            Acknowledged::UnknownId => {}
+            Acknowledged::WrongKind => {
+                let reason = Some(Reason::PROTOCOL_ERROR);
+                self.disconnect_for_violation(now, connection, reason, None);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //! subscribers.
 
 use proptest::prelude::*;
-use statestore_tests::fuzz::{BrokerOp, mqtt_broker};
-use statestore_tests::machine_ops::script;
+use statestore_fuzz_bodies::{BrokerOp, mqtt_broker};
+use statestore_testkit::machines::script;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]

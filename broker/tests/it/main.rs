@@ -5,6 +5,7 @@ mod aliases;
 mod attacks;
 mod contract;
 mod costs;
+mod exchanges;
 mod hostile;
 mod incidents;
 mod laws;
@@ -256,6 +257,11 @@ impl Net {
 
     /// Returns the packets that the broker sent to a connection since the last call.
     fn receive(&mut self, id: ConnectionId) -> Vec<Received> {
+        self.receive_as(id, |packet| Received::from(packet))
+    }
+
+    /// Returns the packets that the broker sent since the last call, each converted by `read`.
+    fn receive_as<T>(&mut self, id: ConnectionId, read: impl Fn(Packet<'_>) -> T) -> Vec<T> {
         let unread = self.unread.entry(id).or_default();
         loop {
             let mut out = BytesMut::new();
@@ -273,7 +279,7 @@ impl Net {
         let mut received = Vec::new();
         while let Some(header) = Header::read(unread, usize::MAX).expect("valid packet headers") {
             let packet = unread.split_to(header.len);
-            received.push(Received::from(Packet::decode(&packet).expect("a valid packet")));
+            received.push(read(Packet::decode(&packet).expect("a valid packet")));
         }
         assert!(unread.is_empty(), "the output ends with an incomplete packet");
         received

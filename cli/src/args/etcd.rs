@@ -17,7 +17,7 @@ pub(crate) struct Etcd {
 
 #[cfg(not(feature = "etcd"))]
 impl Etcd {
-    /// Says how to have what is asked for.
+    /// Returns an error with the remedy if `--etcd` is given.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.etcd {
             None => Ok(()),

@@ -150,7 +150,7 @@ impl FromArgMatches for Serve {
     }
 }
 
-/// Rejects variables that are no setting, such as misspelt ones.
+/// Rejects variables that do not name a setting, such as misspelt ones.
 fn check_variables() -> Result<(), clap::Error> {
     let options = with_options(Command::new("serve"));
     let is_known = |name: &str| {

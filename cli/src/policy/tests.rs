@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::collection::btree_set;
 use proptest::prelude::*;
 use statestore_server::{Options, ServiceAccountKeys, ServiceAccounts, serve};
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Hello, Raw};
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Hello, Raw};
 
 use super::*;
 

@@ -1,33 +1,33 @@
-//! Who is refused, stopped, or has nowhere to print: what is left behind, and what is said of it.
+//! Commands that are refused, stopped or cannot print: their messages and their effects.
 
 use std::fs::File;
 use std::process::Stdio;
 use std::thread;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{run, statestore};
 
 everywhere!(
-    what_was_done_is_said_though_it_cannot_be_printed,
-    values_too_large_are_told_at_once,
-    a_benchmark_that_is_stopped_leaves_nothing,
+    outcome_is_reported_when_output_cannot_be_written,
+    too_large_values_are_refused_without_a_request,
+    interrupted_benchmark_leaves_no_keys,
 );
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").expect("every Linux has it")
 }
 
-/// Runs a command that cannot print, and gives its exit code and what it says instead.
+/// Runs a command whose output cannot be written. Returns its exit code and standard error.
 fn unprinted(command: &mut std::process::Command) -> (Option<i32>, String) {
     let child = command.stdout(full()).stderr(Stdio::piped()).spawn().expect("it starts");
     let ended = child.wait_with_output().expect("it ends");
     (ended.status.code(), String::from_utf8(ended.stderr).expect("text"))
 }
 
-fn what_was_done_is_said_though_it_cannot_be_printed(form: Form) {
+fn outcome_is_reported_when_output_cannot_be_written(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     for (line, told) in [
         ("set k v", "the value was set, with version "),
@@ -44,7 +44,7 @@ fn what_was_done_is_said_though_it_cannot_be_printed(form: Form) {
     }
 }
 
-fn values_too_large_are_told_at_once(form: Form) {
+fn too_large_values_are_refused_without_a_request(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let limit = 1 << 20;
     let large = vec![b'v'; limit + 1];
@@ -54,13 +54,13 @@ fn values_too_large_are_told_at_once(form: Form) {
     here.run(&["set", "k", "--file", "/dev/zero"]).fails(2, &["1048576 bytes"]);
     here.run_with_input(&["set", "k", "--file", "-"], &large[1..]).version();
     assert_eq!(here.run(&["get", "k"]).out.len(), limit);
-    // Neither waits for anybody.
+    // Invalid options are refused immediately, despite the long timeout.
     for (option, value) in [("--value-size", "1048577"), ("--requests", "18446744073709551615")] {
         here.run(&["bench", option, value, "--timeout", "1h"]).fails(2, &[option]);
     }
 }
 
-fn a_benchmark_that_is_stopped_leaves_nothing(form: Form) {
+fn interrupted_benchmark_leaves_no_keys(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let bench = here.spawn(&["bench", "--requests", "10000000"]);
@@ -74,7 +74,7 @@ fn a_benchmark_that_is_stopped_leaves_nothing(form: Form) {
     }
 }
 
-/// A store that has no value of any key, and refuses to tell of changes.
+/// A store in which every key is absent and every registration is refused.
 fn refuse(mut store: Raw, requests: usize) -> thread::JoinHandle<()> {
     store.subscribe("statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke");
     thread::spawn(move || {
@@ -88,7 +88,7 @@ fn refuse(mut store: Raw, requests: usize) -> thread::JoinHandle<()> {
 }
 
 #[test]
-fn a_refused_watch_is_no_success() {
+fn refused_watch_exits_with_an_error() {
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     for (line, requests) in [("elect e", 2), ("watch k", 1)] {

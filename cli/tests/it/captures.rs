@@ -1,11 +1,11 @@
-//! `serve --capture` and `replay`: what a store was told is told again, and where it differs is said.
+//! `serve --capture` and `replay`: a replay has the same effects, and differences are reported.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use statestore_capture::{CapturedStore, Next, next_frame};
 use statestore_proto::store::StoreConfig;
-use statestore_tests::timely::HANGS;
+use statestore_testkit::process::HANGS;
 use tokio::time::Instant;
 
 use crate::own_broker::{Own, Scratch};
@@ -13,7 +13,7 @@ use crate::process::{Ended, run, statestore};
 
 const SECRET: &str = "a value that nobody is to see";
 
-/// A directory, gone with the test.
+/// A directory that is removed when the test ends.
 struct Kept(Scratch);
 
 impl Drop for Kept {
@@ -26,7 +26,7 @@ fn replay(file: &Scratch, options: &[&str]) -> Ended {
     run(statestore().args(["replay", file.path()]).args(options))
 }
 
-/// What a few clients do, some of it wrong.
+/// Sends requests of several clients. Some requests are invalid.
 fn work(own: &Own) {
     let run = |arguments: &[&str]| run(&mut own.command("mqtt", arguments));
     run(&["set", "k", SECRET, "--persist"]).version();
@@ -51,13 +51,13 @@ fn holds(file: &Scratch, text: &str) -> bool {
 }
 
 #[test]
-fn what_was_told_is_told_again() {
+fn replay_repeats_the_captured_run() {
     let directory = Kept(Scratch::new("captured-data"));
     let data = directory.0.path();
     let (first, second) = (Scratch::new("first.rec"), Scratch::new("second.rec"));
     let own = Own::start(&["--data-dir", data, "--capture", first.path()]);
     work(&own);
-    // The same file again would be the end of what is in it.
+    // A capture to an existing file would destroy the earlier capture.
     let mut again = statestore();
     again.args(["serve", "--listen", "127.0.0.1:0", "--capture", first.path()]);
     run(&mut again).fails(2, &["exists", "use another name"]);
@@ -69,10 +69,10 @@ fn what_was_told_is_told_again() {
     assert_eq!(played.code, Some(0), "{played:?}");
     assert!(played.text().ends_with("the end: the store has ended\nno difference\n"), "{played:?}");
 
-    // The next store begins with what the first has kept, and is killed.
+    // The next store loads the data of the first one and is killed.
     let own = Own::start(&["--data-dir", data, "--capture", second.path()]);
     run(&mut own.command("mqtt", &["get", "kept"])).is(0, SECRET);
-    // It is written beside the store, soon after.
+    // A thread writes the capture, so the file may be complete a little later.
     let waiting = Instant::now();
     while !holds(&second, SECRET) {
         assert!(waiting.elapsed() < HANGS, "it is never written");
@@ -88,7 +88,7 @@ fn what_was_told_is_told_again() {
 }
 
 #[test]
-fn a_redacted_recording_has_no_values() {
+fn redacted_capture_contains_no_values() {
     let (plain, redacted, copy) =
         (Scratch::new("plain.rec"), Scratch::new("redacted.rec"), Scratch::new("copy.rec"));
     for (file, options) in [(&plain, &[][..]), (&redacted, &["--capture-redacted"])] {
@@ -109,9 +109,9 @@ fn a_redacted_recording_has_no_values() {
     replay(&plain, &["--redact", copy.path()]).fails(2, &["exists"]);
 }
 
-/// What the policy said is in the capture, and needed to play it.
+/// The capture contains the decisions of the policy, so a replay does not need the policy.
 #[test]
-fn a_policy_is_not_needed_again() {
+fn replay_does_not_need_the_policy() {
     let (policy, file) = (Scratch::new("captured.yaml"), Scratch::new("policy.rec"));
     let rules = r#"rules:
   - principals: {clientIds: [ann]}
@@ -135,7 +135,7 @@ fn a_policy_is_not_needed_again() {
 }
 
 #[test]
-fn a_recording_ends_where_it_may_not_grow() {
+fn capture_ends_at_its_size_limit() {
     let file = Scratch::new("short.rec");
     let own = Own::start(&["--capture", file.path(), "--capture-max-bytes", "2000"]);
     work(&own);
@@ -146,15 +146,15 @@ fn a_recording_ends_where_it_may_not_grow() {
     assert!(played.text().contains("the file has reached its maximum size"), "{played:?}");
 }
 
-/// The first frame of a capture, and the rest.
+/// Returns the first frame of a capture and the remaining bytes.
 fn split(capture: &[u8]) -> (&[u8], &[u8]) {
     let Ok(Next::Frame(_, rest)) = next_frame(capture) else { panic!("no frame") };
     capture.split_at(capture.len() - rest.len())
 }
 
-/// A store of another configuration is as good as a fault.
+/// A store with another configuration behaves differently, as a faulty store would.
 #[test]
-fn what_differs_is_shown() {
+fn replay_reports_differences() {
     let file = Scratch::new("differs.rec");
     let own = Own::start(&["--capture", file.path()]);
     run(&mut own.command("mqtt", &["set", "k", "v", "--fencing-token", "1:0:x"])).version();
@@ -174,7 +174,7 @@ fn what_differs_is_shown() {
             .map(Vec::len),
         Some(0)
     );
-    // Damaged, and something else.
+    // A damaged capture, and a file that is not a capture.
     let mut damaged = capture;
     let last = damaged.len() - 1;
     damaged[last] ^= 1;

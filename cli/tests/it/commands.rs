@@ -1,4 +1,4 @@
-//! GET, SET, DEL and VDEL as a person types them, and the commands that need no broker.
+//! GET, SET, DEL and VDEL on the command line, and the commands that need no broker.
 
 use std::fs;
 
@@ -8,17 +8,17 @@ use crate::place::{Form, everywhere, test_name};
 use crate::process::{run, statestore};
 
 everywhere!(
-    values_come_and_go,
-    everything_has_a_json_form,
+    set_get_and_del_change_one_key,
+    every_result_has_a_json_form,
     any_bytes_go_through_a_file_and_standard_input,
-    an_empty_value_is_no_absence,
+    empty_value_differs_from_absence,
     numbers_below_zero_are_values,
-    conditions_hold,
+    conditional_set_respects_its_condition,
     keys_are_listed,
     bench_measures_and_cleans_up,
 );
 
-fn values_come_and_go(form: Form) {
+fn set_get_and_del_change_one_key(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["get", "k"]).is(1, "");
     let first = here.run(&["set", "k", "21"]).version();
@@ -35,7 +35,7 @@ fn values_come_and_go(form: Form) {
     here.run(&["get", "k"]).is(1, "");
 }
 
-fn everything_has_a_json_form(form: Form) {
+fn every_result_has_a_json_form(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let told = |arguments: &[&str]| {
         let ended = here.run(&[arguments, &["--output", "json"]].concat());
@@ -83,7 +83,7 @@ fn keys_are_listed(form: Form) {
     assert!(found == expected && version.is_string(), "{found}");
     here.run(&["set", r"back\slash", "v"]).version();
     here.run(&["keys", "back*"]).is(0, "back\\\\slash\n");
-    // Several pages, and more than is written at a time.
+    // The listing has several pages, and more output than one write.
     let many: Vec<String> = (0..300).map(|number| format!("many/{number:0>100}")).collect();
     let mut raw = here.raw("raw");
     for key in &many {
@@ -115,7 +115,7 @@ fn any_bytes_go_through_a_file_and_standard_input(form: Form) {
     here.run(&["get", "blob"]).is(1, "");
 }
 
-fn an_empty_value_is_no_absence(form: Form) {
+fn empty_value_differs_from_absence(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["set", "k", ""]).version();
     here.run(&["get", "k"]).is(0, "");
@@ -134,7 +134,7 @@ fn numbers_below_zero_are_values(form: Form) {
     here.run(&["set", "thermostat", "--nxx"]).fails(2, &["--nxx", "--help"]);
 }
 
-fn conditions_hold(form: Form) {
+fn conditional_set_respects_its_condition(form: Form) {
     let Some(here) = form.start(&["--node-id", "edge-1"]) else { return };
     let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
     assert_eq!(first.rsplit(':').next(), Some("edge-1"));
@@ -154,7 +154,8 @@ fn bench_measures_and_cleans_up(form: Form) {
     here.run(&["set", "mine", "v"]).version();
     let options = ["--requests", "500", "--in-flight", "16", "--value-size", "1000"];
     for _ in 0..2 {
-        // Its hundred keys fit beside mine, the second time only if the first has cleaned up.
+        // The hundred keys fit next to those of this test. In the second run they fit only if the
+        // first run has deleted its keys.
         let json = here.run(&[&["bench", "--output", "json"][..], &options].concat()).json();
         assert_eq!(json["requests"], 500);
         for figure in ["per_second", "p50_ms", "p90_ms", "p99_ms", "max_ms"] {

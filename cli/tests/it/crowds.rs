@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-use statestore_tests::raw::{Ask, Raw, array, blob, property};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property};
 
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    five_hundred_requests_in_flight_are_answered,
+    five_hundred_requests_in_flight_get_responses,
     bench_keeps_five_hundred_in_flight,
-    fifty_clients_agree,
+    fifty_clients_see_consistent_results,
 );
 
-fn five_hundred_requests_in_flight_are_answered(form: Form) {
+fn five_hundred_requests_in_flight_get_responses(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("raw");
     for turn in 0..3_u32 {
         let mut expected = BTreeMap::new();
         for number in 0..512_u32 {
             let (key, value) = (format!("key {}", number / 2), format!("{turn} {}", number / 2));
-            // The SET of a key, then its GET, without waiting for anything.
+            // Sends the SET of a key, then its GET, without waiting for a response.
             let (elements, reply) = if number % 2 == 0 {
                 (vec![&b"SET"[..], key.as_bytes(), value.as_bytes()], b"+OK\r\n".to_vec())
             } else {
@@ -49,10 +49,11 @@ fn bench_keeps_five_hundred_in_flight(form: Form) {
     assert_eq!(here.run(&[&["bench"][..], &options].concat()).json()["requests"], 3_000);
 }
 
-/// Rounds that each client goes through.
+/// Number of rounds of each client.
 const ROUNDS: u32 = 6;
 
-/// What one client saw: the versions that it got, and the rounds in which it was first, renewed, or deleted.
+/// Results of one client: the versions that it received, and the rounds in which it set first,
+/// renewed or deleted.
 #[derive(Default)]
 struct Seen {
     versions: Vec<String>,
@@ -60,7 +61,8 @@ struct Seen {
     deleted: Vec<u32>,
 }
 
-/// One of the crowd: keys of its own hold what it wrote, and of each shared key it may be the first.
+/// Runs one client. Its own keys contain the values that it wrote. It competes with the others to
+/// set each shared key first.
 fn member(mut raw: Raw, id: &str) -> Seen {
     let mut seen = Seen::default();
     for round in 0..ROUNDS {
@@ -85,7 +87,7 @@ fn member(mut raw: Raw, id: &str) -> Seen {
             assert_eq!(renewed, b":-1\r\n");
             assert_ne!(holder, blob(id.as_bytes()));
         }
-        // What nobody writes again can go only once.
+        // A key that is not written again can be deleted only once.
         let doomed = format!("doomed {round}");
         if raw.answer(&ask(&[b"DEL", doomed.as_bytes()])) == b":1\r\n" {
             seen.deleted.push(round);
@@ -94,7 +96,7 @@ fn member(mut raw: Raw, id: &str) -> Seen {
     seen
 }
 
-fn fifty_clients_agree(form: Form) {
+fn fifty_clients_see_consistent_results(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("raw");
     for round in 0..ROUNDS {

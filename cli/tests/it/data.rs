@@ -1,4 +1,4 @@
-//! What a store keeps in a directory: dumped, restored, checked and compacted.
+//! The data directory of a store: dump, restore, check and compaction.
 
 mod kept;
 mod paths;
@@ -23,12 +23,12 @@ everywhere!(keys_are_dumped_and_restored_through_a_broker);
 
 const STARTED: u64 = 1_700_000_000_000;
 
-/// In the year 2100, so that nothing expires while it is tested.
+/// A time in the year 2100, so that keys do not expire during the tests.
 const LATER: u64 = 4_102_444_800_000;
 
 const HEADER: &str = r#"{"format":"statestore-dump","format_version":1,"from":"directory"}"#;
 
-/// A directory that is gone when this is.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -45,7 +45,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// The names in it.
+    /// Returns the names of the files in the directory.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();
         let mut names: Vec<_> =
@@ -76,7 +76,7 @@ fn put(key: &[u8], value: &[u8], counter: u64) -> Record {
     }
 }
 
-/// Keys and values that are text and that are not, with everything a key can have.
+/// Records with all fields that a key can have. Some keys and values are text, others are binary.
 fn records() -> Vec<Record> {
     let expires = |at, after, is_lease| {
         let after = Expiry::from_millis(after).unwrap();
@@ -117,13 +117,14 @@ fn commit(journal: &mut SqliteJournal, records: Vec<Record>) {
     runtime.block_on(journal.commit(Commit { records, snapshot: None })).unwrap();
 }
 
-/// A directory as a store leaves it.
+/// Creates a directory as a store leaves it.
 fn made(dir: &Path, records: Vec<Record>) {
     let mut journal = SqliteJournal::open(dir).unwrap();
     records.into_iter().for_each(|record| commit(&mut journal, vec![record]));
 }
 
-/// What a store has that is started with it, by which a dump is judged that says too little.
+/// Returns the records that a store loads from the directory. They are the oracle for dumps, which
+/// could omit records.
 fn restored(dir: &Path) -> Vec<Record> {
     let mut store = Store::new(StoreConfig::new(0).durability(Durability::All));
     let now = Now::new(Instant::from_millis(0), UnixTime::from_millis(STARTED));
@@ -214,13 +215,13 @@ fn other_directory_is_rejected() {
     assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "nothing is made");
 }
 
-/// Bits that change in the log must not look like a log that ends earlier.
+/// A changed bit in the log must not be mistaken for an earlier end of the log.
 #[test]
 fn damaged_directory_is_rejected() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     made(&dir, records());
-    // What was committed is in there.
+    // The committed records are in the file.
     fs::write(dir.join("records.db-wal"), b"").unwrap();
     for verb in ["check", "dump", "compact"] {
         let ended = run(&mut data(verb, &dir));
@@ -232,7 +233,7 @@ fn damaged_directory_is_rejected() {
     assert_eq!(scratch.names(), ["dir"], "no dump of a part");
 }
 
-/// It may be read meanwhile, and not written.
+/// Other processes can read a directory in use, but not write it.
 #[test]
 fn directory_in_use_is_read_and_not_written() {
     let scratch = Scratch::new();
@@ -269,7 +270,7 @@ fn compacted_directory_has_the_same_contents() {
     let status = Reader::open(&dir).unwrap().status();
     assert!(status.snapshot.is_some_and(|snapshot| snapshot.bytes < 4_000), "{status:?}");
     assert!(status.log_bytes < 1_000, "{status:?}");
-    // What is left of a time is counted by another clock here.
+    // Another clock counts the remaining time here.
     let timeless = |records: Vec<Record>| {
         let without = |mut record: Record| {
             if let Record::Put { expires: Some(expires), .. } = &mut record {
@@ -288,7 +289,8 @@ fn compacted_directory_has_the_same_contents() {
     assert_eq!(watched(&dir), registrations);
 }
 
-/// Of two versions with one time and counter the node id decides, and the one that compacts has its own.
+/// Of two versions with the same time and counter, the node id decides. The compacting process has
+/// its own node id.
 #[test]
 fn compaction_keeps_the_last_value_of_any_node() {
     let scratch = Scratch::new();
@@ -362,7 +364,7 @@ fn invalid_line_is_rejected_with_its_number() {
     run(&mut data("restore", &dangling)).fails(2, &["dangling is a symbolic link to a path that"]);
     fs::remove_file(&dangling).unwrap();
 
-    // The last line of a key counts.
+    // The last line of a key takes effect.
     let later = good.replace("secret", "later").replace("1:0:n", "2:0:n");
     let lines = [HEADER, good, &later].join("\n");
     run_with_input(&mut data("restore", &dir), lines.as_bytes()).is(0, "restored 2 keys\n");
@@ -370,7 +372,7 @@ fn invalid_line_is_rejected_with_its_number() {
     assert!(dumped.contains("later") && !dumped.contains("secret"), "{dumped}");
 }
 
-/// From a file, since whoever refuses a line does not read on.
+/// Runs the command with input from a file, since a command that rejects a line stops reading.
 fn run_with_input_that_may_not_be_read(dir: &Path, input: &[u8]) -> Ended {
     let path = std::env::temp_dir().join(format!("statestore-bad-{}", std::process::id()));
     fs::write(&path, input).unwrap();
@@ -384,7 +386,8 @@ fn interrupted_restore_leaves_no_directory() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let line = format!(r#"{{"key":"k","value":"{}","version":"1:0:n"}}"#, "v".repeat(1000));
-    // More than waits in a pipe, so that some of it is read when it is taken.
+    // The input exceeds the buffer of a pipe, so the command has read some of it when it is
+    // interrupted.
     let begun = || {
         let mut restore = Running::start(data("restore", &dir).stdin(Stdio::piped()));
         restore.say(HEADER);
@@ -407,7 +410,7 @@ fn interrupted_restore_leaves_no_directory() {
     assert_eq!(scratch.names(), ["dir"]);
 }
 
-/// A store with such a version would never issue one of the present again.
+/// A store with such a version could never issue a version of the present again.
 #[test]
 fn version_more_than_a_day_ahead_of_the_clock_is_rejected_unless_allowed() {
     let scratch = Scratch::new();
@@ -459,7 +462,7 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     here.run(&["get", "rooms/1"]).is(0, "21");
     assert_eq!(here.run(&["get", "rooms/2"]).out, b"\x00\xff");
 
-    // Into a directory as well, and from there.
+    // The keys can also be restored into a directory, and from that directory.
     let dir = scratch.path("dir");
     let ended = run(statestore().args(["data", "restore"]).args([&dir, &file]));
     ended.is(0, "restored 2 keys\n");
@@ -482,7 +485,7 @@ fn keys_are_dumped_and_restored_through_a_broker(form: Form) {
     run(statestore().args(nobody)).fails(3, &["--broker"]);
 }
 
-/// What a store writes is dumped while it runs, and another store goes on with it.
+/// A dump of a running store can be restored, and another store continues with it.
 #[test]
 fn another_store_continues_with_a_dump() {
     let scratch = Scratch::new();

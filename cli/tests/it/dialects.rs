@@ -1,8 +1,8 @@
-//! Both dialects, byte for byte: payload, topic, properties of every reply and notification.
+//! Both dialects, byte for byte: payload, topic and properties of every reply and notification.
 
 use bytes::Bytes;
-use statestore_tests::packets::{Publish, Qos};
-use statestore_tests::raw::{Ask, Raw, array, notification_topic, property};
+use statestore_testkit::wire::packets::{Publish, Qos};
+use statestore_testkit::wire::raw::{Ask, Raw, array, notification_topic, property};
 
 use crate::place::{Form, Place, everywhere};
 
@@ -10,7 +10,7 @@ everywhere!(
     each_requester_is_answered_in_its_own_dialect,
     the_dialect_can_be_pinned,
     notifications_are_exact,
-    a_watch_is_by_client_and_key,
+    registration_belongs_to_client_and_key,
 );
 
 /// The forms in which the two dialects differ.
@@ -33,16 +33,16 @@ pub(crate) const REQUESTERS: [(AskIn, Forms); 2] = [
     (|id, payload| Ask::deployed(id, payload), DEPLOYED),
 ];
 
-/// What `__ts` a message has.
+/// The expected `__ts` of a message.
 enum Stamp {
     None,
-    /// A version that the store has issued now.
+    /// A version that the store has just issued.
     New,
     /// The version that was issued last.
     Last,
 }
 
-/// Asserts that a publish is exactly this, and gives its version.
+/// Asserts that a publish matches exactly, and returns its version.
 #[track_caller]
 fn is_exactly(
     told: &Publish,
@@ -65,7 +65,7 @@ fn is_exactly(
     assert!(matches!(content_type, None | Some("application/octet-stream")), "{content_type:?}");
 }
 
-/// Asks, asserts that the reply is exactly this, and gives the version in it.
+/// Sends a request, asserts that the reply matches exactly, and returns its version.
 #[track_caller]
 fn exchange(raw: &mut Raw, ask: &Ask, payload: &[u8], stamp: Stamp, last: &mut String) {
     let reply = raw.ask(ask);
@@ -98,7 +98,7 @@ pub(crate) fn order(version: &str) -> (u64, u64) {
     order
 }
 
-/// One round through every verb and every kind of reply.
+/// Sends requests with every verb, and receives every kind of reply.
 fn round(raw: &mut Raw, id: &str, ask: AskIn, forms: Forms, last: &mut String) {
     let mut case = |elements: &[&[u8]], payload: &[u8], stamp: Stamp| {
         exchange(raw, &ask(id, array(elements)), payload, stamp, last);
@@ -134,7 +134,7 @@ fn round(raw: &mut Raw, id: &str, ask: AskIn, forms: Forms, last: &mut String) {
 fn rounds(here: &Place, forms: [Forms; 2]) {
     let (id, mut last) = ("client-id1", "0:0:StateStore".to_owned());
     let mut raw = here.raw(id);
-    // The deployed clients' other forms of response topic are as good as the recommended one.
+    // The response topics that deployed clients use work like the recommended one.
     let other = "clients/client-id1/replies";
     raw.subscribe(other);
     for ((ask, _), forms) in REQUESTERS.into_iter().zip(forms) {
@@ -171,7 +171,7 @@ fn notifications_are_exact(form: Form) {
     let mut writer = here.raw("writer");
     let key = b"SOME\r\nKEY";
     for (at, (ask, forms)) in REQUESTERS.into_iter().enumerate() {
-        // The broker of the store takes no slash in a client id.
+        // The embedded broker rejects a slash in a client id.
         let other =
             if form.has_broker_apart() { "other/client \u{fc}" } else { "other client \u{fc}" };
         let id = ["client-id1", other][at];
@@ -204,7 +204,7 @@ fn notifications_are_exact(form: Form) {
         step(&[b"SET", key, b""], b"+OK\r\n", Stamp::New, Some(empty));
         step(&[b"DEL", key], b":1\r\n", Stamp::Last, Some(forms.deleted));
         assert!(raw.hears_nothing_more());
-        // What was caused before the STOP comes before its answer; nothing comes after it.
+        // Notifications of changes before the STOP precede its reply. None follow it.
         for elements in [&[&b"SET"[..], key, b"mine"][..], &[b"KEYNOTIFY", key, b"STOP"]] {
             raw.send(&ask(id, array(elements)));
         }
@@ -216,10 +216,10 @@ fn notifications_are_exact(form: Form) {
     }
 }
 
-fn a_watch_is_by_client_and_key(form: Form) {
+fn registration_belongs_to_client_and_key(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
-    // The dialect of the registration counts, and the last registration counts.
+    // The last registration of a key counts, with its dialect.
     one.answer(&Ask::deployed("one", array(&[b"KEYNOTIFY", b"k"])));
     one.answer(&Ask::page("one", array(&[b"KEYNOTIFY", b"k"])));
     two.answer(&Ask::deployed("two", array(&[b"KEYNOTIFY", b"k"])));
@@ -231,7 +231,7 @@ fn a_watch_is_by_client_and_key(form: Form) {
         assert_eq!(raw.notification().payload, forms.deleted);
         assert!(raw.hears_nothing_more());
     }
-    // One's STOP is not two's.
+    // STOP of one client does not affect the other client.
     assert_eq!(one.answer(&Ask::page("one", array(&[b"KEYNOTIFY", b"k", b"STOP"]))), b"+OK\r\n");
     one.answer(&Ask::page("one", array(&[b"SET", b"k", b"w"])));
     assert!(two.notification().payload.ends_with(b"$1\r\nw\r\n"));

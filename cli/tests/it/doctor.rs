@@ -4,10 +4,10 @@ use std::fs;
 use std::thread;
 
 use serde_json::Value;
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
-use statestore_tests::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::Port;
+use statestore_testkit::wire::raw::{REQUEST, Raw, array, notification_topic, property, unix_ms};
 
 use crate::own_broker::{Own, Scratch};
 use crate::place::{Form, everywhere, test_name};
@@ -153,7 +153,7 @@ fn each_problem_of_tls_is_reported_with_its_remedy() {
     let own = Own::start(&[]);
     let url = format!("mqtts://localhost:{}", own.port);
     doctor(&url, &["--tls-ca", &ca]).fails(2, "tls", "no TLS on this port", "mqtt://");
-    // `serve` rejects an expired certificate of its own.
+    // `serve` rejects its own certificate if it is expired.
     let lines = made.broker_lines().replace("broker.pem", "old.pem").replace("true", "false");
     let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
     let url = format!("mqtts://localhost:{}", broker.port());
@@ -336,8 +336,9 @@ fn clock_skew_is_reported_with_its_limit() {
     }
 }
 
-/// Starts a store that publishes notifications late: that of the first SET after KEYNOTIFY once the
-/// client has registered again and sent the next SET, whose own notification it never publishes.
+/// Starts a store that publishes the notification of the first SET after KEYNOTIFY late: after the
+/// client has registered again and sent the next SET. It never publishes the notification of that
+/// next SET.
 fn store_with_late_notification(broker: &Mosquitto, client_id: &str) -> thread::JoinHandle<()> {
     let mut raw = Raw::connect(broker.port(), "late");
     raw.subscribe(REQUEST);

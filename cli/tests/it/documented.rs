@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use statestore_tests::certificates::Certificates;
 #[cfg(feature = "etcd")]
-use statestore_tests::etcd::Etcd;
-use statestore_tests::tokens::{Issuer, key_set};
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::credentials::tokens::{Issuer, key_set};
 
 use crate::own_broker::{Own, Scratch};
 use crate::place::test_name;

@@ -1,9 +1,10 @@
-//! The deployed .NET client as what it puts on the wire, and what it demands of the answers. Its packages need a runtime
-//! of their own; its sources are public, and each test names the one it is from, below
-//! `dotnet/src/Azure.Iot.Operations.Services/StateStore` of <https://github.com/Azure/iot-operations-sdks> (05760149).
+//! The packets that the deployed .NET client sends, and the replies that it requires. Its packages
+//! need another runtime. Its sources are public, and each test names its source, below
+//! `dotnet/src/Azure.Iot.Operations.Services/StateStore` of
+//! <https://github.com/Azure/iot-operations-sdks> (05760149).
 
-use statestore_tests::packets::{Publish, Reason};
-use statestore_tests::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
+use statestore_testkit::wire::packets::{Publish, Reason};
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, blob, property, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 
@@ -12,15 +13,15 @@ everywhere!(
     its_odd_filter_is_granted_and_notifications_come_without_it,
     its_lock_is_acquired_and_a_value_updated,
     its_lock_is_acquired_with_presence,
-    an_expiry_with_a_fraction_is_refused,
-    its_large_and_empty_values_come_back,
-    a_clock_that_is_ahead_is_told_in_its_words,
-    pages_are_what_its_parser_takes,
+    expiry_with_a_fraction_is_refused,
+    large_and_empty_values_are_returned_unchanged,
+    timestamp_ahead_of_the_clock_gets_the_text_that_it_expects,
+    pages_match_its_parser,
 );
 
 const GUID: &str = "FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8";
 
-/// A client and what it subscribes to for answers: the request topic behind its own prefix.
+/// A client. It subscribes to its response topic: its own prefix, then the request topic.
 struct Client {
     id: &'static str,
     raw: Raw,
@@ -51,8 +52,9 @@ impl Client {
     }
 }
 
-/// `StateStorePayloadParser.cs`, `RESP3/Resp3Protocol.cs`: a SET is `+OK` or nil, both with a version, or it fails; nil is
-/// `$-1` or `:-1`; a removal is a number; KEYNOTIFY and its STOP are `+OK`.
+/// `StateStorePayloadParser.cs`, `RESP3/Resp3Protocol.cs`: the reply to a SET is `+OK` or nil, with
+/// a version. Other replies fail. Nil is `$-1` or `:-1`. The reply to a removal is a number. The
+/// replies to KEYNOTIFY and its STOP are `+OK`.
 fn answers_are_what_its_parser_takes(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
@@ -74,13 +76,14 @@ fn answers_are_what_its_parser_takes(form: Form) {
         assert_eq!(property(&answer, "__ts").is_some(), versioned, "{command:?}");
         assert_eq!(property(&answer, "__stat"), Some("200"), "{command:?}");
     }
-    // `TestKeyLengthZero` in its integration tests: an error, whatever it says.
+    // `TestKeyLengthZero` in its integration tests expects an error with any text.
     assert!(client.says(&["GET", ""]).starts_with("-ERR "));
 }
 
-/// `StateStoreClient.cs`, `ObserveAsync`: it subscribes to a topic on which nothing is ever published, with its plain
-/// client id and no key, fails unless QoS 1 is granted, and then expects notifications on the topic of its
-/// hexadecimal client id. A SET has four elements and a removal two; both have a version, and the topic eight levels.
+/// `StateStoreClient.cs`, `ObserveAsync`: it subscribes with its plain client id and without a key,
+/// to a topic that never has messages. It fails unless QoS 1 is granted. It expects notifications
+/// on the topic of its hexadecimal client id. A SET has four elements and a removal two. Both have
+/// a version, and the topic has eight levels.
 fn its_odd_filter_is_granted_and_notifications_come_without_it(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
@@ -101,9 +104,10 @@ fn its_odd_filter_is_granted_and_notifications_come_without_it(form: Form) {
     }
 }
 
-/// `LeasedLockClient.cs`, `AcquireLockAndUpdateValueAsync`, which `CampaignAndUpdateValueAsync` calls too: it observes the
-/// lock, acquires it, ends the observation, which throws unless it gets `+OK`, updates the value under the fencing token,
-/// and releases the lock. The change of the lock is notified where an external broker finds no subscriber.
+/// `LeasedLockClient.cs`, `AcquireLockAndUpdateValueAsync`, which `CampaignAndUpdateValueAsync`
+/// also calls. It observes the lock, acquires it and ends the observation, which throws unless the
+/// reply is `+OK`. Then it updates the value with the fencing token and releases the lock. An
+/// external broker has no subscriber for the notification of the lock's change.
 fn acquires_the_lock_and_updates_the_value(client: &mut Client, value: &str) {
     let id = client.id;
     let odd = format!("clients/statestore/v1/{GUID}/{id}/command/notify");
@@ -147,8 +151,9 @@ fn its_lock_is_acquired_with_presence(form: Form) {
     two_clients_take_turns(here.port());
 }
 
-/// `StateStorePayloadParser.cs`, `BuildSetRequestPayload`: the milliseconds of a time span, with whatever fraction it has.
-fn an_expiry_with_a_fraction_is_refused(form: Form) {
+/// `StateStorePayloadParser.cs`, `BuildSetRequestPayload`: the milliseconds of a time span can have
+/// a fraction.
+fn expiry_with_a_fraction_is_refused(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for fraction in ["1500.5", "1500,5", "1E+15", "0.5"] {
@@ -159,8 +164,9 @@ fn an_expiry_with_a_fraction_is_refused(form: Form) {
     assert_eq!(client.says(&["SET", "k", "v", "PX", "1500"]), r"+OK\r\n");
 }
 
-/// `CreateStateStoreEntryWithLargeSizeKey`, `…Value`, `TestStateStoreEmptyValue` in its integration tests: zeros.
-fn its_large_and_empty_values_come_back(form: Form) {
+/// `CreateStateStoreEntryWithLargeSizeKey`, `…Value`, `TestStateStoreEmptyValue` in its integration
+/// tests: the values are zeros.
+fn large_and_empty_values_are_returned_unchanged(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     for (key, value) in [(6_500, 36), (36, 65_000), (36, 0)] {
@@ -171,8 +177,8 @@ fn its_large_and_empty_values_come_back(form: Form) {
     }
 }
 
-/// `StateStoreOperationException.cs`: the texts of errors, to the letter.
-fn a_clock_that_is_ahead_is_told_in_its_words(form: Form) {
+/// `StateStoreOperationException.cs`: it compares the texts of errors exactly.
+fn timestamp_ahead_of_the_clock_gets_the_text_that_it_expects(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     let ahead = format!("{:015}:00000:dotnet", unix_ms() + 120_000);
@@ -192,13 +198,14 @@ fn a_clock_that_is_ahead_is_told_in_its_words(form: Form) {
     assert_eq!(client.says(&["GET", "k"]), r"$-1\r\n", "nothing was set");
 }
 
-/// `StateStorePayloadParser.cs`, `ParseListKeysResponse`: one or two elements, the keys and the token of the next page;
-/// `ListKeysPageIterator.cs`: the same token again after an error.
-fn pages_are_what_its_parser_takes(form: Form) {
+/// `StateStorePayloadParser.cs`, `ParseListKeysResponse`: a reply has one or two elements, the keys
+/// and the token of the next page. `ListKeysPageIterator.cs` sends the same token again after an
+/// error.
+fn pages_match_its_parser(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut client = Client::connect(here.port(), "dotnet");
     assert_eq!(client.says(&["SCAN", "*"]), r"*1\r\n*0\r\n");
-    // Keys for more than one page.
+    // These keys fill more than one page.
     let keys: Vec<String> = (0..200).map(|number| format!("{number:0>100}")).collect();
     for key in &keys {
         assert_eq!(client.says(&["SET", key, "v"]), r"+OK\r\n");

@@ -1,16 +1,16 @@
-//! QoS 1 means duplicates: one effect, one answer.
+//! Duplicates of QoS 1 requests: each has one effect and one response.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::dialects::REQUESTERS;
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    a_repeated_request_has_one_effect_and_one_answer,
-    who_asks_and_where_tells_requests_apart
+    duplicate_request_has_one_effect_and_one_response,
+    client_and_response_topic_distinguish_requests
 );
 
-fn a_repeated_request_has_one_effect_and_one_answer(form: Form) {
+fn duplicate_request_has_one_effect_and_one_response(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let mut other = here.raw("other");
@@ -38,7 +38,8 @@ fn a_repeated_request_has_one_effect_and_one_answer(form: Form) {
             }
             assert!(other.hears_nothing_more(), "{elements:?} has one effect");
         }
-        // Refusals are no different; GET, which has no effect, reads what is there now.
+        // Refused requests behave in the same way. GET has no effect, so it reads the current
+        // value.
         let refused = make("raw", array(&[b"SET", b"k", b"v", b"XX"]));
         assert_eq!([(); 2].map(|()| raw.answer(&refused)), [b"-ERR syntax error\r\n"; 2]);
         let get = make("raw", array(&[b"GET", b"another"]));
@@ -49,7 +50,7 @@ fn a_repeated_request_has_one_effect_and_one_answer(form: Form) {
     }
 }
 
-fn who_asks_and_where_tells_requests_apart(form: Form) {
+fn client_and_response_topic_distinguish_requests(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut one, mut two) = (here.raw("one"), here.raw("two"));
     let correlation = Some(b"sixteen bytes ..".to_vec());
@@ -60,7 +61,7 @@ fn who_asks_and_where_tells_requests_apart(form: Form) {
     let mut ask = Ask::deployed("two", array(&[b"SET", b"k", b"v", b"NX"]));
     ask.correlation.clone_from(&correlation);
     assert_eq!(two.answer(&ask), b":-1\r\n", "another client's request is another request");
-    // Correlation data are any bytes, of any length.
+    // Correlation data can be any bytes of any length.
     for (number, data) in
         [&b""[..], b"\0", &[0xff; 16], &[7; 17], &[9; 1_000]].into_iter().enumerate()
     {

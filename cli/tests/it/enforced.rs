@@ -1,15 +1,15 @@
-//! `serve --policy`: who may do what, files that are read again, and what protects nothing. Passwords on a terminal.
+//! `serve --policy`: enforcement, reload and ineffective settings. Password prompts on a terminal.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::process::Command;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::tokens::{Claims, ISSUER, Issuer, key_set};
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::credentials::tokens::{Claims, ISSUER, Issuer, key_set};
 
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Ask, Raw, words};
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Ask, Raw, words};
 
 use crate::own_broker::{Own, Scratch};
 use crate::process::{Ended, Running, run, run_with_input, statestore};
@@ -33,7 +33,7 @@ fn as_user(own: &Own, user: &str, arguments: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_policy_is_in_force_and_read_again() {
+fn policy_is_enforced_and_reloaded() {
     let (users, policy) = (Scratch::new("enforced-users"), Scratch::new("enforced.yaml"));
     for user in ["ann", "bob"] {
         run_with_input(statestore().args(["passwd", users.path(), user]), b"secret\n").is(0, "");
@@ -56,13 +56,13 @@ fn a_policy_is_in_force_and_read_again() {
     as_user(&own, "bob", &["set", "shared/k", "v"]).version();
     fs::write(policy.path(), "rules: [{}]").unwrap();
     own.store.signal("-HUP");
-    until("has no `principals`; they say for whom it is");
+    until("lacks `principals`; name the clients it applies to");
     as_user(&own, "bob", &["set", "shared/k", "w"]).version();
 }
 
-/// A token in the future would shut out whoever writes a shared key without one.
+/// A token in the future would exclude clients that write a shared key without a token.
 #[test]
-fn who_may_not_fence_a_key_writes_it_without_a_token() {
+fn client_without_fence_permission_writes_without_a_token() {
     let policy = Scratch::new("fences.yaml");
     let document = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, bob]").replace(
         "method: Read, keys: [\"shared/*\"]}",
@@ -99,9 +99,9 @@ fn who_may_not_fence_a_key_writes_it_without_a_token() {
                  where a rule of the document has the method Fence, a write with a token takes Write and Fence\n");
 }
 
-/// Who is disconnected by a new policy learns that it was, and why.
+/// A client that a new policy disconnects receives the reason.
 #[test]
-fn who_is_disconnected_is_told_why() {
+fn client_disconnected_by_a_policy_receives_the_reason() {
     let policy = Scratch::new("replaced.yaml");
     let own_rules = POLICY.replace("usernames: [\"*\"]", "clientIds: [ann]");
     fs::write(policy.path(), &own_rules).unwrap();
@@ -121,9 +121,9 @@ fn who_is_disconnected_is_told_why() {
     assert!(ended.err.contains("not authorized; `statestore policy explain`"), "{ended:?}");
 }
 
-/// What a policy forbids breaks no rule of the protocol.
+/// A refusal by the policy does not break a rule of the protocol.
 #[test]
-fn what_a_policy_forbids_is_not_judged() {
+fn verify_does_not_judge_forbidden_operations() {
     let policy = Scratch::new("verified.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [\"*\"]")).unwrap();
     let own = Own::start(&["--policy", policy.path()]);
@@ -138,9 +138,9 @@ fn what_a_policy_forbids_is_not_judged() {
     assert!(ended.text().contains("left: 0"), "{ended:?}");
 }
 
-/// Who tried what it may not, in a line each.
+/// Each refused operation is logged on one line with its client.
 #[test]
-fn what_a_policy_refuses_is_logged() {
+fn policy_refusals_are_logged() {
     let policy = Scratch::new("logged.yaml");
     fs::write(policy.path(), POLICY.replace("usernames: [\"*\"]", "clientIds: [ann, eve]"))
         .unwrap();
@@ -166,9 +166,9 @@ fn what_a_policy_refuses_is_logged() {
     );
 }
 
-/// Without its notifications a watch never begins, and somebody has to be told.
+/// Without notifications a watch never begins, so the command must report the refusal.
 #[test]
-fn a_watch_that_may_not_listen_says_so() {
+fn watch_without_permission_reports_the_refusal() {
     let policy = Scratch::new("deaf.yaml");
     let deaf = POLICY.replace(", \"clients/statestore/+/+/+/command/notify/+\"", "");
     fs::write(
@@ -191,7 +191,7 @@ fn a_watch_that_may_not_listen_says_so() {
 }
 
 #[test]
-fn what_would_protect_nothing_is_refused() {
+fn ineffective_policy_settings_are_rejected() {
     let policy = Scratch::new("refused.yaml");
     fs::write(policy.path(), POLICY).unwrap();
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
@@ -202,7 +202,7 @@ fn what_would_protect_nothing_is_refused() {
     serve(&["--listen", "127.0.0.1:0", "--trust-claimed-ids"]).fails(2, &["requires policy"]);
 }
 
-/// What is typed and what is shown, on a terminal.
+/// Types lines on a terminal. Returns the result and the text on the terminal.
 fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -217,7 +217,7 @@ fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
     let mut shown = String::new();
     let mut space = [0; 1_000];
     for line in lines {
-        // What is typed before it asks would be shown.
+        // Input before the prompt would be echoed.
         while !shown.ends_with(": ") {
             let count = own.read(&mut space).unwrap();
             shown.push_str(std::str::from_utf8(&space[..count]).unwrap());
@@ -234,7 +234,7 @@ fn typed(file: &Scratch, lines: &[&str]) -> (Ended, String) {
 }
 
 #[test]
-fn a_terminal_shows_no_password() {
+fn password_prompt_does_not_echo() {
     let file = Scratch::new("terminal-users");
     let (ended, shown) = typed(&file, &["one", "two"]);
     assert_eq!(ended.code, Some(2));
@@ -284,7 +284,7 @@ fn certificates_are_users_with_attributes() {
 }
 
 #[test]
-fn service_accounts_come_in_by_their_tokens() {
+fn service_accounts_log_in_with_tokens() {
     let (issuer, other) = (Issuer::p256("k"), Issuer::p256("other"));
     let (keys, token) = (Scratch::new("keys.json"), Scratch::new("token"));
     let policy = Scratch::new("accounts.yaml");

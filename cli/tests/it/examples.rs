@@ -1,19 +1,19 @@
-//! The examples of the core, as a reader would run them: against a store in its own broker, beside a broker, and as the
-//! store beside a broker.
+//! The examples of the core, run like a reader would: against an embedded broker, an external
+//! broker, and as the store of an external broker.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run};
 
-everywhere!(a_client_does_what_it_says, a_client_without_an_allocator);
+everywhere!(client_prints_each_step, client_without_an_allocator_prints_each_step);
 
-/// What the client prints, but for versions.
+/// Expected output of the client, without versions.
 const STEPS: [&str; 8] = [
     "set example/greeting, version ",
     "get example/greeting: hello",
@@ -25,7 +25,7 @@ const STEPS: [&str; 8] = [
     "released",
 ];
 
-/// An example, built if it has to be.
+/// Returns the command of an example. The first call builds all examples.
 fn example(name: &str) -> Command {
     static BUILT: OnceLock<Vec<PathBuf>> = OnceLock::new();
     let programs = BUILT.get_or_init(build);
@@ -33,7 +33,7 @@ fn example(name: &str) -> Command {
     Command::new(programs.iter().find(is_it).unwrap_or_else(|| panic!("{name} was built")))
 }
 
-/// Has cargo build all examples of the core, and asks it where they are.
+/// Builds all examples of the core with cargo, and returns their paths.
 fn build() -> Vec<PathBuf> {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
@@ -52,7 +52,7 @@ fn build() -> Vec<PathBuf> {
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
 }
 
-/// Runs the client against this port and checks what it prints.
+/// Runs the client against this port and checks its output.
 fn client_succeeds(port: u16) {
     let ended = run(example("blocking_client").arg(format!("127.0.0.1:{port}")));
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -63,15 +63,15 @@ fn client_succeeds(port: u16) {
     }
 }
 
-fn a_client_does_what_it_says(form: Form) {
+fn client_prints_each_step(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     client_succeeds(here.port());
-    // What it wrote is gone, so it can be run again.
+    // The client has deleted its keys, so it can run again.
     here.run(&["get", "example/guarded"]).is(1, "");
     client_succeeds(here.port());
 }
 
-fn a_client_without_an_allocator(form: Form) {
+fn client_without_an_allocator_prints_each_step(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let ended = run(example("bare_metal").arg(format!("127.0.0.1:{}", here.port())));
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -82,7 +82,7 @@ fn a_client_without_an_allocator(form: Form) {
 }
 
 #[test]
-fn a_client_without_a_store_says_so() {
+fn client_without_a_store_reports_it() {
     let nobody = Mosquitto::start(&test_name());
     if let Some(broker) = &nobody {
         let address = format!("127.0.0.1:{}", broker.port());
@@ -90,7 +90,7 @@ fn a_client_without_a_store_says_so() {
         ended.fails(1, &[&address, "no matching subscribers"]);
         run(example("bare_metal").arg(&address)).fails(1, &[&address, "no matching subscribers"]);
     }
-    // The port of a listener that is gone.
+    // The port of a closed listener.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
     drop(listener);
@@ -99,7 +99,7 @@ fn a_client_without_a_store_says_so() {
 }
 
 #[test]
-fn a_store_serves_beside_a_broker_and_outlives_it() {
+fn store_with_an_external_broker_survives_its_restart() {
     let Some(mut broker) = Mosquitto::start(&test_name()) else { return };
     let store =
         Running::start(example("blocking_store").arg(format!("127.0.0.1:{}", broker.port())));
@@ -111,7 +111,7 @@ fn a_store_serves_beside_a_broker_and_outlives_it() {
         run(command.args(arguments).args(["--broker", &url, "--timeout", "5s"]))
     };
     statestore(&["set", "k", "v"]).version();
-    // More at a time than mosquitto takes ahead, so that answers wait for room.
+    // Mosquitto's limit of concurrent messages is lower, so responses wait for capacity.
     let bench = statestore(&["bench", "--requests", "2000", "--in-flight", "128"]);
     assert_eq!(bench.code, Some(0), "{bench:?}");
     assert!(broker.restart(), "mosquitto starts again");
@@ -121,7 +121,7 @@ fn a_store_serves_beside_a_broker_and_outlives_it() {
 }
 
 #[test]
-fn a_store_without_the_store_loses_nothing() {
+fn compare_and_swap_loses_no_increment() {
     let ended = run(&mut example("compare_and_swap"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.text().starts_with("400 increments, none lost, "), "{ended:?}");

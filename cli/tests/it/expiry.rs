@@ -1,10 +1,10 @@
-//! Values that end by themselves.
+//! Expiry of values.
 
 use crate::place::{Form, everywhere};
 
-everywhere!(an_expiry_frees_a_lock_and_its_place);
+everywhere!(expiry_frees_a_lock_and_its_capacity);
 
-fn an_expiry_frees_a_lock_and_its_place(form: Form) {
+fn expiry_frees_a_lock_and_its_capacity(form: Form) {
     let Some(here) = form.start(&["--max-keys", "1"]) else { return };
     let token = here.run(&["set", "lock", "me", "--nex", "--px", "300ms"]).version();
     let watch = here.spawn(&["watch", "lock", "--output", "json", "--count", "2"]);

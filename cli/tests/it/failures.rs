@@ -1,15 +1,15 @@
-//! What is refused, what is not reachable, and what the command tells to do about it.
+//! Refused requests and unreachable stores and brokers: the errors contain advice.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run, statestore};
 
-everywhere!(refusals_are_told, keys_too_long_are_refused);
+everywhere!(refusals_are_reported, too_long_keys_are_refused);
 
-fn refusals_are_told(form: Form) {
+fn refusals_are_reported(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     for arguments in [&["get", ""][..], &["set", "", "v"], &["del", ""], &["vdel", "", "v"]] {
         here.run(arguments).fails(2, &["key"]);
@@ -17,7 +17,7 @@ fn refusals_are_told(form: Form) {
     here.run(&["watch", "", "--count", "1"]).fails(2, &["key"]);
 }
 
-fn keys_too_long_are_refused(form: Form) {
+fn too_long_keys_are_refused(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let long = "k".repeat(40_000);
     for line in [&["get", &long][..], &["set", &long, "v"], &["del", &long], &["watch", &long]] {
@@ -29,7 +29,7 @@ fn keys_too_long_are_refused(form: Form) {
 }
 
 #[test]
-fn without_a_store_it_says_so() {
+fn missing_store_is_reported() {
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
     for line in ["get k", "set k v", "del k", "vdel k v", "bench"] {
@@ -40,18 +40,18 @@ fn without_a_store_it_says_so() {
 }
 
 #[test]
-fn without_a_broker_it_says_so() {
+fn missing_broker_is_reported() {
     let url = "mqtt://127.0.0.1:1";
     for line in ["get k", "set k v", "watch k", "bench"] {
         let mut command = statestore();
         command.args(line.split(' ')).args(["--broker", url, "--timeout", "300ms"]);
         run(&mut command).fails(3, &["refused", "--broker"]);
     }
-    // While it tries it says so.
+    // It prints a message during its attempts.
     let mut command = statestore();
     command.args(["get", "k", "--broker", url, "--timeout", "1500ms"]);
     run(&mut command).fails(3, &["not connected to mqtt://127.0.0.1:1 yet", "refused"]);
-    // Whoever listens there and never says a word is no broker either.
+    // A listener that sends nothing is not a broker either.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("mqtt://127.0.0.1:{}", silent.local_addr().expect("its address").port());
     let mut command = statestore();
@@ -74,7 +74,7 @@ fn timeout_limits_the_connection_of_a_lock() {
 }
 
 #[test]
-fn whoever_waits_for_a_broker_can_be_told_to_stop() {
+fn command_that_waits_for_a_broker_can_be_stopped() {
     for (line, code) in [("watch k", 0), ("elect e", 0), ("lock l -- true", 1)] {
         let mut command = statestore();
         let broker = ["--broker", "mqtt://127.0.0.1:1", "--timeout", "10m"];
@@ -88,7 +88,7 @@ fn whoever_waits_for_a_broker_can_be_told_to_stop() {
 }
 
 #[test]
-fn a_broker_that_wants_a_password_is_named_as_the_reason() {
+fn broker_that_requires_a_password_is_reported() {
     let lines = "allow_anonymous false\npassword_file /dev/null";
     let Some(broker) = Mosquitto::start_with(&test_name(), lines) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
@@ -115,7 +115,7 @@ fn serve_waits_for_its_broker() {
     assert!(waiting.line().starts_with(&format!("statestore: ready on {url}")));
     waiting.signal("-TERM");
     assert_eq!(waiting.end().code, Some(0));
-    // One that never finds it can be told to stop as well.
+    // A store that never finds its broker can be stopped too.
     broker.kill();
     let waiting = Running::start(&mut command);
     assert!(waiting.complaint().contains("will retry"));

@@ -1,10 +1,13 @@
-//! Fencing tokens, by the command.
+//! Fencing tokens on the command line.
 
 use crate::place::{Form, everywhere};
 
-everywhere!(a_lock_protects_a_key, a_store_that_explains_says_which_rule_refused);
+everywhere!(
+    fenced_key_refuses_older_and_missing_tokens,
+    store_with_explanations_names_the_refusing_rule
+);
 
-fn a_lock_protects_a_key(form: Form) {
+fn fenced_key_refuses_older_and_missing_tokens(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let first = here.run(&["set", "lock", "me", "--nex", "--px", "60s"]).version();
     here.run(&["vdel", "lock", "me"]).is(0, "");
@@ -21,12 +24,12 @@ fn a_lock_protects_a_key(form: Form) {
     here.run(&["del", "valve"]).fails(2, &[none]);
     here.run(&["get", "valve"]).is(0, "open");
     here.run(&["vdel", "valve", "open", "--fencing-token", &second]).is(0, "");
-    // The token went with the key.
+    // The fence was deleted with the key.
     here.run(&["set", "valve", "shut"]).version();
     here.run(&["del", "valve"]).is(0, "");
 }
 
-fn a_store_that_explains_says_which_rule_refused(form: Form) {
+fn store_with_explanations_names_the_refusing_rule(form: Form) {
     let Some(here) = form.start(&["--explain-refusals", "--max-keys", "2"]) else { return };
     let first = here.run(&["set", "lock", "me"]).version();
     let second = here.run(&["set", "lock", "you"]).version();

@@ -1,17 +1,17 @@
-//! Payloads made to harm: answered with an error, while somebody else is served as ever.
+//! Malicious payloads: each gets an error, and other clients are still served.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 use statestore_proto::message::{Refusal, Reply, Request, RequestKind, Response};
-use statestore_tests::raw::{Ask, Raw, array, blob};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob};
 
 use crate::place::{Form, everywhere};
 
-everywhere!(every_fuzz_input_is_answered_while_others_are_served);
+everywhere!(every_fuzz_input_gets_a_response_while_others_are_served);
 
-/// Every input of the corpora whose bytes are messages or texts.
+/// Returns every input of the corpora whose bytes are messages or texts.
 fn inputs() -> Vec<Vec<u8>> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     let mut all = Vec::new();
@@ -28,7 +28,8 @@ fn inputs() -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends an input and checks its answer: the refusal that its grammar asks for, or the answer to its command.
+/// Sends an input and checks its response: the error that the grammar requires, or the reply to its
+/// command.
 fn attack(raw: &mut Raw, input: &[u8]) {
     let told = raw.answer(&Ask::page("attacker", input));
     let about = || format!("{} got {}", input.escape_ascii(), told.escape_ascii());
@@ -61,7 +62,7 @@ fn attack(raw: &mut Raw, input: &[u8]) {
     }
 }
 
-/// Writes and reads keys of its own until it is told to stop; gives how often.
+/// Writes and reads its own keys until `stop` is set. Returns the number of rounds.
 fn ordinary(mut raw: Raw, stop: &AtomicBool) -> u32 {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -75,7 +76,7 @@ fn ordinary(mut raw: Raw, stop: &AtomicBool) -> u32 {
     rounds
 }
 
-fn every_fuzz_input_is_answered_while_others_are_served(form: Form) {
+fn every_fuzz_input_gets_a_response_while_others_are_served(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, ordinary_raw, stop) =
         (here.raw("attacker"), here.raw("ordinary"), AtomicBool::new(false));

@@ -1,7 +1,7 @@
-//! A store with a data directory that is killed under load, again and again: every acknowledged write is there, nothing
-//! else is, none has its effect twice, versions grow and fences hold.
+//! Kills a store with a data directory under load, many times. Every acknowledged write must be
+//! present and nothing else. Each write has one effect, versions grow, and fences hold.
 //!
-//! `STATESTORE_KILLS` says how often, for each form of serving.
+//! `STATESTORE_KILLS` sets the number of kills for each form.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +18,21 @@ use crate::place::{Form, Place, everywhere, test_name};
 
 everywhere!(killed_under_load);
 
-/// Kills of each form in the check.
+/// Number of kills of each form in the check.
 const KILLS: u32 = 100;
 
 const WRITERS: usize = 6;
 const KEYS: usize = 3;
 
-/// What a key may hold: its value, and the version if an answer said it.
+/// A possible state of a key: its value, and the version if a reply contained it.
 type State = Option<(String, Option<Version>)>;
 
 /// One key of one writer.
 #[derive(Debug)]
 struct Model {
-    /// What it may hold. More than one thing, where the outcome of a write is not known.
+    /// The possible states. There are several if the outcome of a write is unknown.
     may: Vec<State>,
-    /// The greatest version seen.
+    /// The greatest version so far.
     last: Option<Version>,
     written: u64,
 }
@@ -44,17 +44,17 @@ impl Default for Model {
 }
 
 impl Model {
-    /// An answer with a version.
+    /// Checks and records the version of a reply.
     fn saw(&mut self, version: &Version) {
         assert!(self.last.as_ref() <= Some(version), "{version} after {:?}", self.last);
         self.last = Some(version.clone());
     }
 
-    /// Holds what was read against what may be there, which is known from then on.
+    /// Asserts that the state is one of the possible states. It is then the only one.
     fn read(&mut self, key: &str, found: State) {
         let fits = |may: &State| match (may, &found) {
             (None, None) => true,
-            // A write that took effect twice has a later version than its answer said.
+            // A write that took effect twice has a later version than its reply.
             (Some((value, version)), Some((other, found))) => {
                 value == other && (version.is_none() || version == found)
             }
@@ -68,7 +68,7 @@ impl Model {
     }
 }
 
-/// The outcome of a write: known, or not.
+/// The outcome of a write, or `None` if it is unknown.
 fn known<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(outcome) => Some(outcome),
@@ -79,7 +79,7 @@ fn known<T>(outcome: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// One write of a value that was never written before, or a removal.
+/// Writes a value that was never written before, or deletes the key.
 async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
     let value = {
         let mut model = model.lock().expect("nobody panics with it");
@@ -124,7 +124,7 @@ async fn write(store: &StateStore, key: &str, model: &Mutex<Model>, dice: u8) {
 
 fn connect(here: &Place, name: &str) -> StateStore {
     let options = Options::new(name, "127.0.0.1", here.port());
-    // Connected again as soon as there is a broker.
+    // The client reconnects as soon as there is a broker.
     let backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
     let builder = StateStore::builder().timeout(Duration::from_secs(5)).backoff(backoff);
     builder.spawn(ClientLink::for_client(options)).expect("a client id")
@@ -151,7 +151,7 @@ impl Drop for Directory {
     }
 }
 
-/// How often to kill.
+/// Returns the number of kills.
 fn kills() -> u32 {
     #[expect(clippy::disallowed_methods, reason = "asked for on the command line")]
     let asked = std::env::var("STATESTORE_KILLS").ok();
@@ -214,7 +214,7 @@ fn killed_under_load(form: Form) {
     assert!(written > u64::from(kills), "{written} writes");
 }
 
-/// Reads a key, again where the connection was an old one.
+/// Reads a key. Repeats the request if the connection was an old one.
 async fn read(store: &StateStore, key: &str) -> Option<VersionedValue> {
     loop {
         match store.get(key).await {
@@ -224,7 +224,7 @@ async fn read(store: &StateStore, key: &str) -> Option<VersionedValue> {
     }
 }
 
-/// Fences a key; gives a token that is older.
+/// Fences a key. Returns an older token.
 fn fence(runtime: &Runtime, store: &StateStore) -> FencingToken {
     runtime.block_on(async {
         let older = store.set("token", "1").await.expect("set").to_fencing_token();

@@ -1,22 +1,22 @@
-//! Stores that lead and stand by for one another, over a real etcd.
+//! Stores that fail over, with a real etcd.
 
-use statestore_tests::etcd::Etcd;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, array, response_topic};
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::{Ask, Raw, array, response_topic};
 
 use crate::place::test_name;
 use crate::process::{Running, run, statestore};
 
-/// The shortest lease that there is.
+/// The shortest valid lease.
 const SHORT: &str = "2s";
 
-/// A store in a broker of its own, on a free port.
+/// A store with an embedded broker on a free port.
 struct Store {
     process: Running,
     url: String,
 }
 
-/// Starts `serve` over this etcd.
+/// Starts `serve` with this etcd.
 fn serve(etcd: &str, options: &[&str]) -> Running {
     serve_for(etcd, SHORT, options)
 }
@@ -27,7 +27,7 @@ fn serve_for(etcd: &str, lease: &str, options: &[&str]) -> Running {
     Running::start(&mut command)
 }
 
-/// One that leads.
+/// Starts a store that leads.
 fn leader(etcd: &str) -> Store {
     leader_for(etcd, SHORT)
 }
@@ -41,14 +41,14 @@ fn leader_for(etcd: &str, lease: &str) -> Store {
     Store { process, url }
 }
 
-/// One that stands by; it says so once it knows who leads.
+/// Starts a standby. It reports its role once it knows the leader.
 fn standby(etcd: &str, port: u16) -> Running {
     let process = serve(etcd, &["--listen", &format!("127.0.0.1:{port}")]);
     until(&process, "leads, at 127.0.0.1:");
     process
 }
 
-/// Reads complaints up to one that says this.
+/// Reads messages up to the first one that contains this text.
 fn until(process: &Running, part: &str) -> String {
     loop {
         let line = process.complaint();
@@ -64,7 +64,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
+fn standby_redirects_clients_and_takes_over() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let first = leader_for(&etcd.url(), "600s");
     run(statestore().args(["set", "--broker", &first.url, "k", "v"])).version();
@@ -78,12 +78,12 @@ fn who_stands_by_sends_clients_to_the_leader_and_takes_over() {
         run(statestore().args(["get", "--broker", &both, "--timeout", timeout, "k"]))
     };
     get("5s").is(0, "v");
-    // A hand-over waits for no lease: one that long would be waited for in vain.
+    // The leader resigns, so the standby does not wait for the lease of ten minutes.
     first.process.signal("-TERM");
     assert!(second.line().contains("1 key loaded"));
     first.process.end().is(0, "");
     get("5s").is(0, "v");
-    // And a leader that is killed is followed by the next.
+    // A standby also succeeds a killed leader.
     let third = standby(&etcd.url(), free_port());
     second.kill();
     assert!(third.line().contains("1 key loaded"));
@@ -100,7 +100,7 @@ fn status_shows_leader_and_standbys() {
     status(&[]).fails(2, &["no store has written below the prefix /statestore/"]);
     let first = leader(&url);
     let second = standby(&url, free_port());
-    // It says so within a second of its first look.
+    // The standby publishes its state within a second of its first read.
     let seen = loop {
         let seen = status(&["--output", "json"]).json();
         if seen["standbys"].as_array().is_some_and(|standbys| !standbys.is_empty()) {
@@ -135,7 +135,7 @@ fn status_shows_leader_and_standbys() {
 }
 
 #[test]
-fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
+fn suspended_leader_becomes_standby_and_sends_no_stale_data() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let first = leader(&etcd.url());
     let port: u16 = first.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
@@ -148,7 +148,7 @@ fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
     let url = line.split_once("ready on ").and_then(|(_, rest)| rest.split_once(';'));
     let url = url.expect("where it is").0;
     run(statestore().args(["set", "--broker", url, "k", "new"])).version();
-    // What is sent to it now it reads before it knows that another leads.
+    // The stopped leader reads this request before it learns about the new leader.
     let ask = Ask::deployed("raw", array(&[b"GET", b"k"]));
     raw.send(&ask);
     first.process.signal("-CONT");
@@ -164,7 +164,7 @@ fn who_stood_still_stands_by_again_and_has_said_nothing_that_is_not_so() {
 }
 
 #[test]
-fn beside_a_broker_the_next_one_answers_what_the_first_had_not() {
+fn next_leader_at_an_external_broker_processes_pending_requests() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let Some(broker) = Mosquitto::start(&test_name()) else { return };
     let url = format!("mqtt://127.0.0.1:{}", broker.port());
@@ -191,7 +191,7 @@ fn beside_a_broker_the_next_one_answers_what_the_first_had_not() {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
+fn invalid_options_are_reported_and_missing_etcd_is_awaited() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let waits = serve(&nobody, &["--listen", "127.0.0.1:0"]);
     let line = until(&waits, "standby again");
@@ -216,7 +216,7 @@ fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
         assert!(!ended.err.contains("secret"), "{ended:?}");
         ended.fails(2, &[part]);
     }
-    // Without etcd they would mean nothing, and a store in memory is not what was meant.
+    // Without etcd these options would be ignored, and the store would be in memory only.
     for option in ["--etcd-prefix=/p/", "--etcd-lease=9s", "--etcd-name=a", "--etcd-reads=lease"] {
         let ended = run(statestore().args(["serve", "--listen", "127.0.0.1:0", option]));
         ended.fails(2, &["it is for a cluster: give etcd too"]);
@@ -226,7 +226,7 @@ fn what_cannot_be_is_said_and_what_may_pass_is_waited_for() {
 }
 
 #[test]
-fn a_value_that_etcd_does_not_take_is_refused_and_nothing_else() {
+fn only_values_too_large_for_etcd_are_refused() {
     let Some(etcd) = Etcd::start(&test_name()) else { return };
     let durable = ["--durable", "requested", "--durable-keys", "k", "--listen", "127.0.0.1:0"];
     let store = serve(&etcd.url(), &durable);
@@ -235,7 +235,7 @@ fn a_value_that_etcd_does_not_take_is_refused_and_nothing_else() {
     store.end().is(0, "");
     let store = leader(&etcd.url());
     let set = |value: &str| run(statestore().args(["set", "--broker", &store.url, "k", value]));
-    // More than an argument of a command takes goes by a file elsewhere; this is what fits.
+    // This is the longest value that fits in an argument.
     set(&"v".repeat(100_000)).version();
     let port: u16 = store.url.rsplit_once(':').expect("a port").1.parse().expect("a number");
     let mut raw = Raw::connect(port, "raw");

@@ -1,22 +1,22 @@
-//! What `serve` says when much goes wrong at once, and that nobody has to read it.
+//! The log of `serve` under many errors, and without a reader.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
 
 use statestore_proto::topic::REQUEST;
-use statestore_tests::raw::{Ask, Raw, unix_ms, words};
+use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{Running, run, statestore};
 
 everywhere!(
-    a_log_that_is_not_read_stops_nobody,
-    who_is_ahead_of_the_clock_is_named,
+    unread_log_blocks_no_client,
+    client_ahead_of_the_clock_is_named,
     request_that_cannot_get_a_response_is_logged_with_its_client,
 );
 
-/// A command line that serves on a free port.
+/// A command line of a server on a free port.
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
 fn port_of(line: &str) -> u16 {
@@ -24,7 +24,7 @@ fn port_of(line: &str) -> u16 {
     port.unwrap_or_else(|| panic!("{line:?}"))
 }
 
-fn a_log_that_is_not_read_stops_nobody(form: Form) {
+fn unread_log_blocks_no_client(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     here.kill_store();
     let mut store = here.serve();
@@ -33,7 +33,7 @@ fn a_log_that_is_not_read_stops_nobody(form: Form) {
     let mut line = String::new();
     let mut out = BufReader::new(store.stdout.take().expect("piped"));
     out.read_line(&mut line).expect("text");
-    // Far more than a pipe holds.
+    // This is far more than a pipe can hold.
     let mut raw = here.raw("raw");
     for _ in 0..500 {
         assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
@@ -89,7 +89,7 @@ fn serve_raises_the_limit_of_open_files() {
 }
 
 #[test]
-fn a_store_without_descriptors_says_so_and_goes_on() {
+fn store_without_file_descriptors_reports_it_and_continues() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_statestore")]);
     let store = Running::start(limited.args(SERVE));
@@ -108,7 +108,7 @@ fn a_store_without_descriptors_says_so_and_goes_on() {
 }
 
 #[test]
-fn a_wrong_filter_is_bad_input() {
+fn invalid_filter_is_bad_input() {
     let mut get = statestore();
     get.args(["get", "k"]).env("STATESTORE_LOG", "=x=[");
     run(&mut get).fails(2, &["STATESTORE_LOG", "write it like info"]);
@@ -117,8 +117,8 @@ fn a_wrong_filter_is_bad_input() {
     assert_eq!(status.code(), Some(2), "though nobody reads it");
 }
 
-/// One line for each, with the client and the key as others have named them, and no value.
-fn who_is_ahead_of_the_clock_is_named(form: Form) {
+/// Each rejected request is logged on one line, with its client and key but without its value.
+fn client_ahead_of_the_clock_is_named(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("liar");
     let mut set = |name: &str, ahead_s: u64| {
@@ -139,7 +139,7 @@ fn who_is_ahead_of_the_clock_is_named(form: Form) {
         fenced.contains("fencing token ahead of the wall clock") && fenced.contains(r"two\nlines"),
         "{fenced}"
     );
-    // All versions follow it.
+    // Later versions are ahead of the clock too.
     let followed = here.store().complaint();
     assert!(
         followed.contains("write moved the versions of all keys ahead of the wall clock"),

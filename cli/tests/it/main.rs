@@ -1,6 +1,6 @@
-//! The command itself, as processes: what a person types and a client sends, what comes back, how it exits.
+//! The command as a process: options, requests of clients, output and exit codes.
 //!
-//! Each test runs in every form of serving there is; [`place`] has the list.
+//! Each test runs in every form of serving. The list is in [`place`].
 
 mod bad_days;
 mod captures;
@@ -34,6 +34,8 @@ mod pipes;
 mod place;
 mod policies;
 mod process;
+#[cfg(all(feature = "etcd", feature = "top"))]
+mod reference;
 #[cfg(feature = "top")]
 mod screen;
 mod serving;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, array, unix_ms, words};
-use statestore_tests::timely::HANGS;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::HANGS;
+use statestore_testkit::wire::raw::{Ask, Raw, array, unix_ms, words};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
@@ -344,7 +344,7 @@ fn store_is_ready_while_connected_to_its_broker() {
     assert!(until(503).starts_with("offline: "), "with a reason");
 }
 
-/// Connects from another address repeatedly, and sends nothing.
+/// Connects from another address repeatedly and sends nothing.
 fn reconnect(port: u16, is_over: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -367,14 +367,14 @@ fn silent_connections_block_neither_scrapers_nor_clients() {
     let mut raw = Raw::connect(port, "raw");
     for turn in 0..10 {
         for stream in &mut slow {
-            // Fails on connections that the server has closed.
+            // Writing fails on connections that the server has closed.
             let _ = stream.write_all(b"G");
         }
         slow.extend((0..16).map(|_| connect(metrics)));
         assert_eq!(scrape(metrics)["statestore_ready"], 1.0, "turn {turn}");
         assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
     }
-    // The same with clients that reconnect as soon as they are disconnected.
+    // Other clients reconnect as soon as they are disconnected.
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -421,7 +421,7 @@ fn other_and_invalid_requests_get_a_status_code() {
     assert_eq!(second.expect("the command runs").status.code(), Some(3), "the port is in use");
 }
 
-/// A browser sends the name of the page in `Host`, also if the page lets it resolve to this machine.
+/// A browser sends the name of the page in `Host`, also if that name resolves to this machine.
 #[test]
 fn web_pages_of_other_sites_cannot_read_metrics() {
     let (_store, _, metrics) =

@@ -1,16 +1,16 @@
-//! Options of every command: their environment variables, what wins, and what a wrong one gets.
+//! Options of every command: environment variables, precedence and invalid values.
 
-use statestore_tests::raw::{Ask, unix_ms, words};
+use statestore_testkit::wire::raw::{Ask, unix_ms, words};
 
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};
 
 everywhere!(
     variables_stand_for_options,
-    a_store_has_limits_and_strictness,
-    a_store_has_a_limit_of_bytes_and_a_client_its_share,
-    a_store_says_how_far_clocks_may_be_ahead,
-    an_expiry_is_any_length_of_time,
+    limits_and_strictness_of_the_store_apply,
+    byte_limit_and_client_quota_apply,
+    clock_limit_of_the_store_is_reported,
+    expiry_can_have_any_length,
 );
 
 fn variables_stand_for_options(form: Form) {
@@ -21,7 +21,7 @@ fn variables_stand_for_options(form: Form) {
     assert!(!json(
         here.command(&["get", "k", "--output", "text"]).env("STATESTORE_OUTPUT", "json")
     ));
-    // The option wins over the variable, wherever it stands.
+    // The option takes precedence over the variable at any position.
     let url = here.url();
     let nowhere = ("STATESTORE_BROKER", "mqtt://127.0.0.1:1");
     run(here.command(&["get", "--broker", &url, "k"]).env(nowhere.0, nowhere.1)).is(0, "v");
@@ -54,7 +54,7 @@ fn variables_stand_for_options(form: Form) {
     assert_eq!(ended.text(), "v", "what is logged stays out of standard output");
 }
 
-fn a_store_has_limits_and_strictness(form: Form) {
+fn limits_and_strictness_of_the_store_apply(form: Form) {
     let Some(here) = form.start(&["--max-keys", "1", "--case-sensitive-verbs"]) else { return };
     here.run(&["set", "a", "v"]).version();
     here.run(&["set", "b", "v"]).fails(2, &["the quota has been exceeded", "--max-keys"]);
@@ -71,7 +71,7 @@ fn a_store_has_limits_and_strictness(form: Form) {
     }
 }
 
-fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
+fn byte_limit_and_client_quota_apply(form: Form) {
     let Some(here) = form.start(&["--max-bytes", "20", "--client-quota-percent", "60"]) else {
         return;
     };
@@ -79,7 +79,7 @@ fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
         here.run(&["set", key, value, "--client-id", client])
     };
     set("one", "a", "12345678901").version();
-    // The embedded broker knows who writes; beside another one nobody has a share.
+    // The embedded broker verifies client ids. With an external broker, clients have no quota.
     let mut left = 8;
     if !form.has_broker_apart() {
         set("one", "b", "").fails(2, &["the quota has been exceeded"]);
@@ -92,8 +92,8 @@ fn a_store_has_a_limit_of_bytes_and_a_client_its_share(form: Form) {
     set("two", "c", &value[1..]).version();
 }
 
-/// The tolerance is for the time that a request is under way.
-fn a_store_says_how_far_clocks_may_be_ahead(form: Form) {
+/// The tolerance allows for the transport time of a request.
+fn clock_limit_of_the_store_is_reported(form: Form) {
     let Some(here) = form.start(&["--max-clock-drift", "5s"]) else { return };
     let mut raw = here.raw("raw");
     let mut set = |name: &str, ahead_ms: u64| {
@@ -110,9 +110,9 @@ fn a_store_says_how_far_clocks_may_be_ahead(form: Form) {
     assert_eq!(set("__ft", 4_000), "+OK\r\n");
 }
 
-fn an_expiry_is_any_length_of_time(form: Form) {
+fn expiry_can_have_any_length(form: Form) {
     let Some(here) = form.start(&[]) else { return };
-    // The shortest is one millisecond, the longest is more than the store's clock can count.
+    // The shortest expiry is one millisecond. The longest exceeds the range of the store's clock.
     here.run(&["set", "short", "v", "--px", "1ns"]).version();
     here.run(&["set", "long", "v", "--px", "500000000years"]).version();
     here.run(&["get", "long"]).is(0, "v");
@@ -125,7 +125,7 @@ fn an_expiry_is_any_length_of_time(form: Form) {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_a_hint() {
+fn invalid_command_line_is_refused_with_a_hint() {
     for (line, hints) in [
         ("", &["Usage"][..]),
         ("frobnicate", &["frobnicate", "--help"]),

@@ -1,33 +1,33 @@
-//! Brokers and stores that die and come back.
+//! Outages and restarts of brokers and stores.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::dialects::order;
 use crate::place::{Form, Place, everywhere};
 use crate::process::Running;
 
 everywhere!(
-    a_watch_outlives_the_broker,
-    a_store_outlives_its_broker,
-    a_watch_and_a_store_that_starts_again,
-    requests_wait_for_a_store_that_starts_again,
-    who_gives_back_to_nobody_can_be_told_to_end,
+    watch_survives_a_restart_of_the_broker,
+    store_survives_a_restart_of_its_broker,
+    watch_reports_a_restart_of_the_store,
+    requests_wait_for_a_restarted_store,
+    release_without_a_store_can_be_stopped,
 );
 
-/// A watch that tries again soon.
+/// A watch with a short retry interval.
 fn watch(here: &Place) -> Running {
     Running::start(
         here.command(&["watch", "k", "--output", "json"]).env("STATESTORE_TIMEOUT", "500ms"),
     )
 }
 
-/// Sets the key as soon as there is a store.
+/// Sets the key as soon as a store is available.
 fn set(here: &Place, value: &str) -> String {
-    // A request can be lost with a connection; its exit code says so.
+    // A request can be lost with a connection. Its exit code then reports that.
     for _ in 0..400 {
         let ended = here.run(&["set", "k", value, "--timeout", "1s"]);
         if ended.code != Some(3) {
@@ -38,7 +38,8 @@ fn set(here: &Place, value: &str) -> String {
     panic!("nobody takes the value {value}");
 }
 
-/// Reads what a watch prints until it is this value; gives what it printed before that was no change of the value.
+/// Reads the output of a watch up to this value. Returns the earlier lines that report no change of
+/// the value.
 fn until(watch: &Running, value: Option<&str>) -> Vec<Value> {
     let mut others = Vec::new();
     loop {
@@ -52,7 +53,7 @@ fn until(watch: &Running, value: Option<&str>) -> Vec<Value> {
     }
 }
 
-fn a_watch_outlives_the_broker(form: Form) {
+fn watch_survives_a_restart_of_the_broker(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     set(&here, "before");
     let mut watch = watch(&here);
@@ -63,7 +64,7 @@ fn a_watch_outlives_the_broker(form: Form) {
         assert_eq!(watch.json(), json!({"key": "k", "result": "gap"}), "{turn}");
         set(&here, turn);
         let mut told = until(&watch, Some(turn));
-        // The gap is closed before that change or after it.
+        // The gap closes before that change or after it.
         if told.is_empty() {
             told.push(watch.json()["result"].clone());
         }
@@ -76,7 +77,7 @@ fn a_watch_outlives_the_broker(form: Form) {
     watch.end().is(0, "");
 }
 
-fn a_store_outlives_its_broker(form: Form) {
+fn store_survives_a_restart_of_its_broker(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("the store is gone with its broker");
     }
@@ -94,7 +95,7 @@ fn a_store_outlives_its_broker(form: Form) {
     store.end().is(0, "");
 }
 
-fn a_watch_and_a_store_that_starts_again(form: Form) {
+fn watch_reports_a_restart_of_the_store(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     let before = set(&here, "before");
     let mut watch = watch(&here);
@@ -102,17 +103,18 @@ fn a_watch_and_a_store_that_starts_again(form: Form) {
     assert_eq!(watch.json()["result"], "live");
     here.kill_store();
     here.start_store();
-    // What a store keeps in memory is gone with it, the versions it issues go on.
+    // The keys in memory are lost. The issued versions still grow.
     here.run(&["get", "k"]).is(1, "");
     let after = set(&here, "after");
     assert!(order(&after) > order(&before), "{after} after {before}");
-    // Whoever comes now is served in full.
+    // New clients are served without restrictions.
     let other = here.spawn(&["watch", "k", "--output", "json", "--count", "2"]);
     assert_eq!(other.json()["value"], "after");
     set(&here, "again");
     until(&other, Some("again"));
     other.end().is(0, "");
-    // The watch from before may have noticed or not. It is told at the latest by its next connection.
+    // The earlier watch may have noticed the restart. Otherwise it learns about it on its next
+    // connection.
     assert!(watch.runs());
     here.restart_broker();
     set(&here, "last");
@@ -122,7 +124,7 @@ fn a_watch_and_a_store_that_starts_again(form: Form) {
     assert_eq!(watch.end().code, Some(0));
 }
 
-fn requests_wait_for_a_store_that_starts_again(form: Form) {
+fn requests_wait_for_a_restarted_store(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("there is no broker to keep them");
     }
@@ -149,7 +151,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-fn who_gives_back_to_nobody_can_be_told_to_end(form: Form) {
+fn release_without_a_store_can_be_stopped(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     let script = "echo held; read line";
     let mut command = here.command(&["lock", "l", "--lease", "10m", "--", "sh", "-c", script]);
@@ -160,7 +162,7 @@ fn who_gives_back_to_nobody_can_be_told_to_end(form: Form) {
     here.kill_store();
     leader.signal("-TERM");
     holder.say("go on");
-    // Of these signals one may still reach the command, and the next one ends the wait.
+    // One of these signals may still reach the command. The next one ends the wait.
     for _ in 0..50 {
         pause();
         if !holder.runs() {

@@ -1,13 +1,13 @@
-//! What the command sends, as somebody hears it who reads the request topic.
+//! The packets of the command, as a subscriber of the request topic receives them.
 
-use statestore_tests::packets::Publish;
-use statestore_tests::raw::{Hello, REQUEST, Raw, property, response_topic};
+use statestore_testkit::wire::packets::Publish;
+use statestore_testkit::wire::raw::{Hello, REQUEST, Raw, property, response_topic};
 
 use crate::place::{Form, Place, everywhere};
 
 everywhere!(options_arrive_on_the_wire);
 
-/// Runs a command and gives the request that it sent.
+/// Runs a command and returns the request that it sent.
 fn sent(here: &Place, spy: &mut Raw, line: &str) -> Publish {
     let ended = here.run(&line.split(' ').collect::<Vec<_>>());
     assert!(ended.code <= Some(1), "{line}: {ended:?}");

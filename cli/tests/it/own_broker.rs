@@ -1,4 +1,4 @@
-//! What only `serve` without a broker apart has: who may connect to it.
+//! `serve` with an embedded broker: authentication, TLS and limits of connections.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -7,13 +7,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::Raw;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Running, run, run_with_input, statestore};
 
-/// A store in a broker of its own, on a free port.
+/// A store with an embedded broker on a free port.
 pub(crate) struct Own {
     pub(crate) port: u16,
     pub(crate) store: Running,
@@ -31,7 +31,7 @@ impl Own {
         Self { port: port.unwrap_or_else(|| panic!("{line:?}")), store }
     }
 
-    /// The command, told where this is.
+    /// Returns a command with the address of this store.
     pub(crate) fn command(&self, scheme: &str, arguments: &[&str]) -> Command {
         let mut command = statestore();
         command.args(arguments).args(["--timeout", "5s", "--broker"]);
@@ -40,7 +40,7 @@ impl Own {
     }
 }
 
-/// A file of a test's own, gone with it.
+/// A file of one test. Dropping it removes the file.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -62,7 +62,7 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn users_come_in_with_their_passwords() {
+fn users_log_in_with_their_passwords() {
     let file = Scratch::new("users");
     let passwd = |user: &str, password: &str| {
         run_with_input(statestore().args(["passwd", file.path(), user]), password.as_bytes())
@@ -118,7 +118,7 @@ fn exposed_passwords_and_writable_files_are_reported() {
 }
 
 #[test]
-fn web_pages_have_a_port_of_their_own() {
+fn web_pages_have_a_separate_port() {
     let free = ["serve", "--listen", "127.0.0.1:0", "--listen-websocket", "127.0.0.1:0"];
     let store = Running::start(statestore().args(free));
     let line = store.line();
@@ -139,7 +139,7 @@ fn web_pages_have_a_port_of_their_own() {
 }
 
 #[test]
-fn users_change_while_it_serves() {
+fn users_are_reloaded_while_the_store_runs() {
     let file = Scratch::new("changing");
     let passwd = |user: &str| {
         run_with_input(statestore().args(["passwd", file.path(), user]), b"secret\n").is(0, "");
@@ -162,7 +162,7 @@ fn users_change_while_it_serves() {
     assert_eq!(get("bob"), Some(2), "not before it is told");
     assert!(again().contains("2 users from now on"));
     assert_eq!(get("bob"), Some(1));
-    // What cannot be meant changes nothing.
+    // Invalid files change nothing.
     for (broken, why) in [("alice:secret\n", "line 1 is not NAME:HASH"), ("", "no user")] {
         fs::write(&file.0, broken).expect("a file");
         let said = again();
@@ -174,7 +174,7 @@ fn users_change_while_it_serves() {
 }
 
 #[test]
-fn users_that_are_added_at_once_are_all_there() {
+fn users_that_are_added_concurrently_are_all_present() {
     let file = Scratch::new("at-once");
     let names: Vec<String> = (0..8).map(|number| format!("user{number}")).collect();
     std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn users_that_are_added_at_once_are_all_there() {
 }
 
 #[test]
-fn a_password_file_stays_whose_it_was() {
+fn password_file_keeps_its_owner() {
     let (file, link) = (Scratch::new("kept"), Scratch::new("link"));
     let passwd =
         |path: &str| run_with_input(statestore().args(["passwd", path, "alice"]), b"one\n");
@@ -204,7 +204,7 @@ fn a_password_file_stays_whose_it_was() {
     let (uid, gid, mode) = seen();
     assert_eq!(mode, 0o600, "for its owner only");
     fs::set_permissions(&file.0, Permissions::from_mode(0o640)).expect("it is ours");
-    // Only root can give it away.
+    // Only root can change the owner.
     let given =
         chown(&file.0, Some(uid + 1), Some(gid + 1)).map_or((uid, gid), |()| (uid + 1, gid + 1));
     passwd(file.path()).is(0, "");
@@ -231,7 +231,7 @@ fn serve_ignores_variables_of_client_commands() {
 }
 
 #[test]
-fn files_of_no_use_are_named_with_what_to_do() {
+fn invalid_tls_files_are_named_with_a_remedy() {
     let Some(made) = Certificates::make("files_of_no_use") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (cert, key) = (path("broker.pem"), path("broker.key"));
@@ -263,7 +263,7 @@ fn files_of_no_use_are_named_with_what_to_do() {
 }
 
 #[test]
-fn tls_asks_both_sides() {
+fn tls_verifies_both_sides() {
     let Some(made) = Certificates::make("tls_asks_both_sides") else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let (ca, cert, key) = (path("ca.pem"), path("broker.pem"), path("broker.key"));
@@ -300,7 +300,7 @@ fn tls_asks_both_sides() {
 }
 
 #[test]
-fn a_taken_port_and_contradictions_are_told() {
+fn used_port_and_contradictory_options_are_reported() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = taken.local_addr().expect("its address").to_string();
     let serve =
@@ -308,7 +308,7 @@ fn a_taken_port_and_contradictions_are_told() {
     serve(&["--listen", &address]).fails(3, &[&address, "in use"]);
     let metrics = ["--listen", "127.0.0.1:0", "--metrics-listen", &address];
     serve(&metrics).fails(3, &["metrics-listen", &address, "in use"]);
-    // An address of another machine, which this one may get later.
+    // The address belongs to another machine, and this machine may get it later.
     serve(&["--allow-anonymous", "--listen", "192.0.2.1:1883"]).fails(3, &["192.0.2.1:1883"]);
     serve(&["--listen", "nowhere"]).fails(2, &["127.0.0.1:1883"]);
     let both = ["--listen", "127.0.0.1:0", "--broker", "mqtt://127.0.0.1:1"];
@@ -316,7 +316,7 @@ fn a_taken_port_and_contradictions_are_told() {
 }
 
 #[test]
-fn connections_are_counted() {
+fn connections_above_the_limit_are_rejected() {
     let own = Own::start(&["--max-connections", "1"]);
     let watch = Running::start(&mut own.command("mqtt", &["watch", "k"]));
     assert_eq!(watch.complaint(), "absent");
@@ -328,9 +328,9 @@ fn connections_are_counted() {
     run(&mut own.command("mqtt", &["get", "k"])).is(1, "");
 }
 
-/// Whoever needs more memory than one client may have is disconnected, and the store goes on.
+/// A client that exceeds its memory limit is disconnected, and the store continues.
 #[test]
-fn the_memory_of_a_client_is_bounded() {
+fn client_above_its_memory_limit_is_disconnected() {
     let own = Own::start(&["--max-client-memory", "65536", "--max-broker-memory", "1048576"]);
     let mut deaf = Raw::connect(own.port, "deaf");
     assert_eq!(deaf.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");

@@ -1,4 +1,4 @@
-//! Output that nobody reads any more: an end, and never a panic.
+//! Closed or full output: a command ends or continues, but never panics.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -8,22 +8,22 @@ use crate::place::{Form, everywhere};
 use crate::process::statestore;
 
 everywhere!(
-    a_reader_that_goes_is_no_panic,
-    a_store_serves_without_a_reader,
-    a_store_serves_without_a_reader_of_its_log,
-    a_command_under_a_lock_is_asked_to_end_though_nobody_listens,
-    a_watch_goes_on_though_nobody_hears_its_notes,
+    closed_output_does_not_cause_a_panic,
+    store_serves_with_closed_output,
+    store_serves_with_an_unwritable_log,
+    lost_lock_ends_its_command_when_standard_error_is_unwritable,
+    watch_continues_with_unwritable_standard_error,
 );
 
-/// Starts a command whose standard output nobody reads.
+/// Starts a command whose standard output is closed.
 fn unread(command: &mut Command) -> Child {
-    // The reader is gone before anything is written.
+    // The reader is closed before anything is written.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     command.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// Waits for the end and gives standard error.
+/// Waits for the end and returns standard error.
 fn complaints(mut child: Child) -> String {
     let mut text = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
@@ -31,7 +31,7 @@ fn complaints(mut child: Child) -> String {
     text
 }
 
-fn a_reader_that_goes_is_no_panic(form: Form) {
+fn closed_output_does_not_cause_a_panic(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     for line in ["get k", "get k --output json", "set k v", "watch k", "bench --requests 1"] {
@@ -41,11 +41,11 @@ fn a_reader_that_goes_is_no_panic(form: Form) {
     }
 }
 
-fn a_store_serves_without_a_reader(form: Form) {
+fn store_serves_with_closed_output(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     here.kill_store();
     let mut store = unread(&mut here.serve());
-    // Its line went nowhere; requests do not.
+    // Its line was lost, but requests are processed.
     here.run(&["set", "k", "v"]).version();
     let status = Command::new("kill").args(["-TERM", &store.id().to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill");
@@ -56,7 +56,7 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").expect("every Linux has it")
 }
 
-fn a_store_serves_without_a_reader_of_its_log(form: Form) {
+fn store_serves_with_an_unwritable_log(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -78,7 +78,7 @@ fn a_store_serves_without_a_reader_of_its_log(form: Form) {
     }
 }
 
-fn a_command_under_a_lock_is_asked_to_end_though_nobody_listens(form: Form) {
+fn lost_lock_ends_its_command_when_standard_error_is_unwritable(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let script = "trap 'echo told; exit 3' TERM; echo held; while :; do sleep 0.02; done";
     let mut command = here.command(&["lock", "l", "--lease", "600ms", "--", "sh", "-c", script]);
@@ -90,12 +90,12 @@ fn a_command_under_a_lock_is_asked_to_end_though_nobody_listens(form: Form) {
     assert_eq!(holder.wait().expect("it ends").code(), Some(124));
 }
 
-fn a_watch_goes_on_though_nobody_hears_its_notes(form: Form) {
+fn watch_continues_with_unwritable_standard_error(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut watch = here.command(&["watch", "k", "--count", "3"]);
     let watch = watch.stdout(Stdio::piped()).stderr(full()).spawn().expect("it starts");
     let mut raw = here.raw("raw");
-    // It ends after three changes, whichever those are.
+    // It ends after any three changes.
     let ended = std::thread::spawn(|| watch.wait_with_output().expect("it ends"));
     while !ended.is_finished() {
         raw.command(&["SET", "k", "v"]);
@@ -105,7 +105,7 @@ fn a_watch_goes_on_though_nobody_hears_its_notes(form: Form) {
 }
 
 #[test]
-fn what_cannot_be_printed_has_a_code_of_its_own() {
+fn unwritable_output_has_a_separate_exit_code() {
     let Some(here) = Form::Embedded.start(&[]) else { return };
     let mut command = here.command(&["set", "k", "v"]);
     let status = command.stdout(full()).status().expect("it runs");
@@ -114,7 +114,7 @@ fn what_cannot_be_printed_has_a_code_of_its_own() {
 }
 
 #[test]
-fn scripts_and_pages_that_nobody_reads_are_no_panic() {
+fn closed_output_of_completions_and_pages_does_not_cause_a_panic() {
     for line in ["completions bash", "completions zsh", "man", "--help", "--version"] {
         let text = complaints(unread(statestore().args(line.split(' '))));
         assert!(!text.contains("panicked"), "{line}: {text}");

@@ -1,25 +1,26 @@
-//! Somewhere a store is served, in every form there is.
+//! A running store, in every form of serving.
 //!
-//! To add a form: a variant of [`Form`], its arms where the compiler asks for them, and a line in [`everywhere`].
+//! To add a form, add a variant of [`Form`], the match arms that the compiler requires, and a line
+//! in [`everywhere`].
 
 use std::process::Command;
 use std::thread;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::process::{Ended, Running, run, run_with_input, statestore};
 
-/// How a store is served.
+/// A form of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A mosquitto, and `statestore serve --broker` beside it.
+    /// A mosquitto, with `statestore serve --broker` as its store.
     Beside,
-    /// `statestore serve` alone, which is broker and store.
+    /// `statestore serve` with the embedded broker.
     Embedded,
 }
 
-/// Makes each test function, which takes a [`Form`], a test for every form.
+/// Turns each test function with a [`Form`] parameter into one test for every form.
 macro_rules! everywhere {
     ($($test:ident),+ $(,)?) => {
         $crate::place::form!(beside, Beside, $($test)+);
@@ -27,7 +28,7 @@ macro_rules! everywhere {
     };
 }
 
-/// The tests of one form, in a module of their own.
+/// The tests of one form, in a separate module.
 macro_rules! form {
     ($module:ident, $form:ident, $($test:ident)+) => {
         mod $module {
@@ -44,7 +45,8 @@ macro_rules! form {
 pub(crate) use {everywhere, form};
 
 impl Form {
-    /// Whether the broker is a process of its own, which outlives a store and lets anybody read requests.
+    /// Returns whether the broker is a separate process. It then survives the store, and any client
+    /// can read requests.
     pub(crate) const fn has_broker_apart(self) -> bool {
         match self {
             Self::Beside => true,
@@ -52,17 +54,17 @@ impl Form {
         }
     }
 
-    /// Says that a test makes no sense here.
+    /// Prints that the test does not apply to this form.
     pub(crate) fn skip(self, reason: &str) {
         println!("{}: skipped in the form {self:?}, {reason}", test_name());
     }
 
-    /// A running place; `None`, and a line that says so, where that cannot be.
+    /// Starts a place. Prints a line and returns `None` if that is impossible.
     pub(crate) fn start(self, options: &[&str]) -> Option<Place> {
         self.start_with(options, "")
     }
 
-    /// The same with more lines in the file of a broker apart.
+    /// Starts a place with more lines in the configuration of a separate broker.
     pub(crate) fn start_with(self, options: &[&str], lines: &str) -> Option<Place> {
         let broker = match self {
             Self::Beside => Some(Mosquitto::start_with(&test_name(), lines)?),
@@ -81,7 +83,7 @@ impl Form {
     }
 }
 
-/// A broker and a store, and who wants to speak with them.
+/// A broker, a store and their clients.
 pub(crate) struct Place {
     pub(crate) form: Form,
     broker: Option<Mosquitto>,
@@ -99,7 +101,7 @@ impl Place {
         format!("mqtt://127.0.0.1:{}", self.port())
     }
 
-    /// The command, told where this is.
+    /// Returns the command with the address of this place.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = statestore();
         command.env("STATESTORE_BROKER", self.url()).env("STATESTORE_TIMEOUT", "5s");
@@ -107,12 +109,12 @@ impl Place {
         command
     }
 
-    /// Runs the command here, to its end.
+    /// Runs the command here to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         run(&mut self.command(arguments))
     }
 
-    /// Runs the command here with this on its standard input.
+    /// Runs the command here with this standard input.
     pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ended {
         run_with_input(&mut self.command(arguments), input)
     }
@@ -122,12 +124,12 @@ impl Place {
         Running::start(&mut self.command(arguments))
     }
 
-    /// A client that speaks for itself, subscribed to its replies and notifications.
+    /// Returns a client of raw packets, subscribed to its replies and notifications.
     pub(crate) fn raw(&self, client_id: &str) -> Raw {
         Raw::connect(self.port(), client_id)
     }
 
-    /// The command that serves here, with the options of this place.
+    /// Returns the command that starts the store, with the options of this place.
     pub(crate) fn serve(&self) -> Command {
         let mut command = match self.form {
             Form::Beside => self.command(&["serve", "--broker", &self.url()]),
@@ -146,12 +148,12 @@ impl Place {
         self.store.as_ref().expect("the store runs")
     }
 
-    /// Takes the process of the store, to watch its end.
+    /// Returns the process of the store, so that the test can await its end.
     pub(crate) fn take_store(&mut self) -> Running {
         self.store.take().expect("the store runs")
     }
 
-    /// Starts the store, which does not run, and waits for its line.
+    /// Starts the store, which must not be running, and waits for its ready line.
     pub(crate) fn start_store(&mut self) {
         let mut serve = self.serve();
         if self.form == Form::Beside {
@@ -168,12 +170,12 @@ impl Place {
         self.store = Some(store);
     }
 
-    /// Ends the store as a crash would.
+    /// Kills the store, as in a crash.
     pub(crate) fn kill_store(&mut self) {
         self.take_store().kill();
     }
 
-    /// Ends the broker as a crash would, and starts it again where it was. Nobody is connected then.
+    /// Kills the broker, as in a crash, and restarts it on the same port. All connections are lost.
     pub(crate) fn restart_broker(&mut self) {
         match self.form {
             Form::Beside => {
@@ -187,7 +189,7 @@ impl Place {
         }
     }
 
-    /// The processes that serve, for a look at their memory.
+    /// Returns the ids of the serving processes, to measure their memory.
     pub(crate) fn process_ids(&self) -> Vec<u32> {
         match self.form {
             Form::Beside | Form::Embedded => {

@@ -1,4 +1,4 @@
-//! Policies, tried before they count.
+//! `policy`: checks, tests and explanations of policies.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,9 +24,9 @@ fn written(name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The one to begin with.
+/// Operators start with this policy.
 #[test]
-fn the_documented_policy_has_no_warnings() {
+fn documented_policy_has_no_warnings() {
     let page = include_str!("../../../docs/authorization.md");
     let (_, rest) = page.split_once("```yaml\nrules:").unwrap();
     let (policy, _) = rest.split_once("```").unwrap();
@@ -36,7 +36,7 @@ fn the_documented_policy_has_no_warnings() {
 }
 
 #[test]
-fn a_policy_is_checked_tested_and_explained() {
+fn policy_is_checked_tested_and_explained() {
     let policy = written("policy.yaml", POLICY);
     let path = policy.to_str().unwrap();
     let run = |args: &[&str]| run(statestore().arg("policy").args(args));
@@ -63,15 +63,15 @@ fn a_policy_is_checked_tested_and_explained() {
     explain(&["connect", "x"]).fails(2, &["--client-id"]);
     explain(&["get"]).fails(2, &["key"]);
     for (verb, topic, problem) in [
-        ("subscribe", "a/#/b", "no topic filter"),
-        ("subscribe", "a+", "no topic filter"),
-        ("subscribe", "$share/group/a", "behind $share"),
-        ("publish", "a/+", "no topic to publish to"),
+        ("subscribe", "a/#/b", "not a topic filter"),
+        ("subscribe", "a+", "not a topic filter"),
+        ("subscribe", "$share/group/a", "the filter after $share"),
+        ("publish", "a/+", "not a topic to publish to"),
     ] {
         explain(&[verb, topic]).fails(2, &[topic, problem]);
     }
 
-    // The broker refuses these under every policy.
+    // The broker rejects these with every policy.
     for (user, verb, topic) in [
         ("ann", "publish", "clients/statestore/v1/x"),
         ("ann", "subscribe", "statestore/v1/FA9AE35F-2F64-47CD-9BFF-08E2B32A0FE8/command/invoke"),

@@ -1,10 +1,10 @@
-//! The command as a process, with nothing from the environment of the tests.
+//! The command as a process, without the environment variables of the tests.
 
 use std::process::Command;
 
-pub(crate) use statestore_tests::process::{Ended, Running, run, run_with_input};
+pub(crate) use statestore_testkit::process::command::{Ended, Running, run, run_with_input};
 
-/// The command, with nothing from the environment of the tests.
+/// Returns the command, without the environment variables of the tests.
 pub(crate) fn statestore() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_statestore"));
     for (name, _) in std::env::vars_os() {
@@ -15,7 +15,8 @@ pub(crate) fn statestore() -> Command {
     command
 }
 
-/// Memory that a process holds, in kilobytes; `None` where the system does not tell.
+/// Returns the resident memory of a process in kilobytes, or `None` if the system does not report
+/// it.
 pub(crate) fn resident_kb(process_id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process_id}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, unix_ms, words};
-use statestore_tests::timely::HANGS;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::HANGS;
+use statestore_testkit::wire::raw::{Ask, Raw, unix_ms, words};
 use tokio::time::Instant;
 
 use crate::own_broker::Own;

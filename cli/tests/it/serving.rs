@@ -1,17 +1,17 @@
-//! `statestore serve`: what it says, and how it ends.
+//! `statestore serve`: its output and its end.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    it_says_one_line_and_whom_it_trusts,
-    it_ends_cleanly_on_both_signals,
-    it_ends_cleanly_under_load,
-    a_hangup_ends_nothing,
+    serve_prints_one_line_with_its_trust_settings,
+    serve_ends_cleanly_on_both_signals,
+    serve_ends_cleanly_under_load,
+    hangup_does_not_end_serve,
 );
 
-fn it_says_one_line_and_whom_it_trusts(form: Form) {
+fn serve_prints_one_line_with_its_trust_settings(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     here.kill_store();
     let store = crate::process::Running::start(&mut here.serve());
@@ -29,7 +29,7 @@ fn it_says_one_line_and_whom_it_trusts(form: Form) {
     assert_eq!(ended.err, "", "and nothing to complain about");
 }
 
-fn it_ends_cleanly_on_both_signals(form: Form) {
+fn serve_ends_cleanly_on_both_signals(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     for name in ["-INT", "-TERM"] {
         here.run(&["set", "k", "v"]).version();
@@ -42,7 +42,7 @@ fn it_ends_cleanly_on_both_signals(form: Form) {
     }
 }
 
-fn it_ends_cleanly_under_load(form: Form) {
+fn serve_ends_cleanly_under_load(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     for name in ["-TERM", "-INT"] {
         let mut raw = here.raw("raw");
@@ -63,7 +63,7 @@ fn it_ends_cleanly_under_load(form: Form) {
     }
 }
 
-fn a_hangup_ends_nothing(form: Form) {
+fn hangup_does_not_end_serve(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["set", "k", "v"]).version();
     here.store().signal("-HUP");

@@ -1,20 +1,20 @@
 //! Several brokers on one command line.
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::scripted::Scripted;
-use statestore_tests::several::send_elsewhere;
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::brokers::scripted::Scripted;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::links::failover::send_elsewhere;
+use statestore_testkit::process::timely;
 
 use crate::place::{Form, everywhere, test_name};
 use crate::process::{Running, run, statestore};
 
-everywhere!(the_one_that_answers_is_found);
+everywhere!(reachable_broker_of_a_list_is_used);
 
-/// Nobody listens there.
+/// An address without a listener.
 const GONE: &str = "mqtt://127.0.0.1:1";
 
-fn the_one_that_answers_is_found(form: Form) {
+fn reachable_broker_of_a_list_is_used(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let url = here.url();
     here.run(&["set", "k", "v"]).version();
@@ -29,12 +29,12 @@ fn the_one_that_answers_is_found(form: Form) {
 }
 
 #[test]
-fn when_none_answers_each_is_named_with_its_reason() {
+fn unreachable_brokers_are_each_named_with_the_reason() {
     for line in ["get k", "watch k", "serve"] {
         let mut command = statestore();
         command.args(line.split(' ')).args(["--broker", GONE, "--broker", "mqtt://127.0.0.1:2"]);
         if line == "serve" {
-            // It tries for ever.
+            // The command retries without a limit.
             let serve = Running::start(&mut command);
             while !serve.complaint().contains("not connected to any of 2 brokers yet (all 2 ") {}
             continue;
@@ -49,7 +49,7 @@ fn when_none_answers_each_is_named_with_its_reason() {
 }
 
 #[test]
-fn what_cannot_be_several_brokers_is_bad_input() {
+fn invalid_broker_list_is_bad_input() {
     let many = vec!["mqtt://h"; 17].join(",");
     for (brokers, advice) in [
         ("mqtt://h,mqtts://h", "mqtts://"),
@@ -64,9 +64,9 @@ fn what_cannot_be_several_brokers_is_bad_input() {
     }
 }
 
-/// A broker that stands by sends a client elsewhere, and names a server that nobody has configured.
+/// A standby broker redirects a client to a server that is not configured.
 #[tokio::test]
-async fn a_broker_that_stands_by_is_passed_over() {
+async fn standby_broker_is_skipped() {
     timely(async {
         let (standby, leader) = (Scripted::start().await, Scripted::start().await);
         let brokers =
@@ -80,9 +80,9 @@ async fn a_broker_that_stands_by_is_passed_over() {
     .await;
 }
 
-/// A store beside the first of two brokers goes to the second one when that dies, and so do its clients.
+/// The broker of a store dies. The store and its clients fail over to the second broker.
 #[test]
-fn a_store_beside_several_brokers_moves_over() {
+fn store_fails_over_to_the_second_broker() {
     let Some(mut first) = Mosquitto::start(&test_name()) else { return };
     let Some(second) = Mosquitto::start(&test_name()) else { return };
     let url = |broker: &Mosquitto| format!("mqtt://127.0.0.1:{}", broker.port());
@@ -96,14 +96,14 @@ fn a_store_beside_several_brokers_moves_over() {
     );
     set().version();
     first.kill();
-    // The store needs a moment.
+    // The store needs a moment to reconnect.
     let answered = (0..20).map(|_| set()).find(|ended| ended.code == Some(0));
     answered.expect("the store is there").version();
     assert!(serve.runs());
 }
 
 #[test]
-fn tls_that_cannot_be_is_the_end_only_where_it_is_at_all_of_them() {
+fn tls_error_is_final_only_if_all_brokers_cause_it() {
     let Some(made) = Certificates::make(&test_name()) else { return };
     let path = |name: &str| made.path(name).to_str().expect("text").to_owned();
     let serve = |options: &[&str]| {
@@ -128,7 +128,7 @@ fn tls_that_cannot_be_is_the_end_only_where_it_is_at_all_of_them() {
         [("localhost", plain), ("127.0.0.1", tls), ("localhost", tls)]
             .map(|(host, port)| format!("mqtts://{host}:{port}"));
     get(format!("{not_tls},{other_name},{good}")).is(1, "");
-    // The name is that of the address, not that of the first one.
+    // The error of each broker contains its own host name.
     let ended = get(format!("{not_tls},{other_name}"));
     let reasons = ["speaks MQTT without TLS on this port", "is for localhost, not for 127.0.0.1"];
     ended.fails(3, &reasons);

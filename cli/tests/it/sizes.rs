@@ -1,12 +1,15 @@
-//! Keys and values at their ends.
+//! Minimum and maximum sizes of keys and values.
 
-use statestore_tests::raw::{Ask, array, blob, notification_topic};
+use statestore_testkit::wire::raw::{Ask, array, blob, notification_topic};
 
 use crate::place::{Form, everywhere};
 
-everywhere!(long_binary_keys_and_values_come_back, what_is_larger_than_a_store_takes_harms_nobody);
+everywhere!(
+    long_binary_keys_and_values_are_returned_unchanged,
+    oversized_packet_does_not_affect_other_clients
+);
 
-fn long_binary_keys_and_values_come_back(form: Form) {
+fn long_binary_keys_and_values_are_returned_unchanged(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, mut watcher) = (here.raw("raw"), here.raw("watcher"));
     let bytes: Vec<u8> = (0..=255).cycle().take(1_000_000).collect();
@@ -29,7 +32,7 @@ fn long_binary_keys_and_values_come_back(form: Form) {
     }
 }
 
-fn what_is_larger_than_a_store_takes_harms_nobody(form: Form) {
+fn oversized_packet_does_not_affect_other_clients(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let long = vec![b'k'; 33_000];
@@ -38,7 +41,8 @@ fn what_is_larger_than_a_store_takes_harms_nobody(form: Form) {
     assert_eq!(raw.answer(&Ask::page("raw", array(&[b"GET", &long]))), b"$-1\r\n");
     let watch = raw.answer(&Ask::page("raw", array(&[b"KEYNOTIFY", &long])));
     assert_eq!(watch, b"-ERR the quota has been exceeded\r\n");
-    // More than the store allows in one packet: the broker keeps it away, or closes on who sent it.
+    // The packet exceeds the store's limit. The broker drops it or closes the connection of its
+    // sender.
     let mut giant = here.raw("giant");
     giant.send(&Ask::page("giant", array(&[b"SET", b"k", &vec![0; 3_000_000]])));
     drop(giant);

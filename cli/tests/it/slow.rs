@@ -1,23 +1,25 @@
-//! A watcher that does not read what it asked for.
+//! A watcher that does not read its notifications.
 
-use statestore_tests::raw::{Ask, array};
+use statestore_testkit::wire::raw::{Ask, array};
 
 use crate::place::{Form, everywhere};
 use crate::process::resident_kb;
 
-everywhere!(a_watcher_that_never_reads_holds_up_nobody);
+everywhere!(watcher_that_never_reads_delays_no_other_client);
 
-/// What the processes that serve may hold, in kilobytes: far more than they need, far less than was written.
+/// Memory limit of the serving processes in kilobytes. It is far more than they need and far less
+/// than the written bytes.
 const RESIDENT_MAX: u64 = 40_000;
 
-fn a_watcher_that_never_reads_holds_up_nobody(form: Form) {
-    // The last of two lines of the same name counts: a broker that keeps everything for the slow keeps nothing bounded.
+fn watcher_that_never_reads_delays_no_other_client(form: Form) {
+    // This line overrides an earlier one of the same name. With unlimited queues for slow clients,
+    // memory would be unbounded.
     let Some(here) = form.start_with(&[], "max_queued_messages 100") else { return };
     let mut slow = here.raw("slow");
     assert_eq!(slow.answer(&Ask::page("slow", array(&[b"KEYNOTIFY", b"k"]))), b"+OK\r\n");
     let (mut writer, mut watcher) = (here.raw("writer"), here.raw("watcher"));
     watcher.answer(&Ask::page("watcher", array(&[b"KEYNOTIFY", b"k"])));
-    // From here on nobody reads for the slow one, whose socket fills.
+    // The test does not read from the slow client from here on, so its socket fills.
     let mut value = vec![b'v'; 65_000];
     for number in 0..1_000_u32 {
         value[..4].copy_from_slice(&number.to_be_bytes());

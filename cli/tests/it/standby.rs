@@ -3,30 +3,30 @@
 use std::fs;
 use std::process::Command;
 
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::packets::Packet;
-use statestore_tests::raw::{Ask, Hello, Raw, array, response_topic};
-use statestore_tests::scripted::{Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Packet;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, response_topic};
 
 use crate::own_broker::Scratch;
 use crate::place::{Form, Place, everywhere, test_name};
 use crate::process::{Running, run, statestore};
 
 everywhere!(
-    a_standby_serves_and_the_first_ends,
+    second_store_takes_over_and_the_first_ends,
     store_does_not_take_over_another_that_responds,
-    what_the_first_did_not_answer_the_standby_does,
+    pending_request_is_processed_by_the_second_store,
 );
 
-/// A store beside the one of this place, with its client id.
+/// Starts another store on this broker, with the same client id.
 fn standby(here: &Place) -> Running {
     let second = Running::start(here.serve().arg("--take-over"));
     assert!(second.line().contains("as client the store"), "it is ready");
     second
 }
 
-fn a_standby_serves_and_the_first_ends(form: Form) {
+fn second_store_takes_over_and_the_first_ends(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("a broker is served by one store");
     }
@@ -37,7 +37,7 @@ fn a_standby_serves_and_the_first_ends(form: Form) {
         let second = standby(&here);
         let cause = "another store has taken over client id the store; to serve here";
         serves.end().fails(3, &[cause]);
-        // It starts with nothing, and answers.
+        // The second store starts empty and responds.
         here.run(&["get", "k"]).is(1, "");
         here.run(&["set", "k", "w"]).version();
         here.run(&["get", "k"]).is(0, "w");
@@ -61,7 +61,8 @@ fn store_does_not_take_over_another_that_responds(form: Form) {
     here.run(&["get", "k"]).is(0, "v");
 }
 
-/// The broker derives client ids from user names, so the check would connect as the store itself.
+/// The broker derives client ids from user names, so the check would connect with the client id of
+/// the store.
 #[test]
 fn requests_wait_for_a_store_whose_broker_derives_client_ids() {
     let users = Scratch::new("derived-ids");
@@ -110,14 +111,14 @@ fn store_starts_with_a_warning_if_the_check_receives_nothing() {
     second.line();
 }
 
-fn what_the_first_did_not_answer_the_standby_does(form: Form) {
+fn pending_request_is_processed_by_the_second_store(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("a broker is served by one store");
     }
     let Some(mut here) = form.start(&["--client-id", "the store"]) else { return };
     let first = here.take_store();
     let mut raw = here.raw("raw");
-    // It has the request, and will see it.
+    // The suspended store has received the request and will process it later.
     first.signal("-STOP");
     let ask = Ask::deployed("raw", array(&[b"SET", b"k", b"v"]));
     assert!(raw.deliver(&ask), "the broker has it");
@@ -132,9 +133,9 @@ fn what_the_first_did_not_answer_the_standby_does(form: Form) {
     second.end().is(0, "");
 }
 
-/// A broker grants the first subscription, and then says that another has come with this client id.
+/// A broker grants the first subscription, and then disconnects the store because of a takeover.
 #[tokio::test]
-async fn a_store_that_is_told_of_a_takeover_ends() {
+async fn store_ends_after_a_takeover() {
     timely(async {
         let broker = Scripted::start().await;
         let url = format!("mqtt://127.0.0.1:{}", broker.port());

@@ -1,29 +1,29 @@
-//! Requests that are wrong outside of their payload: refused or dropped, and the store goes on.
+//! Requests with errors outside of their payload are refused or dropped, and the store continues.
 
-use statestore_tests::packets::Qos;
-use statestore_tests::raw::{Ask, Hello, Raw, array, property};
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
+use statestore_testkit::wire::packets::Qos;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, property};
 
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    what_cannot_be_answered_is_dropped,
+    request_without_response_topic_is_dropped,
     what_lacks_something_is_refused,
     forbidden_response_topics_are_dropped,
-    an_answer_that_the_broker_refuses_ends_nothing,
+    response_rejected_by_the_broker_does_not_end_the_store,
 );
 
-/// A request to set this key, whose outcome a witness can look up.
+/// A request to set this key. Another client can read its outcome.
 fn set(client_id: &str, key: &str) -> Ask {
     Ask::page(client_id, array(&[b"SET", key.as_bytes(), b"v"]))
 }
 
-/// Whether the key has a value.
+/// Returns whether the key has a value.
 fn exists(witness: &mut Raw, key: &str) -> bool {
     witness.answer(&Ask::page("witness", array(&[b"GET", key.as_bytes()]))) != b"$-1\r\n"
 }
 
-fn what_cannot_be_answered_is_dropped(form: Form) {
+fn request_without_response_topic_is_dropped(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     for qos in [Qos::AtLeastOnce, Qos::AtMostOnce] {
@@ -64,7 +64,7 @@ fn what_lacks_something_is_refused(form: Form) {
         assert_eq!(property(&told, "__ts"), None, "{ask:?}");
         assert!(!exists(&mut witness, "k"), "{ask:?}");
     }
-    // Only SET must have a time stamp, and only writes have their token read.
+    // Only SET requires a timestamp, and the store reads fencing tokens of writes only.
     for elements in
         [&[&b"GET"[..], b"k"][..], &[b"DEL", b"k"], &[b"VDEL", b"k", b"v"], &[b"KEYNOTIFY", b"k"]]
     {
@@ -85,7 +85,7 @@ fn forbidden_response_topics_are_dropped(form: Form) {
         let topic = case.string("topic").expect("text");
         let allowed = case.text("result") == Ok("allowed");
         let key = format!("key {number}");
-        // A broker that knows its clients lets none of them have answers sent to another.
+        // A broker that verifies client ids does not let clients direct responses to others.
         let named = topic.strip_prefix("clients/").and_then(|below| below.split('/').next());
         let names_nobody = named == Some("");
         let allowed = allowed && !(names_nobody && form == Form::Embedded);
@@ -95,7 +95,7 @@ fn forbidden_response_topics_are_dropped(form: Form) {
             Some(name) => name.to_owned(),
             None => format!("client {number}"),
         };
-        // The broker or the store may close the connection of an offender.
+        // The broker or the store may close the connection of the sender.
         let mut raw = Raw::open(here.port(), &id, Hello::default());
         let mut ask = set(&id, &key);
         ask.response_topic = Some(topic);
@@ -106,12 +106,12 @@ fn forbidden_response_topics_are_dropped(form: Form) {
     assert!(witness.hears_nothing_more());
 }
 
-fn an_answer_that_the_broker_refuses_ends_nothing(form: Form) {
+fn response_rejected_by_the_broker_does_not_end_the_store(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let (mut raw, mut witness) = (here.raw("raw"), here.raw("witness"));
     assert_eq!(witness.answer(&set("witness", "k")), b"+OK\r\n");
-    // Some brokers refuse the answer, some close the connection of the store that sends it, and then deliver the
-    // request again.
+    // Some brokers reject the response. Others close the connection of the store and then redeliver
+    // the request.
     let mut ask = set("raw", "poison");
     ask.response_topic = Some("$SYS/broker".into());
     raw.deliver(&ask);

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use statestore_tests::certificates::Certificates;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::credentials::Certificates;
 
 use crate::place::test_name;
 use crate::process::{Running, run, statestore};
 
-/// A client that would wait for an hour.
+/// A client with a timeout of an hour.
 fn client(port: u16, scheme: &str, options: &[&str]) -> Command {
     let mut command = statestore();
     command.args(["get", "k", "--timeout", "1h", "--broker"]);
@@ -41,7 +41,7 @@ fn mistakes_are_explained(port: u16, made: &Certificates) {
     elsewhere.args(["get", "k", "--timeout", "1h", "--tls-ca", &ca, "--broker"]);
     let ended = run(elsewhere.arg(format!("mqtts://127.0.0.1:{port}")));
     ended.fails(3, &["is for localhost, not for 127.0.0.1", "--broker"]);
-    // `serve` with that broker ends at once too.
+    // `serve` with that broker ends immediately too.
     let mut store = statestore();
     let ended = run(store.args(["serve", "--broker", &format!("mqtt://localhost:{port}")]));
     ended.fails(3, &["mqtts://"]);
@@ -82,7 +82,7 @@ fn tls_mistakes_with_an_external_broker_are_explained() {
         3,
         &["certificate expired on 2021-01-01T00:00:00Z", "renew the broker's certificate"],
     );
-    // `openssl req -x509` makes the certificate of a CA.
+    // `openssl req -x509` creates the certificate of a CA.
     let lines = made.broker_lines().replace("broker.", "other.").replace("true", "false");
     let Some(broker) = Mosquitto::start_with(&test_name(), &lines) else { return };
     let other = made.path("other.pem").to_str().expect("text").to_owned();

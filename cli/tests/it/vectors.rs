@@ -1,26 +1,26 @@
-//! The golden vectors, through a running store.
+//! Sends the golden vectors to a running store.
 
 use std::collections::BTreeMap;
 
-use statestore_tests::raw::{Ask, Raw, array, blob, property, unix_ms};
-use statestore_tests::vectors::{Case, Vectors};
+use statestore_testkit::vectors::{Case, Vectors};
+use statestore_testkit::wire::raw::{Ask, Raw, array, blob, property, unix_ms};
 
 use crate::place::{Form, everywhere};
 
 everywhere!(
-    requests_do_what_their_line_says,
+    requests_have_the_effect_of_their_line,
     refused_requests_get_the_text_of_their_line,
-    time_stamps_and_tokens_are_read_as_their_lines_say,
+    timestamps_and_tokens_are_parsed_as_in_their_lines,
 );
 
 fn vectors(file: &str) -> Vectors {
     Vectors::read(file).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a key holds before a request.
+/// Values of a key before a request. `None` is an absent key.
 const BEFORE: [Option<&[u8]>; 3] = [None, Some(b"before"), Some(b"")];
 
-/// Runs one line on a key in that state; the oracle is the line.
+/// Runs one line on a key in that state. The line is the oracle.
 fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), String> {
     let ask = |raw: &mut Raw, elements: &[&[u8]]| raw.answer(&Ask::page("raw", array(elements)));
     let (payload, key) = (case.bytes("payload")?, case.bytes("key")?);
@@ -54,7 +54,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     if case.text("verb")? == "KEYNOTIFY" {
         ask(raw, &[b"KEYNOTIFY", &key, b"STOP"]);
     }
-    // A value of a few milliseconds may be gone by now.
+    // A value with an expiry of a few milliseconds may have expired.
     let soon = case.optional("px")?.is_some_and(|px| px.len() < 4) && found == b"$-1\r\n";
     let after = after.map_or_else(|| b"$-1\r\n".to_vec(), |value| blob(&value));
     if told != expected || (found != after && !soon) {
@@ -64,7 +64,7 @@ fn replay(raw: &mut Raw, case: &Case, before: Option<&[u8]>) -> Result<(), Strin
     Ok(())
 }
 
-fn requests_do_what_their_line_says(form: Form) {
+fn requests_have_the_effect_of_their_line(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let raw = std::cell::RefCell::new(here.raw("raw"));
     vectors("requests.txt").run(65, |case| {
@@ -94,12 +94,13 @@ fn refused_requests_get_the_text_of_their_line(form: Form) {
     }
 }
 
-/// Whether a text can be a user property: brokers cut off whoever sends control characters.
+/// Returns whether a text can be a user property. Brokers disconnect clients that send control
+/// characters.
 fn is_sendable(text: &str) -> bool {
     !text.contains(char::is_control)
 }
 
-fn time_stamps_and_tokens_are_read_as_their_lines_say(form: Form) {
+fn timestamps_and_tokens_are_parsed_as_in_their_lines(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let mut raw = here.raw("raw");
     let mut texts: BTreeMap<String, &str> = BTreeMap::new();
@@ -136,7 +137,7 @@ fn time_stamps_and_tokens_are_read_as_their_lines_say(form: Form) {
                 _ => "-ERR malformed timestamp\r\n",
             };
             assert_eq!(String::from_utf8_lossy(&told), expected, "{name} {text}");
-            // Nothing reads it on the other verbs, and nothing has changed by what was refused.
+            // Other verbs ignore the property, and refused requests change nothing.
             let read = Ask::page("raw", array(&[b"GET", &key])).replacing(name, text.as_str());
             let found = if kind == "fine" { &b"$1\r\nv\r\n"[..] } else { b"$-1\r\n" };
             assert_eq!(raw.answer(&read), found, "{name} {text}");

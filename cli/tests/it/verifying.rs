@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::Raw;
-use statestore_tests::verify::BESIDE;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::conformance::kit::BESIDE;
+use statestore_testkit::wire::raw::Raw;
 
 use crate::place::{Form, everywhere};
 use crate::process::{run, statestore};
 
 everywhere!(
-    our_store_passes,
-    a_section_and_a_case_can_be_chosen,
-    a_store_that_breaks_rules_fails_and_keeps_no_keys,
-    who_stops_it_finds_no_keys,
-    a_store_that_ends_ends_it,
+    store_passes_all_rules,
+    section_and_case_can_be_selected,
+    store_that_breaks_rules_fails_and_its_test_keys_are_deleted,
+    interrupted_run_deletes_its_keys,
+    end_of_the_store_ends_the_run,
 );
 
-/// The cases in which the store differs: see the kit's tests of the transports.
+/// Returns the cases in which the store differs. The kit's tests of the transports list them too.
 fn differing(form: Form) -> &'static [&'static str] {
     match form {
         Form::Embedded => &[],
@@ -31,7 +31,7 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
 }
 
-fn our_store_passes(form: Form) {
+fn store_passes_all_rules(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["set", "another", "v"]).version();
     let ended = here.run(&["verify", "--thorough", "--output", "json"]);
@@ -50,11 +50,11 @@ fn our_store_passes(form: Form) {
     assert_eq!(summary["dialect"], "each client in its own");
     assert_eq!(summary["keys"]["left"], 0);
     assert!(lines.len() > 100 && summary["requests"].as_u64().is_some_and(|count| count < 1_500));
-    // Nothing of it is left, and nothing else is gone.
+    // All keys of the run are deleted, and no others.
     here.run(&["keys", "*"]).is(0, "another\n");
 }
 
-fn a_section_and_a_case_can_be_chosen(form: Form) {
+fn section_and_case_can_be_selected(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let ended = here.run(&["verify", "--rule", "order", "--rule", "value/vdel"]);
     let lines: Vec<&str> = ended.text().lines().collect();
@@ -74,7 +74,7 @@ fn a_section_and_a_case_can_be_chosen(form: Form) {
     assert!(rest.text().contains("3 rules: 3 pass"), "{}", rest.text());
 }
 
-fn a_store_that_breaks_rules_fails_and_keeps_no_keys(form: Form) {
+fn store_that_breaks_rules_fails_and_its_test_keys_are_deleted(form: Form) {
     let Some(here) = form.start(&["--max-keys", "1"]) else { return };
     let ended = here.run(&["verify", "--rule", "value", "--rule", "order"]);
     assert_eq!(ended.code, Some(1), "{}", ended.text());
@@ -94,10 +94,10 @@ fn a_store_that_breaks_rules_fails_and_keeps_no_keys(form: Form) {
     assert!(junit.text().contains("<failure message=\"expected +OK"), "{}", junit.text());
 }
 
-fn who_stops_it_finds_no_keys(form: Form) {
+fn interrupted_run_deletes_its_keys(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let running = here.spawn(&["verify", "--output", "json"]);
-    // By then keys were set.
+    // Some keys are set by then.
     while running.json()["case"] != "value/large" {}
     running.signal("-TERM");
     let ended = running.end();
@@ -109,7 +109,7 @@ fn who_stops_it_finds_no_keys(form: Form) {
     here.run(&["keys", "*"]).is(1, "");
 }
 
-fn a_store_that_ends_ends_it(form: Form) {
+fn end_of_the_store_ends_the_run(form: Form) {
     let Some(mut here) = form.start(&[]) else { return };
     let running = here.spawn(&["verify", "--timeout", "300ms", "--output", "json"]);
     while running.json()["case"] != "value/large" {}
@@ -134,7 +134,7 @@ fn the_rules_are_listed_without_a_store() {
 }
 
 #[test]
-fn where_nothing_is_there_is_nothing_to_try() {
+fn missing_store_is_reported_before_any_rule() {
     let verify =
         |more: &[&str]| run(statestore().args(["verify", "--timeout", "300ms"]).args(more));
     verify(&["--broker", "mqtt://127.0.0.1:1"]).fails(3, &["mqtt://127.0.0.1:1", "--broker"]);

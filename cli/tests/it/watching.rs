@@ -1,17 +1,17 @@
-//! `statestore watch`: what it prints, and how it ends.
+//! `statestore watch`: its output and its end.
 
-use statestore_tests::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, array, notification_topic, response_topic};
 
 use crate::place::{Form, everywhere};
 use crate::process::run;
 
 everywhere!(
-    a_watch_prints_what_happens,
-    a_watch_ends_as_it_is_told,
-    presence_ends_the_watches_of_who_has_gone
+    watch_prints_each_change,
+    watch_ends_at_its_count_or_a_signal,
+    presence_ends_registrations_of_disconnected_clients
 );
 
-fn a_watch_prints_what_happens(form: Form) {
+fn watch_prints_each_change(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     let first = here.run(&["set", "k", "one"]).version();
     let json = here.spawn(&["watch", "k", "--output", "json", "--count", "4"]);
@@ -36,7 +36,7 @@ fn a_watch_prints_what_happens(form: Form) {
     raw.end().is(0, "");
 }
 
-fn a_watch_ends_as_it_is_told(form: Form) {
+fn watch_ends_at_its_count_or_a_signal(form: Form) {
     let Some(here) = form.start(&[]) else { return };
     here.run(&["watch", "k", "--count", "0"]).is(0, "");
     for signal in ["-INT", "-TERM"] {
@@ -51,7 +51,8 @@ fn a_watch_ends_as_it_is_told(form: Form) {
     run(&mut count).is(0, "v\n");
 }
 
-/// Whether a client is told what changes after it has gone and come back, its session kept all the while.
+/// Returns whether a client with a persistent session is notified of changes after it has
+/// disconnected and reconnected.
 fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
     let here = form.start_with(options, "log_dest topic\nlog_type notice\nlog_type error")?;
     let kept = Hello { session: Some(60), ..Hello::default() };
@@ -67,7 +68,7 @@ fn is_told_after_it_has_gone(form: Form, options: &[&str]) -> Option<bool> {
     Some(!raw.hears_nothing_more())
 }
 
-fn presence_ends_the_watches_of_who_has_gone(form: Form) {
+fn presence_ends_registrations_of_disconnected_clients(form: Form) {
     if !form.has_broker_apart() {
         return form.skip("a store inside the broker knows who has gone");
     }

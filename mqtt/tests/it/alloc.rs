@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use statestore_mqtt::packet::{Header, Packet};
 use statestore_mqtt::wire::Length;
-use statestore_tests::counting::allocations_of;
+use statestore_testkit::process::memory::allocations_of;
 
 use crate::statements::{packet, vectors};
 

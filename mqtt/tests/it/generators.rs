@@ -12,7 +12,7 @@ use statestore_mqtt::packet::{
 };
 use statestore_mqtt::property::{Property, id};
 use statestore_mqtt::{Kind, Qos, Reason};
-use statestore_tests::mqtt_text::Listed;
+use statestore_testkit::wire::mqtt_text::Listed;
 
 pub(crate) type Any = Packet<'static, Listed<'static>>;
 

@@ -3,12 +3,12 @@
 use bytes::BytesMut;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use statestore_fuzz_bodies::mqtt_packet;
 use statestore_mqtt::packet::{Header, Packet, Publish, Subscribe, Subscriptions};
 use statestore_mqtt::property::Property;
 use statestore_mqtt::wire::{Length, Reader, VARINT_MAX, put_text, put_varint};
 use statestore_mqtt::{Malformed, Qos, Unwritable};
-use statestore_tests::fuzz::mqtt_packet;
-use statestore_tests::mqtt_text::show;
+use statestore_testkit::wire::mqtt_text::show;
 
 use crate::generators::{Any, packet};
 

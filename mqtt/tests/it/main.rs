@@ -9,4 +9,5 @@ mod statements;
 mod topics;
 
 #[global_allocator]
-static ALLOCATOR: statestore_tests::counting::Counting = statestore_tests::counting::Counting;
+static ALLOCATOR: statestore_testkit::process::memory::Counting =
+    statestore_testkit::process::memory::Counting;

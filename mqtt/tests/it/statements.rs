@@ -2,8 +2,8 @@
 //! `packets.txt`.
 
 use statestore_mqtt::packet::{Header, Packet};
-use statestore_tests::mqtt_text::show;
-use statestore_tests::vectors::{Case, Vectors};
+use statestore_testkit::vectors::{Case, Vectors};
+use statestore_testkit::wire::mqtt_text::show;
 
 pub(crate) fn vectors() -> Vectors {
     Vectors::parse("packets.txt", include_str!("packets.txt")).unwrap()

@@ -1,4 +1,4 @@
-//! The tables of expectations.
+//! Tables of expectations.
 
 use statestore_policy::{Cases, Policy};
 
@@ -10,7 +10,7 @@ rules:
 ";
 
 #[test]
-fn a_table_says_what_is_expected() {
+fn decisions_match_the_expectations_of_a_table() {
     let table = "
 # who may do what
 allow  id=lamp user=ann group=sensors  SET readings/ann/lux of today
@@ -33,15 +33,15 @@ allow  id=lamp user=ann group=sensors  fence readings/bob/lux
 }
 
 #[test]
-fn what_is_no_case_is_named_with_its_line() {
+fn invalid_case_is_rejected_with_its_line() {
     for (line, problem) in [
-        ("permit id=a CONNECT", "begins with permit"),
-        ("allow id=a id=b CONNECT", "says id twice"),
-        ("allow g=a g=b CONNECT", "says g twice"),
-        ("allow id=a FETCH k", "has `FETCH` where one of CONNECT"),
-        ("allow id=a", "has `` where"),
-        ("allow id=a GET", "has no key or topic"),
-        ("allow id=a CONNECT b", "has nothing behind it"),
+        ("permit id=a CONNECT", "begins with `permit`"),
+        ("allow id=a id=b CONNECT", "contains `id` twice"),
+        ("allow g=a g=b CONNECT", "contains `g` twice"),
+        ("allow id=a FETCH k", "contains `FETCH`; expected one of CONNECT"),
+        ("allow id=a", "contains ``; expected"),
+        ("allow id=a GET", "lacks a key or topic"),
+        ("allow id=a CONNECT b", "takes no argument"),
     ] {
         let error = Cases::parse(&format!("\n{line}\n")).expect_err(line);
         assert!(error.to_string().starts_with("line 2: "), "{error}");

@@ -27,7 +27,7 @@ fn subject(text: &str) -> Subject {
 }
 
 #[test]
-fn the_first_subject_with_an_entry_counts() {
+fn first_subject_with_an_entry_gives_the_attributes() {
     let table = CertificateAttributes::parse(DEPLOYED).expect("a table");
     assert_eq!(table.len(), 2);
     let root = subject("C=US, OU=Engineering, CN=Contoso Root CA Cert");
@@ -52,7 +52,7 @@ fn the_first_subject_with_an_entry_counts() {
 }
 
 #[test]
-fn subjects_are_read_as_tools_print_them() {
+fn subject_parses_from_every_form_that_tools_print() {
     for (text, pairs) in [
         ("CN = a, O = b", &[("CN", "a"), ("O", "b")][..]),
         ("CN=a+O=b=c", &[("CN", "a"), ("O", "b=c")]),
@@ -63,14 +63,16 @@ fn subjects_are_read_as_tools_print_them() {
         assert_eq!(subject(text), Subject::new(pairs.iter().copied()), "{text}");
     }
     for text in ["", "a", "CN=", "=a", "CN=a,", "CN=a\\", r"CN=a\41", "CN=a,,O=b", "/CN=a"] {
-        // The last is how older tools print it, and has no type that a certificate has.
+        // The last form is that of older tools; it parses, with a type that no certificate
+        // contains.
         assert_eq!(Subject::parse(text).is_err(), text != "/CN=a", "{text}");
     }
 }
 
 #[test]
-fn what_is_no_table_is_refused_with_line_and_remedy() {
-    let x509 = "kind: BrokerAuthentication\nspec:\n  authenticationMethods:\n  - method: X509\n    x509Settings:\n";
+fn invalid_table_is_rejected_with_line_and_fix() {
+    let x509 = "kind: BrokerAuthentication\nspec:\n  authenticationMethods:\n  - method: X509\n    \
+                x509Settings:\n";
     for (text, line, part) in [
         ("", 1, "authorizationAttributes"),
         ("rules: []", 1, "`rules` is unknown"),
@@ -80,7 +82,8 @@ fn what_is_no_table_is_refused_with_line_and_remedy() {
         ("authorizationAttributes:\n  a: {subject: CN=x, attributes: {b: \"\"}}", 2, "empty"),
         ("authorizationAttributes:\n  a: {subject: CN=x, attributes: {b: [c]}}", 2, "a text"),
         (
-            "authorizationAttributes:\n  a: {subject: \"CN=x,O=y\", attributes: {}}\n  b: {subject: \"O=y,CN=x\", attributes: {}}",
+            "authorizationAttributes:\n  a: {subject: \"CN=x,O=y\", attributes: {}}\n  b: \
+             {subject: \"O=y,CN=x\", attributes: {}}",
             3,
             "an entry above",
         ),
@@ -89,7 +92,8 @@ fn what_is_no_table_is_refused_with_line_and_remedy() {
         (&format!("{x509}      trustedClientCaCert: a"), 6, "authorizationAttributes"),
         (
             &format!(
-                "{x509}      {{authorizationAttributes: {{}}}}\n  - {{method: x509, x509Settings: {{authorizationAttributes: {{}}}}}}"
+                "{x509}      {{authorizationAttributes: {{}}}}\n  - {{method: x509, \
+                 x509Settings: {{authorizationAttributes: {{}}}}}}"
             ),
             7,
             "second",

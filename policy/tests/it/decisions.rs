@@ -1,10 +1,10 @@
-//! Verbs, methods, types of keys, keys and principals: each combination.
+//! Every combination of verb, method, key type, key and principal.
 
 use statestore_policy::{Action, Policy, Principal};
 use statestore_proto::store::Access;
 
 #[test]
-fn each_combination_is_decided_as_the_table_says() {
+fn every_combination_is_decided_as_in_the_table() {
     let table = include_str!("../decisions.txt");
     let mut count = 0;
     for line in table.lines().filter(|line| !line.starts_with('#')) {
@@ -41,9 +41,10 @@ fn each_combination_is_decided_as_the_table_says() {
     assert_eq!(count, 180 + 36 + 216);
 }
 
-/// One `Fence` for somebody, and everybody needs one: for tokens, and for nothing else.
+/// With one `Fence` in the document, every principal needs a `Fence` for tokens, and only for
+/// tokens.
 #[test]
-fn fences_are_for_whom_a_rule_names_where_one_does() {
+fn fencing_requires_a_fence_rule_if_the_document_has_one() {
     let document = "rules:
   - principals: {usernames: [ann, bob]}
     stateStoreResources:
@@ -63,19 +64,22 @@ fn fences_are_for_whom_a_rule_names_where_one_does() {
         (
             "ann",
             Action::Fence(b"other"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for another method",
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+             another method",
             true,
         ),
         (
             "ann",
             Action::Fence(b"foreign"),
-            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key for another method",
+            "refused; line 7 (rule 2, resource 1 of stateStoreResources) has this key for \
+             another method",
             false,
         ),
         (
             "bob",
             Action::Fence(b"shared"),
-            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for another method",
+            "refused; line 4 (rule 1, resource 1 of stateStoreResources) has this key for \
+             another method",
             true,
         ),
         (
@@ -98,7 +102,7 @@ fn fences_are_for_whom_a_rule_names_where_one_does() {
 }
 
 #[test]
-fn the_nearest_rule_is_named() {
+fn refusal_names_the_nearest_rule() {
     let policy = Policy::parse(
         "rules:
   - principals: {usernames: [bob]}
@@ -128,7 +132,8 @@ fn the_nearest_rule_is_named() {
         (
             &ann,
             Action::Read(b"w"),
-            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key for another method",
+            "refused; line 12 (rule 2, resource 3 of stateStoreResources) has this key for \
+             another method",
         ),
         (
             &ann,
@@ -143,7 +148,8 @@ fn the_nearest_rule_is_named() {
         (
             &ann,
             Action::Publish("u"),
-            "refused; line 8 (rule 2, resource 1 of brokerResources) allows it for other topics or client ids",
+            "refused; line 8 (rule 2, resource 1 of brokerResources) allows it for other topics \
+             or client ids",
         ),
         (
             &ann,
@@ -155,15 +161,15 @@ fn the_nearest_rule_is_named() {
             Action::Read(b"of-bob"),
             "refused; line 5 (rule 1, resource 2 of stateStoreResources) allows it for others",
         ),
-        (&carl, Action::Read(b"v"), "refused; no rule comes near"),
-        (&carl, Action::Connect, "refused; no rule comes near"),
+        (&carl, Action::Read(b"v"), "refused; no rule matches in part"),
+        (&carl, Action::Connect, "refused; no rule matches in part"),
     ] {
         assert_eq!(policy.decide(principal, &action).to_string(), expected, "{action:?}");
     }
 }
 
 #[test]
-fn rights_are_for_the_store_and_for_client_ids() {
+fn rights_decide_keys_and_name_client_ids() {
     let policy = Policy::parse(
         "rules:
   - principals: {usernames: [ann]}
@@ -186,12 +192,14 @@ fn rights_are_for_the_store_and_for_client_ids() {
     assert!(!other.names_client_id() && other.allow(&Action::Connect));
 }
 
-/// What takes too long is refused, also if something would allow it at last.
+/// A decision that exceeds the limit of work is refused, even if a later pattern would allow the
+/// action.
 #[test]
-fn a_decision_takes_a_bounded_time() {
+fn decision_is_refused_when_its_work_exceeds_the_limit() {
     let slow: Vec<String> = (0..100).map(|at| format!("'*a*a*a*a*b{at}'")).collect();
     let document = format!(
-        "rules: [{{principals: {{usernames: [ann]}}, stateStoreResources: [{{method: Read, keys: [{}, '**']}}]}}]",
+        "rules: [{{principals: {{usernames: [ann]}}, stateStoreResources: [{{method: Read, keys: \
+         [{}, '**']}}]}}]",
         slow.join(", ")
     );
     let policy = Policy::parse(&document).unwrap();

@@ -1,4 +1,4 @@
-//! Documents in all the shapes in which there are some, and what is wrong with others.
+//! Documents in every published form, and errors in others.
 
 use statestore_policy::{Action, Policy, Principal};
 
@@ -81,7 +81,7 @@ fn allows(document: &str, principal: &Principal<'_>, action: Action<'_>) -> bool
 }
 
 #[test]
-fn names_and_attributes_as_the_page_explains_them() {
+fn kubernetes_document_is_decided_as_documented() {
     let named = Principal {
         user_name: Some("temperature-sensor"),
         attributes: &[("organization", "contoso")],
@@ -100,7 +100,7 @@ fn names_and_attributes_as_the_page_explains_them() {
         (&named, Action::Publish("/telemetry/contoso"), true),
         (&other, Action::Publish("/telemetry/contoso"), true),
         (&other, Action::Publish("/telemetry/temperature-sensor"), false),
-        // It is true of everybody that the rule is for.
+        // The rule applies to this principal as well.
         (&other, Action::Publish("/telemetry/some-other-username"), true),
         (&other, Action::Subscribe("/commands/contoso"), true),
         (&other, Action::Subscribe("/commands/+"), false),
@@ -112,7 +112,7 @@ fn names_and_attributes_as_the_page_explains_them() {
 }
 
 #[test]
-fn what_the_resource_manager_and_the_portal_give() {
+fn documents_of_the_resource_manager_and_the_portal_are_decided() {
     let named = Principal { client_id: "my-client-id", ..Principal::default() };
     assert!(allows(RESOURCE_MANAGER, &named, Action::Write(b"any\nthing")));
     assert!(!allows(RESOURCE_MANAGER, &named, Action::Write(b"\xff")), "no pattern matches it");
@@ -131,9 +131,9 @@ fn what_the_resource_manager_and_the_portal_give() {
     assert!(!allows(PORTAL, &principal("other"), Action::Publish(topic)));
 }
 
-/// What a principal has is never more than a text.
+/// Values of a principal are always inserted as plain text.
 #[test]
-fn no_name_is_a_wildcard() {
+fn wildcards_in_names_match_literally() {
     let document = r#"
 rules:
   - principals: {usernames: ["*"]}
@@ -167,11 +167,11 @@ rules:
     }
     let nameless = Principal { client_id: "a", ..Principal::default() };
     assert!(!allows(document, &nameless, Action::Connect));
-    assert!(!allows(document, &named("", "-1"), Action::Connect), "an empty name is none");
+    assert!(!allows(document, &named("", "-1"), Action::Connect), "an empty name counts as absent");
 }
 
 #[test]
-fn each_fault_is_named_with_its_line_and_its_place() {
+fn every_error_is_reported_with_its_line_and_path() {
     let rule = |text: &str| format!("rules:\n  - principals: {{usernames: [a]}}\n{text}");
     let keys = |text: &str| rule(&format!("    stateStoreResources:\n      - {text}\n"));
     let topics = |text: &str| {
@@ -181,15 +181,15 @@ fn each_fault_is_named_with_its_line_and_its_place() {
     for (document, line, path, problem) in [
         (String::new(), 1, "the document", "it is empty"),
         ("{".into(), 2, "the document", ""),
-        ("rule: []".into(), 1, "the document", "has no `rules`"),
+        ("rule: []".into(), 1, "the document", "lacks `rules`"),
         ("kind: Pod\nspec: {}".into(), 1, "kind", "is Pod"),
-        ("rules: 5".into(), 1, "rules", "is a text; it should be a list"),
-        ("rules: []\nrules: []".into(), 2, "the document", "`rules` is there twice"),
+        ("rules: 5".into(), 1, "rules", "is a text; expected a list"),
+        ("rules: []\nrules: []".into(), 2, "the document", "`rules` occurs twice"),
         ("rules: []\n---\nrules: []".into(), 2, "the document", "a second document"),
         ("rules: &a []".into(), 1, "the document", "anchors"),
         ("rules: !!seq []".into(), 1, "the document", "anchors and tags"),
-        (format!("rules: {deep}"), 1, "the document", "more than 32 levels"),
-        ("rules:\n  - {}".into(), 2, "rules[1]", "has no `principals`"),
+        (format!("rules: {deep}"), 1, "the document", "exceeds 32 levels"),
+        ("rules:\n  - {}".into(), 2, "rules[1]", "lacks `principals`"),
         (rule("    stateResources: []\n"), 3, "rules[1].stateResources", "is unknown here"),
         ("rules: [{principals: {users: [a]}}]".into(), 1, "rules[1].principals.users", "unknown"),
         (
@@ -208,40 +208,40 @@ fn each_fault_is_named_with_its_line_and_its_place() {
             keys("{method: Fetch, keys: [a]}"),
             4,
             "rules[1].stateStoreResources[1].method",
-            "is Fetch; it should be one of Read, Write, ReadWrite",
+            "is Fetch; expected one of Read, Write, ReadWrite",
         ),
-        (keys("{keys: [a]}"), 4, "rules[1].stateStoreResources[1]", "has no `method`"),
-        (keys("{method: Read}"), 4, "rules[1].stateStoreResources[1]", "has no `keys`"),
-        (keys("{method: Read, keys: []}"), 4, "rules[1].stateStoreResources[1]", "has no keys"),
+        (keys("{keys: [a]}"), 4, "rules[1].stateStoreResources[1]", "lacks `method`"),
+        (keys("{method: Read}"), 4, "rules[1].stateStoreResources[1]", "lacks `keys`"),
+        (keys("{method: Read, keys: []}"), 4, "rules[1].stateStoreResources[1]", "lacks keys"),
         (
             keys("{method: Read, keys: ['a**']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
-            "is no pattern",
+            "is not a pattern",
         ),
         (
             keys("{method: Read, keys: ['{principal.clientId}**']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
-            "is no pattern",
+            "is not a pattern",
         ),
         (
             keys("{method: Read, keys: ['{principal.name}']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
-            "is nothing that a principal has",
+            "is an unknown placeholder",
         ),
         (
             keys("{method: Read, keys: ['{principal.attributes.}']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
-            "is nothing that a principal has",
+            "is an unknown placeholder",
         ),
         (
             keys("{method: Read, keys: ['{principal.clientId']}"),
             4,
             "rules[1].stateStoreResources[1].keys[1]",
-            "without `}`",
+            "without a closing `}`",
         ),
         (
             keys("{method: Read, keyType: Binary, keys: ['*']}"),
@@ -249,7 +249,7 @@ fn each_fault_is_named_with_its_line_and_its_place() {
             "rules[1].stateStoreResources[1].keys[1]",
             "is not Base64",
         ),
-        (topics("a/#/b"), 4, "rules[1].brokerResources[1].topics[1]", "is no topic filter"),
+        (topics("a/#/b"), 4, "rules[1].brokerResources[1].topics[1]", "is not a topic filter"),
         (topics("$share/g/a"), 4, "rules[1].brokerResources[1].topics[1]", "has a share"),
         (
             topics("'client-{principal.clientId}/#'"),
@@ -261,7 +261,7 @@ fn each_fault_is_named_with_its_line_and_its_place() {
             rule("    brokerResources: [{method: Connect, topics: [a]}]\n"),
             3,
             "rules[1].brokerResources[1]",
-            "has topics, which this method does not have",
+            "has topics, which this method does not support",
         ),
     ] {
         let error = Policy::parse(&document).expect_err(&document);
@@ -271,9 +271,9 @@ fn each_fault_is_named_with_its_line_and_its_place() {
 }
 
 #[test]
-fn a_document_has_a_megabyte_at_most() {
+fn document_over_one_mebibyte_is_rejected() {
     let long = |bytes: usize| format!("rules: [] #{}", "x".repeat(bytes - 11));
     assert!(Policy::parse(&long(1 << 20)).is_ok());
     let error = Policy::parse(&long((1 << 20) + 1)).unwrap_err();
-    assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");
+    assert!(error.to_string().contains("exceeds 1048576 bytes"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Decisions and rights against the oracle.
+//! Decisions and rights compared with the oracle.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -56,7 +56,7 @@ fn resource() -> impl Strategy<Value = (&'static str, &'static str, Vec<String>)
 
 fn rule() -> impl Strategy<Value = Rule> {
     let name = select(vec!["a", "b", "*", "+"]).prop_map(Into::into);
-    let attributes = attributes().prop_filter("a table says something", |all| !all.is_empty());
+    let attributes = attributes().prop_filter("a table is not empty", |all| !all.is_empty());
     (vec(name, 0..3), vec(attributes, 0..2), vec(resource(), 0..3))
         .prop_map(|(users, attributes, resources)| Rule { users, attributes, resources })
 }
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_is_decided_is_what_the_oracle_says(
+    fn decisions_and_rights_equal_those_of_the_oracle(
         rules in vec(rule(), 0..4),
         who in who(),
         objects in vec(object(), 1..6),
@@ -139,11 +139,12 @@ proptest! {
         }
     }
 
-    /// Who may subscribe may publish to nothing more: what is covered is what is matched.
+    /// If a filter covers another, it matches every topic that the other matches.
     #[test]
-    fn no_filter_hears_what_is_not_allowed(own in filter(), other in filter(), topic in object()) {
+    fn allowed_subscription_receives_only_allowed_topics(own in filter(), other in filter(), topic in object()) {
         let document = format!(
-            "rules: [{{principals: {{usernames: ['*']}}, brokerResources: [{{method: Subscribe, topics: ['{own}']}}, \
+            "rules: [{{principals: {{usernames: ['*']}}, brokerResources: [{{method: Subscribe, \
+             topics: ['{own}']}}, \
              {{method: Publish, topics: ['{own}']}}]}}]"
         );
         let policy = Policy::parse(&document).unwrap();

@@ -1,4 +1,4 @@
-//! What was hardly meant, found; and nothing found where all is well.
+//! Likely mistakes are reported, and a sound document has none.
 
 use statestore_policy::{Names, Policy};
 
@@ -24,12 +24,12 @@ fn sound(rules: &str) -> String {
 }
 
 #[test]
-fn a_sound_document_has_no_warnings() {
+fn sound_document_has_no_warnings() {
     assert_eq!(warnings(&sound("")), [""; 0]);
 }
 
 #[test]
-fn each_fault_is_found_where_it_is() {
+fn every_mistake_is_reported_at_its_line() {
     for (rules, expected) in [
         (
             "  - principals: {}\n    brokerResources: [{method: Connect}]",
@@ -37,31 +37,38 @@ fn each_fault_is_found_where_it_is() {
         ),
         ("  - principals: {usernames: [c]}", "line 9: the rule has no resources"),
         (
-            "  - principals: {clientIds: [c]}\n    stateStoreResources: [{method: Read, keys: [x]}]",
+            "  - principals: {clientIds: [c]}\n    stateStoreResources: [{method: Read, keys: \
+             [x]}]",
             "line 9: the rule names client ids",
         ),
         (
-            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Read, keys: ['*']}]",
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Read, keys: \
+             ['*']}]",
             "line 10: a pattern of keys matches everything",
         ),
         (
-            "  - principals: {usernames: [c]}\n    brokerResources: [{method: Subscribe, topics: ['#']}]",
+            "  - principals: {usernames: [c]}\n    brokerResources: [{method: Subscribe, topics: \
+             ['#']}]",
             "line 10: a topic filter matches everything",
         ),
         (
-            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Write, keys: [x]}]",
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Write, keys: \
+             [x]}]",
             "line 10: Write without Read",
         ),
         (
-            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Fence, keys: [x]}]",
+            "  - principals: {usernames: [c]}\n    stateStoreResources: [{method: Fence, keys: \
+             [x]}]",
             "line 10: Fence without Write",
         ),
         (
-            "  - principals: {usernames: [b]}\n    stateStoreResources: [{method: Read, keys: ['own/{principal.username}/*']}]",
+            "  - principals: {usernames: [b]}\n    stateStoreResources: [{method: Read, keys: \
+             ['own/{principal.username}/*']}]",
             "line 10: allows nothing that line 8 does not allow",
         ),
         (
-            "  - principals: {usernames: [b, c]}\n    brokerResources: [{method: Connect, clientIds: [x]}, {method: Connect}]",
+            "  - principals: {usernames: [b, c]}\n    brokerResources: [{method: Connect, \
+             clientIds: [x]}, {method: Connect}]",
             "line 10: allows nothing that line 10 does not allow",
         ),
     ] {
@@ -72,7 +79,7 @@ fn each_fault_is_found_where_it_is() {
 }
 
 #[test]
-fn what_is_read_elsewhere_may_be_written() {
+fn write_with_a_read_elsewhere_has_no_warning() {
     let rules = "  - principals: {usernames: [c]}
     stateStoreResources:
       - {method: Fence, keys: [x]}
@@ -81,9 +88,9 @@ fn what_is_read_elsewhere_may_be_written() {
     assert_eq!(warnings(&sound(rules)), [""; 0]);
 }
 
-/// Of two that are the same one is needed.
+/// Of two equal resources, one is redundant.
 #[test]
-fn one_of_a_pair_is_needless() {
+fn second_of_two_equal_resources_is_redundant() {
     let rules = "  - principals: {usernames: [c]}
     stateStoreResources:
       - {method: Read, keys: [x]}
@@ -92,20 +99,25 @@ fn one_of_a_pair_is_needless() {
 }
 
 #[test]
-fn nobody_can_do_anything() {
-    assert_eq!(warnings("rules: []"), ["line 1: there are no rules, so nobody may do anything"]);
+fn policy_that_allows_nothing_is_reported() {
+    assert_eq!(
+        warnings("rules: []"),
+        ["line 1: the policy has no rules, so every action is \
+        refused"]
+    );
     let keys =
         "rules: [{principals: {usernames: [a]}, stateStoreResources: [{method: Read, keys: [x]}]}]";
     let found = warnings(keys);
     assert!(
-        found[0].contains("nobody may connect") && found[1].contains("nobody may ask"),
+        found[0].contains("no client may connect")
+            && found[1].contains("no client may send requests"),
         "{found:?}"
     );
 }
 
-/// What is allowed twice, and what only seems so: two resources for the same principals, and whether the second is needless.
+/// Pairs of resources for the same principals, each with whether the second is redundant.
 #[test]
-fn what_is_needless_is_told_from_what_is_not() {
+fn only_redundant_resources_are_reported() {
     let keys = |key_type: &str, keys: &str| {
         format!(
             "    stateStoreResources: [{{method: Read, keyType: {key_type}, keys: [{keys}]}}]\n"
@@ -158,7 +170,7 @@ fn what_is_needless_is_told_from_what_is_not() {
 }
 
 #[test]
-fn who_may_ask_and_not_listen_is_found() {
+fn missing_right_to_receive_is_reported() {
     let without = |filters: &str| {
         let filter =
             "'clients/{principal.clientId}/#', 'clients/statestore/+/+/+/command/notify/+'";
@@ -167,12 +179,12 @@ fn who_may_ask_and_not_listen_is_found() {
     let [answers] = &without("elsewhere")[..] else { panic!("one warning") };
     assert!(answers.starts_with("line 1: ") && answers.contains("clients/{principal.clientId}/#"));
     let [notes] = &without("'clients/{principal.clientId}/#'")[..] else { panic!("one warning") };
-    assert!(notes.contains("nobody may watch"), "{notes}");
+    assert!(notes.contains("no client may watch"), "{notes}");
     assert_eq!(without("'clients/#'"), [""; 0]);
 }
 
 #[test]
-fn a_policy_says_which_names_it_goes_by() {
+fn names_lists_the_kinds_that_the_rules_use() {
     let names = |principals: &str| {
         Policy::parse(&format!("rules: [{{principals: {principals}}}]")).unwrap().names()
     };
@@ -183,16 +195,17 @@ fn a_policy_says_which_names_it_goes_by() {
     assert_eq!(names("{attributes: [{a: b}]}"), Names { attributes: true, ..none });
 }
 
-/// With many resources they are not compared, so that reading a document takes no time that anybody notices.
+/// More than a thousand resources are not compared, so that parsing stays fast.
 #[test]
-fn many_resources_are_not_compared() {
+fn over_a_thousand_resources_are_not_compared() {
     let many = |count: usize| {
         let resources = "{method: Write, keys: [x]}, ".repeat(count);
         let rules =
             format!("  - principals: {{usernames: [c]}}\n    stateStoreResources: [{resources}]");
         warnings(&sound(&rules)).len()
     };
-    // Each tells what is there, and all but the first are needless; three resources stand before them.
+    // Each reveals whether a key exists, and all but the first are redundant; three resources
+    // precede them.
     assert_eq!(many(10), 10 + 9);
     assert_eq!(many(1_000), 0);
 }

@@ -1,4 +1,5 @@
-//! The policy, by tables, by an oracle that looks at every letter, and by documents of other people's shapes.
+//! Policies, tested with tables, with an oracle that examines every character, and with published
+//! documents.
 
 mod cases;
 mod certificates;

@@ -1,11 +1,11 @@
-//! The oracle: rules as values, and matching by trying everything.
+//! The oracle: rules as values, and matching by exhaustive trial.
 
-/// A rule, as simply as it can be said.
+/// A rule in its simplest form.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) users: Vec<String>,
     pub(crate) attributes: Vec<Vec<(String, String)>>,
-    /// Method, type of keys (or nothing for topics), and the texts.
+    /// Method, key type (empty for topics) and texts.
     pub(crate) resources: Vec<(&'static str, &'static str, Vec<String>)>,
 }
 
@@ -16,10 +16,10 @@ pub(crate) struct Who {
     pub(crate) attributes: Vec<(String, String)>,
 }
 
-/// A letter of a pattern that is taken as it is, or not.
+/// Characters of a pattern; true if the character comes from a value and so is literal.
 type Letters = Vec<(char, bool)>;
 
-/// The text with what somebody has in it, letter by letter.
+/// Returns the text with the values of a principal, character by character.
 fn filled(text: &str, who: &Who) -> Option<Letters> {
     let mut letters = Vec::new();
     let mut rest = text;
@@ -46,7 +46,7 @@ fn filled(text: &str, who: &Who) -> Option<Letters> {
     Some(letters)
 }
 
-/// `*` and `?` alone, as the patterns of these tests have no more.
+/// Supports `*` and `?` only; the patterns of these tests contain no other wildcard.
 fn glob(pattern: &[(char, bool)], key: &[char]) -> bool {
     match pattern.split_first() {
         None => key.is_empty(),
@@ -81,7 +81,7 @@ fn matches_topic(text: &str, who: &Who, topic: &str) -> bool {
     !(is_wild && topic.starts_with('$')) && is_topic(&filter, &topic.split('/').collect::<Vec<_>>())
 }
 
-/// Whether one of the rules allows this: `Publish`, `Read`, `Write` or `Fence` of an object.
+/// Returns whether one of the rules allows `Publish`, `Read`, `Write` or `Fence` of an object.
 pub(crate) fn allows(rules: &[Rule], who: &Who, method: &str, object: &str) -> bool {
     if method == "Fence" {
         let has_fences = rules.iter().flat_map(|rule| &rule.resources).any(|one| one.0 == "Fence");

@@ -331,7 +331,7 @@ mod tests {
     #[cfg(all(feature = "passwords", feature = "service-accounts", feature = "tls"))]
     #[test]
     fn admission_depends_on_the_user_name_for_every_kind_of_proof() {
-        use statestore_tests::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
+        use statestore_testkit::credentials::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
 
         use crate::clock::unix_now;
         use crate::login::identity::Proof;

@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use statestore_tokio::service::{StatsHandle, TrafficHandle};
 use statestore_tokio::{Status, StatusWatch, StoreService};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -50,13 +50,21 @@ impl ExportError {
 pub(crate) struct Exporter {
     address: SocketAddr,
     source: Arc<Source>,
-    task: AbortHandle,
+    task: JoinHandle<()>,
 }
 
 impl Drop for Exporter {
     /// Closes the listener and its connections.
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+impl Exporter {
+    /// Closes the listener and its connections, and returns when they are closed.
+    pub(crate) async fn close(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
     }
 }
 
@@ -88,7 +96,7 @@ impl Exporter {
         let source = Arc::new(Source::new(&settings.http_allowed_hosts));
         let responder = Arc::clone(&source);
         let serve = connections::serve(listener, move |request| responder.respond(request));
-        let task = tokio::spawn(serve).abort_handle();
+        let task = tokio::spawn(serve);
         Ok(Self { address: local, source, task })
     }
 

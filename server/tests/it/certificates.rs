@@ -8,9 +8,9 @@ use statestore_server::policy::{CertificateAttributes, Policy};
 use statestore_server::{
     CertificateName, CertificateUsers, ServerTls, SharedPolicy, TlsPem, Users,
 };
-use statestore_tests::certificates::Certificates;
-use statestore_tests::packets::Reason;
-use statestore_tests::timely::timely;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
 use statestore_tokio::Options as ClientOptions;
 
 use super::*;

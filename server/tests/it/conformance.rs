@@ -6,8 +6,8 @@ use std::time::Duration;
 use statestore_client::ClientLink;
 use statestore_proto::transport::{Incoming, Transmit};
 use statestore_server::{Broker, EmbeddedLink};
-use statestore_tests::conformance::{Stage, cases, run};
-use statestore_tests::verify::{assert_ours, every_case};
+use statestore_testkit::conformance::handles::{Stage, cases, run};
+use statestore_testkit::conformance::kit::{assert_ours, every_case};
 use statestore_tokio::{AsIncoming, Connected, Link, LinkError, LinkEvent, StoreService};
 use statestore_verify::over_client;
 

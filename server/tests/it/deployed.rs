@@ -1,7 +1,7 @@
 //! Deployed clients.
 
-use statestore_tests::deployed;
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::deployed;
 
 use crate::{options, start};
 

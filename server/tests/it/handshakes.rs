@@ -1,8 +1,8 @@
 //! The log says what to do about a failed TLS handshake.
 
 use statestore_server::ServerTls;
-use statestore_tests::log::Log;
-use statestore_tests::timely::timely;
+use statestore_testkit::process::Log;
+use statestore_testkit::process::timely;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -2,9 +2,9 @@
 //! request.
 
 use statestore_proto::topic::REQUEST;
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Ask, Hello, Raw, response_topic, words};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, response_topic, words};
 use statestore_tokio::LinkEvent;
 use statestore_tokio::{AsIncoming, Link};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::Incoming;
 use statestore_server::{BindError, Broker, EmbeddedLink, Limits, Redirect};
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Hello, Raw, blob, response_topic};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Hello, Raw, blob, response_topic};
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
 use tokio::task::JoinHandle;
 

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 
 use statestore_client::Tls;
 use statestore_server::{BindError, CertificateName, CertificateUsers, TlsPem, Users};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::packets::Reason;
-use statestore_tests::timely::timely;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
 use statestore_tokio::Options as ClientOptions;
 
 use super::*;

@@ -6,9 +6,9 @@ use std::net::TcpStream;
 
 use statestore_proto::topic::REQUEST;
 use statestore_server::Limits;
-use statestore_tests::log::Log;
-use statestore_tests::raw::{Ask, Hello, Raw, response_topic, words};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::Log;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, response_topic, words};
 
 use crate::{options, start};
 

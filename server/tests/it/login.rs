@@ -6,10 +6,10 @@ use statestore_client::{Tls, connect};
 use statestore_proto::limits::StoreLimits;
 use statestore_server::service::StoreConfig;
 use statestore_server::{ServerTls, StoreService, TlsError, TlsPem, Users};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Hello, Raw, response_topic};
-use statestore_tests::timely::timely;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Hello, Raw, response_topic};
 
 use crate::{at, options, secured, start};
 

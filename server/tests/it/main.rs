@@ -26,7 +26,7 @@ mod websocket;
 use std::net::Ipv4Addr;
 
 use statestore_server::{Broker, Listener, Options, ServerTls};
-use statestore_tests::raw::{Hello, Raw, response_topic};
+use statestore_testkit::wire::raw::{Hello, Raw, response_topic};
 use statestore_tokio::{StateStore, StoreService};
 
 /// Options with a free port of the loopback address.

@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use statestore_proto::topic::RESERVED;
 use statestore_server::Broker;
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Ask, Hello, Raw, property, response_topic, words};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Ask, Hello, Raw, property, response_topic, words};
 use statestore_tokio::StoreService;
 
 use crate::{open, options, raw, start};

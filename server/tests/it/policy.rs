@@ -3,8 +3,8 @@
 use statestore_proto::topic::REQUEST;
 use statestore_server::policy::Policy;
 use statestore_server::{SharedPolicy, SharedUsers, Users};
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::{Ask, notification_topic, words};
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::{Ask, notification_topic, words};
 
 use super::*;
 

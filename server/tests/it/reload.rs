@@ -8,7 +8,7 @@ use statestore_server::{
     FileKind, LoadErrorKind, PolicyFile, PolicyWarning, Principals, ReadError, Reload, Reloader,
     Report, Summary, UsersError, UsersFile,
 };
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
 
 use super::*;
 

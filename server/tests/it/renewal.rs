@@ -16,8 +16,8 @@ use statestore_server::{
     CertificateName, CertificateUsers, LoadErrorKind, Reloader, RevocationPolicy, TlsError,
     TlsFiles, TlsWarning, Users,
 };
-use statestore_tests::certificates::Certificates;
-use statestore_tests::timely::timely;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::timely;
 use statestore_tokio::{Options as ClientOptions, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

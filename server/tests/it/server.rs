@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use statestore_client::{Options, StateStore, Tls, connect};
 use statestore_server::config::Config;
 use statestore_server::{Event, Server, ServerError};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::raw::unix_ms;
-use statestore_tests::timely::timely;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::raw::unix_ms;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

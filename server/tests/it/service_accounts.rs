@@ -9,8 +9,8 @@ use statestore_mqtt::packet::{Connect, Header, Notice, Packet};
 use statestore_mqtt::property::Property;
 use statestore_server::policy::Policy;
 use statestore_server::{ServiceAccountKeys, ServiceAccounts, Users};
-use statestore_tests::timely::HANGS;
-use statestore_tests::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
+use statestore_testkit::credentials::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
+use statestore_testkit::process::HANGS;
 
 use super::*;
 

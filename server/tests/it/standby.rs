@@ -2,7 +2,7 @@
 
 use statestore_client::{ClientLink, StateStore, Status};
 use statestore_server::{Broker, Redirect};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
 
 use crate::{at, options, start};
 

@@ -1,8 +1,8 @@
 //! The shared test suite of in-process links.
 
 use statestore_server::{Broker, EmbeddedLink};
-use statestore_tests::local_link_suite;
-use statestore_tests::local_link_suite::LocalBroker;
+use statestore_testkit::links::local_suite::LocalBroker;
+use statestore_testkit::local_link_suite;
 
 use crate::options;
 

@@ -1,8 +1,8 @@
 //! Ordinary topics work as with any MQTT broker.
 
-use statestore_tests::packets::Reason;
-use statestore_tests::raw::Hello;
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Reason;
+use statestore_testkit::wire::raw::Hello;
 
 use crate::{open, options, raw, start};
 

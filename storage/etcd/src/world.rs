@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fastrand::Rng;
 use statestore_proto::message::{Command, Condition, Expiry};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Sent as StorePacket};
+use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
 
 use self::check::{Op, What};
 use self::etcd::{Etcd, Txn};

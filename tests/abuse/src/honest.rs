@@ -1,21 +1,20 @@
-//! The client that must not notice: pairs of SET and GET at a steady pace, and a watcher that hears every change.
+//! The honest client: pairs of SET and GET at a steady pace, and a watcher of every change.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use statestore_mqtt::frame::Framed;
-use statestore_mqtt::packet::Packet;
-use statestore_mqtt::property::Property;
-use statestore_mqtt::{Qos, Reason};
+use bytes::Bytes;
+use statestore_mqtt::Qos;
+use statestore_mqtt::session::Event;
+use statestore_testkit::wire::client::Client;
+use statestore_testkit::wire::packets::Publish;
 
 use crate::clock;
-use crate::packets::{self, Hello};
+use crate::packets;
 use crate::place::{Place, Stream};
 use crate::rank;
 
@@ -33,31 +32,28 @@ const NEWCOMER_PACE: Duration = Duration::from_millis(20);
 /// A request without an answer for so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The largest packet that is taken, in bytes.
-const PACKET_MAX: usize = 2 << 20;
-
-/// What became of it.
+/// Observations of the honest client.
 #[derive(Default)]
 struct Log {
     /// When each request began, and how long it took.
     took: Vec<(Instant, Duration)>,
     failures: Vec<String>,
-    /// How a connection was lost, or could not be made again.
+    /// Errors of lost connections and of attempts to reconnect.
     lost: Vec<String>,
     acknowledged: Vec<u64>,
     heard: Vec<u64>,
-    /// How many clients connected, and how many of them did not succeed.
+    /// Number of clients that connected, and of those that failed.
     newcomers: (usize, usize),
 }
 
-/// What there is to judge.
+/// The result that is judged.
 pub(crate) struct Account {
     pub(crate) took: Vec<(Instant, Duration)>,
     pub(crate) failures: Vec<String>,
     pub(crate) lost: Vec<String>,
-    /// What is wrong with what the watcher heard.
+    /// The error in the notifications of the watcher.
     pub(crate) watch: Option<String>,
-    /// How many other clients connected, and how many of them did not succeed.
+    /// Number of other clients that connected, and of those that failed.
     pub(crate) newcomers: (usize, usize),
 }
 
@@ -142,8 +138,8 @@ impl Log {
     }
 }
 
-/// What is wrong with the changes that were heard, each once and in order, when these were acknowledged. Others may have
-/// been made by a request whose answer was lost.
+/// Returns the error in the reported changes: each acknowledged change must be reported once and in
+/// order. Other changes may be those of a request whose reply was lost.
 fn wrong(acknowledged: &[u64], heard: &[u64]) -> Option<String> {
     if let Some(pair) = heard.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Some(format!("the watcher heard {} after {}", pair[1], pair[0]));
@@ -242,96 +238,61 @@ impl Shared {
 /// A connection that blocks.
 struct Line {
     client_id: &'static str,
-    stream: Box<dyn Stream>,
+    client: Client<Box<dyn Stream>>,
     socket: TcpStream,
-    framed: Framed,
-    id: NonZeroU16,
-}
-
-struct Message {
-    topic: String,
-    correlation: Option<Vec<u8>>,
-    payload: Vec<u8>,
 }
 
 impl Line {
     fn open(place: &Place, client_id: &'static str) -> io::Result<Self> {
         let (stream, socket) = place.open(PATIENCE)?;
-        let framed = Framed::new(PACKET_MAX);
-        let mut line = Self { client_id, stream, socket, framed, id: NonZeroU16::MIN };
-        let login = place.login.as_ref().map(|(name, password)| (&**name, &**password));
-        line.send(&packets::connect(client_id, Hello { login, ..Hello::default() }))?;
-        let welcome = line.packet()?;
-        match Packet::decode(&welcome) {
-            Ok(Packet::ConnAck(told)) if told.reason == Reason::SUCCESS => {}
-            other => return Err(io::Error::other(format!("{other:?} instead of a welcome"))),
+        let mut options = Client::<Box<dyn Stream>>::options(client_id);
+        if let Some((name, password)) = &place.login {
+            options = options.user(&**name).password(password.clone());
         }
+        let connected = Client::connect(stream, options)?;
+        let (client, _) = connected.map_err(io::Error::other)?;
+        let mut line = Self { client_id, client, socket };
         let topic = packets::response_topic(client_id);
-        line.send(&packets::subscribe(&[&topic], Qos::AtLeastOnce))?;
-        line.packet()?;
-        Ok(line)
-    }
-
-    /// Asks for something and waits for the answer, the payload of the next message.
-    fn ask(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
-        self.id = self.id.checked_add(1).unwrap_or(NonZeroU16::MIN);
-        let request = packets::request(self.client_id, self.id, words);
-        let sent = correlation(&request);
-        self.send(&request)?;
-        let answer = self.message()?;
-        if answer.topic != packets::response_topic(self.client_id) || answer.correlation != sent {
-            return Err(io::Error::other(format!("a message of others on {}", answer.topic)));
+        line.client.subscribe(&topic, Qos::AtLeastOnce).map_err(io::Error::other)?;
+        line.client.flush()?;
+        match line.event()? {
+            Event::Subscribed { .. } => Ok(line),
+            other => Err(io::Error::other(format!("{other:?} instead of a SUBACK"))),
         }
-        Ok(answer.payload)
     }
 
-    /// The next message; it is acknowledged.
-    fn message(&mut self) -> io::Result<Message> {
+    /// Sends a request and waits for its response: the payload of the next message.
+    fn ask(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
+        let request = packets::owned_request(self.client_id, words);
+        let sent = correlation(&request);
+        self.client.publish(&request).map_err(io::Error::other)?;
+        self.client.flush()?;
+        let answer = self.message()?;
+        let topic = packets::response_topic(self.client_id);
+        if answer.topic != topic || correlation(&answer) != sent {
+            return Err(io::Error::other(format!("a message of others on {:?}", answer.topic)));
+        }
+        Ok(answer.payload.to_vec())
+    }
+
+    /// The next message.
+    fn message(&mut self) -> io::Result<Publish> {
         loop {
-            let bytes = self.packet()?;
-            match Packet::decode(&bytes) {
-                Ok(Packet::Publish(publish)) => {
-                    let message = Message {
-                        topic: publish.topic.to_owned(),
-                        correlation: correlation(&bytes),
-                        payload: publish.payload.to_vec(),
-                    };
-                    if let Some(id) = publish.id {
-                        self.send(&packets::puback(id))?;
-                    }
-                    return Ok(message);
-                }
-                Ok(Packet::PubAck(ack)) if !ack.reason.is_error() => {}
+            match self.event()? {
+                Event::Message(message) => return Ok(Publish::from(&message)),
+                Event::Published { reason, .. } if !reason.is_error() => {}
                 other => return Err(io::Error::other(format!("{other:?}"))),
             }
         }
     }
 
-    fn packet(&mut self) -> io::Result<BytesMut> {
-        let mut space = [0; 16 << 10];
-        loop {
-            if let Some(packet) = self.framed.next_packet().map_err(io::Error::other)? {
-                return Ok(packet);
-            }
-            match self.stream.read(&mut space)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => self.framed.buffer_mut().extend_from_slice(&space[..count]),
-            }
-        }
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)?;
-        self.stream.flush()
+    fn event(&mut self) -> io::Result<Event> {
+        self.client.next_event()?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
     }
 }
 
-fn correlation(packet: &[u8]) -> Option<Vec<u8>> {
-    let Ok(Packet::Publish(publish)) = Packet::decode(packet) else { return None };
-    publish.properties.iter().find_map(|property| match property {
-        Property::CorrelationData(data) => Some(data.to_vec()),
-        _ => None,
-    })
+fn correlation(publish: &Publish) -> Option<Bytes> {
+    publish.properties.as_ref()?.correlation_data.clone()
 }
 
 #[cfg(test)]
@@ -339,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watcher_hears_each_change_once_and_in_order() {
+    fn a_watcher_receives_each_change_once_and_in_order() {
         assert_eq!(wrong(&[1, 2, 4], &[1, 2, 4]), None);
         assert_eq!(wrong(&[1, 2, 4], &[1, 2, 3, 4]), None, "the answer to 3 was lost");
         assert!(wrong(&[1, 2], &[1]).is_some());

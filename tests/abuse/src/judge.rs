@@ -1,30 +1,30 @@
-//! What an honest client and the memory of the store say about an attack.
+//! Judges an attack by the results of the honest client and the memory of the store.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
 
 use crate::honest::Account;
 
-/// How much slower than alone the slowest hundredth of requests may be.
+/// Factor by which the slowest hundredth of requests may be slower than without an attack.
 const RATIO_MAX: u32 = 3;
 
 /// Below this a latency says what the system's scheduler does and not what the store does.
 const FLOOR: Duration = Duration::from_millis(4);
 
-/// What no request may take where ratios are not asked for.
+/// Time limit of a request if ratios are not compared.
 const ABSOLUTE_MAX: Duration = Duration::from_secs(2);
 
 /// Of so many other clients that connect, one may fail.
 const NEWCOMERS_PER_FAILURE: usize = 20;
 
-/// What a run of one attack is judged by.
+/// Criteria for a run of one attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Whether latencies are compared with those from before the attack.
+    /// True if latencies are compared with those from before the attack.
     pub(crate) ratio: bool,
-    /// What the attack itself adds to the slowest request.
+    /// Time that the attack itself adds to the slowest request.
     pub(crate) stopped: Duration,
-    /// Whether the honest client may lose its connection.
+    /// True if the honest client may lose its connection.
     pub(crate) may_be_lost: bool,
 }
 
@@ -56,12 +56,12 @@ impl Display for Latency {
     }
 }
 
-/// What is wrong.
+/// Violations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Complaints {
-    /// What may never be.
+    /// Violations that fail at once.
     pub(crate) hard: Vec<String>,
-    /// What another program on the machine could have caused.
+    /// Violations that another program on the machine could have caused.
     pub(crate) timing: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles() {
+    fn percentiles_are_of_sorted_latencies() {
         let latency = Latency::of((1..=1_000).rev().map(ms));
         assert_eq!(latency, Latency { p50: ms(501), p99: ms(991), max: ms(1_000) });
         assert_eq!(Latency::of([ms(7)].into_iter()), steady(ms(7)));
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong() {
+    fn a_run_within_the_rule_has_no_violations() {
         let found = judge(RULE, Some((9, 9)), &account(), (steady(ms(10)), steady(ms(30))));
         assert_eq!(found, Complaints::default());
     }
 
     #[test]
-    fn what_may_never_be() {
+    fn failures_and_losses_are_hard_violations() {
         let latencies = (steady(ms(1)), steady(ms(1)));
         assert_eq!(judge(RULE, Some((10, 9)), &account(), latencies).hard.len(), 1);
         let failed = Account { failures: vec!["it fails".into()], ..account() };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow() {
+    fn slow_requests_are_violations_of_timing() {
         let found = judge(RULE, None, &account(), (steady(ms(10)), steady(ms(31))));
         assert_eq!((found.hard.len(), found.timing.len()), (0, 1));
         let quick = Rule { ratio: false, ..RULE };

@@ -97,7 +97,7 @@ fn raise_files() {
 
 /// Prints a line, at once.
 fn say(line: impl std::fmt::Display) {
-    // Whoever no longer reads still gets the exit code.
+    // A closed output does not change the exit code.
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

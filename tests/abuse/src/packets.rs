@@ -10,13 +10,14 @@ use statestore_mqtt::packet::{
 use statestore_mqtt::property::Property;
 use statestore_mqtt::{Qos, Reason};
 use statestore_proto::topic::REQUEST;
+use statestore_testkit::wire::packets::{Publish as Message, PublishProperties};
 
 use crate::clock;
 
 pub(crate) const PINGREQ: [u8; 2] = [0xc0, 0];
 pub(crate) const DISCONNECT: [u8; 2] = [0xe0, 0];
 
-/// What a CONNECT says beside the client id.
+/// Fields of a CONNECT besides the client id.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Hello<'a> {
     /// Seconds that the session outlives its connection; the session from before is taken up then.
@@ -80,39 +81,53 @@ pub(crate) fn puback(id: NonZeroU16) -> BytesMut {
     encoded(&Packet::PubAck(Ack { id, reason: Reason::SUCCESS, properties: &[] }))
 }
 
-/// Where a client has its answers.
+/// The response topic of a client.
 pub(crate) fn response_topic(client_id: &str) -> String {
     format!("clients/{client_id}/services/statestore/response")
 }
 
-/// A request as deployed clients send it, answered where the client has its answers.
+/// A request as deployed clients send it, with the response topic of the client.
 pub(crate) fn request(client_id: &str, id: NonZeroU16, words: &[&[u8]]) -> BytesMut {
     request_to(client_id, &response_topic(client_id), id, words)
 }
 
-/// The same, answered elsewhere.
+/// The same with another response topic.
 pub(crate) fn request_to(
     client_id: &str,
     response_topic: &str,
     id: NonZeroU16,
     words: &[&[u8]],
 ) -> BytesMut {
+    let request = owned_request_to(client_id, response_topic, words);
+    let properties = request.properties.unwrap_or_default();
+    let properties: Vec<Property<'_>> = properties.list();
+    publish(REQUEST, &request.payload, (Qos::AtLeastOnce, id), &properties)
+}
+
+/// The request as a message.
+pub(crate) fn owned_request(client_id: &str, words: &[&[u8]]) -> Message {
+    owned_request_to(client_id, &response_topic(client_id), words)
+}
+
+fn owned_request_to(client_id: &str, response_topic: &str, words: &[&[u8]]) -> Message {
     let mut payload = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         payload.extend(format!("${}\r\n", word.len()).into_bytes());
         payload.extend_from_slice(word);
         payload.extend(b"\r\n");
     }
-    let stamp = format!("{:015}:00000:{client_id}", clock::unix_ms());
-    // No two requests are alike, or the store would take the second for the first.
-    let correlation = fastrand::u128(..).to_be_bytes();
-    let properties = [
-        Property::MessageExpiry(60),
-        Property::ResponseTopic(response_topic),
-        Property::CorrelationData(&correlation),
-        Property::User("__ts", &stamp),
-    ];
-    publish(REQUEST, &payload, (Qos::AtLeastOnce, id), &properties)
+    let properties = PublishProperties {
+        message_expiry_interval: Some(60),
+        response_topic: Some(response_topic.to_owned()),
+        // Equal requests with equal correlation data would be duplicates.
+        correlation_data: Some(fastrand::u128(..).to_be_bytes().to_vec().into()),
+        user_properties: vec![(
+            "__ts".to_owned(),
+            format!("{:015}:00000:{client_id}", clock::unix_ms()),
+        )],
+        ..PublishProperties::default()
+    };
+    Message::new(REQUEST, Qos::AtLeastOnce, payload, Some(properties))
 }
 
 fn encoded(packet: &Packet<'_, &[Property<'_>]>) -> BytesMut {

@@ -1,4 +1,4 @@
-//! Where the store is, and how an honest client gets there.
+//! The address of the store, and connections of honest clients to it.
 
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use statestore_server::rustls::pki_types::ServerName;
 use statestore_server::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// What can be read and written.
+/// A byte stream.
 pub(crate) trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}

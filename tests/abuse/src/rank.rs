@@ -1,4 +1,4 @@
-//! Who runs first.
+//! Priorities of threads.
 //!
 //! Honest clients and attackers have machines of their own, and would not take the store's processors from it, nor wait for
 //! one that it has: a kernel lets who has one go on for milliseconds. So the honest client runs before everybody else here, and

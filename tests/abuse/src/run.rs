@@ -10,7 +10,7 @@ use rustix::process::nice;
 use statestore_server::rustls::pki_types::CertificateDer;
 use statestore_server::rustls::pki_types::pem::PemObject as _;
 use statestore_server::rustls::{ClientConfig, RootCertStore};
-use statestore_tests::certificates::Certificates;
+use statestore_testkit::credentials::Certificates;
 
 use crate::attacks::{Attack, Needs};
 use crate::honest::Honest;
@@ -23,26 +23,26 @@ use crate::{clock, rank, say};
 /// Added to the priority of attackers: the processors are for the store first.
 const NICE: i32 = 10;
 
-/// What two checks of a password take, beside the budget.
+/// Memory of two password checks, besides the budget.
 const PASSWORDS: usize = 2 * 20 * MIB;
 
-/// How long there is a honest client alone, and one beside each attack.
+/// Duration of the honest client alone, and during each attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length {
     pub(crate) alone: Duration,
     pub(crate) beside: Duration,
-    /// Whether the two are compared.
+    /// True if the two are compared.
     pub(crate) ratio: bool,
 }
 
-/// What came of an attack.
+/// Result of an attack.
 struct Outcome {
     sent: Sent,
     memory: Option<(usize, usize)>,
     alone: Latency,
     beside: Latency,
     failures: usize,
-    /// How many other clients connected, and how many of them did not succeed.
+    /// Number of other clients that connected, and of those that failed.
     newcomers: (usize, usize),
     complaints: Complaints,
 }
@@ -65,7 +65,7 @@ pub(crate) fn say_header() {
     ));
 }
 
-/// Whether the store withstands it. A comparison of times that fails is made once more.
+/// Returns whether the store withstands it. A comparison of times that fails is made once more.
 pub(crate) fn attack(program: &Path, attack: &Attack, length: Length) -> bool {
     for is_last in [false, true] {
         let outcome = match once(program, attack, length) {
@@ -182,7 +182,7 @@ fn once(program: &Path, attack: &Attack, length: Length) -> Result<Option<Outcom
     Ok(Some(Outcome { sent, memory, alone, beside, failures, newcomers, complaints }))
 }
 
-/// What the store reads.
+/// Files that the store reads.
 #[expect(dead_code, reason = "they are only kept")]
 enum Files {
     Users(Users),

@@ -1,4 +1,4 @@
-//! What an attack works with: connections that never wait for the store, and the count of what they sent.
+//! Tools of an attack: connections that never wait for the store, and a count of sent bytes.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use statestore_mqtt::packet::Packet;
 use crate::clock;
 use crate::packets::{self, Hello};
 
-/// How long an attacker waits for a CONNACK, and for a connection.
+/// Time-out of an attacker for a CONNACK, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes that the system keeps for an attacker that does not read; the rest is for the store to keep.
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
     pub(crate) sent: Cell<Sent>,
 }
 
-/// What an attack has sent.
+/// Packets and bytes that an attack has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) connections: u64,
@@ -131,7 +131,7 @@ pub(crate) struct Peer<'a> {
     received: Framed,
     is_ended: bool,
     id: NonZeroU16,
-    /// How often it was its turn.
+    /// Number of its turns.
     pub(crate) turns: u32,
 }
 
@@ -231,7 +231,7 @@ impl Peer<'_> {
         self.received.next_packet().ok().flatten()
     }
 
-    /// Whether there was something.
+    /// Returns whether there was something.
     fn read(&mut self) -> bool {
         let mut space = [0; 16 << 10];
         match self.stream.read(&mut space) {

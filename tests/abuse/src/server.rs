@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// What the broker may take beside keys and values.
+/// Memory budget of the broker besides keys and values.
 const MEMORY: usize = 16 * MIB;
 /// Of that, what one client may take.
 const CLIENT_MEMORY: usize = 2 * MIB;
@@ -29,15 +29,15 @@ pub(crate) const CONNECTIONS: usize = 500;
 /// an allocator cannot give back.
 const BESIDE: usize = 16 * MIB;
 
-/// Bytes that the store may take when it has this much before anybody connects.
+/// Bytes that the store may take when it has this much before the first connection.
 pub(crate) const fn budget(idle: usize) -> usize {
     idle + MEMORY + VALUES + BESIDE
 }
 
-/// How long the store has to start, and to stop.
+/// Time limit of the store to start, and to stop.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// Where the command is: `STATESTORE_BIN`, or what cargo makes of this project in the profile of this program.
+/// Path of the command: `STATESTORE_BIN`, or built by cargo in the profile of this program.
 pub(crate) fn program() -> Result<PathBuf, String> {
     if let Some(path) = variable("STATESTORE_BIN") {
         return Ok(path.into());
@@ -63,9 +63,9 @@ fn variable(name: &str) -> Option<OsString> {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Where it serves metrics, if it does.
+    /// Address of its metrics, if enabled.
     pub(crate) metrics: Option<SocketAddr>,
-    /// Resident bytes before anybody connected; `None` where there is no /proc.
+    /// Resident bytes before the first connection; `None` without /proc.
     pub(crate) idle: Option<usize>,
     out: Receiver<String>,
     /// What it says on its standard error, as far as it concerns panics.
@@ -75,7 +75,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(program: &Path, more: &[OsString]) -> Result<Self, String> {
         let mut command = Command::new(program);
-        // Nothing from the environment of whoever runs this.
+        // The environment of the caller must not change the result.
         let is_tls = more.iter().any(|option| option == "--listen-tls-cert");
         let listen = if is_tls { "--listen-tls" } else { "--listen" };
         command.env_clear().args(["serve", listen, "127.0.0.1:0"]);
@@ -131,7 +131,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The most that was resident ever, in bytes; `None` where there is no /proc.
+    /// The most that was resident ever, in bytes; `None` without /proc.
     pub(crate) fn peak(&self) -> Option<usize> {
         self.resident("VmHWM")
     }

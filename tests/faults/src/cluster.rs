@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use statestore_client::Options;
-use statestore_tests::etcd::Etcd;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
 use crate::proxy::{Mode, Proxy};
@@ -16,10 +16,10 @@ use crate::store::Store;
 /// Stores, and members of etcd.
 pub(crate) const SIZE: usize = 3;
 
-/// How long anything may take that is to happen by itself.
+/// Time limit of anything that must happen without intervention.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where clients connect.
+/// The broker that clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// To the stores' own brokers.
@@ -172,7 +172,7 @@ impl Cluster {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        Err(format!("nobody leads after epoch {epoch} within {PATIENCE:?}"))
+        Err(format!("no store leads after epoch {epoch} within {PATIENCE:?}"))
     }
 
     /// Lets a store reach etcd, or not.
@@ -187,7 +187,7 @@ impl Cluster {
         self.members.iter().position(Etcd::leads).unwrap_or_default()
     }
 
-    /// What stores have done that none should.
+    /// Violations of the stores.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
         for (number, store) in self.stores.iter_mut().enumerate() {

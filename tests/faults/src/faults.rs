@@ -11,7 +11,7 @@ use crate::load::Load;
 use crate::proxy::Mode;
 use crate::recorder::Recorder;
 
-/// How long a store that is told to stop may take.
+/// Time limit of a store to stop.
 const STOPS: Duration = Duration::from_secs(15);
 
 pub(crate) struct Fault {
@@ -97,7 +97,7 @@ pub(crate) const ALL: [Fault; 12] = [
     },
 ];
 
-/// What `--quick` does in one run.
+/// Faults of one run with `--quick`.
 pub(crate) const QUICK: Fault = Fault {
     name: "quick",
     about: "the leader is killed, the next one stands still, and the one after that is cut off",
@@ -113,7 +113,7 @@ pub(crate) async fn inject(
     rng: &mut Rng,
 ) -> Result<Duration, String> {
     let lease = cluster.lease();
-    let (leader, epoch) = cluster.leader().ok_or("nobody leads before the fault")?;
+    let (leader, epoch) = cluster.leader().ok_or("no store leads before the fault")?;
     let standby = (leader + rng.usize(1..SIZE)) % SIZE;
     let short = Duration::from_millis(rng.u64(0..1_500));
     let long = lease + Duration::from_millis(rng.u64(500..2_500));
@@ -186,7 +186,7 @@ async fn restart_members(
 fn chosen<'a>(
     cluster: &'a mut Cluster,
     members: &'a [usize],
-) -> impl Iterator<Item = (usize, &'a mut statestore_tests::etcd::Etcd)> {
+) -> impl Iterator<Item = (usize, &'a mut statestore_testkit::brokers::Etcd)> {
     let all = cluster.members.iter_mut().enumerate();
     all.filter(|(at, _)| members.contains(at))
 }

@@ -10,12 +10,14 @@ use statestore_client::{
 };
 use statestore_proto::client::ConfigError;
 use statestore_proto::hlc::{FencingToken, Hlc};
+use statestore_proto::message::Condition;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::history::{Action, Outcome, Set, Told};
 use crate::recorder::Recorder;
+
+use statestore_testkit::history::{Action, Outcome, Remove, Reported, Set};
 
 /// Clients that ask.
 const ASKING: usize = 6;
@@ -26,21 +28,21 @@ const HOLDERS: usize = 2;
 /// Clients that watch all of [`WATCHED`].
 const WATCHERS: usize = 2;
 
-/// Keys that nobody deletes.
+/// Keys that are never deleted.
 pub(crate) const KEPT: [&str; 3] = ["kept-0", "kept-1", "kept-2"];
 
 /// Keys that are deleted and expire.
 pub(crate) const PASSING: [&str; 2] = ["passing-0", "passing-1"];
 
-/// What holders of the lock write.
+/// Key that holders of the lock write.
 pub(crate) const GUARDED: &str = "guarded";
 
 const WATCHED: [&str; 6] = ["kept-0", "kept-1", "kept-2", "passing-0", "passing-1", "guarded"];
 
-/// How long there is between two fresh keys that everybody wants.
+/// Interval between two fresh keys that all clients try to set.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// How long a request may take.
+/// Time limit of a request.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Of the lock.
@@ -59,7 +61,7 @@ struct Client {
     task: JoinHandle<()>,
     options: Options,
     role: Role,
-    /// How often it was started.
+    /// Number of restarts.
     life: u64,
     seed: u64,
 }
@@ -171,13 +173,13 @@ impl Load {
         Ok(())
     }
 
-    /// Whether those that watch still do.
+    /// Returns whether those that watch still do.
     pub(crate) fn watches(&self) -> bool {
         self.watchers.iter().all(|client| !client.task.is_finished())
     }
 }
 
-/// What one client does.
+/// The work of one client.
 struct Work {
     store: StateStore,
     recorder: Recorder,
@@ -221,7 +223,12 @@ impl Work {
 
     async fn set(&self, key: &str, if_absent: bool, expires: Option<Duration>) -> Outcome<Hlc> {
         let value = self.value();
-        let set = Set { value: value.clone(), if_absent, expires, token: None };
+        let set = Set {
+            value: value.clone().into(),
+            condition: if if_absent { Condition::IfAbsent } else { Condition::Always },
+            expires: expires.and_then(|expires| u64::try_from(expires.as_millis()).ok()),
+            token: None,
+        };
         let mut ask = self.store.set(key, value);
         if let Some(expires) = expires {
             ask = ask.expires_after(expires);
@@ -230,14 +237,15 @@ impl Work {
             if !if_absent {
                 return ask.await.map(applied);
             }
-            Ok(ask.if_absent().await?.map_or(Outcome::NotApplied, applied))
+            Ok(ask.if_absent().await?.map_or(Outcome::NotApplied(None), applied))
         };
         self.recorder.request(&self.name, key, Action::Set(set), ask).await
     }
 
     async fn del(&self, key: &str) -> Outcome<Hlc> {
-        let ask = async { self.store.del(key).await.map(Outcome::Removed) };
-        self.recorder.request(&self.name, key, Action::Del, ask).await
+        let ask = async { self.store.del(key).await.map(removed) };
+        let action = Action::Remove(Remove { value: None, token: None });
+        self.recorder.request(&self.name, key, action, ask).await
     }
 
     /// Takes the lock again and again, and writes with its token; then once with an older one, which is in vain.
@@ -276,7 +284,7 @@ impl Work {
         ask: impl IntoFuture<Output = Result<Version, Error>>,
     ) -> Outcome<Hlc> {
         let token = Some(token.hlc().clone());
-        let set = Set { value, if_absent: false, expires: None, token };
+        let set = Set { value: value.into(), condition: Condition::Always, expires: None, token };
         let ask = async { ask.await.map(applied) };
         self.recorder.request(&self.name, GUARDED, Action::Set(set), ask).await
     }
@@ -288,8 +296,8 @@ impl Work {
             let (recorder, number) = (self.recorder.clone(), self.recorder.watches(key));
             watches.spawn(async move {
                 while let Some(event) = watch.next().await {
-                    if let Some(told) = told(event) {
-                        recorder.heard(number, told);
+                    if let Some(reported) = reported(event) {
+                        recorder.reported(number, reported);
                     }
                 }
             });
@@ -303,19 +311,23 @@ fn applied(version: Version) -> Outcome<Hlc> {
     Outcome::Applied(version.hlc().clone())
 }
 
-fn told(event: WatchEvent) -> Option<Told<Hlc>> {
+fn removed(is_removed: bool) -> Outcome<Hlc> {
+    if is_removed { Outcome::Removed(None) } else { Outcome::NothingRemoved }
+}
+
+fn reported(event: WatchEvent) -> Option<Reported<Hlc>> {
     Some(match event {
         WatchEvent::Changed { value: Some(value), version: Some(version) } => {
-            Told::Changed(String::from_utf8_lossy(&value).into_owned(), version.hlc().clone())
+            Reported::Changed(value, version.hlc().clone())
         }
         // Every store of this project says versions.
         WatchEvent::Changed { value: Some(_), version: None } => return None,
         WatchEvent::Changed { value: None, version } => {
-            Told::Gone(version.map(|version| version.hlc().clone()))
+            Reported::Gone(version.map(|version| version.hlc().clone()))
         }
-        WatchEvent::Live => Told::Live,
-        WatchEvent::Gap => Told::Gap,
-        WatchEvent::Ended(_) => Told::Ended,
+        WatchEvent::Live => Reported::Live,
+        WatchEvent::Gap => Reported::Gap,
+        WatchEvent::Ended(_) => Reported::Ended,
         _ => return None,
     })
 }
@@ -330,7 +342,6 @@ pub(crate) async fn get(
     let ask = async {
         store.get(key).await.map(|found| {
             Outcome::Found(found.and_then(|VersionedValue { value, version }| {
-                let value = String::from_utf8_lossy(&value).into_owned();
                 version.map(|version| (value, version.hlc().clone()))
             }))
         })

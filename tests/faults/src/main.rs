@@ -8,10 +8,8 @@
 //! nothing could have told them.
 #![forbid(unsafe_code)]
 
-mod checker;
 mod cluster;
 mod faults;
-mod history;
 mod load;
 mod proxy;
 mod recorder;
@@ -45,7 +43,7 @@ struct Args {
     /// Runs; by default one of each fault in each form
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// What the random choices of the first run begin with; each run says its own
+    /// Seed of the random choices of the first run; each run prints its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The lease of the leader
@@ -62,7 +60,7 @@ struct Args {
     /// the store and clients are killed; each with its own seed
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "runs", "quick", "lease"])]
     histories: Option<usize>,
-    /// How long each of them is
+    /// Length of each of them
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "histories", value_parser = clap::value_parser!(u64).range(5..=3_600))]
     seconds: u64,
     /// Print what the stores have said, also where all is well
@@ -110,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to run, in order.
+/// The runs, in order.
 fn plan(args: &Args) -> Vec<(&'static Fault, Form)> {
     if args.quick {
         return vec![(&faults::QUICK, Form::Embedded)];
@@ -230,7 +228,7 @@ async fn histories(args: &Args, count: usize, program: &Path) -> ExitCode {
             report.unanswered,
             listed(&report.faults)
         ));
-        // What is to be found is shown as an example.
+        // The expected violation is printed as an example.
         let shown = if args.twin { 2 } else { usize::MAX };
         for complaint in report.complaints.iter().take(shown) {
             say(format_args!("    {complaint}"));
@@ -275,7 +273,7 @@ fn row(fault: &Fault, form: Form, report: &Report) -> String {
 
 /// Prints a line, at once.
 fn say(line: impl std::fmt::Display) {
-    // Whoever no longer reads still gets the exit code.
+    // A closed output does not change the exit code.
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

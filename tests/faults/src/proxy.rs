@@ -1,4 +1,4 @@
-//! A TCP proxy that can cut off whoever is behind it.
+//! A TCP proxy that can cut off the peer behind it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -90,7 +90,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: watch::
         };
         let Ok(length @ 1..) = read else { return };
         let Some(bytes) = buffer.get(..length) else { return };
-        // What was read as the proxy was switched waits as well.
+        // Bytes that were read as the proxy was switched waits as well.
         match mode.wait_for(|mode| *mode != Mode::Silent).await.map(|mode| *mode) {
             Ok(Mode::Open) => {}
             _ => return,

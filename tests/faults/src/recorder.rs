@@ -1,27 +1,40 @@
-//! The history of a run as it is made.
+//! Records the history of a run.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use statestore_client::Error;
 use statestore_proto::hlc::Hlc;
+use statestore_testkit::history::{
+    Action, Clocks, History, Moment, Operation, Outcome, Reported, Watched, check,
+};
 use tokio::time::Instant;
 
-use crate::history::{Action, History, Operation, Outcome, Told, Watched};
-
-/// Requests of one run: past that the run ends early, rather than take all memory.
+/// Requests of one run; at this limit the run ends early, so that it does not use all memory.
 pub(crate) const OPERATIONS_MAX: usize = 400_000;
+
+/// Tolerance of expiry times. Stores round to milliseconds, and their clocks are not
+/// that of the history. A takeover restarts leases in full.
+const CLOCKS: Clocks<'static> = Clocks { early: 100, may_be_late: true, restarts: &[] };
 
 /// Clones write to one history.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     begun: Instant,
-    history: Arc<Mutex<History<Hlc>>>,
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+#[derive(Default)]
+struct Recorded {
+    history: History<Hlc>,
+    /// Number of events.
+    events: u64,
 }
 
 impl Recorder {
     pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), history: Arc::default() }
+        Self { begun: Instant::now(), recorded: Arc::default() }
     }
 
     /// Time since the start of the run.
@@ -29,11 +42,28 @@ impl Recorder {
         self.begun.elapsed()
     }
 
-    pub(crate) fn history(&self) -> MutexGuard<'_, History<Hlc>> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls a function on the history so far.
+    pub(crate) fn with_history<T>(&self, f: impl FnOnce(&History<Hlc>) -> T) -> T {
+        f(&self.recorded().history)
     }
 
-    /// Records a request from before it is sent to after its answer; gives that as it was recorded.
+    /// Returns every violation in the history.
+    pub(crate) fn check(&self) -> Vec<String> {
+        self.with_history(|history| check(history, CLOCKS))
+    }
+
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The moment of a new event.
+    fn moment(&self, recorded: &mut Recorded) -> Moment {
+        recorded.events += 1;
+        let at = u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX);
+        Moment { order: recorded.events, at }
+    }
+
+    /// Records a request from before it is sent until after its reply; returns the recorded outcome.
     pub(crate) async fn request(
         &self,
         client: &str,
@@ -42,44 +72,48 @@ impl Recorder {
         ask: impl Future<Output = Result<Outcome<Hlc>, Error>>,
     ) -> Outcome<Hlc> {
         let at = {
-            let mut history = self.history();
-            history.operations.push(Operation {
+            let mut recorded = self.recorded();
+            let invoked = self.moment(&mut recorded);
+            recorded.history.operations.push(Operation {
                 client: client.to_owned(),
-                key: key.to_owned(),
+                key: Bytes::copy_from_slice(key.as_bytes()),
                 action,
-                invoked: self.now(),
+                invoked,
                 completed: None,
                 outcome: Outcome::Unknown,
             });
-            history.operations.len() - 1
+            recorded.history.operations.len() - 1
         };
         let outcome = ask.await.unwrap_or_else(|error| {
             if error.may_be_applied() { Outcome::Unknown } else { Outcome::Refused }
         });
-        let now = self.now();
-        if let Some(operation) = self.history().operations.get_mut(at) {
-            operation.completed = Some(now);
+        let mut recorded = self.recorded();
+        let completed = self.moment(&mut recorded);
+        if let Some(operation) = recorded.history.operations.get_mut(at) {
+            operation.completed = Some(completed);
             operation.outcome = outcome.clone();
         }
         outcome
     }
 
-    /// A watch begins; its number.
+    /// Records the start of a watch; returns its number.
     pub(crate) fn watches(&self, key: &str) -> usize {
-        let mut history = self.history();
-        history.watches.push(Watched { key: key.to_owned(), events: Vec::new() });
-        history.watches.len() - 1
+        let watches = &mut self.recorded().history.watches;
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        watches.push(Watched { key, events: Vec::new() });
+        watches.len() - 1
     }
 
-    pub(crate) fn heard(&self, watch: usize, told: Told<Hlc>) {
-        let now = self.now();
-        if let Some(watch) = self.history().watches.get_mut(watch) {
-            watch.events.push((now, told));
+    pub(crate) fn reported(&self, watch: usize, reported: Reported<Hlc>) {
+        let mut recorded = self.recorded();
+        let now = self.moment(&mut recorded);
+        if let Some(watch) = recorded.history.watches.get_mut(watch) {
+            watch.events.push((now, reported));
         }
     }
 
-    /// Whether it has taken as much as it may.
+    /// Returns whether the history has reached its limit.
     pub(crate) fn is_full(&self) -> bool {
-        self.history().operations.len() >= OPERATIONS_MAX
+        self.with_history(|history| history.operations.len() >= OPERATIONS_MAX)
     }
 }

@@ -1,5 +1,6 @@
 //! One run: a cluster, its load, a fault, and what the checker says.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -7,18 +8,17 @@ use std::time::Duration;
 use fastrand::Rng;
 use statestore_client::Options;
 use statestore_proto::hlc::Hlc;
+use statestore_testkit::history::{History, Outcome, Reported};
 use tokio::time::{Instant, sleep};
 
-use crate::checker::check;
 use crate::cluster::{Cluster, Form};
 use crate::faults::{Fault, inject};
-use crate::history::{History, Outcome, Told};
 use crate::load::{self, GUARDED, KEPT, Load, PASSING};
 use crate::recorder::Recorder;
 use crate::say;
 use crate::store::Store;
 
-/// How long clients may take to be served again, once everything is mended.
+/// Time in which clients must be served again once the fault has ended.
 const MENDED: Duration = Duration::from_secs(20);
 
 /// Complaints that are printed of one run.
@@ -31,15 +31,15 @@ const LINES_MAX: usize = 30;
 pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) seed: u64,
-    /// Whether to print what stores have said where all is well.
+    /// True if the output of stores is printed for a run without violations.
     pub(crate) logs: bool,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(crate) struct Report {
     pub(crate) requests: usize,
     pub(crate) unanswered: usize,
-    /// The longest time in which nobody was answered.
+    /// The longest time without a reply.
     pub(crate) silence: Duration,
     /// From a fault to the end of the first request that was begun after it; the longest of several faults.
     pub(crate) served: Option<Duration>,
@@ -68,21 +68,18 @@ pub(crate) async fn run(
     complaints.extend(load.stop().await.err());
     complaints.extend(calm(cluster.options("reader"), &load, &recorder).await);
     complaints.extend(cluster.complaints());
-    complaints.extend(check(&recorder.history()));
+    complaints.extend(recorder.check());
     if logs || (!complaints.is_empty() && form != Form::Twin) {
         say(said(&cluster.stores, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
-    let history = recorder.history();
-    let unanswered =
-        history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown);
-    Ok(Some(Report {
+    Ok(Some(recorder.with_history(|history| Report {
         requests: history.operations.len(),
-        unanswered: unanswered.count(),
-        silence: silence(&history, until),
-        served: faults.iter().filter_map(|at| served(&history, *at)).max(),
+        unanswered: unanswered(history),
+        silence: silence(history, until),
+        served: faults.iter().filter_map(|at| served(history, *at)).max(),
         complaints,
-    }))
+    })))
 }
 
 /// Load alone for a while, then each step at a random moment, and load once it is mended; gives when they were.
@@ -107,27 +104,29 @@ async fn faults(
 /// Waits for a request that is begun after this time and answered.
 pub(crate) async fn is_served(recorder: &Recorder, after: Duration) -> Result<(), String> {
     let begun = Instant::now();
-    while served(&recorder.history(), after).is_none() {
+    while recorder.with_history(|history| served(history, after)).is_none() {
         if begun.elapsed() > MENDED {
-            return Err(format!("nobody is served for {MENDED:?}, though everything is mended"));
+            return Err(format!(
+                "no client is served within {MENDED:?} after the end of the fault"
+            ));
         }
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Reads every key when nobody writes any more, and lets watches tell the last of it.
+/// Reads every key after the last write, and waits until watches have reported the last change.
 pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> Vec<String> {
     let mut complaints = Vec::new();
     let store = match load::connect(options) {
         Ok(store) => store,
         Err(error) => return vec![error.to_string()],
     };
-    let fresh: std::collections::BTreeSet<String> = {
-        let history = recorder.history();
+    let fresh: BTreeSet<String> = recorder.with_history(|history| {
         let keys = history.operations.iter().map(|operation| &operation.key);
-        keys.filter(|key| key.starts_with("fresh")).cloned().collect()
-    };
+        let fresh = keys.filter(|key| key.starts_with(b"fresh"));
+        fresh.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    });
     let others = KEPT.into_iter().chain(PASSING).chain([GUARDED]).map(str::to_owned);
     for key in fresh.into_iter().chain(others) {
         let begun = Instant::now();
@@ -142,7 +141,7 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
     }
     store.shutdown().await;
     let begun = Instant::now();
-    while !(load.watches() && are_live(&recorder.history())) {
+    while !(load.watches() && recorder.with_history(are_live)) {
         if begun.elapsed() > MENDED {
             complaints.push(format!("a watch is not live {MENDED:?} after everything was mended"));
             break;
@@ -154,12 +153,17 @@ pub(crate) async fn calm(options: Options, load: &Load, recorder: &Recorder) -> 
     complaints
 }
 
+/// Number of requests without an outcome.
+pub(crate) fn unanswered(history: &History<Hlc>) -> usize {
+    history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown).count()
+}
+
 fn are_live(history: &History<Hlc>) -> bool {
     history.watches.iter().all(|watch| {
-        let state = watch.events.iter().rev().find_map(|(_, told)| match told {
-            Told::Live => Some(true),
-            Told::Gap | Told::Ended => Some(false),
-            Told::Changed(..) | Told::Gone(_) => None,
+        let state = watch.events.iter().rev().find_map(|(_, reported)| match reported {
+            Reported::Live => Some(true),
+            Reported::Gap | Reported::Ended => Some(false),
+            Reported::Changed(..) | Reported::Gone(_) => None,
         });
         state == Some(true)
     })
@@ -171,7 +175,10 @@ fn silence(history: &History<Hlc>, until: Duration) -> Duration {
         .operations
         .iter()
         .filter(|operation| !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused));
-    let mut times: Vec<_> = answered.filter_map(|operation| operation.completed).collect();
+    let mut times: Vec<_> = answered
+        .filter_map(|operation| operation.completed)
+        .map(|completed| Duration::from_millis(completed.at))
+        .collect();
     times.retain(|time| *time < until);
     times.push(until);
     times.sort();
@@ -179,16 +186,17 @@ fn silence(history: &History<Hlc>, until: Duration) -> Duration {
     pairs.map(|(from, to)| to.saturating_sub(*from)).max().unwrap_or_default()
 }
 
-/// How long after this time the first of the requests that were begun after it is answered.
+/// Time until the first reply to a request that was submitted after this time.
 fn served(history: &History<Hlc>, at: Duration) -> Option<Duration> {
     let answered = history.operations.iter().filter(|operation| {
-        operation.invoked > at && !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused)
+        Duration::from_millis(operation.invoked.at) > at
+            && !matches!(operation.outcome, Outcome::Unknown | Outcome::Refused)
     });
     let first = answered.filter_map(|operation| operation.completed).min()?;
-    Some(first.saturating_sub(at))
+    Some(Duration::from_millis(first.at).saturating_sub(at))
 }
 
-/// What the stores have said.
+/// Output of the stores.
 pub(crate) fn said(stores: &[Store], begun: Instant) -> String {
     let mut text = String::new();
     for (number, store) in stores.iter().enumerate() {

@@ -77,7 +77,7 @@ impl Store {
     /// Starts it, again.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         let mut command = Command::new(&self.program);
-        // Nothing from the environment of whoever runs this.
+        // The environment of the caller must not change the result.
         command.env_clear().args(&self.arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn();
@@ -120,7 +120,7 @@ impl Store {
         self.child.is_some()
     }
 
-    /// How it has ended by itself, if it has.
+    /// Exit status, if it has ended without a kill.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut()?.try_wait().ok()?
     }
@@ -161,7 +161,7 @@ impl Store {
     }
 }
 
-/// What lines that are not the store's begin with.
+/// Prefix of lines that are not those of the store.
 const OURS: &str = "--";
 
 fn note(said: &Mutex<Vec<Line>>, text: String) {

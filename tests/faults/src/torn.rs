@@ -10,26 +10,24 @@ use std::time::Duration;
 use fastrand::Rng;
 use rustix::process::Signal;
 use statestore_client::Options;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::port::Port;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::Port;
 use tokio::time::{Instant, sleep};
 
-use crate::checker::check;
 use crate::cluster::Form;
-use crate::history::Outcome;
 use crate::load::Load;
 use crate::recorder::Recorder;
-use crate::run::{COMPLAINTS_MAX, calm, is_served, said};
+use crate::run::{COMPLAINTS_MAX, calm, is_served, said, unanswered};
 use crate::say;
 use crate::store::Store;
 
-/// How long a proxy that is told to stop may take.
+/// Time limit of a proxy to stop.
 const STOPS: Duration = Duration::from_secs(15);
 
 /// Faults of packets: tables of `statestore-tools proxy`, and their probability for each packet in millionths.
 ///
 /// A packet that is lost takes its connection with it soon, since nothing else makes up for it over TCP; one of a notification,
-/// which nobody asks for again, at once.
+/// which is not requested again, at once.
 const FAULTS: [(&str, u64); 9] = [
     ("kind = \"drop\"\ntopic = \"statestore/#\"\ncut-after = \"300ms\"", 300),
     ("kind = \"drop\"\ntopic = \"clients/+/services/#\"\ncut-after = \"300ms\"", 300),
@@ -46,18 +44,18 @@ const FAULTS: [(&str, u64); 9] = [
 pub(crate) struct Settings {
     pub(crate) form: Form,
     pub(crate) seed: u64,
-    /// How long anything fails.
+    /// Duration of the faults.
     pub(crate) length: Duration,
-    /// Whether the store keeps nothing when it is killed, which the checker has to find.
+    /// True if the store keeps nothing when it is killed, which the checker has to find.
     pub(crate) forgets: bool,
     pub(crate) logs: bool,
 }
 
-/// What came of a history.
+/// Result of a history.
 pub(crate) struct Report {
     pub(crate) requests: usize,
     pub(crate) unanswered: usize,
-    /// How often each thing went wrong.
+    /// Number of faults by kind.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) complaints: Vec<String>,
 }
@@ -67,7 +65,7 @@ struct Site {
     /// Only the store.
     stores: Vec<Store>,
     proxies: Vec<Store>,
-    /// Where the clients connect.
+    /// Port that clients connect to.
     port: Port,
     directory: PathBuf,
     /// The store's own broker, without anything in between.
@@ -174,7 +172,7 @@ impl Drop for Site {
     }
 }
 
-/// What goes wrong until then.
+/// The configuration of the proxy.
 fn file(length: Duration, rng: &mut Rng) -> String {
     let mut text = String::new();
     for (fault, millionths) in FAULTS {
@@ -214,21 +212,18 @@ pub(crate) async fn run(
         let panics = store.said().into_iter().filter(|line| line.text.contains("panicked"));
         complaints.extend(panics.map(|line| line.text));
     }
-    complaints.extend(check(&recorder.history()));
+    complaints.extend(recorder.check());
     if settings.logs || (!complaints.is_empty() && !settings.forgets) {
         say(said(&site.stores, begun));
         say(said(&site.proxies, begun));
     }
     complaints.truncate(COMPLAINTS_MAX);
-    let history = recorder.history();
-    let unanswered =
-        history.operations.iter().filter(|operation| operation.outcome == Outcome::Unknown);
-    Ok(Some(Report {
+    Ok(Some(recorder.with_history(|history| Report {
         requests: history.operations.len(),
-        unanswered: unanswered.count(),
+        unanswered: unanswered(history),
         faults,
         complaints,
-    }))
+    })))
 }
 
 /// Kills the store and clients, in turns, until the time is over.

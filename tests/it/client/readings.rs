@@ -61,7 +61,7 @@ fn replies_are_read_by_the_verb_of_the_request() {
 }
 
 #[test]
-fn a_missing_reply_is_an_error_that_knows_if_a_write_may_be_applied() {
+fn a_missing_reply_is_an_error_that_reports_whether_a_write_may_be_applied() {
     for (outcome, error, may_be_applied) in failures() {
         assert_eq!(outcome.may_be_applied(), may_be_applied, "{outcome:?}");
         assert_eq!(error.may_be_applied(), may_be_applied, "{error:?}");

@@ -1,10 +1,11 @@
 //! Order of checks: of two faults in one request, the reply names the one that is checked first.
 
 use statestore_proto::hlc::{FencingToken, HlcRef};
+use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Dialect, Refusal, Reply, ServiceError};
 use statestore_proto::rules::{Exceeded, KeyState, Limit, RequestTimestamps, Stored, decide};
 use statestore_proto::time::UnixTime;
-use statestore_tests::model::{Model, Request};
+use statestore_testkit::reference::{ReferenceStore, Request};
 
 const NOW: u64 = 1_696_374_425_000;
 const FENCE: &str = "1000:0:StateStore";
@@ -152,10 +153,10 @@ impl Faulty<'_> {
         reply.encode(Dialect::Deployed)
     }
 
-    /// Reply of the model, which implements the order of the protocol independently.
-    fn model_answer(&self) -> Option<Vec<u8>> {
+    /// Reply of the reference store, which implements the order of the protocol independently.
+    fn reference_answer(&self) -> Option<Vec<u8>> {
         let command = Command::decode(&self.payload()).ok()?.map(<[u8]>::to_vec);
-        let mut model = Model::new("StateStore");
+        let mut reference = ReferenceStore::new(StoreLimits::default());
         let now = |unix| statestore_proto::time::Now {
             unix: UnixTime::from_millis(unix),
             ..Default::default()
@@ -173,12 +174,12 @@ impl Faulty<'_> {
             token: Some(FENCE.into()),
             full: false,
         };
-        assert_eq!(model.request(&request).reply, Reply::Done);
+        assert_eq!(reference.request(&request).reply, Reply::Done);
         request.now = now(NOW);
         request.command = command;
         (request.timestamp, request.token) = (self.timestamp(), self.token());
         request.full = self.has(Quota);
-        Some(model.request(&request).reply.encode(Dialect::Deployed))
+        Some(reference.request(&request).reply.encode(Dialect::Deployed))
     }
 }
 
@@ -194,8 +195,8 @@ fn check(verb: &str, faults: &[Fault]) -> usize {
             let request = Faulty { verb, faults: &[first, second] };
             let expected = first.answer().encode(Dialect::Deployed);
             assert_eq!(request.answer(), expected, "{verb}: {first:?} before {second:?}");
-            if let Some(model) = request.model_answer() {
-                assert_eq!(model, expected, "the model, {verb}: {first:?} before {second:?}");
+            if let Some(found) = request.reference_answer() {
+                assert_eq!(found, expected, "the reference, {verb}: {first:?} before {second:?}");
             }
             pairs += usize::from(both);
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use statestore_proto::message::Reply;
 use statestore_proto::rules::{Change, ReplyVersion};
-use statestore_tests::vectors::folder;
+use statestore_testkit::vectors::folder;
 
 use super::world::{FORMS, Held, World};
 

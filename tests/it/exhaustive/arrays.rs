@@ -37,7 +37,7 @@ const STRINGS: usize = 2_396_745;
 const BLOBS: usize = 10;
 
 #[test]
-fn arrays_without_prefix() {
+fn of_all_short_arrays_exactly_the_valid_are_accepted() {
     let zeros = (1..=4).map(|zeros| (format!("*{}\r\n", "0".repeat(zeros)).into_bytes(), vec![]));
     let tried = compare(b"", (LETTERS, 7), &zeros.collect(), elements);
     let more = (1..=6).map(|zeros| (format!("*{}\r\n", "0".repeat(zeros)).into_bytes(), vec![]));
@@ -49,7 +49,7 @@ fn arrays_without_prefix() {
 }
 
 #[test]
-fn arrays_after_a_prefix() {
+fn of_all_short_array_tails_exactly_the_valid_are_accepted() {
     let mut accepted = 0;
     for (prefix, before) in [
         (&b"*1\r\n"[..], vec![]),
@@ -82,7 +82,7 @@ fn command(payload: &[u8]) -> Option<Command<Vec<u8>>> {
 }
 
 #[test]
-fn commands_after_a_prefix() {
+fn of_all_short_command_tails_exactly_the_valid_are_accepted() {
     let get = b"*2\r\n$3\r\nGET\r\n";
     let keys = blobs(get, LETTERS, 7).into_iter().filter(|(_, key)| !key.is_empty());
     let gets: BTreeMap<_, _> = keys.map(|(payload, key)| (payload, Command::Get { key })).collect();
@@ -136,7 +136,7 @@ fn verbs_and_options_after_a_prefix() {
 }
 
 #[test]
-fn notifications_after_a_prefix() {
+fn of_all_short_notification_tails_exactly_the_valid_are_accepted() {
     let notification =
         |payload: &[u8]| Some(Notification::decode(payload).ok()?.map(<[u8]>::to_vec));
     let set = b"*4\r\n$6\r\nNOTIFY\r\n$3\r\nSET\r\n$5\r\nVALUE\r\n";

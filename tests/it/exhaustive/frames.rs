@@ -42,7 +42,7 @@ fn valid() -> BTreeMap<Vec<u8>, Frame<Vec<u8>>> {
 }
 
 #[test]
-fn frames() {
+fn of_all_short_frames_exactly_the_valid_are_accepted() {
     let valid = valid();
     let tried = compare(b"", (LETTERS, MAX), &valid, |text| {
         Some(decode_frame(text).ok()?.map(<[u8]>::to_vec))
@@ -58,7 +58,7 @@ fn frames() {
 }
 
 #[test]
-fn errors_after_their_code() {
+fn of_all_short_errors_exactly_the_valid_are_accepted() {
     let letters = b": \r\nER0-$";
     let mut valid = BTreeMap::new();
     for head in ["", ":"] {
@@ -77,7 +77,7 @@ fn errors_after_their_code() {
 }
 
 #[test]
-fn replies() {
+fn of_all_short_replies_exactly_the_valid_are_accepted() {
     let mut answers = 0;
     for payload in valid().keys() {
         for kind in RequestKind::ALL.iter().copied() {

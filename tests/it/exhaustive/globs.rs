@@ -1,8 +1,8 @@
 //! Patterns of keys, compared with the crate `glob`.
 
 use glob::Pattern as Other;
+use statestore_fuzz_bodies::match_in_pieces;
 use statestore_proto::glob::Pattern;
-use statestore_tests::fuzz::match_in_pieces;
 
 use super::strings;
 

@@ -45,7 +45,7 @@ fn parse(text: &[u8]) -> Option<Parts> {
 }
 
 #[test]
-fn clock_values() {
+fn of_all_short_clock_values_exactly_the_valid_are_accepted() {
     // After 19 digits of the greatest number, another digit may or may not fit in 64 bits.
     for (prefix, accepted) in [("", 11_088), ("1844674407370955161", 27_120)] {
         let valid = valid(prefix);
@@ -66,7 +66,7 @@ fn lists<'a>(parts: &[&'a str], max: usize) -> Vec<Vec<&'a str>> {
 }
 
 #[test]
-fn notification_topics() {
+fn of_all_short_notification_topics_exactly_the_valid_are_accepted() {
     const NOTIFY: &str = "/command/notify/";
     let base16 = lists(&["00", "aF", "f"], 4).into_iter().map(|parts| parts.concat());
     let base16: BTreeSet<String> =
@@ -97,7 +97,7 @@ fn notification_topics() {
 }
 
 #[test]
-fn response_topics() {
+fn of_all_short_response_topics_exactly_the_valid_are_accepted() {
     const TAIL: &str = "/services/statestore/_any_/command/invoke/response";
     let (clients, store) = RESERVED.split_at("clients/".len());
     let invoke = REQUEST.strip_prefix(store).unwrap();

@@ -3,8 +3,8 @@
 use core::ops::ControlFlow;
 
 use proptest::prelude::*;
+use statestore_fuzz_bodies::match_in_pieces;
 use statestore_proto::glob::{Pattern, Progress};
-use statestore_tests::fuzz::match_in_pieces;
 
 /// Returns whether the pattern matches, and the work that this takes.
 fn matching(pattern: &Pattern<'_>, key: &[u8]) -> (bool, usize) {

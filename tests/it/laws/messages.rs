@@ -5,7 +5,7 @@ use statestore_proto::hlc::{Hlc, HlcRef};
 use statestore_proto::message::{
     Command, Notification, PageEncoder, Reply, RequestKind, Response, ServiceError, WordCase,
 };
-use statestore_tests::generators::{bytes, command, dialect, notification, padded_hlc, reply};
+use statestore_testkit::generators::{bytes, command, dialect, notification, padded_hlc, reply};
 
 use crate::support::{Writers, check_edges, open_error};
 

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
 use statestore_proto::hlc::{FencingToken, Hlc, Timestamp, Version};
-use statestore_tests::generators::hlc;
-use statestore_tests::model::clock::stamp;
+use statestore_testkit::generators::hlc;
+use statestore_testkit::reference::clock::stamp;
 
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use statestore_proto::hlc::{Hlc, HlcRef, HybridClock, NodeIdRef};
 use statestore_proto::message::{Refusal, RequestKind};
 use statestore_proto::rules::{ParsedTimestamps, RequestTimestamps};
-use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::generators::{command_of, kind, node_id};
-use statestore_tests::model::clock::stamp;
-use statestore_tests::model::{Request, stamps};
+use statestore_proto::time::UnixTime;
+use statestore_testkit::generators::{kind, node_id};
+use statestore_testkit::reference::clock::stamp;
+use statestore_testkit::reference::timestamps;
 
 const NOW: u64 = 1_696_374_425_000;
 
@@ -50,8 +50,8 @@ fn property() -> impl Strategy<Value = Option<String>> {
 
 proptest! {
     #[test]
-    fn timestamps_are_verified_as_in_the_model(
-        (kind, command) in kind().prop_flat_map(|kind| (Just(kind), command_of(kind))),
+    fn timestamps_are_verified_as_in_the_reference(
+        kind in kind(),
         timestamp in property(),
         token in property(),
         issued in ((NOW + 59_998)..=(NOW + 60_003), 0..3_u64),
@@ -61,11 +61,7 @@ proptest! {
         let (ts, ft) = (timestamp.as_deref(), token.as_deref());
         let found = RequestTimestamps::verify(kind, ts, ft, unix, last)
             .map_err(|error| error.refusal());
-        let now = Now::new(Instant::default(), unix);
-        let client = String::new();
-        let (timestamp, token) = (timestamp.clone(), token.clone());
-        let request = Request { now, client, command, timestamp, token, full: false };
-        let expected = stamps(&request, issued);
+        let expected = timestamps::verify(kind, (ts, ft), NOW, issued);
         let tuples = found.map(|found| {
             let timestamp = found.timestamp.map(|timestamp| stamp(timestamp.hlc()));
             (timestamp, found.fencing_token.map(|token| stamp(token.hlc())))

@@ -1,4 +1,4 @@
-//! Who holds a lock, from the events of a watch.
+//! The holder of a lock, from the events of a watch.
 
 use super::*;
 use statestore_proto::client::WatchEnd;

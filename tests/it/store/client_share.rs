@@ -6,7 +6,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_tests::ask::Sent;
+use statestore_testkit::machines::ask::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, watch};
 

@@ -8,7 +8,7 @@ use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Record, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_tests::ask::{Ask, Sent};
+use statestore_testkit::machines::ask::{Ask, Sent};
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, version, watch};
 

@@ -4,7 +4,7 @@ use statestore_proto::hlc::Version;
 use statestore_proto::message::{Command, Condition, Scan};
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::Sent;
+use statestore_testkit::machines::ask::Sent;
 
 use super::{EPOCH, OK, Rig, del, get, set, set_if, version, watch};
 

@@ -4,7 +4,7 @@
 use statestore_proto::message::Condition;
 use statestore_proto::store::StoreConfig;
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::{Rig, get, set, set_if, watch};
 
@@ -52,7 +52,7 @@ fn requests(rig: &mut Rig) -> Vec<Ask> {
 }
 
 #[test]
-fn every_reply_to_a_request_that_asks_carries_the_incarnation() {
+fn reply_contains_the_incarnation_if_the_request_has_its_property() {
     let mut rig = with_incarnation();
     for ask in requests(&mut rig) {
         assert_eq!(incarnations(&mut rig, &ask), [None], "{ask:?}");
@@ -84,7 +84,7 @@ fn store_without_an_incarnation_reports_none() {
 }
 
 #[test]
-fn notifications_carry_the_incarnation_if_the_registration_asked_for_it() {
+fn notifications_contain_the_incarnation_if_the_keynotify_had_its_property() {
     let mut rig = with_incarnation();
     let first = rig.ask("a", &watch("k"));
     let second = asking_for_incarnation(rig.ask("b", &watch("k")));

@@ -4,14 +4,14 @@ use statestore_proto::hlc::NodeId;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, StoreConfig};
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, del, error, get, set, set_if, vdel, watch};
 
 const QUOTA: &str = "the quota has been exceeded";
 
-/// What needs no new record of a value is executed: deletions free space.
+/// Requests without a new record of a value are executed: deletions free space.
 #[test]
 fn full_storage_refuses_durable_writes_only() {
     let quota = error("the quota has been exceeded").0;

@@ -6,8 +6,8 @@ use statestore_proto::message::Condition;
 use statestore_proto::store::{Durability, Store, StoreConfig};
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_tests::ask::Sent;
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::Sent;
+use statestore_testkit::process::memory::live_bytes;
 
 use super::{OK, Rig, error, get, set, set_if, stop, watch};
 

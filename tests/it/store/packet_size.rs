@@ -7,13 +7,13 @@ use statestore_mqtt::property::Property;
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Page, Scan};
 use statestore_proto::transport::{self, Transmit};
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::{Rig, get, set};
 
 const QUOTA: &[u8] = b"-ERR the quota has been exceeded\r\n";
 
-/// How many bytes the store's estimate may exceed the packet: it assumes the longest length fields.
+/// Bytes by which the store's estimate may exceed the packet: it assumes the longest length fields.
 const SLACK: usize = 8;
 
 /// Length of the packet that a broker sends for a publish.

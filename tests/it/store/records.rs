@@ -11,7 +11,7 @@ use statestore_proto::store::{
 };
 use statestore_proto::time::UnixTime;
 use statestore_proto::transport::Correlation;
-use statestore_tests::generators::{bytes, dialect, expiry, hlc, key, number};
+use statestore_testkit::generators::{bytes, dialect, expiry, hlc, key, number};
 
 /// Request numbers. A greater one is not written by any store.
 fn order() -> impl Strategy<Value = u64> {

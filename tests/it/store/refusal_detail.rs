@@ -1,5 +1,5 @@
 //! The detail of a refusal, as returned to the caller and, if configured, to the requester.
-//! Every test that submits a request through `statestore_tests::ask` checks that refusals, and only
+//! Every test that submits a request through `statestore_testkit::machines::ask` checks that refusals, and only
 //! refusals, have a detail.
 
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::property;
 use statestore_proto::store::{Access, RequestOutcome, StoreConfig};
 use statestore_proto::transport::{Qos, Transmit};
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::{EPOCH, Rig, get, set, watch};
 

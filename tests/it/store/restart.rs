@@ -6,7 +6,7 @@ use statestore_proto::limits::VERSION_RESERVATION;
 use statestore_proto::message::{Command, Condition, Dialect};
 use statestore_proto::store::{Durability, Record, SnapshotPosition, Store, StoreConfig};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Sent};
+use statestore_testkit::machines::ask::{Ask, Sent};
 
 use super::durability::{all_records, contents, durable, leaves, records, started};
 use super::{EPOCH, OK, Rig, del, set, set_if, stop, watch};

@@ -7,8 +7,8 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Page, RequestKind, Scan, property};
 use statestore_proto::store::{Access, StoreConfig};
 use statestore_proto::transport::Transmit;
-use statestore_tests::ask::Ask;
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::Ask;
+use statestore_testkit::process::memory::live_bytes;
 
 use super::{Rig, del, set, set_if};
 

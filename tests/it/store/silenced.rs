@@ -6,8 +6,8 @@ use statestore_proto::limits::{EVICTED_REGISTRATIONS_KNOWN, StoreLimits};
 use statestore_proto::message::{Command, Condition};
 use statestore_proto::store::{Durability, Principal, Record, Store, StoreConfig};
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_tests::ask::{Ask, Sent};
-use statestore_tests::counting::live_bytes;
+use statestore_testkit::machines::ask::{Ask, Sent};
+use statestore_testkit::process::memory::live_bytes;
 
 use super::durability::all_records;
 use super::{OK, Rig, del, error, set, set_if, stop, watch};
@@ -125,7 +125,7 @@ fn expiries_and_deletions_do_not_notify_a_silenced_registration() {
     assert_eq!((rig.timer(), rig.store.counters().notifications), (vec![], 1));
 }
 
-/// A burst of writes queues notifications before the broker reports that nobody subscribes.
+/// A burst of writes queues notifications before the broker reports a missing subscriber.
 #[test]
 fn queued_notifications_of_a_silenced_registration_are_dropped() {
     let mut rig = Rig::new();
@@ -290,7 +290,7 @@ fn stop_gets_ok_for_the_evictions_that_are_still_known() {
 }
 
 #[test]
-fn silence_is_not_recorded() {
+fn silence_of_a_registration_has_no_record() {
     let mut rig =
         Rig::with(StoreConfig::new(7).durability(Durability::All).durable_registrations(true));
     let mut disk: Vec<Record> = Vec::new();

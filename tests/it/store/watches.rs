@@ -4,7 +4,7 @@ use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::Condition;
 use statestore_proto::time::Instant;
 use statestore_proto::transport::{PublishToken, ReasonCode, Transmit};
-use statestore_tests::ask::Sent;
+use statestore_testkit::machines::ask::Sent;
 
 use super::{OK, Rig, del, error, get, set, set_if, stop, vdel, version, watch};
 

@@ -3,7 +3,7 @@
 use statestore_proto::limits::StoreLimits;
 use statestore_proto::message::{Condition, Operand, Refusal};
 use statestore_proto::time::{Instant, Now, UnixTime};
-use statestore_tests::ask::{Ask, Sent};
+use statestore_testkit::machines::ask::{Ask, Sent};
 
 use super::{EPOCH, OK, Rig, del, error, get, set, set_if, vdel, version, watch};
 

@@ -76,6 +76,21 @@ fn links_lead_to_files_and_headings() {
     check_all(&pages, broken_links);
 }
 
+/// The pages of the book, in the order of its summary.
+fn chapters() -> Vec<String> {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    links(&summary).into_iter().map(|link| format!("docs/{link}")).collect()
+}
+
+#[test]
+fn summary_of_the_book_has_each_page_once() {
+    let pages = files_named("docs", ".md").into_iter().map(|page| page.path);
+    let pages: Vec<String> = pages.filter(|page| page != "docs/SUMMARY.md").collect();
+    let mut chapters = chapters();
+    chapters.sort();
+    assert_eq!(chapters, pages);
+}
+
 #[test]
 fn broken_link_is_found() {
     let broken = |text: &str| broken_links(&file("docs/page.md", text));

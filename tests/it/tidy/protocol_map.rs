@@ -4,7 +4,7 @@ use super::{File, check_all, file, root, rust_files};
 
 const MAP: &str = "docs/protocol-map.md";
 
-/// What each rule has, in this order.
+/// Labels of each rule, in this order.
 const LABELS: [&str; 3] = ["Source", "Code", "Tests"];
 
 /// A labelled part of a rule, its lines joined by blanks.
@@ -50,7 +50,7 @@ fn labelled(line: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// What is missing from the rules of a map, and the names in them that do not exist.
+/// Missing labels of a map, and names that do not exist.
 fn wrong_names(file: &File) -> Vec<String> {
     let mut complaints = Vec::new();
     for rule in rules(&file.text) {
@@ -105,7 +105,7 @@ fn field_problems(field: &Field) -> Vec<String> {
     problems
 }
 
-/// What is wrong with an identifier behind a path. The code must define it, so that a reader finds
+/// The error in an identifier after a path. The code must define it, so that a reader finds
 /// the rule and not a use or a comment.
 fn word_problem(label: &str, path: Option<&str>, word: &str) -> Option<String> {
     let Some(path) = path else { return Some(format!("{word} does not follow a path")) };
@@ -124,7 +124,7 @@ fn word_problem(label: &str, path: Option<&str>, word: &str) -> Option<String> {
 fn defines(text: &str, name: &str) -> bool {
     const KEYWORDS: [&str; 8] = ["fn", "struct", "enum", "const", "static", "trait", "type", "mod"];
     let (container, name) = name.split_once("::").map_or((None, name), |(t, n)| (Some(t), n));
-    // Where the container, and the variants of an enum, begin.
+    // Start of the container, and of the variants of an enum.
     let (mut is_inside, mut variants_at) = (container.is_none(), None);
     for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
         let code = line.trim_start();
@@ -156,7 +156,7 @@ fn is_variant(code: &str, name: &str) -> bool {
     rest.is_some_and(|rest| [",", " {", "(", " ="].iter().any(|next| rest.starts_with(next)))
 }
 
-/// Whether there is a file or folder with this path from the root of the repository.
+/// Returns whether there is a file or folder with this path from the root of the repository.
 fn is_below_root(path: &str) -> bool {
     let is_inside = !path.is_empty() && !path.starts_with('/');
     is_inside && path.split('/').all(|level| level != "..") && root().join(path).exists()
@@ -166,7 +166,7 @@ fn text_of(path: &str) -> Option<String> {
     std::fs::read_to_string(root().join(path)).ok()
 }
 
-/// Whether a text has these words, not as parts of longer ones.
+/// Returns whether a text has these words, not as parts of longer ones.
 fn has_word(text: &str, words: &str) -> bool {
     let part_of_a_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     text.match_indices(words).any(|(at, _)| {
@@ -175,7 +175,8 @@ fn has_word(text: &str, words: &str) -> bool {
     })
 }
 
-/// Whether a path of modules below `tests/it` leads to a test. It is in the file of its module, or
+/// Returns whether a path of modules below `tests/it` leads to a test. It is in the file of its
+/// module, or
 /// of the innermost module around it that has a file; when its own has none, any file of the
 /// outermost may name it, as where a macro makes tests.
 fn is_test(name: &str) -> bool {

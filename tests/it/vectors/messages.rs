@@ -5,7 +5,7 @@ use statestore_proto::message::{
     RequestKind, ServiceError, WordCase,
 };
 use statestore_proto::resp::decode_array;
-use statestore_tests::vectors::Case;
+use statestore_testkit::vectors::Case;
 
 use super::{kinds, vectors, verb_of};
 use crate::support::{Writers, check_edges, open_error, same};

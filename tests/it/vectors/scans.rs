@@ -3,7 +3,7 @@
 use statestore_proto::message::{
     Page, PageEncoder, Request, RequestKind, Response, Scan, WordCase,
 };
-use statestore_tests::vectors::unescape;
+use statestore_testkit::vectors::unescape;
 
 use super::vectors;
 use crate::support::{Writers, check_edges, same};

@@ -11,7 +11,7 @@ use azure_iot_operations_services::state_store::{
 use statestore_client::{Options, connect, serve};
 use statestore_proto::hlc::Hlc;
 use statestore_sdk_tests::{Application, TIMEOUT};
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 /// Nothing here waits that long unless it hangs.
 const HANGS: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use statestore_etcd::{EtcdJournal, Role, RoleWatch};
 use statestore_proto::hlc::Hlc;
 use statestore_proto::store::{Durability, StoreConfig};
 use statestore_sdk_tests::{Application, TIMEOUT};
-use statestore_tests::etcd::Etcd;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Etcd;
+use statestore_testkit::brokers::Mosquitto;
 use statestore_tokio::StoreService;
 
 /// Of the lead, and longer than two fail-overs.

@@ -37,8 +37,7 @@ pub struct Faults {
     pub disconnects: u16,
 }
 
-/// Changes messages before the broker routes them.
-pub type Interceptor = Box<dyn FnMut(&mut Message) + Send>;
+pub use statestore_testkit::conformance::kit::Interceptor;
 
 /// Returns an additional delay of a message to its receiver. Later messages overtake it.
 pub type MessageDelay = Box<dyn FnMut(&Message) -> Duration + Send>;

@@ -51,7 +51,7 @@ impl Case {
         Self { name, source, rule, run }
     }
 
-    /// Whether a name is that of this case, or of its section.
+    /// Returns whether a name is that of this case, or of its section.
     #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
         let section = self.name.split('/').next();

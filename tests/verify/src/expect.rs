@@ -88,7 +88,7 @@ impl Trial {
         Ok(reply.timestamp().unwrap_or_default().to_owned())
     }
 
-    /// Whether GET has this value.
+    /// Returns whether GET has this value.
     pub(crate) async fn has(&mut self, key: &[u8], value: Option<&str>) -> Result<Reply, Stop> {
         let expected = value.map_or_else(|| ABSENT.to_vec(), |value| blob(value.as_bytes()));
         self.expect(&ask!["GET", key], expected).await

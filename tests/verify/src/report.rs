@@ -91,7 +91,7 @@ impl Report {
         self.cases.iter().filter(|case| case.verdict == verdict).count()
     }
 
-    /// Whether no rule was broken.
+    /// Returns whether no rule was broken.
     #[must_use]
     pub fn is_conformant(&self) -> bool {
         self.count(Verdict::Fail) == 0

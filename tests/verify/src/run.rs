@@ -21,7 +21,7 @@ pub struct Settings {
     pub client_id: Option<String>,
     /// How long to wait for an answer or a notification.
     pub timeout: Duration,
-    /// Whether to send every row of the golden vectors, rather than every third.
+    /// True if to send every row of the golden vectors, rather than every third.
     pub is_thorough: bool,
 }
 
@@ -139,7 +139,7 @@ impl Run {
         &self.cases[self.cases.len() - 1]
     }
 
-    /// Whether the last requests had no answer, so that no further case is run.
+    /// Returns whether the last requests had no answer, so that no further case is run.
     #[must_use]
     pub const fn has_lost_its_store(&self) -> bool {
         self.trial.is_given_up()

@@ -61,7 +61,7 @@ pub struct Message {
     pub payload: Bytes,
     /// Quality of service: 0, 1 or 2.
     pub qos: u8,
-    /// Whether it is, or was, retained.
+    /// True if it is, or was, retained.
     pub retain: bool,
     /// Response topic.
     pub response_topic: Option<String>,

@@ -1,7 +1,7 @@
 //! Decodes the golden vectors and random bytes.
 
 use proptest::prelude::*;
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which packets have which faults. Only the fault file and the seed determine that.
+//! Selects the faults of packets. The fault file and the seed alone determine them.
 
 use std::time::Duration;
 

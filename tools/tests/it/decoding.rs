@@ -1,6 +1,6 @@
 //! `decode` on the command line.
 
-use statestore_tests::process::{run, run_with_input};
+use statestore_testkit::process::command::{run, run_with_input};
 
 use crate::support::tools;
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use statestore_server::{Bytes, Error};
-use statestore_tests::process::{Running, run};
-use statestore_tests::raw::Raw;
-use statestore_tests::timely::HANGS;
+use statestore_testkit::process::HANGS;
+use statestore_testkit::process::command::{Running, run};
+use statestore_testkit::wire::raw::Raw;
 
 use crate::support::{Scratch, Store, tools};
 
@@ -70,7 +70,7 @@ fn repeated_request_has_two_replies_and_one_effect() {
     let between = Between::start(&store, "repeat", faults);
     let mut watcher = Raw::connect(store.port(), "watcher");
     assert_eq!(watcher.command(&["KEYNOTIFY", "k"]), b"+OK\r\n");
-    let mut raw = Raw::connect(between.port, "raw");
+    let mut raw = Raw::connect(between.port, "raw").bypass_session();
     assert_eq!(raw.command(&["SET", "k", "v"]), b"+OK\r\n");
     assert_eq!(raw.reply().payload, &b"+OK\r\n"[..], "the second reply");
     let notification = watcher.notification();

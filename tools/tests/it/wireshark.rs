@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use statestore_server::{Error, WatchEvent};
-use statestore_tests::vectors::Vectors;
+use statestore_testkit::vectors::Vectors;
 
 use crate::support::{Scratch, Store};
 
@@ -129,8 +129,8 @@ fn has_tshark() -> bool {
     version.and_then(|version| version.parse().ok()).is_some_and(|version: u32| version >= 4)
 }
 
-/// Runs tshark with these options on a capture and returns its output. Without tshark, prints a line
-/// and returns `None`.
+/// Runs tshark with these options on a capture and returns its output. Without tshark, prints a
+/// line and returns `None`.
 fn tshark(file: &[u8], options: &[&str]) -> Option<String> {
     let name = format!("{}-{}.pcap", test_name().replace("::", "-"), options.len());
     let scratch = Scratch::new(&name, file);

@@ -77,6 +77,7 @@
 //! * `tls`: TLS with rustls and ring, with client certificates.
 //! * `encrypted-keys`: `tls` with [encrypted keys](Tls::key_password_file) of client certificates.
 //! * `websocket`: MQTT over WebSocket.
+//! * `json`: [values of the application's own types](StateStore::typed) as JSON.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -235,8 +236,20 @@ mod pages {
     #[doc = include_str!("../../../docs/locks.md")]
     struct Locks;
 
+    #[doc = include_str!("../../../docs/rust.md")]
+    struct Rust;
+
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    struct Tutorial;
+
     #[doc = include_str!("../../../docs/watches.md")]
     struct Watches;
+
+    #[doc = include_str!("../../../fuzz/README.md")]
+    struct Fuzz;
 }
 
 /// The programs in the README of the repository.

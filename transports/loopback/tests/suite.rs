@@ -1,8 +1,8 @@
 //! The suite of links without a network.
 
 use statestore_loopback::{Hub, HubLink};
-use statestore_tests::local_link_suite;
-use statestore_tests::local_link_suite::LocalBroker;
+use statestore_testkit::links::local_suite::LocalBroker;
+use statestore_testkit::local_link_suite;
 
 struct Loopback(Hub);
 

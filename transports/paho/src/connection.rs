@@ -107,7 +107,11 @@ impl adapter::Connection for Connection {
             if let Some(event) = self.mailbox.poll(messages)? {
                 return Ok(event);
             }
-            self.mailbox.wait_woken().await;
+            let woken = self.mailbox.wait_woken();
+            match self.completions.next_check() {
+                Some(after) => _ = timeout(after, woken).await,
+                None => woken.await,
+            }
         }
     }
 

@@ -82,11 +82,15 @@ mod metrics;
 pub mod service;
 mod status;
 
+pub use client::batch::Batch;
 pub use client::call::{Call, Set};
 pub use client::error::Error;
 pub use client::fence::LockLost;
 pub use client::handle::{Builder, StateStore};
 pub use client::keys::Keys;
+#[cfg(feature = "json")]
+pub use client::typed::Json;
+pub use client::typed::{Codec, Typed, TypedError, TypedValue};
 pub use client::watch::Watch;
 pub use closed::{CloseReason, StoreClosed};
 pub use drive::backoff::Backoff;
@@ -95,7 +99,8 @@ pub use link::address::Address;
 pub use link::addresses::{Addresses, InUse};
 pub use link::options::{Options, Tls, Transport};
 pub use link::{
-    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, UrlError,
+    AsIncoming, Connected, Link, LinkError, LinkErrorKind, LinkEvent, ManagedLink, SettingsError,
+    UrlError,
 };
 #[cfg(feature = "tls")]
 pub use link::{TlsError, tls_config};

@@ -1,4 +1,4 @@
-//! What of a dump is kept by the store that it is restored to, through its broker.
+//! Persistence of keys that a dump restores through the broker of a store.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use crate::place::{Form, Place, everywhere};
 use crate::process::{Ended, Running, run, statestore};
 
 everywhere!(
-    what_is_restored_through_a_broker_is_kept,
-    a_key_that_is_refused_is_named,
-    a_store_says_what_it_begins_with,
+    keys_restored_through_a_broker_are_persisted,
+    refused_key_is_named,
+    store_reports_the_number_of_loaded_keys,
     durable_writes_need_free_space,
 );
 
@@ -28,7 +28,7 @@ fn start_again(here: &mut Place) {
     here.start_store();
 }
 
-fn what_is_restored_through_a_broker_is_kept(form: Form) {
+fn keys_restored_through_a_broker_are_persisted(form: Form) {
     let scratch = Scratch::new();
     let Some(mut here) = start(form, &scratch, &[]) else { return };
     let file = scratch.path("keys.jsonl");
@@ -41,7 +41,7 @@ fn what_is_restored_through_a_broker_is_kept(form: Form) {
     start_again(&mut here);
     here.run(&["get", "kept"]).is(0, "v");
 
-    // The dump of a directory says which are.
+    // The dump of the directory contains the persisted keys.
     let lines = [
         HEADER,
         r#"{"key":"asked","value":"v","version":"1:0:n","persist":true}"#,
@@ -54,7 +54,7 @@ fn what_is_restored_through_a_broker_is_kept(form: Form) {
     here.run(&["get", "other"]).is(1, "");
 }
 
-fn a_key_that_is_refused_is_named(form: Form) {
+fn refused_key_is_named(form: Form) {
     let scratch = Scratch::new();
     let Some(here) = start(form, &scratch, &[]) else { return };
     let file = scratch.path("keys.jsonl");
@@ -73,7 +73,7 @@ fn a_key_that_is_refused_is_named(form: Form) {
     assert!(ended.err.len() < 1_000, "{} bytes", ended.err.len());
 }
 
-fn a_store_says_what_it_begins_with(form: Form) {
+fn store_reports_the_number_of_loaded_keys(form: Form) {
     let scratch = Scratch::new();
     let Some(mut here) = start(form, &scratch, &["--durable", "all"]) else { return };
     for (keys, told) in [("a", "; 1 key loaded"), ("b", "; 2 keys loaded")] {
@@ -90,7 +90,7 @@ fn a_store_says_what_it_begins_with(form: Form) {
 
 fn durable_writes_need_free_space(form: Form) {
     let scratch = Scratch::new();
-    // More than any disk has.
+    // This is more space than any disk has.
     let options = ["--min-free-space", "9000000000000000000"];
     let Some(here) = start(form, &scratch, &options) else { return };
     here.run(&["set", "k", "v", "--persist"]).fails(2, &["quota"]);
@@ -99,7 +99,7 @@ fn durable_writes_need_free_space(form: Form) {
 }
 
 #[test]
-fn what_survives_needs_a_directory() {
+fn persistence_requires_a_directory() {
     let serve = |options: &[&str]| run(statestore().arg("serve").args(options));
     for options in [["--durable", "all"], ["--durable-keys", "k"], ["--durable", "requested"]] {
         serve(&options).fails(2, &[options[0], "requires data-dir or etcd"]);

@@ -1,4 +1,4 @@
-//! Files and directories that are named wrongly, or belong to somebody.
+//! Wrong paths, and files and directories with another owner.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -7,9 +7,9 @@ use std::process::Command;
 use super::{HEADER, Scratch, data, dump, made, records};
 use crate::process::{Ended, run, run_with_input, statestore};
 
-/// One of the files could be what is named, whichever way it is named.
+/// The output could replace a file of the store, however the path is written.
 #[test]
-fn no_dump_goes_where_the_store_has_its_files() {
+fn dump_is_never_written_to_the_files_of_the_store() {
     let scratch = Scratch::new();
     let (dir, link) = (scratch.path("dir"), scratch.path("link"));
     made(&dir, records());
@@ -38,7 +38,7 @@ fn no_dump_goes_where_the_store_has_its_files() {
     let mut inside = data("dump", ".".as_ref());
     run(inside.current_dir(&dir).args(["--output", "keys.jsonl"])).fails(2, &["elsewhere"]);
     assert!(all() == before, "by relative paths");
-    // Beside it is as good as anywhere.
+    // A path next to the directory is accepted.
     let mut beside = data("dump", &dir);
     run(beside.current_dir(&dir).args(["--output", "../keys.jsonl"])).is(0, "");
     assert_eq!(fs::read(scratch.path("keys.jsonl")).unwrap(), dumped);
@@ -88,15 +88,15 @@ fn directory_and_broker_exclude_each_other() {
     run(data("restore", &dir).arg(&file).args(broker)).fails(2, &["choose one: a directory"]);
 }
 
-/// Whoever serves it is another user than whoever restores it.
+/// The user that runs the store can differ from the user that restores the directory.
 #[test]
-fn a_directory_that_was_there_stays_whose_it_was() {
+fn restore_keeps_the_owner_of_an_existing_directory() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, Permissions::from_mode(0o750)).unwrap();
     let was = fs::metadata(&dir).unwrap();
-    // Only root can give it away.
+    // Only root can change the owner.
     let _ = chown(&dir, Some(was.uid() + 1), Some(was.gid() + 1));
     let was = fs::metadata(&dir).unwrap();
     let line = r#"{"key":"k","value":"v","version":"1:0:n"}"#;
@@ -115,7 +115,7 @@ fn a_directory_that_was_there_stays_whose_it_was() {
     assert!(files >= 2, "{files}");
 }
 
-/// Runs the command where no file has more than so many blocks of 512 bytes.
+/// Runs the command with a file size limit, in blocks of 512 bytes.
 fn limited(blocks: u64, arguments: &[&str]) -> Ended {
     let mut command = Command::new("sh");
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
@@ -124,9 +124,9 @@ fn limited(blocks: u64, arguments: &[&str]) -> Ended {
     run(&mut command)
 }
 
-/// A large log asks for a snapshot at once, and there is no room for one.
+/// A large log requires a snapshot at once, and the disk is full.
 #[test]
-fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
+fn store_with_a_full_disk_exits_with_the_storage_code_before_it_is_ready() {
     let scratch = Scratch::new();
     let dir = scratch.path("dir");
     let value = "v".repeat(1 << 20);
@@ -142,9 +142,9 @@ fn a_store_that_cannot_write_ends_in_the_same_way_before_it_is_ready() {
     ended.fails(5, &["records.db", "every acknowledged write is durable"]);
 }
 
-/// Under this limit no file has the size that a store's have from the start, as if there were no more room.
+/// With this limit, files cannot reach the initial size of a store's files, as on a full disk.
 #[test]
-fn a_full_disk_is_told_apart_from_what_is_wrong() {
+fn full_disk_has_another_exit_code_than_wrong_input() {
     let scratch = Scratch::new();
     let (dir, new) = (scratch.path("dir"), scratch.path("new"));
     let (large, file) = (scratch.path("large.jsonl"), scratch.path("keys.jsonl"));
@@ -159,7 +159,7 @@ fn a_full_disk_is_told_apart_from_what_is_wrong() {
     limited(&["data", "compact", dir]).fails(5, &[dir]);
     limited(&["data", "dump", dir, "--output", file]).fails(5, &[file, "free space"]);
     assert_eq!(scratch.names(), ["dir", "large.jsonl", "new"]);
-    // What room does not mend.
+    // Free space does not fix these errors.
     let serve =
         |dir: &str| run(statestore().args(["serve", "--listen", "127.0.0.1:0", "--data-dir", dir]));
     serve(large).fails(2, &["not a directory"]);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use statestore_server::{Options, serve};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
 
 fn example(address: &str) -> tokio::task::JoinHandle<std::process::Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_statestore-rust-mqtt-example"));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use statestore_mqtt::packet::{Subscription, SubscriptionOptions};
 use statestore_mqtt::session::Will;
-use statestore_tests::mosquitto::Mosquitto;
+use statestore_testkit::brokers::Mosquitto;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Allocations of a connection at work.
 
-use statestore_tests::counting::{allocations_of, live_bytes};
+use statestore_testkit::process::memory::{allocations_of, live_bytes};
 
 use super::*;
 

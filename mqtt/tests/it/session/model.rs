@@ -3,8 +3,8 @@
 //! memory is bounded, each token ends once, and the division of the input makes no difference.
 
 use proptest::prelude::*;
-use statestore_tests::fuzz::{SessionOp, mqtt_session};
-use statestore_tests::machine_ops::script;
+use statestore_fuzz_bodies::{SessionOp, mqtt_session};
+use statestore_testkit::machines::script;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]

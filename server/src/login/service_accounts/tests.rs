@@ -1,4 +1,4 @@
-use statestore_tests::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
+use statestore_testkit::credentials::tokens::{AUDIENCE, Claims, ISSUER, Issuer, key_set};
 
 use super::*;
 use crate::clock::unix_now;

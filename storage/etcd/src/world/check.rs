@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use statestore_proto::store::Record;
-use statestore_tests::ask::Ask;
+use statestore_testkit::machines::ask::Ask;
 
 use super::etcd::Etcd;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use statestore_proto::store::{BatchId, Durability, Record, Store, StoreConfig};
-use statestore_tests::ask::{Ask, Sent as StorePacket};
+use statestore_testkit::machines::ask::{Ask, Sent as StorePacket};
 
 use super::etcd::{Etcd, Txn};
 use super::{EXPIRY, LEASE, Twin, now};

@@ -1,7 +1,7 @@
 //! etcd over TLS, with certificates on both ends.
 
 use statestore_etcd::{EtcdJournal, Options, Tls};
-use statestore_tests::certificates::Certificates;
+use statestore_testkit::credentials::Certificates;
 
 use crate::support::{Server, commit, free_port, load, new_store, set};
 

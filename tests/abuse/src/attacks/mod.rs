@@ -15,7 +15,7 @@ use statestore_mqtt::Qos;
 use crate::packets::{self, Hello};
 use crate::scene::{Peer, Scene};
 
-/// What the store must be started with.
+/// Options that the store must be started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -27,15 +27,15 @@ pub(crate) enum Needs {
 
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
-    /// What it does.
+    /// Description of the attack.
     pub(crate) about: &'static str,
     pub(crate) act: fn(&Scene),
     pub(crate) needs: Needs,
-    /// How long it stops the store by other means.
+    /// Time for which it stops the store by other means.
     pub(crate) stopped: Duration,
-    /// Whether the honest client may lose its connection, and is only to get it back.
+    /// True if the honest client may lose its connection, and is only to get it back.
     pub(crate) may_be_lost: bool,
-    /// Whether other honest clients connect meanwhile.
+    /// True if other honest clients connect during the attack.
     pub(crate) has_newcomers: bool,
 }
 
@@ -45,7 +45,7 @@ const fn attack(name: &'static str, about: &'static str, act: fn(&Scene)) -> Att
 }
 
 impl Attack {
-    /// Other honest clients connect meanwhile.
+    /// Other honest clients connect during the attack.
     const fn with_newcomers(self) -> Self {
         Self { has_newcomers: true, ..self }
     }

@@ -90,7 +90,7 @@ fn expiry(rng: &mut Rng) -> Option<Expiry> {
 
 /// A value currently in the store, so that conditions often hold.
 fn stored(run: &Run, key: &Bytes) -> Option<Bytes> {
-    run.truth.get(key).map(|(value, _)| value.clone())
+    run.truth.get(key)
 }
 
 /// A unique value, so that a read identifies its write.

@@ -7,14 +7,7 @@ use statestore_proto::message::Command;
 
 use super::wire::RequestName;
 
-/// Time of an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
-    /// Position among all requests and events of clients.
-    pub order: u64,
-    /// True time: milliseconds since the start of the world.
-    pub at: u64,
-}
+pub use statestore_testkit::history::Moment;
 
 /// One request of an application, from its invocation to its completion.
 #[derive(Clone, Debug)]

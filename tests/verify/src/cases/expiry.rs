@@ -33,7 +33,7 @@ impl Passing {
         Ok(Self { since, px })
     }
 
-    /// Whether it surely is there: what was asked since was answered in time.
+    /// Returns whether it surely is there: what was asked since was answered in time.
     fn is_there(&self) -> bool {
         self.since.elapsed() < self.px
     }

@@ -1,3 +1,3 @@
-//! Manual acknowledgements; see [`statestore_tests::acknowledgement_suite`].
+//! Manual acknowledgements; see [`statestore_testkit::acknowledgement_suite`].
 
-statestore_tests::acknowledgement_suite!(crate::suite::Links);
+statestore_testkit::acknowledgement_suite!(crate::suite::Links);

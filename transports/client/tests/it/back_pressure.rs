@@ -1,9 +1,9 @@
 //! A connection whose machine accepts no messages.
 
 use statestore_client::{ClientLink, Link, LinkErrorKind, LinkEvent};
-use statestore_tests::packets::{Publish, Qos};
-use statestore_tests::scripted::{Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::{Publish, Qos};
 
 /// Uses two threads, since a busy loop on a single thread would also stop the timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

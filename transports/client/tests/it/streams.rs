@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use statestore_client::{ConnectError, StateStore, WatchEvent, connect, connect_with};
 use statestore_server::{Broker, Listener, Options, StoreService, serve};
-use statestore_tests::timely::timely;
+use statestore_testkit::process::timely;
 
 /// A server on a free port, over TCP and WebSocket.
 async fn server() -> (Broker, StoreService) {

@@ -1,8 +1,8 @@
 //! The shared suite of all links.
 
 use statestore_client::{ClientLink, Options};
-use statestore_tests::link_suite;
-use statestore_tests::link_suite::Adapter;
+use statestore_testkit::link_suite;
+use statestore_testkit::links::suite::Adapter;
 
 /// Links of this crate.
 pub(crate) struct Links;

@@ -1,8 +1,8 @@
-//! TLS; see [`statestore_tests::tls_suite`].
+//! TLS; see [`statestore_testkit::links::tls_suite`].
 
 use statestore_client::{Tls, TlsError, tls_config};
-use statestore_tests::certificates::Certificates;
-use statestore_tests::tls_suite;
+use statestore_testkit::credentials::Certificates;
+use statestore_testkit::links::tls_suite;
 
 use crate::suite::Links;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use statestore_paho::PahoLink;
-use statestore_tests::conformance::{Stage, cases, run};
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::verify::{BESIDE, assert_ours, every_case};
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::conformance::handles::{Stage, cases, run};
+use statestore_testkit::conformance::kit::{BESIDE, assert_ours, every_case};
 use statestore_tokio::StoreService;
 use statestore_verify::over_client;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use statestore_paho::{Options, PahoLink, connect};
-use statestore_tests::packets::Packet;
-use statestore_tests::scripted::Scripted;
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::scripted::Scripted;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Packet;
 use statestore_tokio::Link;
 
 #[tokio::test]

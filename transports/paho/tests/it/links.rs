@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use statestore_paho::PahoLink;
-use statestore_tests::packets::{Packet, Publish, Qos};
-use statestore_tests::scripted::{Peer, Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::scripted::{Peer, Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::{Packet, Publish, Qos};
 use statestore_tokio::{Link, LinkEvent};
 
 const SOON: Duration = Duration::from_millis(300);

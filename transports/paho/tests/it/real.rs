@@ -9,8 +9,8 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::topic;
 use statestore_proto::transport::{ReasonCode, Transmit};
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::timely;
 use statestore_tokio::{CloseReason, Error, Link, LinkErrorKind, LinkEvent, StateStore};
 use tokio::task::JoinSet;
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use statestore_proto::transport::Transmit;
 use statestore_rumqttc::RumqttcLink;
-use statestore_tests::packets::{Packet, Publish};
-use statestore_tests::scripted::{Peer, Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::scripted::{Peer, Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::{Packet, Publish};
 use statestore_tokio::{AsIncoming, Link, LinkEvent};
 
 use crate::store;
-use statestore_tests::requests::set_if_absent;
+use statestore_testkit::wire::requests::set_if_absent;
 
 /// The next relevant packet. Subscriptions are granted and responses acknowledged.
 async fn next(peer: &mut Peer) -> Packet {
@@ -137,4 +137,4 @@ async fn messages_beyond_the_queue_stay_with_the_broker() {
     .await;
 }
 
-statestore_tests::acknowledgement_suite!(crate::suite::Links);
+statestore_testkit::acknowledgement_suite!(crate::suite::Links);

@@ -1,9 +1,9 @@
 //! Clients with the wire format of the deployed SDKs.
 
 use statestore_rumqttc::serve;
-use statestore_tests::deployed;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::deployed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deployed_clients_receive_valid_responses() {

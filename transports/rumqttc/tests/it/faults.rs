@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use statestore_proto::transport::ReasonCode;
 use statestore_rumqttc::{Options, connect};
-use statestore_tests::packets::Packet;
-use statestore_tests::scripted::{Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Packet;
 use statestore_tokio::{Error, StateStore, VersionedValue};
 use tokio::task::JoinSet;
 

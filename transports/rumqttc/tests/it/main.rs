@@ -43,7 +43,7 @@ mod takeover;
 mod tls;
 
 use statestore_rumqttc::{Options, RumqttcLink, StoreService};
-use statestore_tests::scripted::Scripted;
+use statestore_testkit::brokers::scripted::Scripted;
 
 /// A store without claims, so that scripts need no retained messages.
 fn store(broker: &Scripted, change: impl FnOnce(Options) -> Options) -> StoreService {

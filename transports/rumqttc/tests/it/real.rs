@@ -6,9 +6,9 @@ use statestore_proto::client::WatchEvent;
 use statestore_proto::store::{Store, StoreConfig};
 use statestore_proto::transport::{ReasonCode, Transmit};
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::raw::{Ask, Raw, words};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::raw::{Ask, Raw, words};
 use statestore_tokio::service::StoreStats;
 use statestore_tokio::{
     Error, Link, LinkEvent, Removal, StateStore, StoreService, VersionedValue, Watch,

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use statestore_proto::client::WatchEvent;
 use statestore_rumqttc::{RumqttcLink, connect, serve};
-use statestore_tests::log::Log;
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::scripted::{Scripted, Welcome};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::process::Log;
+use statestore_testkit::process::timely;
 use statestore_tokio::{Error, StateStore};
 use tokio::time::Instant;
 
 use crate::store;
-use statestore_tests::requests::{set_if_absent, watch};
+use statestore_testkit::wire::requests::{set_if_absent, watch};
 
 /// All clients may send requests; only the client `allowed` may read responses.
 const RULES: &str = "\

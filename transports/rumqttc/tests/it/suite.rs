@@ -1,9 +1,9 @@
 //! The shared suite of all links.
 
 use statestore_rumqttc::{Options, RumqttcLink};
-use statestore_tests::link_suite;
-use statestore_tests::link_suite::Adapter;
-use statestore_tests::timely::timely;
+use statestore_testkit::link_suite;
+use statestore_testkit::links::suite::{self, Adapter};
+use statestore_testkit::process::timely;
 
 /// Links of this crate.
 pub(crate) struct Links;
@@ -30,10 +30,10 @@ link_suite!(Links);
 
 #[tokio::test]
 async fn options_beyond_tcp_and_passwords_are_unsupported() {
-    link_suite::options_beyond_tcp_and_passwords_are_unsupported::<Links>().await;
+    suite::options_beyond_tcp_and_passwords_are_unsupported::<Links>().await;
 }
 
 #[tokio::test]
 async fn lost_connection_returns_packets() {
-    timely(link_suite::lost_connection_returns_packets::<Links>()).await;
+    timely(suite::lost_connection_returns_packets::<Links>()).await;
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use statestore_proto::topic::REQUEST;
 use statestore_rumqttc::{Options, RumqttcLink, connect, serve};
-use statestore_tests::mosquitto::Mosquitto;
-use statestore_tests::packets::Publish;
-use statestore_tests::raw::{Hello, Raw};
-use statestore_tests::timely::timely;
+use statestore_testkit::brokers::Mosquitto;
+use statestore_testkit::process::timely;
+use statestore_testkit::wire::packets::Publish;
+use statestore_testkit::wire::raw::{Hello, Raw};
 use statestore_tokio::{StateStore, StoreService};
 
 const CLAIM: &str = "clients/statestore/services/statestore/instance";

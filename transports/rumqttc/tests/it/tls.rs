@@ -1,6 +1,6 @@
-//! TLS; see [`statestore_tests::tls_suite`].
+//! TLS; see [`statestore_testkit::links::tls_suite`].
 
-use statestore_tests::tls_suite;
+use statestore_testkit::links::tls_suite;
 
 use crate::suite::Links;
 

@@ -207,7 +207,7 @@ impl Completion {
     }
 }
 
-fn version(outcome: Outcome) -> Result<Version, Error> {
+pub(crate) fn version(outcome: Outcome) -> Result<Version, Error> {
     // An unconditional SET is always applied.
     if_applied(outcome)?.ok_or_else(Error::unexpected_reply)
 }
@@ -224,6 +224,6 @@ fn removal(outcome: Outcome) -> Result<Removal, Error> {
     Ok(outcome.into_removal()?)
 }
 
-fn was_removed(outcome: Outcome) -> Result<bool, Error> {
+pub(crate) fn was_removed(outcome: Outcome) -> Result<bool, Error> {
     Ok(outcome.into_removal()? == Removal::Removed)
 }

@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn other_medians_do_not_warn() {
         for millis in [0, 1, 34, 100, 500] {
-            assert_eq!(warnings([millis; 100]), [], "{millis} ms");
+            assert!(warnings([millis; 100]).is_empty(), "{millis} ms");
         }
-        assert_eq!(warnings([44; WINDOW - 1]), [], "too few");
-        assert_eq!(warnings((0..64).map(|at| if at % 3 == 0 { 44 } else { 1 })), []);
-        assert_eq!(warnings((0..64).map(|at| if at % 2 == 0 { 1 } else { 500 })), []);
+        assert!(warnings([44; WINDOW - 1]).is_empty(), "too few");
+        assert!(warnings((0..64).map(|at| if at % 3 == 0 { 44 } else { 1 })).is_empty());
+        assert!(warnings((0..64).map(|at| if at % 2 == 0 { 1 } else { 500 })).is_empty());
     }
 
     #[test]

@@ -6,18 +6,30 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use super::connector::Ticket;
+
+/// First interval of [`Completions::next_check`].
+const CHECK_MIN: Duration = Duration::from_millis(1);
+/// Last interval.
+const CHECK_MAX: Duration = Duration::from_secs(1);
 
 /// Packets that a library has taken and whose outcomes it returns as futures.
 ///
 /// Bounded: [`has_capacity`](Self::has_capacity) becomes false when the futures of as many packets
 /// as the capacity are pending. A waker of a future only locks a mutex of its own, so a library may
 /// call it under its locks.
+///
+/// The owner is woken for the outcome of a SUBSCRIBE, and checks for those of publishes at
+/// intervals: most PUBACKs arrive just before the response, which wakes the owner anyway.
 pub struct Completions<F> {
     capacity: usize,
     pending: BTreeMap<u64, (Ticket, F)>,
     last: u64,
+    /// How many of the pending outcomes matter.
+    mattering: usize,
+    check_after: Duration,
     /// Whether a packet was returned to its sender, which waits for capacity.
     is_starved: bool,
     shared: Arc<Shared>,
@@ -32,7 +44,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     woken: Vec<u64>,
-    /// How many futures must be woken before the owner is, unless an outcome matters.
+    /// How many futures must be woken before the owner is, unless an outcome is urgent.
     wakes_at: Option<usize>,
 }
 
@@ -40,8 +52,8 @@ struct State {
 struct Waking {
     shared: Arc<Shared>,
     number: u64,
-    /// Whether the outcome matters, so that the owner is woken at once.
-    matters: bool,
+    /// Whether the owner is woken at once.
+    is_urgent: bool,
 }
 
 impl Shared {
@@ -54,7 +66,8 @@ impl Wake for Waking {
     fn wake(self: Arc<Self>) {
         let mut state = self.shared.state();
         state.woken.push(self.number);
-        let wakes = self.matters || state.wakes_at.is_some_and(|count| state.woken.len() >= count);
+        let wakes =
+            self.is_urgent || state.wakes_at.is_some_and(|count| state.woken.len() >= count);
         drop(state);
         if wakes {
             (self.shared.wake)();
@@ -63,11 +76,19 @@ impl Wake for Waking {
 }
 
 impl<F: Future + Unpin> Completions<F> {
-    /// At most `capacity` futures are pending. `wake` is called when [`take`](Self::take) or
-    /// [`has_drained`](Self::has_drained) has something to return.
+    /// At most `capacity` futures are pending. `wake` is called when [`take`](Self::take) has the
+    /// outcome of a SUBSCRIBE or UNSUBSCRIBE, or [`has_drained`](Self::has_drained) becomes true.
     pub fn new(capacity: usize, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared { state: Mutex::default(), wake: Box::new(wake) });
-        Self { capacity, pending: BTreeMap::new(), last: 0, is_starved: false, shared }
+        Self {
+            capacity,
+            pending: BTreeMap::new(),
+            last: 0,
+            mattering: 0,
+            check_after: CHECK_MIN,
+            is_starved: false,
+            shared,
+        }
     }
 
     /// Returns whether another packet may be sent. If not, [`has_drained`](Self::has_drained)
@@ -83,6 +104,7 @@ impl<F: Future + Unpin> Completions<F> {
     /// Adds the future of a sent packet. Returns its outcome if it is ready.
     pub fn push(&mut self, ticket: Ticket, future: F) -> Option<(Ticket, F::Output)> {
         self.last += 1;
+        self.check_after = CHECK_MIN;
         self.poll(self.last, ticket, future)
     }
 
@@ -92,6 +114,8 @@ impl<F: Future + Unpin> Completions<F> {
         let mut ready = Vec::with_capacity(woken.len());
         for number in woken {
             let Some((ticket, mut future)) = self.pending.remove(&number) else { continue };
+            self.mattering -= usize::from(ticket.matters());
+            self.check_after = CHECK_MIN;
             match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => ready.push((ticket, outcome)),
                 Poll::Pending => ready.extend(self.poll(number, ticket, future)),
@@ -122,17 +146,32 @@ impl<F: Future + Unpin> Completions<F> {
         !self.pending.is_empty()
     }
 
+    /// Returns how long the owner may sleep before it calls [`take`](Self::take) again, or `None`
+    /// if no outcome that matters is pending. The interval doubles from a millisecond to a second
+    /// while nothing is sent or settled, so an outcome is late by at most the time it took.
+    pub fn next_check(&mut self) -> Option<Duration> {
+        if self.mattering == 0 {
+            return None;
+        }
+        let after = self.check_after;
+        self.check_after = (after * 2).min(CHECK_MAX);
+        Some(after)
+    }
+
     /// Removes and returns the pending futures.
     pub fn take_pending(&mut self) -> impl Iterator<Item = F> + use<F> {
+        self.mattering = 0;
         mem::take(&mut self.pending).into_values().map(|(_, future)| future)
     }
 
     fn poll(&mut self, number: u64, ticket: Ticket, mut future: F) -> Option<(Ticket, F::Output)> {
         let shared = Arc::clone(&self.shared);
-        let waker = Arc::new(Waking { shared, number, matters: ticket.matters() }).into();
+        let is_urgent = ticket.matters() && !matches!(ticket, Ticket::Publish(_));
+        let waker = Arc::new(Waking { shared, number, is_urgent }).into();
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some((ticket, outcome)),
             Poll::Pending => {
+                self.mattering += usize::from(ticket.matters());
                 self.pending.insert(number, (ticket, future));
                 None
             }
@@ -171,6 +210,7 @@ mod tests {
     use super::*;
 
     const REPLY: Ticket = Ticket::Publish(None);
+    const PUBLISH: Ticket = Ticket::Publish(Some(PublishToken::from_raw(1)));
 
     struct Sent {
         completions: Completions<Receiver<u8>>,
@@ -199,13 +239,12 @@ mod tests {
     #[test]
     fn outcomes_are_returned_in_order_of_arrival_with_their_tickets() {
         let mut sent = Sent::new(4);
-        let publish = Ticket::Publish(Some(PublishToken::from_raw(1)));
-        let senders = [REPLY, publish, Ticket::Subscribe(None)].map(|ticket| sent.push(ticket));
+        let senders = [REPLY, PUBLISH, Ticket::Subscribe(None)].map(|ticket| sent.push(ticket));
         for (sender, outcome) in senders.into_iter().zip(0..3).rev() {
             sender.send(outcome).expect("the future is pending");
         }
         let taken = sent.completions.take();
-        let expected = [(Ticket::Subscribe(None), Ok(2)), (publish, Ok(1)), (REPLY, Ok(0))];
+        let expected = [(Ticket::Subscribe(None), Ok(2)), (PUBLISH, Ok(1)), (REPLY, Ok(0))];
         assert_eq!(taken, expected);
         assert_eq!(sent.completions.take(), []);
     }
@@ -220,14 +259,36 @@ mod tests {
     }
 
     #[test]
-    fn owner_is_woken_at_once_only_if_an_outcome_matters() {
+    fn owner_is_woken_at_once_for_a_suback_only() {
         let mut sent = Sent::new(8);
+        let publish = sent.push(PUBLISH);
+        publish.send(0).expect("the future is pending");
         let reply = sent.push(REPLY);
         let subscribe = sent.push(Ticket::Subscribe(None));
         reply.send(0).expect("the future is pending");
         assert_eq!(sent.wakes(), 0);
         subscribe.send(0).expect("the future is pending");
         assert_eq!(sent.wakes(), 1);
+    }
+
+    #[test]
+    fn interval_of_checks_doubles_until_a_packet_is_sent_or_settled() {
+        let mut sent = Sent::new(8);
+        let reply = sent.push(REPLY);
+        assert_eq!(sent.completions.next_check(), None);
+        let first = sent.push(PUBLISH);
+        let second = sent.push(PUBLISH);
+        let intervals: Vec<_> = (0..12).filter_map(|_| sent.completions.next_check()).collect();
+        let expected = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000];
+        assert_eq!(intervals, expected.map(Duration::from_millis));
+        for sender in [reply, first] {
+            sender.send(0).expect("the future is pending");
+            assert_eq!(sent.completions.take().len(), 1);
+            assert_eq!(sent.completions.next_check(), Some(CHECK_MIN));
+        }
+        second.send(0).expect("the future is pending");
+        assert_eq!(sent.completions.take().len(), 1);
+        assert_eq!(sent.completions.next_check(), None);
     }
 
     #[test]

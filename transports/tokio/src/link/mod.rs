@@ -18,6 +18,7 @@ mod outstanding;
 mod packet;
 mod reasons;
 mod redelivery;
+mod settings;
 mod takeover;
 #[cfg(feature = "tls")]
 mod tls;
@@ -43,6 +44,7 @@ pub use managed::Diagnosis;
 pub use managed::ManagedLink;
 pub use outstanding::Outstanding;
 pub use reasons::ReasonDetails;
+pub use settings::SettingsError;
 #[cfg(feature = "tls")]
 pub use tls::{TlsError, tls_config};
 pub use url::UrlError;

@@ -145,7 +145,7 @@ impl std::str::FromStr for Options {
 }
 
 /// A fixed client id would let two programs disconnect each other.
-fn random_id() -> String {
+pub(super) fn random_id() -> String {
     format!("statestore-{:012x}", fastrand::u64(..) >> 16)
 }
 

@@ -1,7 +1,7 @@
 //! Content of the log.
 
 use statestore_loopback::Hub;
-use statestore_tests::log::Log;
+use statestore_testkit::process::Log;
 
 use crate::both;
 

@@ -1,5 +1,6 @@
 //! The handles over the loopback, in simulated time.
 
+mod batch;
 mod capture;
 mod facade;
 mod journal;
@@ -12,6 +13,7 @@ mod metrics;
 mod replaced;
 mod requests;
 mod slow;
+mod typed;
 mod update;
 mod watchers;
 

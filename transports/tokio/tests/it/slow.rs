@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use statestore_loopback::Hub;
-use statestore_tests::log::Log;
+use statestore_testkit::process::Log;
 use statestore_tokio::StateStore;
 
 use crate::late::Late;

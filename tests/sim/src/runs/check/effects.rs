@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_to_one_write_are_noticed() {
+    fn two_different_replies_to_one_write_are_found() {
         let history = History::default();
         assert!(check(&history, &answered(RequestKind::Del, [b":1\r\n", b":0\r\n"])).is_err());
         assert_eq!(check(&history, &answered(RequestKind::Del, [b":1\r\n", b":1\r\n"])), Ok(()));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_one_completion_is_noticed() {
+    fn a_request_without_exactly_one_completion_is_found() {
         for completions in [0, 1, 2] {
             let op = Op {
                 name: RequestName::default(),

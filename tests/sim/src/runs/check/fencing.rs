@@ -73,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn stale_and_missing_tokens_are_noticed() {
-        let set = || Effect::Set(Bytes::new());
+    fn stale_and_missing_tokens_are_found() {
+        let set = || Effect::Set(Vec::new());
         assert!(verdict(&[(set(), Some(0)), (set(), Some(5)), (set(), Some(5)), (set(), Some(7))]));
         assert!(!verdict(&[(set(), Some(5)), (set(), Some(4))]));
         assert!(!verdict(&[(set(), Some(5)), (set(), Some(0))]));

@@ -6,8 +6,6 @@ pub mod linear;
 pub mod versions;
 pub mod watches;
 
-mod search;
-
 use super::{Check, Mix, Report, Violation};
 
 /// Every check, run independently of the others.

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_do_not_grow_are_noticed() {
+    fn versions_that_do_not_increase_are_found() {
         let good = [("5:0:c", Some("5:1:s")), ("4:0:c", Some("5:2:s")), ("9:0:c", Some("9:1:s"))];
         assert_eq!(check(&wire(&good)), Ok(()));
         assert!(check(&wire(&[("5:0:c", Some("5:0:a"))])).is_err());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_noticed() {
+    fn a_reply_that_differs_from_the_reference_is_found() {
         let mut wire = wire(&[("5:0:c", Some("5:1:s"))]);
         assert_eq!(conformance(&wire, false), Ok(()));
         wire.exchanges.values_mut().for_each(|exchange| exchange.expected = vec![answer(None)]);

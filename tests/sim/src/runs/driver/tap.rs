@@ -24,7 +24,7 @@ impl Run {
         let (store, now) = self.world.store();
         // Nothing expires while the store is not running.
         if runs {
-            self.truth.expire(at);
+            self.truth.expire(now);
         }
         let mut replied = Vec::new();
         for traced in &trace {

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Runs the steps of the tutorial: try-tutorial.py STATESTORE [PAGE]
+
+The blocks `sh` run in one shell, in an empty directory. The block `text` after one is its output,
+apart from versions and line ends: `get` prints a line end only at a terminal.
+"""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+MARK = "-- end of block"
+LIMIT_SECONDS = 120
+
+
+def steps(page):
+    """Returns pairs of a script and its documented output, or None."""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    following = blocks[1:] + [("", "")]
+    return [
+        (script, after if kind == "text" else None)
+        for (language, script), (kind, after) in zip(blocks, following)
+        if language == "sh"
+    ]
+
+
+def masked(output):
+    return re.sub(r"\b\d{13}:\d+:\w+", "VERSION", output).replace("\n", "")
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def main(binary, page):
+    blocks = steps(pathlib.Path(page).read_text())
+    if not any(output for _, output in blocks):
+        sys.exit(f"{page}: there are no steps with an output")
+    script = "set -eu\n" + "".join(f"{block}\necho '{MARK}'\n" for block, _ in blocks)
+    address = f"127.0.0.1:{free_port()}"
+    environment = os.environ | {
+        "PATH": f"{pathlib.Path(binary).resolve().parent}:{os.environ['PATH']}",
+        "STATESTORE_SERVE_LISTEN": address,
+        "STATESTORE_BROKER": f"mqtt://{address}",
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        shell = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = shell.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            try:
+                os.killpg(shell.pid, 9)
+            except ProcessLookupError:
+                pass
+    failures = []
+    actual = output.split(f"{MARK}\n")
+    for (block, expected), printed in zip(blocks, actual):
+        if expected is not None and masked(expected) != masked(printed):
+            failures.append(f"{block}\nexpected:\n{expected}\nprinted:\n{printed}")
+    if shell.returncode or len(actual) != len(blocks) + 1:
+        failures.append(f"exit code {shell.returncode} after:\n{output}")
+    if failures:
+        sys.exit("\n\n".join(failures))
+    print(f"{len(blocks)} steps")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    here = pathlib.Path(__file__).parent / "tutorial.md"
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else here)

@@ -1,0 +1,112 @@
+//! The clock: what it issues under any sequence of ticks, messages and jumps of the wall clock.
+//!
+//! An input is text, one operation a line, and the first byte of the line says which, so that a
+//! committed input keeps its meaning when operations are added:
+//!
+//! | Line | Operation |
+//! |---|---|
+//! | `t` | tick |
+//! | `r1696374425000:5` | receive that wall and counter |
+//! | `=1696374425000` | set the wall clock |
+//! | `+5`, `-5` | move the wall clock by milliseconds |
+//! | `d500` | set the drift bound, in microseconds |
+//!
+//! Other lines are skipped, a missing number is zero, and numbers stop at the greatest of 64 bits.
+
+use core::time::Duration;
+
+use statestore_proto::hlc::{HlcRef, HybridClock, NodeId, NodeIdRef};
+use statestore_proto::time::UnixTime;
+
+use statestore_testkit::reference::clock::{Clock, DRIFT_MAX, Drift, stamp};
+
+/// Oracle: the naive clock, the receive rule written out in 128 bits, predicts every value and
+/// every refusal; issued values strictly grow, exceed what was received, stay within the drift
+/// bound, and a refusal changes nothing.
+pub fn hlc_clock(data: &[u8]) {
+    let mut run = Run {
+        clock: HybridClock::new(NodeId::new("node").expect("a node id")),
+        model: Clock::new("node", DRIFT_MAX),
+        now: 0,
+    };
+    for line in data.split(|byte| *byte == b'\n') {
+        if let Some((tag, operand)) = line.split_first() {
+            run.step(*tag, operand);
+        }
+    }
+}
+
+struct Run {
+    clock: HybridClock,
+    model: Clock,
+    now: u64,
+}
+
+impl Run {
+    fn step(&mut self, tag: u8, operand: &[u8]) {
+        let mut numbers = operand.split(|byte| *byte == b':').map(saturating);
+        let first = numbers.next().unwrap_or(0);
+        match tag {
+            b't' => self.issue(None),
+            b'r' => self.issue(Some((first, numbers.next().unwrap_or(0)))),
+            b'=' => self.now = first,
+            b'+' => self.now = self.now.saturating_add(first),
+            b'-' => self.now = self.now.saturating_sub(first),
+            b'd' => {
+                self.model.drift_max = first.div_ceil(1000);
+                self.clock = self.clock.clone().with_drift_max(Duration::from_micros(first));
+            }
+            _ => {}
+        }
+    }
+
+    fn issue(&mut self, received: Option<(u64, u64)>) {
+        let (before, now) = (self.clock.last().to_string(), UnixTime::from_millis(self.now));
+        let last = self.clock.last().try_into_owned().expect("short enough");
+        // The greatest node id of all does not help a received value to stay ahead.
+        let node = NodeIdRef::new("\u{10ffff}").expect("a node id");
+        let other =
+            received.map(|(wall, counter)| HlcRef::new(UnixTime::from_millis(wall), counter, node));
+        let (outcome, expected) = match other {
+            None => (self.clock.tick(now), self.model.tick(self.now)),
+            Some(other) => {
+                (self.clock.receive(now, other), self.model.receive(self.now, &stamp(&other)))
+            }
+        };
+        match (&outcome, expected) {
+            (Ok(issued), Ok(expected)) => {
+                assert_eq!(stamp(issued), expected, "now {}, after {before}", self.now);
+                assert!(*issued > last, "{issued} after {before}");
+                assert!(other.is_none_or(|other| *issued > other), "{issued} after a message");
+                assert_eq!(self.clock.last(), *issued);
+            }
+            (Err(error), Err(Drift(ahead))) => {
+                assert_eq!(error.ahead.as_millis(), ahead);
+                assert_eq!(self.clock.last().to_string(), before, "a refusal changes nothing");
+            }
+            (_, expected) => {
+                panic!("{outcome:?} where the rule gives {expected:?}, after {before}")
+            }
+        }
+    }
+}
+
+/// The digits of `text`, whatever stands between them.
+fn saturating(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| byte.is_ascii_digit()).fold(0, |number: u64, digit| {
+        number.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_operations() {
+        assert_eq!(
+            (saturating(b""), saturating(b"x1y2"), saturating(&[b'9'; 30])),
+            (0, 12, u64::MAX)
+        );
+    }
+}

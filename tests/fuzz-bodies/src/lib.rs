@@ -1,0 +1,100 @@
+//! Fuzz bodies as ordinary functions: any bytes in, a panic when the oracle is contradicted.
+//!
+//! Each body states its oracle in its first sentence. The targets below `fuzz/` call them in three
+//! lines, and the test `corpus` replays every committed input through them on stable.
+
+mod captures;
+mod differential;
+mod glob;
+mod hlc_clock;
+mod hlc_text;
+pub mod machines;
+mod message;
+mod mqtt_broker;
+mod mqtt_packet;
+mod mqtt_session;
+mod naive;
+mod policy;
+mod records;
+mod scan;
+mod topics;
+
+use statestore_proto::BufferTooSmall;
+
+pub use captures::captures;
+pub use differential::differential;
+pub use glob::{glob, match_in_pieces};
+pub use hlc_clock::hlc_clock;
+pub use hlc_text::hlc_text;
+pub use message::{notification, reply, request};
+pub use mqtt_broker::{BrokerOp, mqtt_broker};
+pub use mqtt_packet::mqtt_packet;
+pub use mqtt_session::{SessionOp, mqtt_session};
+pub use policy::policy;
+pub use records::records;
+pub use scan::scan;
+pub use topics::topics;
+
+pub use machines::{client_events, store_ops, world};
+
+/// Function that a target runs on each input.
+pub type Body = fn(&[u8]);
+
+/// Every target: its name, which is also the name of its file and of its corpus, and its body.
+pub const TARGETS: [(&str, Body); 18] = [
+    ("request", request),
+    ("reply", reply),
+    ("notification", notification),
+    ("hlc_text", hlc_text),
+    ("hlc_clock", hlc_clock),
+    ("topics", topics),
+    ("glob", glob),
+    ("scan", scan),
+    ("differential", differential),
+    ("store_ops", store_ops),
+    ("client_events", client_events),
+    ("world", world),
+    ("mqtt_packet", mqtt_packet),
+    ("policy", policy),
+    ("mqtt_broker", mqtt_broker),
+    ("mqtt_session", mqtt_session),
+    ("records", records),
+    ("captures", captures),
+];
+
+/// Longest message whose every prefix is tried: the cost is quadratic.
+const NEIGHBOURS_MAX: usize = 200;
+
+/// A writer announces exactly the bytes it writes, touches no other, and leaves a buffer alone that
+/// is too small.
+fn check_writer(
+    announced: usize,
+    written: &[u8],
+    encode_into: impl Fn(&mut [u8]) -> Result<usize, BufferTooSmall>,
+) {
+    const UNTOUCHED: u8 = 0xA5;
+    assert_eq!(announced, written.len(), "the announced length is exact");
+
+    let mut roomy = vec![UNTOUCHED; announced + 3];
+    assert_eq!(encode_into(&mut roomy), Ok(announced));
+    assert_eq!(roomy.get(..announced), Some(written), "both ways to encode agree");
+    assert_eq!(roomy.get(announced..), Some([UNTOUCHED; 3].as_slice()), "nothing past the end");
+
+    let mut tight = vec![UNTOUCHED; announced - 1];
+    assert_eq!(encode_into(&mut tight), Err(BufferTooSmall { needed: announced }));
+    assert!(tight.iter().all(|byte| *byte == UNTOUCHED), "a refused write writes nothing");
+}
+
+/// A message is self-delimiting: no strict prefix of it is one, and nothing may follow it.
+fn check_neighbours(message: &[u8], accepts: impl Fn(&[u8]) -> bool) {
+    if message.len() > NEIGHBOURS_MAX {
+        return;
+    }
+    for end in 0..message.len() {
+        assert!(!accepts(&message[..end]), "accepted the prefix of {end} bytes");
+    }
+    for byte in [0, b'\r', b'\n', b'$', b'0'] {
+        let longer = [message, &[byte]].concat();
+        assert!(!accepts(&longer), "accepted one more byte {byte:#04x}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Guarantees of handles over every transport, as one list of cases: each takes a separate broker
+//! and links to it. What a store owes the protocol, the conformance kit tries over the same
+//! transports.
+//!
+//! A case asserts what the handles promise and nothing that depends on the transport, so that an
+//! application can change its MQTT library by changing one constructor.
+
+mod locks;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use statestore_proto::client::WatchEvent;
+use statestore_proto::limits::StoreLimits;
+use statestore_proto::message::{Refusal, ServiceError};
+use statestore_proto::store::StoreConfig;
+use statestore_proto::transport::ReasonCode;
+use statestore_tokio::{Error, Link, Removal, StateStore, StoreService, Watch};
+
+/// Longer than anything takes that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time-out of a request without a store: not every transport reports a topic without subscriber.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A broker and links to it.
+pub trait Stage {
+    /// The links.
+    type Link: Link;
+    /// The largest packet that the broker takes, where there is such a thing.
+    const PACKET_BYTES_MAX: Option<usize> = None;
+
+    /// A link for a client.
+    fn link(&self, client_id: &str) -> Self::Link;
+    /// A link for a store.
+    fn store_link(&self, client_id: &str) -> Self::Link;
+    /// A link for a client with room for few packets at a time, each way, where there is such a
+    /// thing.
+    fn narrow_link(&self, client_id: &str) -> Self::Link {
+        self.link(client_id)
+    }
+    /// The same for a store.
+    fn narrow_store_link(&self, client_id: &str) -> Self::Link {
+        self.store_link(client_id)
+    }
+    /// Ends every connection as a crash of the broker would, and takes new ones.
+    fn restart(&mut self);
+}
+
+/// A case, with its stage as argument.
+type Case<S> = for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Every case and its name.
+#[must_use]
+pub fn cases<S: Stage>() -> Vec<(&'static str, Case<S>)> {
+    vec![
+        ("every_command", |stage| Box::pin(every_command(stage))),
+        ("large_values_and_binary_keys", |stage| Box::pin(large_values_and_binary_keys(stage))),
+        ("keys_are_listed", |stage| Box::pin(keys_are_listed(stage))),
+        ("many_in_flight", |stage| Box::pin(many_in_flight(stage))),
+        ("narrow_links", |stage| Box::pin(narrow_links(stage))),
+        ("too_large_for_the_broker", |stage| Box::pin(too_large_for_the_broker(stage))),
+        ("watch_over_a_restart", |stage| Box::pin(watch_over_a_restart(stage))),
+        ("requests_over_a_restart", |stage| Box::pin(requests_over_a_restart(stage))),
+        ("locks", |stage| Box::pin(locks::locks(stage))),
+        ("locks_over_a_restart", |stage| Box::pin(locks::locks_over_a_restart(stage))),
+        ("elections", |stage| Box::pin(locks::elections(stage))),
+        ("expiry_is_told", |stage| Box::pin(locks::expiry_is_told(stage))),
+        ("no_store", |stage| Box::pin(no_store(stage))),
+        ("shutdown", |stage| Box::pin(shutdown(stage))),
+    ]
+}
+
+/// Runs one case; one that is stuck fails.
+///
+/// # Panics
+/// When the case does, or is stuck.
+pub async fn run<S: Stage>(name: &str, case: Case<S>, stage: &mut S) {
+    let done = tokio::time::timeout(PATIENCE, case(stage)).await;
+    assert!(done.is_ok(), "{name} is stuck");
+}
+
+async fn service<S: Stage>(stage: &S) -> StoreService {
+    let service = StoreService::builder().spawn(stage.store_link("statestore"));
+    service.wait_connected().await.expect("the store connects");
+    service
+}
+
+async fn client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
+    let store = StateStore::builder().spawn(stage.link(client_id)).expect("a client id");
+    store.wait_connected().await.expect("the client connects");
+    store
+}
+
+async fn impatient_client<S: Stage>(stage: &S, client_id: &str) -> StateStore {
+    let builder = StateStore::builder().timeout(SOON);
+    let store = builder.spawn(stage.link(client_id)).expect("a client id");
+    store.wait_connected().await.expect("the client connects");
+    store
+}
+
+async fn every_command<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    assert_eq!(store.get("k").await, Ok(None));
+    let first = store.set("k", "1").await.expect("set");
+    let found = store.get("k").await.expect("get").expect("it was set");
+    assert_eq!((&found.value[..], found.version), (&b"1"[..], Some(first.clone())));
+    assert_eq!(store.set("k", "2").if_absent().await, Ok(None));
+    assert_eq!(store.set("k", "2").if_absent_or_equal().await, Ok(None));
+    let second = store.set("k", "1").if_absent_or_equal().await.expect("set").expect("equal");
+    assert!(second > first, "{second} after {first}");
+    assert_eq!(store.vdel("k", "2").await, Ok(Removal::NotApplied));
+    assert_eq!(store.vdel("k", "1").await, Ok(Removal::Removed));
+    assert_eq!(store.vdel("k", "1").await, Ok(Removal::NothingRemoved));
+    assert_eq!(store.del("k").await, Ok(false));
+    store.set("k", "3").await.expect("set");
+    assert_eq!(store.del("k").await, Ok(true));
+    assert_eq!(service.stats().keys, 0);
+}
+
+async fn large_values_and_binary_keys<S: Stage>(stage: &S) {
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let value: Vec<u8> = (0..=255).cycle().take(65_000).collect();
+    let key: Vec<u8> = (0..=255).rev().cycle().take(6_500).collect();
+    store.set(key.clone(), value.clone()).await.expect("set");
+    assert_eq!(store.get(key.clone()).await.expect("get").expect("it was set").value, value);
+    let mut changes = store.watch(key.clone()).await.expect("watch");
+    assert_eq!(change(&mut changes).await, Some(value));
+    assert_eq!(store.del(key).await, Ok(true));
+    assert_eq!(change(&mut changes).await, None, "deleted");
+}
+
+/// The value of the next change.
+async fn change(changes: &mut Watch) -> Option<Vec<u8>> {
+    loop {
+        match changes.next().await.expect("the watch goes on") {
+            WatchEvent::Changed { value, .. } => return value.map(|value| value.to_vec()),
+            WatchEvent::Live | WatchEvent::Gap => {}
+            other => panic!("ended, or an unknown event: {other:?}"),
+        }
+    }
+}
+
+async fn keys_are_listed<S: Stage>(stage: &S) {
+    let limits = StoreLimits { page_bytes_max: 100, ..StoreLimits::default() };
+    let config = StoreConfig::new(7).limits(limits);
+    let link = stage.store_link("statestore");
+    let service = StoreService::builder().config(config).expect("nothing durable").spawn(link);
+    service.wait_connected().await.expect("the store connects");
+    let store = client(stage, "a").await;
+    let mut expected = Vec::new();
+    for number in 0..40 {
+        let key = format!("rooms/{number}/\u{1f321}");
+        store.set(&key, "21").await.expect("set");
+        expected.push(key);
+    }
+    store.set("rooms", "40").await.expect("set");
+    let mut found = Vec::new();
+    let mut keys = store.scan("rooms/*/?");
+    while let Some(key) = keys.next().await.expect("a page") {
+        found.push(String::from_utf8(key.to_vec()).expect("what was set"));
+    }
+    assert_eq!(keys.next().await, Ok(None), "it is over");
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    let refused = store.scan("rooms/[").next().await;
+    let error = ServiceError::Known(Refusal::Syntax);
+    assert_eq!(refused, Err(Error::Refused { error, reason: None }));
+}
+
+async fn many_in_flight<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    sets_at_once(&service, &store).await;
+}
+
+async fn narrow_links<S: Stage>(stage: &S) {
+    let service = StoreService::builder().spawn(stage.narrow_store_link("statestore"));
+    service.wait_connected().await.expect("the store connects");
+    let link = stage.narrow_link("a");
+    let store = StateStore::builder().spawn(link).expect("a client id");
+    store.wait_connected().await.expect("the client connects");
+    sets_at_once(&service, &store).await;
+}
+
+async fn sets_at_once(service: &StoreService, store: &StateStore) {
+    let sets = (0..512).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move { store.set(format!("k{number}"), "v").await })
+    });
+    let sets: Vec<_> = sets.collect();
+    let mut versions = Vec::new();
+    for set in sets {
+        versions.push(set.await.expect("no panic").expect("set"));
+    }
+    versions.sort();
+    versions.dedup();
+    assert_eq!((versions.len(), service.stats().keys), (512, 512), "each its own version");
+}
+
+async fn too_large_for_the_broker<S: Stage>(stage: &S) {
+    let Some(packet_bytes_max) = S::PACKET_BYTES_MAX else { return };
+    let (_service, store) = (service(stage).await, client(stage, "a").await);
+    let mut changes = store.watch("k").await.expect("watch");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    let too_large = store.set("k", vec![0; packet_bytes_max]).await;
+    assert_eq!(too_large, Err(Error::Undelivered(ReasonCode::PACKET_TOO_LARGE)));
+    store.set("k", "small").await.expect("set");
+    // A connection that was lost in between would have left a gap.
+    assert!(matches!(changes.next().await, Some(WatchEvent::Changed { .. })));
+}
+
+async fn watch_over_a_restart<S: Stage>(stage: &mut S) {
+    let (service, watcher) = (service(stage).await, impatient_client(stage, "a").await);
+    watcher.set("k", "before").await.expect("set");
+    let mut changes = watcher.watch("k").await.expect("watch");
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"before"[..]));
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    stage.restart();
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap));
+    service.wait_connected().await.expect("again");
+    let writer = impatient_client(stage, "b").await;
+    while writer.set("k", "after").await.is_err() {}
+    assert_eq!(change(&mut changes).await.as_deref(), Some(&b"after"[..]));
+    writer.del("k").await.expect("del");
+    assert_eq!(change(&mut changes).await, None);
+}
+
+async fn requests_over_a_restart<S: Stage>(stage: &mut S) {
+    let (_service, store) = (service(stage).await, impatient_client(stage, "a").await);
+    let sets: Vec<_> = (0..256)
+        .map(|number| {
+            let set = store.set(format!("k{number}"), "v");
+            tokio::spawn(async move { set.await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    stage.restart();
+    for set in sets {
+        // Done, or a failure that reports whether it may be applied; none hangs.
+        if let Err(error) = set.await.expect("no panic") {
+            assert!(
+                !matches!(error, Error::Refused { .. } | Error::Invalid(_) | Error::Malformed(_)),
+                "{error}"
+            );
+        }
+    }
+    while store.set("again", "v").await.is_err() {}
+}
+
+async fn no_store<S: Stage>(stage: &S) {
+    let store = client(stage, "a").await;
+    let answer = store.get("k").timeout(Duration::from_millis(300)).await;
+    let is_reported = matches!(answer, Err(Error::Undelivered(_) | Error::Unanswered { .. }));
+    assert!(is_reported, "{answer:?}");
+}
+
+async fn shutdown<S: Stage>(stage: &S) {
+    let (service, store) = (service(stage).await, client(stage, "a").await);
+    let mut changes = store.watch("k").await.expect("watch");
+    assert_eq!(changes.next().await, Some(WatchEvent::Live));
+    store.clone().shutdown().await;
+    assert!(matches!(store.get("k").await, Err(Error::Closed(_))));
+    assert_eq!(changes.next().await, Some(WatchEvent::Gap), "changes may be missed");
+    assert_eq!(changes.next().await, None, "the stream ends");
+    service.shutdown().await;
+}

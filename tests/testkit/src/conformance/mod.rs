@@ -1,0 +1,4 @@
+//! Suites for every store and every handle, over any transport.
+
+pub mod handles;
+pub mod kit;

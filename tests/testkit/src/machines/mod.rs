@@ -1,0 +1,11 @@
+//! The machines of the core in tests: requests and outputs, scripts of operations, a server.
+
+mod alphabet;
+pub mod ask;
+pub mod redelivery;
+mod server;
+mod watch_log;
+
+pub use alphabet::{Alphabet, Args, Reader, ops, script};
+pub use server::Server;
+pub use watch_log::{WatchLog, WatchState};

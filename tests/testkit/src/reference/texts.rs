@@ -1,0 +1,20 @@
+//! Client ids and topics, as the reference store reads and writes them.
+
+use statestore_proto::topic::RESERVED;
+
+use crate::machines::ask::Ask;
+
+pub(super) fn identity(ask: &Ask) -> Option<String> {
+    let from_topic = || {
+        let tail = "/services/statestore/_any_/command/invoke/response";
+        let id = ask.response_topic.as_ref()?.strip_prefix("clients/")?.strip_suffix(tail)?;
+        (!id.is_empty() && !id.contains(['+', '#', '\0'])).then(|| id.to_owned())
+    };
+    let source = || ask.source.clone().filter(|id| !id.is_empty());
+    ask.verified.clone().or_else(source).or_else(from_topic)
+}
+
+pub(super) fn notification_topic(client: &str, key: &[u8]) -> String {
+    let (client, key) = (hex::encode_upper(client), hex::encode_upper(key));
+    format!("{RESERVED}/{client}/command/notify/{key}")
+}
