@@ -257,7 +257,7 @@ impl Net {
 
     /// Returns the packets that the broker sent to a connection since the last call.
     fn receive(&mut self, id: ConnectionId) -> Vec<Received> {
-        self.receive_as(id, Received::from)
+        self.receive_as(id, |packet| Received::from(packet))
     }
 
     /// Returns the packets that the broker sent since the last call, each converted by `read`.
