@@ -221,7 +221,7 @@ fn session_whose_rules_no_longer_hold_is_not_resumed() {
 }
 
 #[test]
-fn rules_apply_per_client() {
+fn access_rules_apply_per_client() {
     let mut net = broker_with_logins();
     let [a, b] = ["a", "b"].map(|name| {
         let id = net.try_connect(name, CLEAN);
@@ -248,7 +248,7 @@ fn rules_apply_per_client() {
 }
 
 #[test]
-fn expelled_client_loses_its_session() {
+fn terminated_client_loses_its_session() {
     let mut net = broker_with_logins();
     let empty = net.broker.stats().bytes;
     let id = net.try_connect("a", PERSISTENT);
@@ -337,7 +337,7 @@ fn denials_are_reported_with_truncated_topics() {
 
 /// A client concerns the host while it is connected or has events for the host.
 #[test]
-fn client_concerns_the_host_until_its_events_are_taken() {
+fn disconnected_client_concerns_the_host_until_its_events_are_taken() {
     let mut net = Net::new(Config::default());
     let host = net.broker.attach_host(net.now, "$host");
     let a = net.connect("a", CLEAN);
