@@ -69,7 +69,8 @@ fn each_exchange_names_its_statement_and_expects_something() {
     let mut titles = std::collections::BTreeSet::new();
     for case in &cases {
         for statement in &case.statements {
-            let number = statement.strip_prefix("MQTT-").or(statement.strip_prefix("section "));
+            let number =
+                statement.strip_prefix("MQTT-").or_else(|| statement.strip_prefix("section "));
             let number = number.unwrap_or_else(|| panic!("{statement}: {}", case.title));
             assert!(number.starts_with(|digit: char| digit.is_ascii_digit()), "{statement}");
         }
