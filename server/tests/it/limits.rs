@@ -97,7 +97,7 @@ async fn clients_above_the_limit_are_rejected_and_silent_connections_do_not_coun
         let first = raw(&broker, "first");
         let mut silent = Vec::new();
         for _ in 0..300 {
-            let stream = tokio::net::TcpStream::connect(broker.local_addr()).await;
+            let stream = TcpStream::connect(broker.local_addr()).await;
             silent.push(stream.expect("connect"));
         }
         let second = raw(&broker, "second");
