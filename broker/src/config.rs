@@ -209,7 +209,7 @@ pub struct Config {
     pub limits: Limits,
     /// Access control list of clients whose [`Admission`] does not contain one.
     pub acl: Arc<dyn Acl>,
-    /// Whether each CONNECT waits for [`handle_login`](crate::Broker::handle_login).
+    /// Set if each CONNECT waits for [`handle_login`](crate::Broker::handle_login).
     pub requires_login: bool,
     /// Method of enhanced authentication. It must need only one packet from the client: its
     /// authentication data is part of the [`Event`](crate::Event). Other methods are rejected.

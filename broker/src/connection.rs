@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     pub(crate) last_received_at: Duration,
     /// Time of the connect or keep-alive timer.
     pub(crate) deadline: Option<Duration>,
-    /// Whether the client selected the method of enhanced authentication.
+    /// Set if the client selected the method of enhanced authentication.
     pub(crate) authenticates: bool,
     /// Bytes of the authentication data of an undecided reauthentication.
     pub(crate) pending_auth_bytes: Option<usize>,
@@ -75,13 +75,13 @@ pub(crate) struct Connection {
     pub(crate) outbound_aliases: Aliases,
     /// SUBSCRIBE or UNSUBSCRIBE that is processed in several turns.
     pub(crate) filter_batch: Option<FilterBatch>,
-    /// Whether a wake is queued.
+    /// Set while a wake is queued.
     pub(crate) is_woken: bool,
-    /// Whether processing is suspended until its next turn.
+    /// Set while processing is suspended until its next turn.
     pub(crate) has_yielded: bool,
     /// Time until which its packets wait for a turn.
     pub(crate) throttled_until: Duration,
-    /// Whether reading is paused because the host's queue for this client is full.
+    /// Set while reading is paused because the host's queue for this client is full.
     pub(crate) is_paused: bool,
     pub(crate) account: MemoryAccount,
 }

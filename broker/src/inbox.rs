@@ -46,9 +46,9 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Queue {
     items: VecDeque<Item>,
-    /// Whether the queue gets no turns until its sender has read some of its responses.
+    /// Set while the queue gets no turns because its sender must first read some of its responses.
     is_parked: bool,
-    /// Whether its sender has disconnected since its last message.
+    /// Set if its sender has disconnected since its last message.
     is_departed: bool,
     /// User that the messages belong to.
     user: Option<Arc<str>>,

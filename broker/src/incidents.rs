@@ -161,7 +161,7 @@ pub struct Incident {
     /// Number of incidents since the previous report. All fields describe the first of them; the
     /// others may have other topics and reasons.
     pub count: u64,
-    /// Whether the first of them happened within ten seconds of a report of the same incident of
+    /// Set if the first of them happened within ten seconds of a report of the same incident of
     /// the same client.
     pub is_repeated: bool,
 }

@@ -40,7 +40,7 @@ pub(crate) struct QueuedMessage {
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     pub(crate) subscription_ids: Box<[u32]>,
-    /// Whether the client is disconnected if the message cannot be sent, so that it notices the
+    /// Set if the client is disconnected when the message cannot be sent, so that it notices the
     /// loss.
     pub(crate) must_arrive: bool,
 }
@@ -63,7 +63,7 @@ const MIN_CAPACITY: usize = 16;
 #[derive(Debug)]
 struct InFlight {
     id: NonZeroU16,
-    /// Whether it was sent on the current connection.
+    /// Set if it was sent on the current connection.
     is_sent: bool,
     stage: Stage,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     /// User that the client belongs to.
     pub(crate) user: Option<Arc<str>>,
-    /// Who the session counts for.
+    /// Owner that the session counts for.
     owner: Arc<Owner>,
     /// Access control list of the client.
     pub(crate) acl: Arc<dyn Acl>,
@@ -108,7 +108,7 @@ pub(crate) struct Session {
     pub(crate) received: BTreeSet<NonZeroU16>,
     /// Filters whose retained messages are not all queued.
     pub(crate) replays: BTreeMap<Box<str>, Replay>,
-    /// Whether the session is queued for replay.
+    /// Set while the session is queued for replay.
     pub(crate) is_replaying: bool,
     /// Start of the current second, and messages published in it.
     rate: (Duration, u32),

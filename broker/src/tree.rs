@@ -70,7 +70,7 @@ impl Group {
     }
 }
 
-/// Whether a member of a shared subscription can receive a message.
+/// Ability of a member of a shared subscription to receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
     Now,

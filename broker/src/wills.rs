@@ -11,7 +11,7 @@ use crate::message::Message;
 pub(crate) struct DueWills {
     queue: VecDeque<Arc<Message>>,
     bytes: usize,
-    /// Whether the last turn left wills unpublished.
+    /// Set if the last turn left wills unpublished.
     has_backlog: bool,
 }
 

@@ -24,7 +24,7 @@ struct Candidate<'a> {
     connect: &'a Connect<'a>,
     options: ConnectOptions<'a>,
     client_id: Arc<str>,
-    /// Whether the broker assigned the client id.
+    /// Set if the broker assigned the client id.
     is_assigned: bool,
     user: Option<Arc<str>>,
     owner: Arc<Owner>,

@@ -72,8 +72,8 @@ impl Broker {
         true
     }
 
-    /// Ends the session of a client with a reason, including its connection or attachment. Returns
-    /// whether there was a session.
+    /// Ends the session of a client with a reason, including its connection or attachment.
+    /// Returns whether there was a session.
     pub fn terminate_session(&mut self, now: Duration, client_id: &str, reason: Reason) -> bool {
         let session = self.sessions.find(client_id);
         let Some(session) = session.filter(|id| !self.sessions.is_host(*id)) else { return false };

@@ -14,7 +14,7 @@ use statestore_mqtt::Reason;
 /// Bytes after which `poll_output` returns.
 const CHUNK: usize = 32 << 10;
 
-/// What to do after the bytes are written.
+/// Next step of the driver after it has written the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Output {

@@ -57,7 +57,7 @@ fn client_that_never_acknowledges_loses_its_session() {
 }
 
 #[test]
-fn client_that_reads_nothing_is_not_read_either() {
+fn client_that_does_not_read_is_not_read() {
     let (mut net, honest) = small_broker();
     let slow = net.connect("slow", CLEAN);
     for _ in 0..100_000 {

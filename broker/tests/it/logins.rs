@@ -74,6 +74,7 @@ fn packets_wait_until_the_login_is_decided() {
     assert!(net.broker.is_connected("a"), "the first decision is final");
 }
 
+/// MQTT-3.1.4-2
 #[test]
 fn rejected_client_receives_the_reason() {
     let mut net = broker_with_logins();
@@ -117,6 +118,7 @@ fn login_of_an_empty_client_id_names_the_assigned_one() {
     assert!(net.broker.is_connected(&client_id));
 }
 
+/// MQTT-3.1.3-8
 #[test]
 fn session_of_another_user_cannot_be_taken_over() {
     let mut net = broker_with_logins();
@@ -221,7 +223,7 @@ fn session_whose_rules_no_longer_hold_is_not_resumed() {
 }
 
 #[test]
-fn rules_apply_per_client() {
+fn access_rules_apply_per_client() {
     let mut net = broker_with_logins();
     let [a, b] = ["a", "b"].map(|name| {
         let id = net.try_connect(name, CLEAN);
@@ -248,7 +250,7 @@ fn rules_apply_per_client() {
 }
 
 #[test]
-fn expelled_client_loses_its_session() {
+fn terminated_client_loses_its_session() {
     let mut net = broker_with_logins();
     let empty = net.broker.stats().bytes;
     let id = net.try_connect("a", PERSISTENT);
@@ -337,7 +339,7 @@ fn denials_are_reported_with_truncated_topics() {
 
 /// A client concerns the host while it is connected or has events for the host.
 #[test]
-fn client_concerns_the_host_until_its_events_are_taken() {
+fn disconnected_client_concerns_the_host_until_its_events_are_taken() {
     let mut net = Net::new(Config::default());
     let host = net.broker.attach_host(net.now, "$host");
     let a = net.connect("a", CLEAN);
@@ -393,6 +395,7 @@ fn connect_with_token(net: &mut Net) -> ConnectionId {
     id
 }
 
+/// MQTT-4.12.0-1
 #[test]
 fn only_the_configured_authentication_method_is_accepted() {
     let properties = authentication("TOKEN", b"");
@@ -416,6 +419,7 @@ fn only_the_configured_authentication_method_is_accepted() {
     assert_eq!(net.receive(id), [Received::ConnAck(false, Reason::SUCCESS)]);
 }
 
+/// MQTT-4.12.0-5, 4.12.1-1
 #[test]
 fn reauthentication_pauses_reading_and_extends_the_login() {
     let mut net = broker_with_authentication();
@@ -443,6 +447,7 @@ fn reauthentication_pauses_reading_and_extends_the_login() {
     assert_eq!(net.broker.stats().bytes, 0);
 }
 
+/// MQTT-4.12.1-2
 #[test]
 fn failed_reauthentication_or_another_user_disconnects() {
     for user in [Some("abe"), None] {

@@ -39,7 +39,7 @@ fn user_with_many_client_ids_evicts_its_own_sessions() {
 
 /// Sessions of other users end only while these have more.
 #[test]
-fn user_with_the_most_sessions_evicts_only_its_own_sessions() {
+fn user_with_the_most_sessions_evicts_no_session_of_others() {
     let mut net = with_users(|limits| limits.sessions = 4);
     for user in ["ann", "bob"] {
         let id = log_in(&mut net, user, PERSISTENT);
@@ -69,7 +69,7 @@ fn client_takes_over_its_own_connection_at_the_limit() {
 }
 
 #[test]
-fn rejected_retained_message_removes_only_messages_of_its_user() {
+fn rejected_retained_message_removes_no_other_message() {
     let mut net = with_users(|limits| limits.retained_memory = 20_000);
     let retain = |net: &mut Net, id, topic: &str, bytes: usize| {
         let payload = "x".repeat(bytes);

@@ -62,7 +62,7 @@ fn clients_over_a_limit_receive_the_reason() {
 /// Connections that send nothing keep out neither a client of another network nor, as long as it is
 /// fast, one of their own.
 #[test]
-fn silent_connections_keep_no_client_out() {
+fn silent_connections_do_not_exclude_other_clients() {
     for (attackers, client) in [
         (["192.0.2.1", "192.0.2.1"], "192.0.2.2"),
         (["::ffff:192.0.2.1", "192.0.2.1"], "192.0.2.2"),

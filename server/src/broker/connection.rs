@@ -25,6 +25,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// DISCONNECT, because those bytes may be why the broker runs out of memory.
 const LAST_WRITE_MAX: usize = 64 << 10;
 
+/// Bytes that are discarded after the last packet. A client that sends more is reset.
+const DISCARDED_MAX: usize = 1 << 20;
+
 /// Bytes read and handled at a time.
 const READ_MAX: usize = 16 << 10;
 
@@ -40,10 +43,16 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
 ) {
     // A socket error ends the connection. There is nothing else to do about it.
-    match run(driver, id, wakeup, &mut stream).await {
-        Ok(()) => debug!(%peer, "connection closed"),
-        Err(error) => debug!(%peer, %error, "connection lost"),
-    }
+    let end = match run(driver, id, wakeup, &mut stream).await {
+        Ok(end) => {
+            debug!(%peer, "connection closed");
+            end
+        }
+        Err(error) => {
+            debug!(%peer, %error, "connection lost");
+            End::Final
+        }
+    };
     // The end of a connection can cause more work than all its packets, for example a will.
     let turn = match driver.with_broker(|broker, now| broker.should_defer_close(now, id)) {
         true => driver.acquire_closing_turn().await,
@@ -51,7 +60,27 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     };
     driver.unregister_connection(id);
     drop(turn);
-    let _ = tokio::time::timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
+    // Without a permit the socket is closed at once, so that waiting sockets are few.
+    let permit = match end {
+        End::LastPackets => driver.try_linger(),
+        End::Final => None,
+    };
+    let close = async {
+        stream.shutdown().await?;
+        match permit {
+            Some(_) => discard_input(&mut stream).await,
+            None => Ok(()),
+        }
+    };
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, close).await;
+}
+
+/// How a connection ended.
+enum End {
+    /// The broker closes the connection, and its last packets are written.
+    LastPackets,
+    /// Nothing was written that the client must still receive.
+    Final,
 }
 
 async fn run<S: AsyncRead + AsyncWrite + Unpin>(
@@ -59,7 +88,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     id: ConnectionId,
     wakeup: &Notify,
     stream: &mut S,
-) -> io::Result<()> {
+) -> io::Result<End> {
     let mut out = WriteBuffer::default();
     // Dropped after each I/O operation, before the task waits.
     let mut turn = None;
@@ -98,7 +127,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                 progress
             }) => {
                 match progress? {
-                    Progress::Read(0) => return Ok(()),
+                    Progress::Read(0) => return Ok(End::Final),
                     Progress::Read(_) => {
                         let yielded = driver.with_broker(|broker, _| broker.has_yielded(id));
                         if mem::take(&mut was_idle) && !yielded {
@@ -120,7 +149,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                 // The broker may have ended the connection while output is unwritten.
                 if driver.with_broker(|broker, _| broker.is_closing(id)) {
                     if out.bytes.len() > LAST_WRITE_MAX {
-                        return Ok(());
+                        return Ok(End::Final);
                     }
                     write_last_packets(stream, &mut out.bytes).await?;
                     driver.with_broker(|broker, now| {
@@ -161,12 +190,35 @@ enum Progress {
 async fn write_last_packets<S: AsyncWrite + Unpin>(
     stream: &mut S,
     bytes: &mut BytesMut,
-) -> io::Result<()> {
+) -> io::Result<End> {
+    let end = if bytes.is_empty() { End::Final } else { End::LastPackets };
     let written = async {
         stream.write_all_buf(bytes).await?;
         stream.flush().await
     };
-    tokio::time::timeout(CLOSE_TIMEOUT, written).await?
+    tokio::time::timeout(CLOSE_TIMEOUT, written).await??;
+    Ok(end)
+}
+
+/// Reads and discards input until the client closes the connection or exceeds `DISCARDED_MAX`.
+///
+/// A socket that is closed with unread input is reset. The client then cannot write, and may lose a
+/// DISCONNECT that it has not read yet.
+async fn discard_input<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<()> {
+    let mut discarded = 0;
+    while discarded <= DISCARDED_MAX {
+        let read = poll_fn(|context| {
+            let mut space = [const { MaybeUninit::uninit() }; READ_MAX];
+            let mut buffer = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
+            Poll::Ready(io::Result::Ok(buffer.filled().len()))
+        });
+        match read.await? {
+            0 => break,
+            read => discarded += read,
+        }
+    }
+    Ok(())
 }
 
 /// Writes pending output, or reads input. A client that does not read is still read from.
@@ -311,6 +363,22 @@ mod tests {
             serving.await.expect("the task ends");
             assert_eq!(started.elapsed() >= CLOSE_TIMEOUT, is_waited_for, "{len}");
             drop(client);
+        }
+    }
+
+    /// The time and the bytes for which a client can delay the end of its socket are limited.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn disconnected_client_is_read_for_a_limited_time_and_length() {
+        for (len, is_waited_for) in [(1_000, true), (2 * DISCARDED_MAX, false)] {
+            let (_driver, mut client, serving) = start(1_000);
+            client.write_all(&connect()).await.expect("capacity");
+            client.write_all(&[0xc1, 0x00]).await.expect("capacity");
+            let started = tokio::time::Instant::now();
+            // Fails if the broker closes the stream before it has read everything.
+            let written = client.write_all(&vec![0; len]).await;
+            serving.await.expect("the task ends");
+            assert_eq!(started.elapsed() >= CLOSE_TIMEOUT, is_waited_for, "{len}");
+            assert_eq!(written.is_ok(), is_waited_for, "{len}");
         }
     }
 

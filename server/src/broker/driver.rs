@@ -29,6 +29,9 @@ use crate::options::Options;
 /// Maximum number of connections that wait for a turn before they end.
 const CLOSING_MAX: usize = 64;
 
+/// Maximum number of closed connections whose clients may still read their last packets.
+const LINGERING_MAX: usize = 64;
+
 /// Drives a broker from one start to the next stop.
 pub(crate) struct BrokerDriver {
     started: Instant,
@@ -41,6 +44,8 @@ pub(crate) struct BrokerDriver {
     /// Permits to wait for a turn before a connection ends. While it waits it occupies a connection
     /// slot.
     closing_turns: Semaphore,
+    /// Permits to keep a socket open after the last packet, until the client has read it.
+    lingering: Semaphore,
     state: Mutex<State>,
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -114,6 +119,7 @@ impl BrokerDriver {
             timer_changed: Notify::new(),
             turns: Semaphore::new(1),
             closing_turns: Semaphore::new(CLOSING_MAX),
+            lingering: Semaphore::new(LINGERING_MAX),
             state: Mutex::new(state),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -393,6 +399,12 @@ impl BrokerDriver {
     pub(crate) async fn acquire_closing_turn(&self) -> Option<SemaphorePermit<'_>> {
         let _permit = self.closing_turns.try_acquire().ok()?;
         self.acquire_turn().await
+    }
+
+    /// Returns a permit to keep a closed connection's socket open until its client has read the
+    /// last packet, or `None` if there are too many.
+    pub(crate) fn try_linger(&self) -> Option<SemaphorePermit<'_>> {
+        self.lingering.try_acquire().ok()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

@@ -9,6 +9,8 @@ use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Reason;
 use statestore_testkit::wire::raw::{Hello, Raw, blob, response_topic};
 use statestore_tokio::{AsIncoming, Link, LinkEvent, StateStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::{client, open, options, raw, start};
@@ -25,6 +27,30 @@ async fn bind_error_names_the_address_in_use() {
     let error = Broker::bind(nowhere).await.expect_err("not an address of this machine");
     assert!(matches!(error, BindError::Address { .. }), "{error:?}");
     drop(broker);
+}
+
+/// If the broker closed the socket with unread input, the client could not finish its write, and
+/// might lose the DISCONNECT.
+#[tokio::test]
+async fn client_that_still_writes_receives_its_disconnect() {
+    timely(async {
+        let (broker, _service) = start(options()).await;
+        let mut stream = TcpStream::connect(broker.local_addr()).await.expect("connected");
+        // A CONNECT, a PINGREQ with an invalid flag, and more than the broker reads at a time.
+        let connect = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01a".as_slice();
+        let bytes = [connect, &[0xc1, 0x00], &[0; 100 << 10]].concat();
+        stream.write_all(&bytes).await.expect("the broker reads everything");
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.expect("the socket is not reset");
+        // The broker still reads. The first write to a closed socket would reset it, and the second
+        // one would fail.
+        for _ in 0..10 {
+            stream.write_all(&[0; 100]).await.expect("the socket is not reset");
+        }
+        let (connack, disconnect) = received.split_at(received.len() - 4);
+        assert_eq!((connack[0], disconnect), (0x20, [0xe0, 0x02, 0x81, 0x00].as_slice()));
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -71,7 +97,7 @@ async fn clients_above_the_limit_are_rejected_and_silent_connections_do_not_coun
         let first = raw(&broker, "first");
         let mut silent = Vec::new();
         for _ in 0..300 {
-            let stream = tokio::net::TcpStream::connect(broker.local_addr()).await;
+            let stream = TcpStream::connect(broker.local_addr()).await;
             silent.push(stream.expect("connect"));
         }
         let second = raw(&broker, "second");

@@ -273,6 +273,7 @@ async fn handshake_and_connect_time_out_after_ten_seconds() {
     assert_eq!(broker.stats().connections, 0);
 }
 
+/// MQTT-6.0.0-2
 #[tokio::test]
 async fn packet_and_frame_boundaries_are_independent() {
     timely(async {
@@ -308,6 +309,7 @@ async fn packet_and_frame_boundaries_are_independent() {
     .await;
 }
 
+/// MQTT-6.0.0-1
 #[tokio::test]
 async fn invalid_frame_closes_the_connection_with_its_code() {
     timely(async {

@@ -137,6 +137,7 @@ impl Exchange {
         self.net = Net::with_limits(|limits| match name {
             "receive_maximum" => limits.receive_maximum = value,
             "topic_aliases" => limits.topic_aliases = value,
+            "levels" => limits.levels = value.into(),
             "packet_bytes" => limits.packet_bytes = value.into(),
             "session_expiry" => limits.session_expiry = seconds(value.into()),
             _ => panic!("{context}: unknown limit"),

@@ -99,7 +99,7 @@ pub(super) fn subscription(group: &str) -> Subscription<'_> {
 /// Returns a packet as text. The fields of a PUBLISH are in the order of [`encode`].
 pub(super) fn decode(packet: &Packet<'_>) -> String {
     let Packet::Publish(publish) = packet else { return show(packet) };
-    let mut words = vec!["PUBLISH".to_owned(), publish.topic.to_owned()];
+    let mut words = vec!["PUBLISH".to_owned(), publish.topic.escape_debug().to_string()];
     if publish.topic.is_empty() {
         words[1] = "-".to_owned();
     }

@@ -108,7 +108,7 @@ impl Client {
 }
 
 #[test]
-fn messages_at_every_qos_with_aliases_and_properties() {
+fn messages_round_trip_at_every_qos_with_aliases_and_properties() {
     let Some(broker) = Mosquitto::start("messages_at_every_qos") else { return };
     let mut client = Client::new(broker.port(), Options::new("session-1"));
     client.connect();
@@ -186,7 +186,7 @@ fn will_is_published_when_the_session_is_taken_over() {
 }
 
 #[test]
-fn keep_alive_and_limits_hold() {
+fn keep_alive_and_limits_are_respected() {
     let lines = "max_keepalive 10\nmax_inflight_messages 2\nmax_qos 1\nmax_packet_size 300";
     let Some(broker) = Mosquitto::start_with("keep_alive_and_limits", lines) else { return };
     let mut client = Client::new(broker.port(), Options::new("limited"));

@@ -22,7 +22,7 @@ fn connecting() -> Rig {
 }
 
 #[test]
-fn exchange_before_the_connack() {
+fn enhanced_authentication_completes_with_the_connack() {
     let mut rig = connecting();
     assert_eq!(rig.session.authenticate(rig.now, None, ()), Err(SendError::NoAuthentication));
     rig.receive_bytes(&auth(Reason::CONTINUE_AUTHENTICATION, b"challenge"));
@@ -40,7 +40,7 @@ fn exchange_before_the_connack() {
 }
 
 #[test]
-fn reauthentication_on_a_connection() {
+fn reauthentication_completes_on_an_open_connection() {
     let mut rig = connecting();
     rig.connack(false, Reason::SUCCESS, &[METHOD]);
     rig.events();

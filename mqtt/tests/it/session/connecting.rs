@@ -91,7 +91,7 @@ fn invalid_options_end_the_connection_without_a_packet() {
 }
 
 #[test]
-fn connack_reports_limits_and_what_is_in_force() {
+fn connack_event_contains_limits_and_effective_options() {
     let mut rig = Rig::new(Options::new("").keep_alive(60).session_expiry(10));
     rig.session.handle_connected(rig.now);
     rig.sent();

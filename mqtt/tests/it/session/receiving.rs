@@ -27,7 +27,7 @@ fn message_has_all_fields() {
 }
 
 #[test]
-fn empty_payload_and_no_properties() {
+fn message_without_payload_and_properties_is_received() {
     let mut rig = Rig::connected(options());
     rig.receive_bytes(&[0x30, 4, 0, 1, b't', 0]);
     let message = rig.message();
