@@ -52,7 +52,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Hosts a state store until it is told to stop: in a broker of its own, or beside another one with --broker
+    /// Hosts a state store, in its own broker, or with another broker by --broker
     Serve(Box<Serve>),
     /// Add a user to a password file for `serve`, or change a password
     ///

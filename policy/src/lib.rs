@@ -81,7 +81,7 @@
 //!
 //! # Choices
 //!
-//! Where deployed documents leave a question open, the stricter choice applies: empty `principals`
+//! In cases that deployed documents leave open, the stricter choice applies: empty `principals`
 //! match no client. The name `*` is our extension.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -87,7 +87,7 @@ pub(crate) struct Resource {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// Client ids that match one of these patterns; any client id if there are none.
+    /// Client ids that match one of these patterns; any client id if the list is empty.
     Connect(Vec<Template>),
     Publish(Vec<Template>),
     Subscribe(Vec<Template>),

@@ -104,12 +104,12 @@ class Mqtt(Case):
     async def test_shared(self):
         members = [await self.connect(f"py-shared-{name}") for name in "ab"]
         for member in members:
-            await member.subscribe("$share/py/py-shared/work/+", 1)
+            await member.subscribe("$share/py/py-shared/jobs/+", 1)
             await member.subscribe("py-shared/all", 1)
         publisher = await self.connect("py-shared-publisher")
         jobs = [str(100 + index) for index in range(20)]
         for job in jobs:
-            await publisher.publish(f"py-shared/work/{job}", job)
+            await publisher.publish(f"py-shared/jobs/{job}", job)
         await publisher.publish("py-shared/all", "end")
         done = []
         for member in members:
@@ -119,9 +119,9 @@ class Mqtt(Case):
             self.assertGreater(len(done), before, "a member got no job")
         self.assertEqual(sorted(done), jobs)
 
-        await members[0].mqtt.unsubscribe("$share/py/py-shared/work/+")
+        await members[0].mqtt.unsubscribe("$share/py/py-shared/jobs/+")
         for job in ["x", "y"]:
-            await publisher.publish(f"py-shared/work/{job}", job)
+            await publisher.publish(f"py-shared/jobs/{job}", job)
             self.assertEqual(await members[1].next_payload(), job)
 
     async def test_topic_alias(self):

@@ -113,12 +113,12 @@ async function shared(connections, name) {
     ["a", "b"].map((id) => connections.connect(`${name}-${id}`)),
   );
   for (const member of members) {
-    await member.subscribe(`$share/${name}/${name}/work/+`, 1);
+    await member.subscribe(`$share/${name}/${name}/jobs/+`, 1);
     await member.subscribe(`${name}/all`, 1);
   }
   const publisher = await connections.connect(`${name}-publisher`);
   const jobs = Array.from({ length: 20 }, (_, index) => String(100 + index));
-  for (const job of jobs) await publisher.publish(`${name}/work/${job}`, job, { qos: 1 });
+  for (const job of jobs) await publisher.publish(`${name}/jobs/${job}`, job, { qos: 1 });
   await publisher.publish(`${name}/all`, "end", { qos: 1 });
   const counts = [];
   const done = [];
@@ -132,8 +132,8 @@ async function shared(connections, name) {
   same(done.sort(), jobs, "jobs of all members");
   check(Math.min(...counts) > 0, `jobs per member: ${counts}`);
 
-  await members[0].unsubscribe(`$share/${name}/${name}/work/+`);
-  for (const job of ["x", "y"]) await publisher.publish(`${name}/work/${job}`, job, { qos: 1 });
+  await members[0].unsubscribe(`$share/${name}/${name}/jobs/+`);
+  for (const job of ["x", "y"]) await publisher.publish(`${name}/jobs/${job}`, job, { qos: 1 });
   for (const job of ["x", "y"]) same(await members[1].nextText(), job, "job of the last member");
 }
 

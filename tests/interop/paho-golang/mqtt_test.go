@@ -152,14 +152,14 @@ func TestShared(t *testing.T) {
 	t.Parallel()
 	members := []*client{connect(t, "go-shared-a", options{}), connect(t, "go-shared-b", options{})}
 	for _, member := range members {
-		member.subscribe("$share/go/go-shared/work/+", 1)
+		member.subscribe("$share/go/go-shared/jobs/+", 1)
 		member.subscribe("go-shared/all", 1)
 	}
 	publisher := connect(t, "go-shared-publisher", options{})
 	var jobs, done []string
 	for job := range 20 {
 		jobs = append(jobs, fmt.Sprint(100+job))
-		publisher.text("go-shared/work/"+jobs[job], jobs[job])
+		publisher.text("go-shared/jobs/"+jobs[job], jobs[job])
 	}
 	publisher.text("go-shared/all", "end")
 	for _, member := range members {
@@ -176,9 +176,9 @@ func TestShared(t *testing.T) {
 	slices.Sort(done)
 	same(t, done, jobs, "jobs of all members")
 
-	members[0].unsubscribe("$share/go/go-shared/work/+")
+	members[0].unsubscribe("$share/go/go-shared/jobs/+")
 	for _, job := range []string{"x", "y"} {
-		publisher.text("go-shared/work/"+job, job)
+		publisher.text("go-shared/jobs/"+job, job)
 		members[1].nextIs(job)
 	}
 }

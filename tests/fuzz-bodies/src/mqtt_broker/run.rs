@@ -91,7 +91,7 @@ pub(super) struct Run {
     pub(super) broker: Broker,
     pub(super) limits: Limits,
     pub(super) is_small: bool,
-    /// True if somebody who writes whatever he likes may have done anything.
+    /// Set after arbitrary input, which can have any effect.
     pub(super) is_tainted: bool,
     pub(super) now: Duration,
     pub(super) slots: [Option<Slot>; 8],

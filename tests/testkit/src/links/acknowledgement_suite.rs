@@ -64,15 +64,21 @@ async fn driven<T>(link: &mut impl Link, reading: impl Future<Output = T>) -> T 
     }
 }
 
-/// Connects a link without a machine.
-async fn idle(link: &mut impl Link, broker: &Scripted) -> Peer {
+/// Connects a link without a machine, and returns the broker's side of the connection.
+///
+/// # Panics
+/// If the link does not connect.
+pub async fn idle(link: &mut impl Link, broker: &Scripted) -> Peer {
     let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
     connected.expect("a connection");
     peer
 }
 
 /// Number of acknowledgements that arrive before 200 ms of silence.
-async fn acknowledgements(peer: &mut Peer) -> u16 {
+///
+/// # Panics
+/// If another packet arrives.
+pub async fn acknowledgements(peer: &mut Peer) -> u16 {
     let mut count = 0;
     let silence = Duration::from_millis(200);
     while let Ok(Some(packet)) = tokio::time::timeout(silence, peer.read()).await {

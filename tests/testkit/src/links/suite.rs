@@ -58,7 +58,9 @@ fn service<A: Adapter>(options: Options) -> StoreService {
     StoreService::builder().backoff(backoff).spawn(A::store_without_claim(options))
 }
 
-fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
+/// Requests for distinct keys, in progress.
+#[must_use]
+pub fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
     let mut calls = JoinSet::new();
     for key in 0..count {
         let call = store.get(format!("key {key}"));

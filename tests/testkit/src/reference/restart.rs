@@ -120,8 +120,8 @@ impl ReferenceStore {
         let at = now.instant.as_millis();
         for (key, entry) in &mut self.entries {
             let Some(recorded) = expiries.get(key) else { continue };
-            // A lease restarts in full, because no clock measures the outage. Any other value has
-            // what the wall clock leaves, but no more than its full expiry.
+            // A lease restarts in full, because no clock measures the outage. Any other value keeps
+            // the rest of its expiry by the wall clock, and at most the full expiry.
             let left = recorded.at.as_millis().saturating_sub(now.unix.as_millis());
             let given = recorded.after.as_millis();
             entry.due = Some(at + if recorded.is_lease { given } else { left.min(given) });

@@ -156,7 +156,7 @@ impl<S: Read + Write> Client<S> {
             }
             self.session.handle_bytes(NOW, &mut self.input);
             if let Some(event) = self.session.poll_event() {
-                // A lost connection is an event of its own.
+                // The session reports the lost connection as an event.
                 let _ = self.flush();
                 return Ok(Some(event));
             }

@@ -173,7 +173,7 @@ pub struct Raw {
     /// The reason code of the broker's DISCONNECT.
     reason: Option<Reason>,
     client_id: String,
-    /// Whether messages are sent without the session.
+    /// Set if messages bypass the session.
     bypasses_session: bool,
     /// The CONNACK.
     pub welcome: ConnAck,
@@ -421,7 +421,7 @@ impl Raw {
                 self.flush();
                 token
             }
-            // A lost connection is an event of its own.
+            // The session reports the lost connection as an event.
             Err(_) => self.client.publish_refused(packet).unwrap_or_else(|_| REFUSED.into()),
         }
     }
@@ -434,7 +434,7 @@ impl Raw {
     }
 
     fn flush(&mut self) {
-        // A lost connection is an event of its own.
+        // The session reports the lost connection as an event.
         let _ = self.client.flush();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use statestore_proto::transport::Transmit;
 use statestore_rumqttc::RumqttcLink;
 use statestore_testkit::brokers::scripted::{Peer, Scripted, Welcome};
+use statestore_testkit::links::acknowledgement_suite::{acknowledgements, idle};
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::{Packet, Publish};
 use statestore_tokio::{AsIncoming, Link, LinkEvent};
@@ -79,24 +80,6 @@ async fn acknowledgements_follow_the_responses_in_order_of_arrival() {
         assert_ne!(responses[1], responses[0]);
     })
     .await;
-}
-
-/// Connects a link and returns its peer.
-async fn idle(link: &mut RumqttcLink, broker: &Scripted) -> Peer {
-    let (connected, peer) = tokio::join!(link.connect(), broker.welcome(Welcome::default()));
-    connected.expect("a connection");
-    peer
-}
-
-/// Counts acknowledgements until the connection is silent for 200 ms.
-async fn acknowledgements(peer: &mut Peer) -> u16 {
-    let mut count = 0;
-    let silence = Duration::from_millis(200);
-    while let Ok(Some(packet)) = tokio::time::timeout(silence, peer.read()).await {
-        assert!(matches!(packet, Packet::PubAck(_)), "{packet:?}");
-        count += 1;
-    }
-    count
 }
 
 #[tokio::test]

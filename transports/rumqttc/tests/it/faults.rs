@@ -5,21 +5,12 @@ use std::time::Duration;
 use statestore_proto::transport::ReasonCode;
 use statestore_rumqttc::{Options, connect};
 use statestore_testkit::brokers::scripted::{Scripted, Welcome};
+use statestore_testkit::links::suite::gets;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Packet;
-use statestore_tokio::{Error, StateStore, VersionedValue};
-use tokio::task::JoinSet;
+use statestore_tokio::{Error, StateStore};
 
 const SOON: Duration = Duration::from_millis(300);
-
-fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
-    let mut calls = JoinSet::new();
-    for key in 0..count {
-        let call = store.get(format!("key {key}"));
-        calls.spawn(async move { call.await });
-    }
-    calls
-}
 
 fn client(options: Options) -> StateStore {
     connect(options).expect("a client id")

@@ -27,7 +27,7 @@ pub struct Completions<F> {
     capacity: usize,
     pending: BTreeMap<u64, (Ticket, F)>,
     last: u64,
-    /// How many of the pending outcomes matter.
+    /// Number of pending outcomes that matter.
     mattering: usize,
     check_after: Duration,
     /// Whether a packet was returned to its sender, which waits for capacity.
@@ -52,7 +52,7 @@ struct State {
 struct Waking {
     shared: Arc<Shared>,
     number: u64,
-    /// Whether the owner is woken at once.
+    /// Set if the owner is woken at once.
     is_urgent: bool,
 }
 

@@ -58,7 +58,7 @@ pub enum SettingsError {
     Unsupported {
         /// Name of the setting.
         name: &'static str,
-        /// What to use instead.
+        /// The alternative.
         instead: &'static str,
     },
     /// The file with the password cannot be read.
@@ -229,7 +229,7 @@ impl Options {
 /// The settings of one source.
 struct Settings {
     values: Vec<(&'static Setting, String)>,
-    /// Whether they are from a connection string.
+    /// Set if they are from a connection string.
     is_text: bool,
 }
 

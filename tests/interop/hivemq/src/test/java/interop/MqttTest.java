@@ -183,13 +183,13 @@ final class MqttTest {
                 var b = Client.connected("java-shared-b");
                 var publisher = Client.connected("java-shared-publisher")) {
             for (Client member : List.of(a, b)) {
-                member.subscribe("$share/java/java-shared/work/+", 1);
+                member.subscribe("$share/java/java-shared/jobs/+", 1);
                 member.subscribe("java-shared/all", 1);
             }
             List<String> jobs =
                     IntStream.range(100, 120).mapToObj(Integer::toString).toList();
             for (String job : jobs) {
-                publisher.publish("java-shared/work/" + job, job);
+                publisher.publish("java-shared/jobs/" + job, job);
             }
             publisher.publish("java-shared/all", "end");
             List<String> done = new ArrayList<>();
@@ -204,9 +204,9 @@ final class MqttTest {
             }
             assertEquals(jobs, done.stream().sorted().toList());
 
-            a.unsubscribe("$share/java/java-shared/work/+");
+            a.unsubscribe("$share/java/java-shared/jobs/+");
             for (String job : List.of("x", "y")) {
-                publisher.publish("java-shared/work/" + job, job);
+                publisher.publish("java-shared/jobs/" + job, job);
                 b.next(job);
             }
         }
