@@ -140,8 +140,9 @@ pub(crate) struct PacketSink<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acknowledged {
     Expected,
-    /// No message in flight has this packet identifier. The acknowledgement may be a duplicate.
-    UnknownId,
+    /// No message in flight needs it. The acknowledgement may be a duplicate, or belong to an
+    /// earlier session.
+    Stale,
     /// The message is in flight, but needs another packet, such as a PUBACK instead of a PUBREC.
     WrongKind,
 }
@@ -352,7 +353,7 @@ impl Session {
         };
         // The client's Maximum Packet Size is smaller than on the earlier connection.
         let id = again.id;
-        self.complete_delivery(memory, id, |_| true);
+        self.complete_delivery(memory, id, |_| Acknowledged::Expected);
         if must_arrive { SendOutcome::Undeliverable } else { SendOutcome::Dropped }
     }
 
@@ -369,23 +370,24 @@ impl Session {
 
     /// Handles a PUBACK, a PUBREC with an error, or a PUBCOMP.
     ///
-    /// `is_final` decides whether the packet ends the delivery. Its argument is the QoS of the
-    /// message, or `None` after the PUBREC.
+    /// `relate` returns how the packet fits the stage of its message: the QoS, or `None` after the
+    /// PUBREC. An expected packet ends the delivery.
     pub(crate) fn complete_delivery(
         &mut self,
         memory: &mut Memory,
         id: NonZeroU16,
-        is_final: impl Fn(Option<Qos>) -> bool,
+        relate: impl Fn(Option<Qos>) -> Acknowledged,
     ) -> Acknowledged {
         let Some(at) = self.in_flight.iter().position(|packet| packet.id == id) else {
-            return Acknowledged::UnknownId;
+            return Acknowledged::Stale;
         };
         let stage = self.in_flight.get(at).map(|packet| match &packet.stage {
             Stage::Published(queued) => Some(queued.qos),
             Stage::Released => None,
         });
-        if !stage.is_some_and(is_final) {
-            return Acknowledged::WrongKind;
+        let acknowledged = stage.map_or(Acknowledged::Stale, relate);
+        if acknowledged != Acknowledged::Expected {
+            return acknowledged;
         }
         match self.in_flight.remove(at).map(|packet| packet.stage) {
             Some(Stage::Published(queued)) => {
@@ -403,7 +405,7 @@ impl Session {
     /// Handles a PUBREC without an error. A repeated PUBREC is expected.
     pub(crate) fn mark_released(&mut self, memory: &mut Memory, id: NonZeroU16) -> Acknowledged {
         let Some(packet) = self.in_flight.iter_mut().find(|packet| packet.id == id) else {
-            return Acknowledged::UnknownId;
+            return Acknowledged::Stale;
         };
         if let Stage::Published(queued) = &packet.stage {
             if queued.qos != Qos::ExactlyOnce {

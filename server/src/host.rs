@@ -155,7 +155,7 @@ impl Host {
         }
     }
 
-    /// Stops the embedded broker and the capture. No store may be running.
+    /// Stops the embedded broker, the capture and the HTTP listener. No store may be running.
     pub(crate) async fn close(self) {
         if let Some(broker) = self.broker() {
             broker.stop().await;

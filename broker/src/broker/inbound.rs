@@ -241,19 +241,29 @@ impl Broker {
         match packet {
             Packet::Publish(publish) => self.handle_publish(now, id, session, publish),
             Packet::PubAck(ack) => {
-                self.complete_delivery(now, id, session, ack.id, |stage| {
-                    stage == Some(Qos::AtLeastOnce)
+                self.complete_delivery(now, id, session, ack.id, |stage| match stage {
+                    Some(Qos::AtLeastOnce) => Acknowledged::Expected,
+                    _ => Acknowledged::WrongKind,
                 });
             }
             Packet::PubRec(ack) if ack.reason.is_error() => {
-                self.complete_delivery(now, id, session, ack.id, |stage| {
-                    stage == Some(Qos::ExactlyOnce)
+                self.complete_delivery(now, id, session, ack.id, |stage| match stage {
+                    Some(Qos::ExactlyOnce) => Acknowledged::Expected,
+                    // A response to the message as it was resent.
+                    None => Acknowledged::Stale,
+                    Some(_) => Acknowledged::WrongKind,
                 });
             }
             Packet::PubRec(ack) => self.handle_pubrec(now, id, session, ack.id),
             Packet::PubRel(ack) => self.handle_pubrel(id, session, ack.id),
             Packet::PubComp(ack) => {
-                self.complete_delivery(now, id, session, ack.id, |stage| stage.is_none())
+                let is_unknown = ack.reason == Reason::PACKET_IDENTIFIER_NOT_FOUND;
+                self.complete_delivery(now, id, session, ack.id, |stage| match stage {
+                    None => Acknowledged::Expected,
+                    // A response to the PUBREL for a PUBREC of an earlier session.
+                    Some(_) if is_unknown => Acknowledged::Stale,
+                    Some(_) => Acknowledged::WrongKind,
+                });
             }
             Packet::Subscribe(subscribe) => self.handle_subscribe(now, id, session, subscribe),
             Packet::Unsubscribe(unsubscribe) => {
@@ -284,7 +294,7 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
         let reason = match session.mark_released(&mut self.memory, id) {
             Acknowledged::Expected => Reason::SUCCESS,
-            Acknowledged::UnknownId => Reason::PACKET_IDENTIFIER_NOT_FOUND,
+            Acknowledged::Stale => Reason::PACKET_IDENTIFIER_NOT_FOUND,
             Acknowledged::WrongKind => {
                 let reason = Some(Reason::PROTOCOL_ERROR);
                 return self.disconnect_for_violation(now, connection, reason, None);
@@ -320,15 +330,15 @@ impl Broker {
         connection: ConnectionId,
         session_id: SessionId,
         id: NonZeroU16,
-        is_final: impl Fn(Option<Qos>) -> bool,
+        relate: impl Fn(Option<Qos>) -> Acknowledged,
     ) {
         let Some(session) = self.sessions.get_mut(session_id) else { return };
-        match session.complete_delivery(&mut self.memory, id, is_final) {
+        match session.complete_delivery(&mut self.memory, id, relate) {
             Acknowledged::Expected => {
                 self.unpark_if_read(session_id);
                 self.wake(connection);
             }
-            Acknowledged::UnknownId => {}
+            Acknowledged::Stale => {}
             Acknowledged::WrongKind => {
                 let reason = Some(Reason::PROTOCOL_ERROR);
                 self.disconnect_for_violation(now, connection, reason, None);

@@ -61,7 +61,7 @@ impl Drop for Exporter {
 }
 
 impl Exporter {
-    /// Closes the listener and its connections, and returns when they are closed.
+    /// Closes the listener, and returns when it is closed. Its connections end soon afterwards.
     pub(crate) async fn close(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;

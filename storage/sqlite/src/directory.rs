@@ -54,8 +54,10 @@ impl Directory {
             lock.rewind()?;
             writeln!(lock, "{pid}")
         };
-        write(&mut lock).map_err(of_lock)?;
-        Ok(Self { path: path.to_owned(), lock })
+        // From here on, an error unlocks the directory too.
+        let mut directory = Self { path: path.to_owned(), lock };
+        write(&mut directory.lock).map_err(of_lock)?;
+        Ok(directory)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -88,9 +88,9 @@ pub use client::error::Error;
 pub use client::fence::LockLost;
 pub use client::handle::{Builder, StateStore};
 pub use client::keys::Keys;
-#[cfg(feature = "json")]
-pub use client::typed::Json;
 pub use client::typed::{Codec, Typed, TypedError, TypedValue};
+#[cfg(feature = "json")]
+pub use client::typed::{Json, JsonError};
 pub use client::watch::Watch;
 pub use closed::{CloseReason, StoreClosed};
 pub use drive::backoff::Backoff;

@@ -17,6 +17,8 @@ use crate::client::handle::StateStore;
 
 /// Default of [`Batch::in_flight`].
 const IN_FLIGHT: usize = 64;
+/// Maximum. More requests would fill the queue of the handle, so that other requests wait.
+const IN_FLIGHT_MAX: usize = 256;
 
 impl StateStore {
     /// Reads the values of several keys, with a result for each key in the order of the keys. See
@@ -70,8 +72,8 @@ impl StateStore {
 /// its own, and other clients can write between any two. Dropping the future cancels the requests
 /// without a result; some of them may have been applied.
 ///
-/// Memory: the requests of the whole batch, of which at most [`in_flight`](Self::in_flight) are at
-/// the client machine.
+/// Memory: the requests of the whole batch, and all results. At most
+/// [`in_flight`](Self::in_flight) requests await their response.
 #[must_use = "requests are sent when the batch is awaited"]
 pub struct Batch<R, Q = GetRequest> {
     calls: Vec<Call<R, Q>>,
@@ -83,9 +85,9 @@ impl<R, Q: Into<Request>> Batch<R, Q> {
         Self { calls: calls.collect(), in_flight: IN_FLIGHT }
     }
 
-    /// Sets how many requests await their response at a time, at least one; 64 by default.
+    /// Sets how many requests await their response at a time: 1 to 256, 64 by default.
     pub fn in_flight(mut self, requests: usize) -> Self {
-        self.in_flight = requests.max(1);
+        self.in_flight = requests.clamp(1, IN_FLIGHT_MAX);
         self
     }
 

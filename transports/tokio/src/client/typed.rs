@@ -34,7 +34,8 @@ use crate::client::handle::StateStore;
 /// }
 /// ```
 pub trait Codec<T> {
-    /// Error of a value that cannot be encoded or decoded.
+    /// Error of a value that cannot be encoded or decoded. Programs log errors, so it should not
+    /// quote the value.
     type Error: Into<Box<dyn StdError + Send + Sync>>;
 
     /// Encodes a value.
@@ -57,14 +58,37 @@ pub struct Json;
 
 #[cfg(feature = "json")]
 impl<T: serde::Serialize + serde::de::DeserializeOwned> Codec<T> for Json {
-    type Error = serde_json::Error;
+    type Error = JsonError;
 
-    fn encode(&self, value: &T) -> Result<Bytes, Self::Error> {
-        serde_json::to_vec(value).map(Into::into)
+    fn encode(&self, value: &T) -> Result<Bytes, JsonError> {
+        Ok(serde_json::to_vec(value)?.into())
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<T, Self::Error> {
-        serde_json::from_slice(bytes)
+    fn decode(&self, bytes: &[u8]) -> Result<T, JsonError> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+/// Error of [`Json`]. Unlike the error of `serde_json`, it does not quote the value, which any
+/// client may have written.
+#[cfg(feature = "json")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} (line {line}, column {column})")]
+#[non_exhaustive]
+pub struct JsonError {
+    problem: &'static str,
+    line: usize,
+    column: usize,
+}
+
+#[cfg(feature = "json")]
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        let problem = match error.classify() {
+            serde_json::error::Category::Data => "the JSON does not fit the type",
+            _ => "not JSON",
+        };
+        Self { problem, line: error.line(), column: error.column() }
     }
 }
 
@@ -102,8 +126,8 @@ impl StateStore {
 
 /// A store for values of type `T`, encoded by the codec `C`.
 ///
-/// Requests that concern no value, such as DEL, are those of the [`StateStore`]; a value that was
-/// received otherwise, for example by a [`Watch`](crate::Watch), can be [decoded](Self::decode).
+/// For requests without a value, such as DEL, use the [`store`](Self::store). A value that a
+/// [`Watch`](crate::Watch) returns can be [decoded](Self::decode).
 #[derive(Clone)]
 pub struct Typed<T, C> {
     store: StateStore,
@@ -112,13 +136,20 @@ pub struct Typed<T, C> {
 }
 
 /// A decoded value, and its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TypedValue<T> {
     /// The value.
     pub value: T,
     /// The version; `None` if the response contains none.
     pub version: Option<Version>,
+}
+
+/// Omits the value.
+impl<T> fmt::Debug for TypedValue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypedValue").field("version", &self.version).finish_non_exhaustive()
+    }
 }
 
 /// Error of a typed request.

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::connector::Ticket;
 
 /// First interval of [`Completions::next_check`].
@@ -29,7 +31,9 @@ pub struct Completions<F> {
     last: u64,
     /// Number of pending outcomes that matter.
     mattering: usize,
-    check_after: Duration,
+    check_interval: Duration,
+    /// Time of the next check, once it was asked for.
+    check_at: Option<Instant>,
     /// Whether a packet was returned to its sender, which waits for capacity.
     is_starved: bool,
     shared: Arc<Shared>,
@@ -85,7 +89,8 @@ impl<F: Future + Unpin> Completions<F> {
             pending: BTreeMap::new(),
             last: 0,
             mattering: 0,
-            check_after: CHECK_MIN,
+            check_interval: CHECK_MIN,
+            check_at: None,
             is_starved: false,
             shared,
         }
@@ -104,7 +109,7 @@ impl<F: Future + Unpin> Completions<F> {
     /// Adds the future of a sent packet. Returns its outcome if it is ready.
     pub fn push(&mut self, ticket: Ticket, future: F) -> Option<(Ticket, F::Output)> {
         self.last += 1;
-        self.check_after = CHECK_MIN;
+        self.restart_checks();
         self.poll(self.last, ticket, future)
     }
 
@@ -115,7 +120,7 @@ impl<F: Future + Unpin> Completions<F> {
         for number in woken {
             let Some((ticket, mut future)) = self.pending.remove(&number) else { continue };
             self.mattering -= usize::from(ticket.matters());
-            self.check_after = CHECK_MIN;
+            self.restart_checks();
             match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => ready.push((ticket, outcome)),
                 Poll::Pending => ready.extend(self.poll(number, ticket, future)),
@@ -148,14 +153,24 @@ impl<F: Future + Unpin> Completions<F> {
 
     /// Returns how long the owner may sleep before it calls [`take`](Self::take) again, or `None`
     /// if no outcome that matters is pending. The interval doubles from a millisecond to a second
-    /// while nothing is sent or settled, so an outcome is late by at most the time it took.
+    /// while nothing is sent or settled, so an outcome is late by at most the time since then, and
+    /// by at most a second.
     pub fn next_check(&mut self) -> Option<Duration> {
         if self.mattering == 0 {
             return None;
         }
-        let after = self.check_after;
-        self.check_after = (after * 2).min(CHECK_MAX);
-        Some(after)
+        let now = Instant::now();
+        match self.check_at {
+            Some(at) if at > now => return Some(at - now),
+            Some(_) => self.check_interval = (self.check_interval * 2).min(CHECK_MAX),
+            None => {}
+        }
+        self.check_at = Some(now + self.check_interval);
+        Some(self.check_interval)
+    }
+
+    fn restart_checks(&mut self) {
+        (self.check_interval, self.check_at) = (CHECK_MIN, None);
     }
 
     /// Removes and returns the pending futures.
@@ -271,16 +286,19 @@ mod tests {
         assert_eq!(sent.wakes(), 1);
     }
 
-    #[test]
-    fn interval_of_checks_doubles_until_a_packet_is_sent_or_settled() {
+    #[tokio::test(start_paused = true)]
+    async fn interval_of_checks_doubles_until_a_packet_is_sent_or_settled() {
         let mut sent = Sent::new(8);
         let reply = sent.push(REPLY);
         assert_eq!(sent.completions.next_check(), None);
         let first = sent.push(PUBLISH);
         let second = sent.push(PUBLISH);
-        let intervals: Vec<_> = (0..12).filter_map(|_| sent.completions.next_check()).collect();
-        let expected = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000];
-        assert_eq!(intervals, expected.map(Duration::from_millis));
+        for millis in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000] {
+            let interval = Duration::from_millis(millis);
+            // Asking again does not change the time of the check.
+            assert_eq!([(); 2].map(|()| sent.completions.next_check()), [Some(interval); 2]);
+            tokio::time::advance(interval).await;
+        }
         for sender in [reply, first] {
             sender.send(0).expect("the future is pending");
             assert_eq!(sent.completions.take().len(), 1);

@@ -385,8 +385,13 @@ impl Tls {
         let Some(file) = &self.key_password_file else { return Ok(None) };
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
-        let text = std::fs::read_to_string(file).map_err(named)?;
-        let text = text.strip_suffix('\n').unwrap_or(&text);
-        Ok(Some(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+        read_secret(file).map(Some).map_err(named)
     }
+}
+
+/// Reads a password from a file, without a line end after it.
+pub(super) fn read_secret(file: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(file)?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }

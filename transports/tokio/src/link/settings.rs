@@ -6,15 +6,17 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::{Options, Tls};
+use super::options::{Options, Tls, read_secret};
 use super::url::random_id;
 
 /// Default port of the deployed SDKs.
 const DEFAULT_PORT: u16 = 8883;
 /// Session expiry of the deployed SDKs when only Clean Start is set.
 const SDK_SESSION: Duration = Duration::from_secs(3_600);
-/// Largest number of changed characters for which an unknown name counts as misspelt.
+/// Largest number of changed bytes for which an unknown name counts as misspelt.
 const MISSPELT_MAX: usize = 2;
+/// A variable that no SDK reads. Ignoring it would log in without a password.
+const UNSUPPORTED_PASSWORD: &str = "AIO_MQTT_PASSWORD";
 
 /// Error of invalid connection settings. It names the setting and never contains its value.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +52,10 @@ pub enum SettingsError {
         /// The known name.
         nearest: &'static str,
     },
-    /// A part of a connection string is not a known `Name=Value`.
-    #[error("unknown property {0:?} in the connection string")]
-    Property(String),
+    /// A part of a connection string is not a known `Name=Value`. The first part is number 1. The
+    /// part itself may belong to a password.
+    #[error("part {0} of the connection string is not a known Name=Value")]
+    Property(usize),
     /// A setting of the SDK that this package does not support.
     #[error("{name} is not supported: {instead}")]
     Unsupported {
@@ -138,7 +141,7 @@ impl Options {
     /// | `AIO_BROKER_TCP_PORT` | port | 8883 |
     /// | `AIO_MQTT_USE_TLS` | `true` or `false` | `true` |
     /// | `AIO_MQTT_CLIENT_ID` | client id | random |
-    /// | `AIO_MQTT_KEEP_ALIVE` | seconds | 60 |
+    /// | `AIO_MQTT_KEEP_ALIVE` | seconds, [from 5 to 65,535](Self::keep_alive) | 60 |
     /// | `AIO_MQTT_SESSION_EXPIRY` | seconds that the broker keeps the session; 0 for none | none |
     /// | `AIO_MQTT_CLEAN_START` | `true`: no session; `false`: a session of an hour, or of the time above | |
     /// | `AIO_MQTT_USERNAME` | user name | |
@@ -161,7 +164,8 @@ impl Options {
     ///
     /// # Errors
     /// [`SettingsError`] if a value is invalid, two settings exclude each other, one lacks its
-    /// counterpart, or a variable is misspelt. Other unknown variables are ignored.
+    /// counterpart, or a variable differs from one of these in at most two characters. Other
+    /// unknown variables are ignored, except `AIO_MQTT_PASSWORD`.
     pub fn from_env() -> Result<Self, SettingsError> {
         Self::from_variables(std::env::vars_os())
     }
@@ -177,6 +181,14 @@ impl Options {
             };
             let known = ALL.into_iter().find(|setting| setting.variable == Some(name));
             let Some(setting) = known else {
+                if value.is_empty() {
+                    continue;
+                }
+                if name == UNSUPPORTED_PASSWORD {
+                    let instead =
+                        "write the password to a file, and name it with AIO_MQTT_PASSWORD_FILE";
+                    return Err(SettingsError::Unsupported { name: UNSUPPORTED_PASSWORD, instead });
+                }
                 match nearest(name) {
                     Some(nearest) => {
                         return Err(SettingsError::Misspelt { name: name.to_owned(), nearest });
@@ -198,7 +210,7 @@ impl Options {
     /// `SessionExpiry`, `ConnectionTimeout`, `Username`, `Password`, `PasswordFile`, `CaFile`,
     /// `CertFile`, `KeyFile`, `KeyPasswordFile` and `SatAuthFile`, in any case. They mean what the
     /// variables of [`from_env`](Self::from_env) mean. Times are seconds, or ISO 8601 durations
-    /// such as `PT1M30S`.
+    /// such as `PT1M30S`. A value cannot contain a semicolon; put such a password in a file.
     ///
     /// ```
     /// use statestore_tokio::Options;
@@ -214,12 +226,13 @@ impl Options {
     /// [`SettingsError`]. An unknown property is an error too.
     pub fn from_connection_string(text: &str) -> Result<Self, SettingsError> {
         let mut settings = Settings { values: Vec::new(), is_text: true };
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let name = name.trim();
-            let known = |setting: &&Setting| setting.property.eq_ignore_ascii_case(name);
-            let setting = ALL.into_iter().find(known);
-            let setting = setting.ok_or_else(|| SettingsError::Property(name.to_owned()))?;
+        for (number, part) in (1..).zip(text.split(';')) {
+            if part.trim().is_empty() {
+                continue;
+            }
+            let (name, value) = part.split_once('=').ok_or(SettingsError::Property(number))?;
+            let known = |setting: &&Setting| setting.property.eq_ignore_ascii_case(name.trim());
+            let setting = ALL.into_iter().find(known).ok_or(SettingsError::Property(number))?;
             settings.add(setting, value.trim().to_owned());
         }
         settings.options()
@@ -278,7 +291,7 @@ impl Settings {
         }
     }
 
-    /// Neither of the settings, or the first one with the second.
+    /// Returns an error if `setting` is set without `other`.
     fn require(&self, setting: &Setting, other: &Setting) -> Result<(), SettingsError> {
         if self.get(setting).is_some() && self.get(other).is_none() {
             let (name, missing) = (self.name(setting), self.name(other));
@@ -295,7 +308,9 @@ impl Settings {
             Some(_) => return Err(self.invalid(&PORT, "a port from 1 to 65535")),
         };
         let session = match (self.bool(&CLEAN_START)?, self.time(&SESSION_EXPIRY)?) {
-            (Some(true), _) | (None, None) => None,
+            // Not the default of a store, which is a session of minutes.
+            (Some(true), _) => Some(Duration::ZERO),
+            (None, None) => None,
             (_, Some(expiry)) => Some(expiry),
             (Some(false), None) => Some(SDK_SESSION),
         };
@@ -341,13 +356,12 @@ impl Settings {
         let password = match (self.get(&PASSWORD), self.get(&PASSWORD_FILE)) {
             (Some(password), _) => Some(password.to_owned()),
             (None, Some(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|source| SettingsError::File {
+                let password = read_secret(path.as_ref());
+                Some(password.map_err(|source| SettingsError::File {
                     name: self.name(&PASSWORD_FILE),
                     path: path.into(),
                     source,
-                })?;
-                let text = text.strip_suffix('\n').unwrap_or(&text);
-                Some(text.strip_suffix('\r').unwrap_or(text).to_owned())
+                })?)
             }
             (None, None) => None,
         };

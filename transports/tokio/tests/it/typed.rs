@@ -54,5 +54,11 @@ async fn default_format_is_json() {
     lists.set("k", &vec![1.5, 2.0]).expect("it can be encoded").await.expect("a version");
     assert_eq!(store.get("k").await.expect("a response").expect("it was set").value, "[1.5,2.0]");
     assert_eq!(lists.get("k").await.expect("a list").expect("it was set").value, [1.5, 2.0]);
-    assert!(matches!(store.typed::<bool>().get("k").await, Err(TypedError::Decode(_))));
+    let error = store.typed::<bool>().get("k").await.expect_err("not a bool");
+    assert!(matches!(error, TypedError::Decode(_)), "{error:?}");
+    store.set("k", "\"secret\"").await.expect("a version");
+    let error = store.typed::<bool>().get("k").await.expect_err("not a bool");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+    let found = store.typed::<String>().get("k").await.expect("a text");
+    assert!(!format!("{found:?}").contains("secret"), "{found:?}");
 }

@@ -70,6 +70,8 @@ fn clean_start_and_expiry_select_the_session() {
         let options = from(&variables).expect("the settings are valid");
         let case = format!("clean start {clean_start:?}, expiry {expiry:?}");
         assert_eq!(options.session(), session.map(Duration::from_secs), "{case}");
+        let of_store = options.or_store_defaults().session();
+        assert!(clean_start != "true" || of_store.is_none(), "{case}");
     }
 }
 
@@ -104,6 +106,11 @@ fn invalid_settings_are_errors_that_name_them_and_the_remedy() {
             "AIO_MQTT_SESSION_EXPIRY is set without AIO_MQTT_CLIENT_ID: set both or neither",
         ),
         (
+            &[("AIO_MQTT_PASSWORD", "secret")],
+            "AIO_MQTT_PASSWORD is not supported: write the password to a file, and name it with \
+             AIO_MQTT_PASSWORD_FILE",
+        ),
+        (
             &[("AIO_MQTT_CLIENTID", "lamp-7")],
             "unknown setting AIO_MQTT_CLIENTID: did you mean AIO_MQTT_CLIENT_ID?",
         ),
@@ -127,7 +134,13 @@ fn connection_string_has_properties_in_any_case_and_iso_times() {
     assert_eq!(options.credentials, Some(("u".into(), "a=b".into())));
     for (text, expected) in [
         ("", "HostName is not set"),
-        ("HostName=h;Nonsense=1", "unknown property \"Nonsense\" in the connection string"),
+        ("HostName=h;Nonsense=1", "part 2 of the connection string is not a known Name=Value"),
+        // The rest of a password that contains a semicolon, and a URL with one.
+        (
+            "HostName=h;Password=a;secret",
+            "part 3 of the connection string is not a known Name=Value",
+        ),
+        ("mqtt://u:secret@h", "part 1 of the connection string is not a known Name=Value"),
         (
             "HostName=h;KeepAlive=P",
             "KeepAlive is invalid: expected seconds, or a time such as PT60S",
@@ -177,4 +190,16 @@ fn misspelt_variables_are_found_and_others_are_not() {
         assert_eq!(nearest(other), None, "{other}");
     }
     assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
+}
+
+#[test]
+fn password_file_is_read_without_its_line_end() {
+    let path = std::env::temp_dir().join(format!("statestore-password-{}", std::process::id()));
+    for (text, password) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n")] {
+        std::fs::write(&path, text).expect("a file");
+        let file = path.to_str().expect("UTF-8");
+        let options = from(&[("AIO_MQTT_PASSWORD_FILE", file)]).expect("the file exists");
+        assert_eq!(options.credentials, Some((String::new(), password.into())), "{text:?}");
+    }
+    std::fs::remove_file(&path).expect("the file");
 }
