@@ -11,14 +11,13 @@ use statestore_proto::topic::REQUEST;
 use statestore_proto::transport::ReasonCode;
 use statestore_tokio::{
     AsIncoming as _, Backoff, CloseReason, Error, Link, LinkErrorKind, LinkEvent, Options,
-    StateStore, Status, StoreService, Transport, VersionedValue,
+    StateStore, Status, StoreService, Transport,
 };
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::packets::{filter, message, set_request};
 use crate::brokers::scripted::{self, Peer, Scripted, Welcome};
-use crate::links::failover;
+use crate::links::{failover, gets};
 use crate::process::HANGS;
 use crate::wire::packets::{Packet, Publish, Qos};
 
@@ -56,17 +55,6 @@ fn patient<A: Adapter>(options: Options, backoff: Backoff) -> StateStore {
 fn service<A: Adapter>(options: Options) -> StoreService {
     let backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
     StoreService::builder().backoff(backoff).spawn(A::store_without_claim(options))
-}
-
-/// Requests for distinct keys, in progress.
-#[must_use]
-pub fn gets(store: &StateStore, count: usize) -> JoinSet<Result<Option<VersionedValue>, Error>> {
-    let mut calls = JoinSet::new();
-    for key in 0..count {
-        let call = store.get(format!("key {key}"));
-        calls.spawn(async move { call.await });
-    }
-    calls
 }
 
 /// A link and its connection, seen from the broker.

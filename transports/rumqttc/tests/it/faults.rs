@@ -5,7 +5,7 @@ use std::time::Duration;
 use statestore_proto::transport::ReasonCode;
 use statestore_rumqttc::{Options, connect};
 use statestore_testkit::brokers::scripted::{Scripted, Welcome};
-use statestore_testkit::links::suite::gets;
+use statestore_testkit::links::gets;
 use statestore_testkit::process::timely;
 use statestore_testkit::wire::packets::Packet;
 use statestore_tokio::{Error, StateStore};
