@@ -7,6 +7,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::memory::{Memory, MemoryAccount};
 use crate::message::Message;
@@ -70,19 +71,20 @@ impl Inbox {
         self.queues.get(sender).map(|queue| queue.user.as_ref())
     }
 
+    /// Appends an item to the queue of its sender. Returns whether the queue was empty.
     pub(crate) fn push(
         &mut self,
         memory: &mut Memory,
         sender: &Arc<str>,
         user: Option<Arc<str>>,
         item: Item,
-    ) {
+    ) -> bool {
         if matches!(item, Item::Gone) {
             // A disconnected client reads no more responses.
             self.unpark(sender);
             let last = self.queues.get(sender).and_then(|queue| queue.items.back());
             if self.gone >= GONE_MAX || matches!(last, Some(Item::Gone)) {
-                return;
+                return false;
             }
             self.gone += 1;
         }
@@ -102,6 +104,7 @@ impl Inbox {
         }
         queue.is_departed = matches!(item, Item::Gone);
         queue.items.push_back(item);
+        queue.items.len() == 1
     }
 
     /// Gives a parked sender turns again. Returns whether it was parked.
@@ -116,10 +119,11 @@ impl Inbox {
     }
 
     /// Returns the next item. A sender that is not ready for responses is parked until
-    /// [`unpark`](Self::unpark).
+    /// [`unpark`](Self::unpark), and appended to `parked`.
     pub(crate) fn pop(
         &mut self,
         memory: &mut Memory,
+        parked: &mut Vec<Arc<str>>,
         is_ready: impl Fn(&str) -> bool,
     ) -> Option<(Arc<str>, Item)> {
         let sender = loop {
@@ -127,6 +131,7 @@ impl Inbox {
             let Some(queue) = self.queues.get_mut(&sender) else { continue };
             if !is_ready(&sender) {
                 queue.is_parked = true;
+                parked.push(sender);
             } else if is_fresh && queue.is_departed {
                 self.requeue(sender, true);
             } else {

@@ -197,6 +197,9 @@ impl Broker {
             session.route = Route::Away;
             self.attachments.end(id, reason.unwrap_or(Reason::UNSPECIFIED_ERROR));
             self.wakes.push_local(id);
+            if self.sessions.is_host(session_id) {
+                self.release_all();
+            }
         }
     }
 

@@ -1,11 +1,12 @@
 //! The host, and other clients in the same process.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Broker;
 use crate::connections::Connections;
-use crate::ids::{LocalId, SessionId};
+use crate::ids::{ConnectionId, LocalId, SessionId};
 use crate::inbox::Item;
 use crate::message::Message;
 use crate::session::{QueuedMessage, Route, Session};
@@ -111,7 +112,9 @@ impl Broker {
         if let Some(session) = self.sessions.get_mut(session_id) {
             session.route = Route::Away;
         }
-        if !self.sessions.is_host(session_id) {
+        if self.sessions.is_host(session_id) {
+            self.release_all();
+        } else {
             self.mark_away(now, session_id);
             self.settle(now);
         }
@@ -222,21 +225,93 @@ impl Broker {
             self.unpark_if_read(session_id);
             return next.map(|next| LocalEvent::Message(next.message));
         }
+        self.poll_host(now)
+    }
+
+    /// Returns the next event for the host.
+    fn poll_host(&mut self, now: Duration) -> Option<LocalEvent> {
+        self.release_served();
         loop {
             let unread_max = self.config.limits.session_memory / UNREAD_PART;
             let is_ready = |sender: &str| {
                 let session = self.sessions.by_client(sender);
                 session.is_none_or(|session| can_be_served(session, &self.connections, unread_max))
             };
-            let (sender, item) = self.inbox.pop(&mut self.memory, is_ready)?;
-            self.resume_if_host_queue_drained(&sender);
+            let mut parked = Vec::new();
+            let next = self.inbox.pop(&mut self.memory, &mut parked, is_ready);
+            for sender in parked {
+                let id = self.connection_of(&sender);
+                self.release(id);
+            }
+            let (sender, item) = next?;
+            let connection = self.connection_of(&sender);
+            let is_paused = |id| self.connections.get(id).is_some_and(|it| it.is_paused);
+            if connection.is_none_or(is_paused) {
+                self.resume_if_host_queue_drained(&sender);
+            }
             match item {
                 Item::Gone => return Some(LocalEvent::Gone(sender)),
                 Item::Message(message) if !message.has_expired(now) => {
+                    self.served = connection;
                     return Some(LocalEvent::Message(message));
                 }
-                Item::Message(_) => self.stats.dropped += 1,
+                Item::Message(_) => {
+                    self.stats.dropped += 1;
+                    self.release(connection);
+                }
             }
+        }
+    }
+
+    /// Returns whether the driver should delay [`poll_output`](Self::poll_output) for a connection
+    /// until its next wake: the host has not yet processed the only message of the client. Then the
+    /// acknowledgement and the host's response leave in one write. The delay is optional.
+    ///
+    /// The wake follows when the host polls for its next event, calls
+    /// [`release_served`](Self::release_served), or is detached.
+    #[must_use]
+    pub fn awaits_host(&self, id: ConnectionId) -> bool {
+        let connection = self.connections.get(id);
+        connection.is_some_and(|connection| connection.awaits_host && !connection.is_closing())
+    }
+
+    /// Wakes the connection whose message the host has received last. A host calls this when it has
+    /// processed that message and does not [poll](Self::poll_local) for the next one.
+    pub fn release_served(&mut self) {
+        let served = self.served.take();
+        self.release(served);
+    }
+
+    /// Marks a connection whose only message waits for the host, if a host is attached.
+    pub(super) fn set_awaits_host(&mut self, id: ConnectionId) {
+        let host = self.sessions.host_session();
+        let is_attached = host.is_some_and(Session::is_connected);
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.awaits_host = is_attached;
+        }
+    }
+
+    /// Wakes a connection if it awaits the host.
+    fn release(&mut self, id: Option<ConnectionId>) {
+        let Some(id) = id else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if core::mem::take(&mut connection.awaits_host) {
+            self.wake(id);
+        }
+    }
+
+    /// Wakes all connections that await the host, because it is detached.
+    pub(super) fn release_all(&mut self) {
+        self.served = None;
+        for id in self.connections.awaiting_host() {
+            self.release(Some(id));
+        }
+    }
+
+    fn connection_of(&self, client_id: &str) -> Option<ConnectionId> {
+        match self.sessions.by_client(client_id)?.route {
+            Route::Connection(id) => Some(id),
+            Route::Local(_) | Route::Away => None,
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Broker {
     attachments: Attachments,
     /// Messages that wait for the host.
     inbox: Inbox,
+    /// Connection that sent the last message the host received.
+    served: Option<ConnectionId>,
     owners: Owners,
     retained: Retained,
     wills: DueWills,
@@ -88,6 +90,7 @@ impl Broker {
             sessions: Sessions::default(),
             attachments: Attachments::default(),
             inbox: Inbox::default(),
+            served: None,
             owners: Owners::default(),
             retained: Retained::default(),
             wills: DueWills::default(),

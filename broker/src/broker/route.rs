@@ -104,9 +104,14 @@ impl Broker {
 
     fn forward_to_host(&mut self, message: &Arc<Message>) {
         let Some(sender) = message.sender() else { return };
-        let user = self.sessions.user(sender);
+        let session = self.sessions.by_client(sender);
+        let user = session.and_then(|session| session.user.clone());
+        let route = session.map(|session| session.route);
         let item = Item::Message(Arc::clone(message));
-        self.inbox.push(&mut self.memory, sender, user, item);
+        let is_only = self.inbox.push(&mut self.memory, sender, user, item);
+        if let (true, Some(Route::Connection(id))) = (is_only, route) {
+            self.set_awaits_host(id);
+        }
         self.wake_host();
         self.pause_if_host_queue_full(&Arc::clone(sender));
     }

@@ -516,3 +516,52 @@ fn assigned_client_id_is_one_that_no_session_has() {
         );
     }
 }
+
+/// Takes all wakes. Returns whether the connection was woken.
+fn is_woken(net: &mut Net, connection: ConnectionId) -> bool {
+    let mut wakes = std::iter::from_fn(|| net.broker.poll_wake());
+    wakes.by_ref().filter(|wake| *wake == Wake::Connection(connection)).count() > 0
+}
+
+/// A driver can then write the acknowledgement and the response together.
+#[test]
+fn connection_awaits_the_host_until_its_only_request_is_processed() {
+    let (mut net, host) = host_with_subscription();
+    let [a, b] = ["a", "b"].map(|name| net.connect(name, CLEAN));
+    for client in [a, b] {
+        net.publish(client, "requests", "1", Qos::AtLeastOnce, 1);
+        assert!(net.broker.awaits_host(client));
+    }
+    is_woken(&mut net, a);
+    assert!(net.broker.poll_local(net.now, host).is_some());
+    assert!(net.broker.awaits_host(a), "the host processes the request");
+    net.broker.deliver(net.now, "a", &publish("r", "response", Qos::AtMostOnce, 0));
+    assert!(net.broker.poll_local(net.now, host).is_some());
+    assert!(!net.broker.awaits_host(a) && net.broker.awaits_host(b));
+    assert!(is_woken(&mut net, a));
+    assert_eq!(net.receive(a).len(), 2, "the acknowledgement and the response");
+    net.broker.release_served();
+    assert!(!net.broker.awaits_host(b) && is_woken(&mut net, b));
+}
+
+#[test]
+fn connection_awaits_no_host_that_is_detached_or_that_parked_its_request() {
+    let (mut net, host) = host_with_limits(|limits| limits.session_memory = 40_000);
+    let a = net.connect("a", CLEAN);
+    let large = "x".repeat(12_000);
+    net.broker.deliver(net.now, "a", &publish("r", &large, Qos::AtLeastOnce, 1));
+    net.publish(a, "requests", "1", Qos::AtLeastOnce, 1);
+    is_woken(&mut net, a);
+    assert!(net.broker.poll_local(net.now, host).is_none(), "its client has unread responses");
+    assert!(!net.broker.awaits_host(a) && is_woken(&mut net, a));
+
+    let b = net.connect("b", CLEAN);
+    net.publish(b, "requests", "1", Qos::AtLeastOnce, 1);
+    is_woken(&mut net, b);
+    net.broker.detach(net.now, host);
+    assert!(!net.broker.awaits_host(b) && is_woken(&mut net, b));
+    net.publish(b, "requests", "2", Qos::AtLeastOnce, 2);
+    let c = net.connect("c", CLEAN);
+    net.publish(c, "requests", "1", Qos::AtLeastOnce, 1);
+    assert!(!net.broker.awaits_host(b) && !net.broker.awaits_host(c), "no host is attached");
+}

@@ -62,6 +62,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     drop(turn);
     // Without a permit the socket is closed at once, so that waiting sockets are few.
     let permit = match end {
+        // Dropping the stream closes the socket. A shutdown would double the work.
+        End::ByClient => return,
         End::LastPackets => driver.try_linger(),
         End::Final => None,
     };
@@ -77,6 +79,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// How a connection ended.
 enum End {
+    /// The client closed the connection.
+    ByClient,
     /// The broker closes the connection, and its last packets are written.
     LastPackets,
     /// Nothing was written that the client must still receive.
@@ -94,24 +98,18 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     let mut turn = None;
     // Set when the socket had nothing to read since the last read.
     let mut was_idle = true;
-    // Set when the broker has more output than `out` contains.
-    let mut has_more = false;
+    // State after a read; otherwise the broker is polled at the start of the loop.
+    let mut polled: Option<Polled> = None;
     loop {
-        let mut output = Output::Idle;
-        let (wants_input, yielded) = driver.with_broker(|broker, now| {
-            if out.bytes.is_empty() {
-                output = broker.poll_output(now, id, &mut out.bytes);
-                has_more = output == Output::More;
-            }
-            (broker.wants_input(id), broker.has_yielded(id))
-        });
-        out.is_flushed &= out.bytes.is_empty();
-        out.peak = out.peak.max(out.bytes.len());
-        if output == Output::Close {
+        let state = match polled.take() {
+            Some(state) => state,
+            None => driver.with_broker_for(id, |broker, now| out.poll_broker(broker, now, id)),
+        };
+        if state.output == Output::Close {
             drop(turn);
             return write_last_packets(stream, &mut out.bytes).await;
         }
-        if yielded {
+        if state.has_yielded {
             // The connection used up its turn. It gives the turn back before it writes its output.
             drop(turn.take());
             turn = driver.acquire_turn().await;
@@ -121,24 +119,26 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         }
         tokio::select! {
             progress = poll_fn(|context| {
-                let progress = poll_io(driver, id, stream, &mut out, wants_input, context);
+                let progress = poll_io(driver, id, stream, &mut out, state.wants_input, context);
                 turn = None;
-                was_idle |= wants_input && progress.is_pending();
+                was_idle |= state.wants_input && progress.is_pending();
                 progress
             }) => {
                 match progress? {
-                    Progress::Read(0) => return Ok(End::Final),
-                    Progress::Read(_) => {
-                        let yielded = driver.with_broker(|broker, _| broker.has_yielded(id));
-                        if mem::take(&mut was_idle) && !yielded {
-                            tokio::task::yield_now().await;
-                        } else {
+                    Progress::End => return Ok(End::ByClient),
+                    Progress::Read(state) => {
+                        polled = Some(state);
+                        if mem::take(&mut was_idle) && !state.has_yielded {
+                            if !state.awaits_host {
+                                tokio::task::yield_now().await;
+                            }
+                        } else if !state.has_yielded {
                             // The client may send faster than it is read, so this loop might never
                             // end.
                             turn = driver.acquire_turn().await;
                         }
                     }
-                    Progress::Wrote if has_more && out.bytes.is_empty() => {
+                    Progress::Wrote if out.has_more && out.bytes.is_empty() => {
                         turn = driver.acquire_turn().await;
                     }
                     Progress::Wrote => {}
@@ -147,7 +147,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
             () = wakeup.notified() => {
                 turn = None;
                 // The broker may have ended the connection while output is unwritten.
-                if driver.with_broker(|broker, _| broker.is_closing(id)) {
+                if !out.bytes.is_empty() && driver.with_broker(|broker, _| broker.is_closing(id)) {
                     if out.bytes.len() > LAST_WRITE_MAX {
                         return Ok(End::Final);
                     }
@@ -162,6 +162,15 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
+/// State of a connection in the broker.
+#[derive(Clone, Copy)]
+struct Polled {
+    output: Output,
+    wants_input: bool,
+    has_yielded: bool,
+    awaits_host: bool,
+}
+
 /// Bytes to be written to the stream.
 #[derive(Default)]
 struct WriteBuffer {
@@ -169,9 +178,37 @@ struct WriteBuffer {
     is_flushed: bool,
     /// Maximum length of `bytes` since the buffer was allocated.
     peak: usize,
+    /// Set when the broker has more output than `bytes` contains.
+    has_more: bool,
 }
 
 impl WriteBuffer {
+    /// Takes the next output of the broker, unless output is unwritten.
+    ///
+    /// While the store has not processed the client's only request, its acknowledgement waits, and
+    /// leaves together with the response. The store wakes the connection.
+    fn poll_broker(
+        &mut self,
+        broker: &mut statestore_broker::Broker,
+        now: Duration,
+        id: ConnectionId,
+    ) -> Polled {
+        let awaits_host = broker.awaits_host(id) && !broker.has_yielded(id);
+        let mut output = Output::Idle;
+        if self.bytes.is_empty() && !awaits_host {
+            output = broker.poll_output(now, id, &mut self.bytes);
+            self.has_more = output == Output::More;
+        }
+        self.is_flushed &= self.bytes.is_empty();
+        self.peak = self.peak.max(self.bytes.len());
+        Polled {
+            output,
+            wants_input: broker.wants_input(id),
+            has_yielded: broker.has_yielded(id),
+            awaits_host,
+        }
+    }
+
     /// Frees the buffer if it is empty and was large.
     fn shrink(&mut self) {
         if self.bytes.is_empty() && self.peak > BUFFER_RETAINED_MAX {
@@ -183,7 +220,9 @@ impl WriteBuffer {
 /// Result of one I/O operation on a stream.
 enum Progress {
     Wrote,
-    Read(usize),
+    Read(Polled),
+    /// The client closed the connection.
+    End,
 }
 
 /// Writes the last packets. Fails if the client does not receive them in time.
@@ -244,7 +283,7 @@ fn poll_io<S: AsyncRead + AsyncWrite + Unpin>(
     } else if !out.is_flushed {
         out.is_flushed = Pin::new(&mut *stream).poll_flush(context)?.is_ready();
     }
-    if wants_input { poll_read(driver, id, stream, context) } else { Poll::Pending }
+    if wants_input { poll_read(driver, id, stream, out, context) } else { Poll::Pending }
 }
 
 /// Reads available input and passes it to the broker. The buffer is on the stack, so an idle
@@ -253,17 +292,31 @@ fn poll_read<S: AsyncRead + Unpin>(
     driver: &Arc<BrokerDriver>,
     id: ConnectionId,
     stream: &mut S,
+    out: &mut WriteBuffer,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<Progress>> {
     let mut space = [const { MaybeUninit::uninit() }; READ_MAX];
     let mut buffer = ReadBuf::uninit(&mut space);
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
     let bytes = buffer.filled();
-    if !bytes.is_empty() {
-        driver.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        driver.with_broker(|broker, now| broker.handle_bytes(now, id, bytes));
+    if bytes.is_empty() {
+        return Poll::Ready(Ok(Progress::End));
     }
-    Poll::Ready(Ok(Progress::Read(bytes.len())))
+    driver.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    let polled = driver.with_broker_for(id, |broker, now| {
+        broker.handle_bytes(now, id, bytes);
+        match broker.has_yielded(id) {
+            // Its packets wait for the turn of the connection.
+            true => Polled {
+                output: Output::Idle,
+                wants_input: broker.wants_input(id),
+                has_yielded: true,
+                awaits_host: false,
+            },
+            false => out.poll_broker(broker, now, id),
+        }
+    });
+    Poll::Ready(Ok(Progress::Read(polled)))
 }
 
 #[cfg(test)]

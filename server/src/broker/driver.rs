@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,7 @@ pub(crate) struct BrokerDriver {
     closing_turns: Semaphore,
     /// Permits to keep a socket open after the last packet, until the client has read it.
     lingering: Semaphore,
+    is_stopped: AtomicBool,
     state: Mutex<State>,
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
@@ -59,7 +60,6 @@ struct State {
     locals: BTreeMap<LocalId, Arc<Notify>>,
     /// Time when the timer task wakes up.
     alarm: Option<Duration>,
-    is_stopped: bool,
 }
 
 /// A client that wants to connect.
@@ -110,7 +110,6 @@ impl BrokerDriver {
             certificates: BTreeMap::new(),
             locals: BTreeMap::new(),
             alarm: None,
-            is_stopped: false,
         };
         Self {
             started: Instant::now(),
@@ -120,6 +119,7 @@ impl BrokerDriver {
             turns: Semaphore::new(1),
             closing_turns: Semaphore::new(CLOSING_MAX),
             lingering: Semaphore::new(LINGERING_MAX),
+            is_stopped: AtomicBool::new(false),
             state: Mutex::new(state),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -132,7 +132,20 @@ impl BrokerDriver {
         act: impl FnOnce(&mut statestore_broker::Broker, Duration) -> T,
     ) -> T {
         let (result, mut state) = self.apply(act);
-        state.notify_woken();
+        state.notify_woken(None);
+        self.set_alarm(&mut state);
+        result
+    }
+
+    /// Like [`with_broker`](Self::with_broker), for the task of a connection: it polls the output
+    /// of the connection anyway, so it needs no wake.
+    pub(crate) fn with_broker_for<T>(
+        self: &Arc<Self>,
+        own: ConnectionId,
+        act: impl FnOnce(&mut statestore_broker::Broker, Duration) -> T,
+    ) -> T {
+        let (result, mut state) = self.apply(act);
+        state.notify_woken(Some(own));
         self.set_alarm(&mut state);
         result
     }
@@ -151,7 +164,7 @@ impl BrokerDriver {
 
     /// Wakes the connections that have work.
     pub(crate) fn wake(&self) {
-        self.state().notify_woken();
+        self.state().notify_woken(None);
     }
 
     fn set_alarm(&self, state: &mut State) {
@@ -303,7 +316,7 @@ impl BrokerDriver {
         let mut state = self.state();
         let wakeup = Arc::new(Notify::new());
         state.connections.insert(id, ConnectionEntry { wakeup: Arc::clone(&wakeup), peer });
-        (!state.is_stopped).then_some(wakeup)
+        (!self.is_stopped()).then_some(wakeup)
     }
 
     /// Stores the certificate chain of a client, with its user if certificates identify users.
@@ -356,7 +369,7 @@ impl BrokerDriver {
     pub(crate) fn stop(self: &Arc<Self>) -> Vec<Arc<str>> {
         // Set first, so that a link does not mistake the next attachment of the host for another
         // store.
-        self.state().is_stopped = true;
+        self.is_stopped.store(true, Ordering::SeqCst);
         let attachments: Vec<LocalId> = self.state().locals.keys().copied().collect();
         let unreported = self.with_broker(|broker, now| {
             broker.disconnect_all(now, Reason::SERVER_SHUTTING_DOWN);
@@ -408,7 +421,7 @@ impl BrokerDriver {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state().is_stopped
+        self.is_stopped.load(Ordering::SeqCst)
     }
 
     /// Calls `handle_timeout` at each deadline, until the broker stops.
@@ -418,7 +431,7 @@ impl BrokerDriver {
             // this task waits for.
             let due = {
                 let ((), mut state) = self.apply(statestore_broker::Broker::handle_timeout);
-                state.notify_woken();
+                state.notify_woken(None);
                 state.alarm = state.broker.poll_timeout();
                 state.alarm
             };
@@ -456,10 +469,11 @@ fn build_admission(
 }
 
 impl State {
-    /// Wakes the connections and attachments that have work.
-    fn notify_woken(&mut self) {
+    /// Wakes the connections and attachments that have work, except the connection of the caller.
+    fn notify_woken(&mut self, own: Option<ConnectionId>) {
         while let Some(wake) = self.broker.poll_wake() {
             let wakeup = match wake {
+                Wake::Connection(id) if Some(id) == own => None,
                 Wake::Connection(id) => self.connections.get(&id).map(|entry| &entry.wakeup),
                 Wake::Local(id) => self.locals.get(&id),
             };

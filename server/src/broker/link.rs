@@ -148,7 +148,13 @@ impl Attachment {
         let id = self.id;
         let (now, next, packet_bytes_max) = self.driver.with_broker_deferred(|broker, now| {
             let polls = messages || !broker.is_attached(id);
-            let next = polls.then(|| broker.poll_local(now, id)).flatten();
+            let next = if polls {
+                broker.poll_local(now, id)
+            } else {
+                // The store takes no more messages now, and has processed the last one.
+                broker.release_served();
+                None
+            };
             // Inside this closure the client cannot reconnect.
             match (&next, self.driver.policy()) {
                 (Some(LocalEvent::Gone(client_id)), Some(policy))
@@ -225,9 +231,10 @@ impl Link for EmbeddedLink {
         // Yield before an event is removed from the queue: it would be lost if this future is
         // dropped.
         if attached.events_since_yield >= EVENTS_PER_TURN {
-            attached.events_since_yield = 0;
             attached.driver.wake();
             tokio::task::yield_now().await;
+            // Only now: a future that is dropped while it yields has not yielded.
+            attached.events_since_yield = 0;
         }
         loop {
             if let Some(event) = attached.poll(messages)? {

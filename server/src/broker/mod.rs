@@ -16,7 +16,7 @@ use std::time::Duration;
 use statestore_broker::{ConnectionId, Redirect, Stats};
 use statestore_tokio::LinkError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 #[cfg(feature = "tls")]
@@ -41,6 +41,9 @@ const TLS_UNREAD_MAX: usize = 16 << 10;
 
 /// Time that `stop` waits for connections to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connections that wait to be accepted, at most. The operating system may have a smaller limit.
+const BACKLOG: u32 = 4_096;
 
 /// Pause after a failed accept, for example when file descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -197,7 +200,7 @@ impl Broker {
         let mut options = lock(&self.shared.options).clone();
         let mut listeners = Vec::new();
         for listener in &mut options.listeners {
-            let (socket, bound) = bind(listener.address).await?;
+            let (socket, bound) = bind(listener.address)?;
             listener.address = bound;
             listeners.push((socket, listener.clone()));
         }
@@ -284,11 +287,18 @@ impl Port {
                 Ok((stream, peer)) => {
                     let ip = Some(peer.ip());
                     match self.driver.with_broker(|broker, now| broker.handle_accept(now, ip)) {
+                        // Without TLS and WebSocket the task of a connection is much smaller.
+                        Ok(id) if self.is_plain() => {
+                            let driver = Arc::clone(&self.driver);
+                            connections.spawn(serve_plain(driver, id, stream, peer));
+                        }
                         Ok(id) => {
                             connections.spawn(self.clone().serve_accepted(id, stream, peer));
                         }
                         Err(refused) => warn!(%peer, "connection rejected: {refused}"),
                     }
+                    // The clients of many connections log in before more of them wait for that.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     warn!(%error, "accept failed");
@@ -300,10 +310,14 @@ impl Port {
         while connections.join_next().await.is_some() {}
     }
 
+    /// Returns whether connections have neither TLS nor WebSocket.
+    const fn is_plain(&self) -> bool {
+        self.tls.is_none() && matches!(self.protocol, Protocol::Mqtt)
+    }
+
     /// Serves an accepted connection.
     async fn serve_accepted(self, id: ConnectionId, stream: TcpStream, peer: SocketAddr) {
-        // Nagle's algorithm would delay each response by 40 ms.
-        let _ = stream.set_nodelay(true);
+        disable_delay(&stream);
         let Some(wakeup) = self.driver.register_connection(id, peer) else {
             return self.driver.unregister_connection(id);
         };
@@ -392,8 +406,41 @@ impl Port {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let listener = match TcpListener::bind(address).await {
+/// Serves an accepted connection without TLS and WebSocket.
+async fn serve_plain(
+    driver: Arc<BrokerDriver>,
+    id: ConnectionId,
+    stream: TcpStream,
+    peer: SocketAddr,
+) {
+    disable_delay(&stream);
+    match driver.register_connection(id, peer) {
+        Some(wakeup) => serve(&driver, id, &wakeup, peer, stream).await,
+        None => driver.unregister_connection(id),
+    }
+}
+
+/// Disables Nagle's algorithm, which would delay each response by 40 ms.
+fn disable_delay(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+}
+
+/// Listens with a backlog for the clients of a site that reconnect all at once. A client that finds
+/// the backlog full waits for a second.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // As `TcpListener::bind`: on Windows the option would share the port with other programs.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let listener = match listen(address) {
         Ok(listener) => listener,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             return Err(BindError::InUse(address));

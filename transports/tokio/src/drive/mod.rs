@@ -4,6 +4,9 @@ pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod task;
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use statestore_proto::backoff::Backoff;
@@ -24,6 +27,9 @@ pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 
 /// Commands that are accepted before the link is served again: about one burst of an application.
 const COMMANDS_PER_TURN: usize = 64;
+
+/// Events of the link that are handled before commands, deadlines and the journal are served again.
+const EVENTS_PER_TURN: usize = 16;
 
 /// State of the drive loop.
 pub(crate) struct Driver<T: Task, L: Link> {
@@ -174,12 +180,8 @@ impl<T: Task, L: Link> Driver<T, L> {
                 // Requests that are accepted together are written together.
                 None => accept_ready(task, commands, clock),
             }
-            let now = clock.now();
-            // A deadline that has passed comes before the next packet.
-            if task.machine().poll_timeout().is_some_and(|due| due <= now.instant) {
-                task.handle_input(now, Input::Timeout);
-            }
-            task.process_outputs(now);
+            handle_due_timeout(task, clock);
+            task.process_outputs(clock.now());
             if let Some(error) = task.take_connection_error() {
                 link.disconnect().await;
                 return End::Failed(error);
@@ -187,39 +189,97 @@ impl<T: Task, L: Link> Driver<T, L> {
             if task.machine().is_ready() {
                 publish_status(status, Status::Online);
             }
-            while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
-                let answered = match &transmit {
-                    Transmit::Publish(publish) => publish.answers(),
-                    _ => None,
-                };
-                if let Err(transmit) = link.try_send(transmit) {
-                    refused = Some(transmit);
-                    break;
-                }
-                task.handle_sent(answered);
-            }
+            send_ready(task, link, &mut refused);
             if stopping.is_some() && refused.is_none() && task.is_done() {
                 return End::Stopped;
             }
             let timeout = clock.sleep_until(task.machine().poll_timeout());
             let can_accept_command = task.can_accept_command() && stopping.is_none();
-            tokio::select! {
-                event = link.next_event(task.machine().can_receive()) => match event {
-                    Ok(event) => handle_event(task, clock, event),
-                    Err(error) => return End::Failed(error),
+            let event = tokio::select! {
+                event = link.next_event(task.machine().can_receive()) => event,
+                command = commands.recv(), if can_accept_command => {
+                    match command {
+                        Some(command) => task.handle_command(clock.now(), command),
+                        None => stopping = deadline(),
+                    }
+                    continue;
+                }
+                () = timeout => {
+                    task.handle_input(clock.now(), Input::Timeout);
+                    continue;
+                }
+                worked = task.background_work() => match worked {
+                    Ok(()) => continue,
+                    Err(reason) => return End::JournalFailed(reason),
                 },
-                command = commands.recv(), if can_accept_command => match command {
-                    Some(command) => task.handle_command(clock.now(), command),
-                    None => stopping = deadline(),
-                },
-                () = timeout => task.handle_input(clock.now(), Input::Timeout),
-                worked = task.background_work() => if let Err(reason) = worked {
-                    return End::JournalFailed(reason);
-                },
-                _ = stop.wait_for(|stop| *stop), if stopping.is_none() => stopping = deadline(),
+                _ = stop.wait_for(|stop| *stop), if stopping.is_none() => {
+                    stopping = deadline();
+                    continue;
+                }
                 () = sleep_until(stopping) => return End::Stopped,
+            };
+            let handled = handle_events(task, link, clock, &mut refused, event).await;
+            if let Err(error) = handled {
+                return End::Failed(error);
             }
         }
+    }
+}
+
+/// Handles an event of the link, and further events that are ready now. These events together cause
+/// one update of the statistics and one batch for the journal.
+async fn handle_events<T: Task, L: Link>(
+    task: &mut T,
+    link: &mut L,
+    clock: &Clock,
+    refused: &mut Option<Transmit>,
+    first: Result<LinkEvent<L::Message>, LinkError>,
+) -> Result<(), LinkError> {
+    handle_event(task, clock, first?);
+    for _ in 1..EVENTS_PER_TURN {
+        send_ready(task, link, refused);
+        match poll_once(link.next_event(task.machine().can_receive())).await {
+            Some(event) => {
+                handle_due_timeout(task, clock);
+                handle_event(task, clock, event?);
+            }
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Handles a deadline that has passed: it comes before the next packet.
+fn handle_due_timeout<T: Task>(task: &mut T, clock: &Clock) {
+    let due = task.machine().poll_timeout();
+    if due.is_some_and(|due| due <= clock.now().instant) {
+        task.handle_input(clock.now(), Input::Timeout);
+    }
+}
+
+/// Returns the output of a future that is ready now, and drops a future that is not.
+async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Sends packets of the machine until there are none, or the link is full. The packet that a full
+/// link returns is in `refused`.
+fn send_ready<T: Task, L: Link>(task: &mut T, link: &mut L, refused: &mut Option<Transmit>) {
+    while let Some(transmit) = refused.take().or_else(|| task.machine().poll_transmit()) {
+        let answered = match &transmit {
+            Transmit::Publish(publish) => publish.answers(),
+            _ => None,
+        };
+        if let Err(transmit) = link.try_send(transmit) {
+            *refused = Some(transmit);
+            return;
+        }
+        task.handle_sent(answered);
     }
 }
 
