@@ -27,6 +27,14 @@ impl Wakes {
         }
     }
 
+    /// Removes the wake of a connection if it is the last one.
+    pub(crate) fn cancel_connection(&mut self, id: ConnectionId, connection: &mut Connection) {
+        if self.queue.back() == Some(&Wake::Connection(id)) {
+            self.queue.pop_back();
+            connection.is_woken = false;
+        }
+    }
+
     /// Returns the next wake. The caller clears the flag of a connection.
     pub(crate) fn pop(&mut self) -> Option<Wake> {
         let wake = self.queue.pop_front()?;

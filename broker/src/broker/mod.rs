@@ -152,6 +152,16 @@ impl Broker {
         Some(wake)
     }
 
+    /// Cancels the wake of a connection if it was queued last. A driver calls this after
+    /// [`poll_output`](Self::poll_output), which it called without a wake, for example after
+    /// [`handle_bytes`](Self::handle_bytes). Without the call, or with other wakes queued since, the
+    /// driver polls the connection once more than it needs to.
+    pub fn cancel_wake(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            self.wakes.cancel_connection(id, connection);
+        }
+    }
+
     /// Returns the next request that the embedder must answer.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {

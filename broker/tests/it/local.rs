@@ -545,6 +545,19 @@ fn connection_awaits_the_host_until_its_only_request_is_processed() {
 }
 
 #[test]
+fn cancelled_wake_is_not_emitted_and_the_next_one_is() {
+    let mut net = Net::default();
+    let a = net.connect("a", CLEAN);
+    is_woken(&mut net, a);
+    net.broker.deliver(net.now, "a", &publish("r", "1", Qos::AtMostOnce, 0));
+    assert_eq!(net.receive_payloads(a), ["1"]);
+    net.broker.cancel_wake(a);
+    assert!(!is_woken(&mut net, a));
+    net.broker.deliver(net.now, "a", &publish("r", "2", Qos::AtMostOnce, 0));
+    assert!(is_woken(&mut net, a));
+}
+
+#[test]
 fn connection_awaits_no_host_that_is_detached_or_that_parked_its_request() {
     let (mut net, host) = host_with_limits(|limits| limits.session_memory = 40_000);
     let a = net.connect("a", CLEAN);

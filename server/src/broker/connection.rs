@@ -103,7 +103,7 @@ async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         let state = match polled.take() {
             Some(state) => state,
-            None => driver.with_broker_for(id, |broker, now| out.poll_broker(broker, now, id)),
+            None => driver.with_broker(|broker, now| out.poll_broker(broker, now, id)),
         };
         if state.output == Output::Close {
             drop(turn);
@@ -199,6 +199,7 @@ impl WriteBuffer {
             output = broker.poll_output(now, id, &mut self.bytes);
             self.has_more = output == Output::More;
         }
+        broker.cancel_wake(id);
         self.is_flushed &= self.bytes.is_empty();
         self.peak = self.peak.max(self.bytes.len());
         Polled {
@@ -303,7 +304,7 @@ fn poll_read<S: AsyncRead + Unpin>(
         return Poll::Ready(Ok(Progress::End));
     }
     driver.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    let polled = driver.with_broker_for(id, |broker, now| {
+    let polled = driver.with_broker(|broker, now| {
         broker.handle_bytes(now, id, bytes);
         match broker.has_yielded(id) {
             // Its packets wait for the turn of the connection.

@@ -132,20 +132,7 @@ impl BrokerDriver {
         act: impl FnOnce(&mut statestore_broker::Broker, Duration) -> T,
     ) -> T {
         let (result, mut state) = self.apply(act);
-        state.notify_woken(None);
-        self.set_alarm(&mut state);
-        result
-    }
-
-    /// Like [`with_broker`](Self::with_broker), for the task of a connection: it polls the output
-    /// of the connection anyway, so it needs no wake.
-    pub(crate) fn with_broker_for<T>(
-        self: &Arc<Self>,
-        own: ConnectionId,
-        act: impl FnOnce(&mut statestore_broker::Broker, Duration) -> T,
-    ) -> T {
-        let (result, mut state) = self.apply(act);
-        state.notify_woken(Some(own));
+        state.notify_woken();
         self.set_alarm(&mut state);
         result
     }
@@ -164,7 +151,7 @@ impl BrokerDriver {
 
     /// Wakes the connections that have work.
     pub(crate) fn wake(&self) {
-        self.state().notify_woken(None);
+        self.state().notify_woken();
     }
 
     fn set_alarm(&self, state: &mut State) {
@@ -431,7 +418,7 @@ impl BrokerDriver {
             // this task waits for.
             let due = {
                 let ((), mut state) = self.apply(statestore_broker::Broker::handle_timeout);
-                state.notify_woken(None);
+                state.notify_woken();
                 state.alarm = state.broker.poll_timeout();
                 state.alarm
             };
@@ -469,11 +456,10 @@ fn build_admission(
 }
 
 impl State {
-    /// Wakes the connections and attachments that have work, except the connection of the caller.
-    fn notify_woken(&mut self, own: Option<ConnectionId>) {
+    /// Wakes the connections and attachments that have work.
+    fn notify_woken(&mut self) {
         while let Some(wake) = self.broker.poll_wake() {
             let wakeup = match wake {
-                Wake::Connection(id) if Some(id) == own => None,
                 Wake::Connection(id) => self.connections.get(&id).map(|entry| &entry.wakeup),
                 Wake::Local(id) => self.locals.get(&id),
             };
