@@ -257,11 +257,17 @@ fn resolve(key: &str, address: &str) -> Result<SocketAddr, ConfigError> {
     addresses.next().ok_or_else(|| invalid(&"unknown host"))
 }
 
+/// Maximum number of connections that wait for their login. Each costs about 1 KiB, and as many may
+/// be closing.
+const PENDING_MAX: usize = 1_024;
+
 fn limits(settings: &config::BrokerLimits) -> crate::Limits {
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut limits = crate::Limits::default();
     limits.connections = number(settings.max_connections);
+    // All clients of a site may connect at once, for example after a restart of the server.
+    limits.pending_connections = limits.connections.clamp(limits.pending_connections, PENDING_MAX);
     limits.connections_per_address = number(settings.max_address_connections);
     limits.sessions = number(settings.max_sessions);
     limits.subscriptions = number(settings.max_subscriptions);
