@@ -1,4 +1,4 @@
-//! What a database has, from the newest snapshot on, and how it is read.
+//! Contents of a database, from the newest complete snapshot on, and reading them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,42 +8,42 @@ use statestore_proto::store::{Record, RecordsError, decode_records};
 use crate::error::OpenError;
 use crate::seal::{Id, Kind};
 
-/// Bytes of a portion that is read at once, or one row if that has more.
+/// Bytes that are read at once. A longer row is read alone.
 const PORTION_BYTES: usize = 256 << 10;
 
-/// A snapshot that was ended.
+/// A complete snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The commit of its first part: with this one the log goes on.
+    /// Commit that contained the first part. The log continues with this commit.
     pub(crate) seq: i64,
-    /// Its first part.
+    /// First part.
     pub(crate) first: i64,
-    /// Its last part.
+    /// Last part.
     pub(crate) last: i64,
-    /// Of all its parts.
+    /// Bytes of all parts.
     pub(crate) bytes: i64,
 }
 
-/// What is there.
+/// Numbers and sizes of the rows in a database.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
-    /// The newest.
+    /// Newest complete snapshot.
     pub(crate) snapshot: Option<Snapshot>,
-    /// The last commit; 0 when there is none.
+    /// Last commit; 0 in a new database.
     pub(crate) last_seq: i64,
-    /// The last part of any snapshot, ended or not.
+    /// Last part of any snapshot, complete or not.
     pub(crate) last_part: i64,
-    /// Of the log that the newest snapshot does not replace.
+    /// Bytes of the log that the newest snapshot does not replace.
     pub(crate) log_bytes: i64,
 }
 
 impl Extent {
-    /// The first commit that is of use.
+    /// Returns the first commit that must be read.
     pub(crate) fn first_seq(&self) -> i64 {
         self.snapshot.map_or(1, |snapshot| snapshot.seq)
     }
 
-    /// Judges the whole file, and what was acknowledged against what is there.
+    /// Checks the whole file, and that the log contains the last acknowledged commit.
     pub(crate) fn read(
         db: &Connection,
         path: &Path,
@@ -57,8 +57,7 @@ impl Extent {
         }
         let extent = Self::query(db).map_err(of_sqlite)?;
         if extent.snapshot.is_some() && extent.last_seq < extent.first_seq() {
-            let what =
-                format!("the log has no commit {}, with which it begins", extent.first_seq());
+            let what = format!("commit {}, the first of the log, is missing", extent.first_seq());
             return Err(OpenError::damaged(path, what));
         }
         let last = extent.last_seq;
@@ -102,11 +101,11 @@ impl Extent {
     }
 }
 
-/// How far reading has got.
+/// Position of a reader in the snapshot and the log.
 pub(crate) struct Cursor {
     id: Id,
     path: PathBuf,
-    /// The next part, and the last.
+    /// Next and last part of the snapshot.
     parts: Option<(i64, i64)>,
     next_seq: i64,
     last_seq: i64,
@@ -123,7 +122,7 @@ impl Cursor {
         }
     }
 
-    /// The next records; `None` when there are no more.
+    /// Returns the next records; `None` at the end.
     pub(crate) fn next(&mut self, db: &Connection) -> Result<Option<Vec<Record>>, OpenError> {
         if let Some((next, last)) = self.parts {
             if next <= last {
@@ -141,7 +140,8 @@ impl Cursor {
         Ok(Some(records))
     }
 
-    /// A portion of the rows from one to another, and the number of the row after it.
+    /// Reads rows from `first` on, up to [`PORTION_BYTES`] and not beyond `last`. Returns their
+    /// records and the number of the next row.
     fn rows(
         &self,
         db: &Connection,
@@ -171,17 +171,17 @@ impl Cursor {
                 return Err(damaged(next, "is missing"));
             }
             let value = row.get_ref(1).map_err(of_sqlite)?;
-            let blob = value.as_blob().map_err(|_| damaged(next, "is no blob"))?;
+            let blob = value.as_blob().map_err(|_| damaged(next, "is not a blob"))?;
             bytes += blob.len();
             let blob = self
                 .id
                 .open(kind, next, blob)
-                .ok_or_else(|| damaged(next, "belongs elsewhere or is not what was written"))?;
+                .ok_or_else(|| damaged(next, "belongs elsewhere or was changed"))?;
             records.extend(decode_records(blob).map_err(|error| match error {
                 RecordsError::Later(format) => {
                     OpenError::Later { path: self.path.clone(), found: format.into(), known: 1 }
                 }
-                _ => damaged(next, "is not what was written"),
+                _ => damaged(next, "was changed"),
             })?);
             next += 1;
         }

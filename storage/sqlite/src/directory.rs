@@ -1,4 +1,4 @@
-//! The directory of a journal: what is in it, and who has it.
+//! Directory of a journal: creation, lock and paths.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -8,7 +8,7 @@ use crate::error::OpenError;
 use crate::files::{DATABASE, LOCK, LOG, MARK};
 use crate::guard;
 
-/// A directory that nobody else has while this lives.
+/// A directory that this value locks for exclusive use until it is dropped.
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
@@ -23,7 +23,7 @@ impl Drop for Directory {
 }
 
 impl Directory {
-    /// Makes it if it is missing, for this user alone.
+    /// Locks the directory. Creates it if it is missing, with access for this user only.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
         create(path)?;
         guard::judge(path)?;
@@ -72,9 +72,12 @@ impl Directory {
         self.path.join(MARK)
     }
 
-    /// Makes safe what a process that was killed has written and not synced: it is read as if it were, and answers may
-    /// come of it. The database itself need not be, since what is not synced of that is in its log too; closing it would
-    /// end the locks that SQLite has on it elsewhere in this process.
+    /// Syncs the log, which a killed process may have written without syncing it. Loading reads
+    /// those commits, and responses can depend on them.
+    ///
+    /// The database needs no sync, because its unsynced pages are still in the log. It must not be
+    /// opened here: closing it would release the locks that SQLite holds on it elsewhere in this
+    /// process.
     pub(crate) fn sync(&self) -> Result<(), OpenError> {
         let log = self.path.join(LOG);
         match OpenOptions::new().read(true).write(true).open(&log) {
@@ -86,7 +89,10 @@ impl Directory {
     }
 }
 
-/// Where the database of a directory is that has one.
+/// Returns the path of the database in an existing directory.
+///
+/// # Errors
+/// [`OpenError::Missing`] if the directory or the database does not exist.
 pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     let meta = fs::metadata(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => OpenError::Missing(dir.to_owned()),
@@ -106,7 +112,7 @@ pub(crate) fn existing(dir: &Path) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Makes a directory, for this user alone, that survives a power cut.
+/// Creates a directory, with access for this user only, and makes its name durable.
 pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Ok(()),
@@ -123,7 +129,7 @@ pub(crate) fn create(path: &Path) -> Result<(), OpenError> {
     sync(parent.unwrap_or_else(|| Path::new("."))).map_err(|error| OpenError::of_io(path, error))
 }
 
-/// Makes the names in a directory safe.
+/// Makes the names in a directory durable.
 pub(crate) fn sync(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }

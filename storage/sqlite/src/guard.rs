@@ -1,4 +1,4 @@
-//! How the files in a journal's directory are made, what they must be, and whether they are still the same.
+//! Checks of the files in a journal's directory: kinds, permissions, and replacement while in use.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::OpenError;
 use crate::files::{DATABASE, LOCK, LOG, MARK, SHARED};
 
-/// Options to make a file for this user alone.
+/// Returns options that create a file with access for this user only.
 pub(crate) fn private() -> OpenOptions {
     let mut options = File::options();
     #[cfg(unix)]
@@ -15,8 +15,11 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// Sees that whatever is there is a file: a link would lead elsewhere, and opening a pipe waits for its other end. And that
-/// there is a database where there was one: SQLite removes a log that has none.
+/// Checks the files of a journal before they are opened.
+///
+/// Each file must be a regular file: a symbolic link can lead out of the directory, and opening a
+/// pipe waits for its writer. The database must not be empty or missing if its log or mark exists:
+/// SQLite would delete the log.
 pub(crate) fn judge(dir: &Path) -> Result<(), OpenError> {
     let length = |name: &str| {
         let path = dir.join(name);
@@ -35,19 +38,20 @@ pub(crate) fn judge(dir: &Path) -> Result<(), OpenError> {
     for other in others {
         let (name, length) = other?;
         if is_empty && length > 0 {
-            let what = format!("it is empty or missing, and {name} is not");
+            let what = format!("it is empty or missing, but {name} is not");
             return Err(OpenError::damaged(&dir.join(DATABASE), what));
         }
     }
     Ok(())
 }
 
-/// The database and its log, as they were last seen. Neither is replaced, or gets shorter, while a journal has them.
+/// Last known identity and length of the database and its log. While a journal uses these files,
+/// nothing else may replace or truncate them.
 pub(crate) struct Files([(PathBuf, Identity); 2]);
 
 #[derive(Clone, Copy, PartialEq)]
 struct Identity {
-    /// Device and number, where the system says them.
+    /// Device and inode number; `None` on systems without them.
     file: Option<(u64, u64)>,
     length: u64,
 }
@@ -66,7 +70,6 @@ impl Identity {
 }
 
 impl Files {
-    /// As they are now.
     pub(crate) fn new(dir: &Path) -> Result<Self, OpenError> {
         let see = |name| {
             let path = dir.join(name);
@@ -76,7 +79,7 @@ impl Files {
         Ok(Self([see(DATABASE)?, see(LOG)?]))
     }
 
-    /// Whether what was written to them can be found again.
+    /// Checks that neither file was removed, replaced or truncated since the last check.
     pub(crate) fn check(&mut self) -> Result<(), OpenError> {
         for (path, seen) in &mut self.0 {
             let now = fs::metadata(&*path).map(|meta| Identity::of(&meta));

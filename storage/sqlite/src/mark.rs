@@ -1,8 +1,9 @@
-//! Up to which commit was acknowledged, beside the log: a log that has lost its end does not show it.
+//! Mark: the number of the last acknowledged commit, in a file next to the log.
 //!
-//! SQLite takes the first frame of its log that is not right for the end of the log. So a changed bit there, or a log that was
-//! deleted or left behind, would take acknowledged commits away without a word. The mark is written after a commit is
-//! safe, and never synced: a power cut may set it back, and no crash sets it ahead.
+//! SQLite treats the first invalid frame of its log as the end of the log. So a changed bit, or a
+//! log that was deleted or not copied, would silently remove acknowledged commits. The mark
+//! detects this. It is written after a commit is durable, and never synced: a power cut can set it
+//! back, but no crash can set it ahead.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,11 +13,11 @@ use crate::error::OpenError;
 use crate::guard;
 use crate::seal::{Id, Kind};
 
-/// Two of them take turns, so that a write that was torn leaves the one before.
+/// Marks are written to the slots in turn, so a torn write leaves the previous mark intact.
 const SLOTS: usize = 2;
-/// Each in a sector of its own.
+/// One disk sector for each slot.
 const SLOT_LEN: usize = 512;
-/// The number, and its checksum.
+/// Bytes of the number and its checksum.
 const MARK_LEN: usize = 16;
 
 pub(crate) struct Mark {
@@ -26,7 +27,8 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Opens or makes it. There is room for it from now on, however full the disk gets.
+    /// Opens or creates the file and writes both slots, so that a disk that becomes full later
+    /// still has space for them.
     pub(crate) fn open(path: &Path, id: Id, seq: i64) -> Result<Self, OpenError> {
         let open = || {
             let mut file =
@@ -53,14 +55,13 @@ impl Mark {
     }
 }
 
-/// What the marks of a directory say.
+/// Contents of a directory's mark file.
 pub(crate) struct Marks {
     path: PathBuf,
     slots: Option<Vec<u8>>,
 }
 
 impl Marks {
-    /// Reads them as they are now.
     pub(crate) fn read(path: &Path) -> Result<Self, OpenError> {
         let mut text = Vec::new();
         let read = File::open(path)
@@ -70,17 +71,17 @@ impl Marks {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(OpenError::of_io(path, error)),
         }
-        // None of them: made, and not yet written, when the machine stopped.
+        // The file is empty or zero if the machine stopped between its creation and first write.
         let slots = text.iter().any(|byte| *byte != 0).then_some(text);
         Ok(Self { path: path.to_owned(), slots })
     }
 
-    /// The last commit that is known to have been acknowledged; `None` where there is no mark.
+    /// Returns the last commit that is known to have been acknowledged; `None` without a mark.
     pub(crate) fn acknowledged(&self, id: Id) -> Result<Option<i64>, OpenError> {
         let Some(slots) = &self.slots else { return Ok(None) };
         let slots = slots.chunks(SLOT_LEN);
         let newest = slots.filter_map(|slot| value(id, slot.first_chunk()?)).max();
-        let what = "neither of its marks is whole, or they are another journal's";
+        let what = "both marks are invalid or belong to another journal";
         newest.map(Some).ok_or_else(|| OpenError::damaged(&self.path, what))
     }
 }

@@ -1,5 +1,5 @@
-//! What binds a row to its journal and to its place in it. Each row has a checksum of its own, and so would be right in
-//! any other.
+//! Seals, which bind a row to its journal and to its place there. The checksum of a row alone would
+//! also be valid in another row or another journal.
 
 use std::hash::Hasher as _;
 
@@ -7,11 +7,11 @@ use siphasher::sip::SipHasher13;
 
 const LEN: usize = 8;
 
-/// The number of a journal, by which it knows what is its own.
+/// Random number of a journal, which is part of all its seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(pub(crate) i64);
 
-/// What a row is of.
+/// Kind of a sealed row.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Log,
@@ -20,19 +20,20 @@ pub(crate) enum Kind {
 }
 
 impl Id {
-    /// Appends the seal of this row to its bytes.
+    /// Appends the seal of a row to its bytes.
     pub(crate) fn seal(self, kind: Kind, number: i64, bytes: &mut Vec<u8>) {
         let seal = self.of(kind, number, bytes);
         bytes.extend_from_slice(&seal);
     }
 
-    /// The bytes of a row; `None` if it is another's.
+    /// Checks the seal of a row and returns the bytes before it; `None` if the seal is invalid.
     pub(crate) fn open(self, kind: Kind, number: i64, sealed: &[u8]) -> Option<&[u8]> {
         let (bytes, seal) = sealed.split_last_chunk::<LEN>()?;
         (self.of(kind, number, bytes) == *seal).then_some(bytes)
     }
 
-    /// Of the end of the bytes alone: that is their checksum, which says the rest.
+    /// Computes the seal of a row from the last 8 bytes alone. These are the checksum of the
+    /// records, which covers the rest.
     pub(crate) fn of(self, kind: Kind, number: i64, bytes: &[u8]) -> [u8; LEN] {
         let mut hasher = SipHasher13::new();
         hasher.write(&self.0.to_le_bytes());

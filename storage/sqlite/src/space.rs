@@ -1,4 +1,4 @@
-//! The space that is left for a journal.
+//! Free space for a journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Bytes that can still be written, if so many are free in the database.
+    /// Returns how many bytes can still be written if `reusable` bytes are free in the database.
     const fn free_bytes(self, reusable: u64) -> u64 {
         if self.free.saturating_add(self.log) < LOG_BYTES_MAX {
             return self.free;
@@ -53,13 +53,14 @@ impl Space {
         Self { directory, reusable, is_outdated: AtomicBool::new(false), disk: Mutex::default() }
     }
 
-    /// Notes that a commit has changed the free bytes; so many are free in the database now.
+    /// Sets the bytes that are free in the database after a commit, and requests a new measurement
+    /// of the disk.
     pub(crate) fn set_reusable(&self, bytes: u64) {
         self.reusable.store(bytes, Ordering::Relaxed);
         self.is_outdated.store(true, Ordering::Release);
     }
 
-    /// Bytes that can still be written; `None` if that cannot be measured.
+    /// Returns how many bytes can still be written; `None` if that cannot be measured.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         Some(self.disk()?.free_bytes(self.reusable.load(Ordering::Relaxed)))
     }

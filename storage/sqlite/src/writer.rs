@@ -1,4 +1,4 @@
-//! One commit after the other into the database.
+//! Writes commits to the database, one after the other.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -16,16 +16,18 @@ use crate::guard::Files;
 use crate::mark::{Mark, Marks};
 use crate::seal::{Id, Kind};
 
-/// Bytes of log since the last snapshot from which on another is due; at least, and as a multiple of that snapshot.
+/// A snapshot is due when the log since the last one exceeds both this many bytes and this many
+/// times the bytes of that snapshot.
 const SNAPSHOT_AFTER: i64 = 16 << 20;
 const SNAPSHOT_FACTOR: i64 = 2;
 
-/// Rows and bytes of what a snapshot replaces that a commit removes: more than it adds, so that they end.
+/// Obsolete rows and bytes that one commit removes, in addition to twice the bytes that it adds.
+/// Each commit removes more than it adds, so the removal comes to an end.
 const DROPPED_ROWS: i64 = 64;
 const DROPPED_BYTES: i64 = 128 << 10;
 
 pub(crate) struct Writer {
-    // In this order: the last connection goes before the lock does.
+    // Fields drop in this order: all connections must be closed before the directory is unlocked.
     db: Connection,
     checkpointer: Checkpointer,
     mark: Mark,
@@ -34,18 +36,18 @@ pub(crate) struct Writer {
     path: PathBuf,
     cursor: Cursor,
     extent: Extent,
-    /// The snapshot that is being made; its last part is not known yet.
+    /// Snapshot in progress, up to its latest part.
     making: Option<Making>,
-    /// What nobody needs any more.
+    /// Obsolete rows.
     drops: Drops,
     state: State,
     _directory: Directory,
 }
 
-/// A disk that fails once is not trusted again.
+/// After the first error of the disk, nothing more is written.
 enum State {
     Works,
-    /// It has failed after the last commit was answered; the next one says so.
+    /// The disk failed after the last commit was acknowledged. The next commit returns the error.
     Fails(OpenError),
     HasFailed,
 }
@@ -53,7 +55,7 @@ enum State {
 #[derive(Clone, Copy)]
 struct Making {
     snapshot: Snapshot,
-    /// Of the log since its first part.
+    /// Bytes of the log since the first part.
     log_bytes: i64,
 }
 
@@ -62,7 +64,7 @@ struct Making {
 struct Drops {
     log: Range<i64>,
     parts: Range<i64>,
-    /// Parts of a snapshot that was not ended.
+    /// Parts of a snapshot that was not completed.
     unfinished: Range<i64>,
 }
 
@@ -105,14 +107,14 @@ impl Writer {
         self.cursor.next(&self.db)
     }
 
-    /// Whether another snapshot is due.
+    /// Returns whether another snapshot is due.
     pub(crate) fn wants_snapshot(&self) -> bool {
         let last = self.extent.snapshot.map_or(0, |snapshot| snapshot.bytes);
         self.making.is_none()
             && self.extent.log_bytes > SNAPSHOT_AFTER.max(last.saturating_mul(SNAPSHOT_FACTOR))
     }
 
-    /// Bytes of the database that are free in it, and are used before it grows.
+    /// Returns the free bytes in the database file, which SQLite uses before the file grows.
     pub(crate) fn reusable_bytes(&self) -> u64 {
         let value = |pragma| self.db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
         let bytes =
@@ -120,16 +122,14 @@ impl Writer {
         bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default()
     }
 
-    /// Returns when it is safe. After an error it writes no more.
+    /// Writes a commit and returns when it is durable. After an error nothing more is written.
     pub(crate) fn commit(&mut self, commit: &Commit) -> Result<(), OpenError> {
         let result = match std::mem::replace(&mut self.state, State::HasFailed) {
             State::Works => self.write(commit),
             State::Fails(error) => Err(error),
             State::HasFailed => Err(OpenError::Io {
                 path: self.path.clone(),
-                source: std::io::Error::other(
-                    "an earlier commit has failed, and nothing is written any more",
-                ),
+                source: std::io::Error::other("an earlier commit failed"),
             }),
         };
         if result.is_ok() {
@@ -138,7 +138,7 @@ impl Writer {
         result
     }
 
-    /// What can wait until a commit is answered.
+    /// Does the work that can wait until a commit is acknowledged.
     pub(crate) fn after_commit(&mut self) {
         if let Err(error) = self.checkpointer.after_commit(&self.db) {
             self.state = State::Fails(OpenError::of_sqlite(&self.path, error));
@@ -171,7 +171,7 @@ impl Writer {
     }
 }
 
-/// What holds once a transaction is committed.
+/// State of the writer after a transaction, once it is committed.
 struct Next {
     id: Id,
     extent: Extent,
@@ -208,7 +208,7 @@ impl Next {
                 self.drops.unfinished = given_up.snapshot.first..number;
             }
             let seq = self.extent.last_seq;
-            // Its commit has a row of its own, which goes with the snapshot.
+            // The snapshot does not replace the row of this commit, so its bytes count.
             let log_bytes = tx
                 .prepare_cached("SELECT length(records) FROM log WHERE seq = ?1")?
                 .query_row([seq], |row| row.get(0))?;
@@ -247,7 +247,8 @@ impl Next {
     }
 }
 
-/// Removes the first of these rows; says how many bytes, and takes them out of the range.
+/// Removes the first of `rows`, until `budget` bytes or [`DROPPED_ROWS`] rows are removed. Shortens
+/// the range and returns the cost in bytes.
 fn remove(
     tx: &Transaction<'_>,
     table: &str,
@@ -256,7 +257,8 @@ fn remove(
     budget: i64,
 ) -> rusqlite::Result<i64> {
     let select = format!(
-        "SELECT {key}, length(records) FROM {table} WHERE {key} >= ?1 AND {key} < ?2 ORDER BY {key} LIMIT {DROPPED_ROWS}"
+        "SELECT {key}, length(records) FROM {table} WHERE {key} >= ?1 AND {key} < ?2 \
+         ORDER BY {key} LIMIT {DROPPED_ROWS}"
     );
     let mut statement = tx.prepare_cached(&select)?;
     let mut found = statement.query([rows.start, rows.end])?;
@@ -273,7 +275,7 @@ fn remove(
         .execute([rows.start, upto])?;
     let is_done = count < DROPPED_ROWS && bytes < budget;
     rows.start = if is_done { rows.end } else { upto };
-    // Short rows cost as well.
+    // Removing a short row has a cost too.
     Ok(bytes.max(count.saturating_mul(DROPPED_BYTES / DROPPED_ROWS)))
 }
 
