@@ -1,19 +1,20 @@
-//! The log of answers: one entry for the answers of each transaction, dropped from its beginning.
+//! Log of recorded responses: one entry for the responses of each transaction. Old entries are
+//! removed from its beginning.
 //!
-//! What is old enough, or too much, goes with the transaction that adds the next entry. So it is bounded, and a store that
-//! writes nothing leaves it as it is.
+//! The transaction that adds an entry also removes entries that are expired or exceed the limits.
+//! So the log is bounded, and a store that writes nothing does not change it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Entries that are kept, at most. A store remembers 16,384 answers unless it is told otherwise; here there may be one for
-/// each entry, and those of a client that asks seldom must not give way to those of one that asks often.
+/// Maximum number of entries. A store remembers 16,384 responses by default. An entry can contain
+/// just one response, and a busy client must not evict the responses of other clients too early.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Bytes of all entries, at most: four times what a store remembers unless it is told otherwise.
+/// Maximum number of bytes of all entries: four times the default of a store.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What is known of the log.
+/// Sizes and expiries of the entries in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers {
     entries: BTreeMap<u64, Entry>,
@@ -23,44 +24,46 @@ pub(crate) struct Answers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     bytes: usize,
-    /// For how long it is wanted.
+    /// Time for which the entry is retained.
     kept: Duration,
-    /// Until when, by a clock of the writer that begins at zero.
+    /// End of that time, by a clock that is zero when this writer begins.
     until: Duration,
 }
 
-/// Where the next entry goes.
+/// Place of a new entry in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its number.
+    /// Number of the new entry.
     pub(crate) number: u64,
-    /// All entries before this one are dropped.
+    /// Number of the first entry that remains.
     pub(crate) first: u64,
-    /// Whether there are any.
+    /// Entries before `first` must be removed.
     pub(crate) drops: bool,
 }
 
 impl Answers {
-    /// An entry that another has written. How long it is wanted counts from [`restart`](Self::restart).
+    /// Adds an entry that another writer has written. Its time counts from
+    /// [`restart`](Self::restart) on.
     pub(crate) fn found(&mut self, number: u64, bytes: usize, kept: Duration) {
         self.dropped(number);
         self.bytes += bytes;
         self.entries.insert(number, Entry { bytes, kept, until: Duration::MAX });
     }
 
-    /// An entry is gone.
+    /// Forgets an entry that another writer has removed.
     pub(crate) fn dropped(&mut self, number: u64) {
         if let Some(entry) = self.entries.remove(&number) {
             self.bytes -= entry.bytes;
         }
     }
 
-    /// From now on this side writes, at zero of its clock. No clock says for how long what was found has been wanted.
+    /// Begins to write, at zero of the clock. The age of the existing entries is unknown, so their
+    /// time begins again.
     pub(crate) fn restart(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.until = entry.kept);
     }
 
-    /// Adds an entry, and drops what is in its way.
+    /// Adds an entry, and removes entries that are expired or exceed the limits.
     pub(crate) fn place(&mut self, now: Duration, bytes: usize, kept: Duration) -> Place {
         let number = self.entries.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
         let mut drops = false;
@@ -88,11 +91,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_has_expired_goes_from_the_beginning() {
+    fn expired_entries_are_removed_from_the_beginning() {
         let mut log = Answers::default();
         assert_eq!(log.place(SECOND, 10, SECOND), Place { number: 0, first: 0, drops: false });
         assert_eq!(log.place(SECOND, 10, 9 * SECOND), Place { number: 1, first: 0, drops: false });
-        // The first is over, the second is not, and holds up the third.
+        // The first entry is expired. The second is not, and delays the removal of the third.
         assert_eq!(log.place(2 * SECOND, 10, SECOND), Place { number: 2, first: 1, drops: true });
         assert_eq!(log.place(5 * SECOND, 10, SECOND), Place { number: 3, first: 1, drops: false });
         assert_eq!(log.place(10 * SECOND, 10, SECOND), Place { number: 4, first: 4, drops: true });
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_in_bytes_and_entries() {
+    fn log_is_bounded_in_bytes_and_entries() {
         let mut log = Answers::default();
         for _ in 0..200 {
             log.place(SECOND, 1 << 20, 1000 * SECOND);
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_wrote_is_kept_for_its_whole_time_again() {
+    fn entries_of_another_writer_are_retained_for_their_whole_time_again() {
         let mut log = Answers::default();
         log.found(7, 10, 3 * SECOND);
         log.found(8, 10, SECOND);

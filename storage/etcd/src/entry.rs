@@ -1,4 +1,4 @@
-//! What etcd has, read: each key with its value, as it was written here or not at all.
+//! Decoding of entries in etcd. Values that a store did not write are errors.
 
 use etcd_client::KeyValue;
 use statestore_proto::store::{Record, RecordedResponse, RecordsError, decode_records};
@@ -9,25 +9,25 @@ use crate::keys::{Keys, Name};
 use crate::presence::{self, StandbyStatus};
 use crate::role::{Leader, decode_leader};
 
-/// The layout of all keys and values.
+/// Version of the layout of all keys and values.
 pub(crate) const FORMAT: &str = "statestore 1";
 
-/// What layouts of later versions begin with too.
+/// Common beginning of all layout versions.
 const FORMAT_OF_ALL: &str = "statestore ";
 
-/// A key and its value.
+/// A decoded key and value.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Entry {
-    /// The layout is the one that is known here.
+    /// The layout has the supported version.
     Format,
     Head(Head),
-    /// Read by [`leader`], which looks at its lease too.
+    /// Decoded by [`leader`], which needs the lease too.
     Leader,
-    /// What no store has made. It is of no use and does no harm.
+    /// A key that no store writes. It is ignored.
     Stray,
-    /// Of a value or a registration.
+    /// Record of an entry or a registration.
     Record(Record),
-    /// Of one transaction, in order.
+    /// Responses of one transaction, in order.
     Answers {
         number: u64,
         answers: Vec<RecordedResponse>,
@@ -35,10 +35,10 @@ pub(crate) enum Entry {
     Standby(StandbyStatus),
 }
 
-/// Reads what is at a key.
+/// Decodes a key and its value.
 ///
 /// # Errors
-/// [`Failure`] when a store has not written it so.
+/// [`Failure`] if a store does not write such a value, or if a later version wrote it.
 pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failure> {
     let damaged = || Failure::damaged(key);
     let Some(name) = keys.parse(key) else { return Ok(Entry::Stray) };
@@ -78,18 +78,18 @@ pub(crate) fn read(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Entry, Failu
     })
 }
 
-/// What the key of the leader says.
+/// State of the leader key.
 #[derive(Debug, PartialEq)]
 pub(crate) enum LeaderKey {
-    /// This one leads.
+    /// This store leads.
     Of(Leader),
-    /// Nobody leads: it is under no lease, so no store has put it there, and the next leader replaces it.
+    /// The key has no lease, so no store has written it. The next leader replaces it.
     Unleased,
-    /// Somebody else's: nobody can lead before this lease ends.
+    /// Another program has written the key. No store can lead before this lease ends.
     Foreign(i64),
 }
 
-/// Reads the key of the leader.
+/// Decodes the leader key.
 pub(crate) fn leader(kv: &KeyValue) -> LeaderKey {
     match (kv.lease(), decode_leader(kv.value())) {
         (0, _) => LeaderKey::Unleased,
@@ -109,8 +109,10 @@ fn records(keys: &Keys, key: &[u8], value: &[u8]) -> Result<Vec<Record>, Failure
     })
 }
 
+/// Checks the version of the layout.
+///
 /// # Errors
-/// [`Failure::Later`] for the layout of a later version, and [`Failure::Foreign`] for what is none.
+/// [`Failure::Later`] for a later version, and [`Failure::Foreign`] for any other text.
 pub(crate) fn check_format(keys: &Keys, value: &[u8]) -> Result<(), Failure> {
     match core::str::from_utf8(value) {
         Ok(FORMAT) => Ok(()),
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_known_layout_is_read() {
+    fn unknown_layouts_are_refused() {
         assert_eq!(check_format(&keys(), b"statestore 1"), Ok(()));
         let later = check_format(&keys(), b"statestore 2").unwrap_err();
         assert!(later.to_string().contains("\"statestore 2\""), "{later}");
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_the_wrong_place_is_damage() {
+    fn record_at_the_wrong_key_is_damage() {
         let place = keys().value(b"on");
         let other = encode_records([&put(b"off")]);
         assert_eq!(read(&keys(), &place, &other), Err(Failure::damaged(&place)));
@@ -179,16 +181,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(inside: Vec<u8>, place in 0..7_usize, value: Vec<u8>, is_records: bool) {
-            let place: &[u8] = [&b""[..], b"fmt", b"head", b"leader", b"k/", b"w/", b"a/00000000000000"][place];
-            let key = [b"/ss/shop/", place, &inside].concat();
-            // A right checksum, so that what is behind it is read too.
+            let places = [&b""[..], b"fmt", b"head", b"leader", b"k/", b"w/", b"a/00000000000000"];
+            let key = [b"/ss/shop/", places[place], &inside].concat();
+            // Valid records first, so that the bytes after their checksum are decoded too.
             let value = if is_records { [&unwatched()[..], &value].concat() } else { value };
             let _ = read(&keys(), &key, &value);
             let _ = read(&keys(), &inside, &value);
         }
 
         #[test]
-        fn a_changed_byte_is_no_other_entry(at in 0..60_usize, change in 1..=255_u8) {
+        fn changed_byte_is_an_error(at in 0..60_usize, change in 1..=255_u8) {
             let place = keys().value(b"on");
             let mut bytes = encode_records([&put(b"on")]);
             let at = at % bytes.len();

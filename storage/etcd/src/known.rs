@@ -1,11 +1,11 @@
-//! How far a process has seen the chain get, over all of its journals.
+//! Latest head of the chain that a process has seen, across all of its journals.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::head::Head;
 
-/// The furthest head that was seen.
+/// The latest head that was seen.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Mutex<Option<Head>>>);
 
@@ -17,12 +17,12 @@ impl Known {
         }
     }
 
-    /// The head that was seen.
+    /// Returns the latest head that was seen.
     pub(crate) fn current(&self) -> Option<Head> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The head that was seen, if what is found now cannot follow on it.
+    /// Returns the latest head that was seen, if the head `found` is earlier or missing.
     pub(crate) fn contradicts(&self, found: Option<&Head>) -> Option<Head> {
         self.current().filter(|known| found.is_none_or(|found| found.place() < known.place()))
     }
@@ -41,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_what_was_seen_contradicts_it() {
+    fn earlier_or_missing_head_contradicts_the_latest_one() {
         let head = |epoch, sequence| Head { epoch, sequence, ..Head::first(UnixTime::default()) };
         let known = Known::default();
-        assert_eq!(known.contradicts(None), None, "nothing was seen");
+        assert_eq!(known.contradicts(None), None, "no head was seen");
         known.see(&head(2, 10));
         known.see(&head(2, 9));
         known.see(&head(1, 99));

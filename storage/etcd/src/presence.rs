@@ -1,4 +1,4 @@
-//! What a standby says of itself, for whoever looks from outside.
+//! Status that a standby publishes in etcd, for operators.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::limits::is_label;
 use crate::options::Options;
 use crate::wall;
 
-/// How often a standby says that it is there, and how long that is believed.
+/// Interval at which a standby publishes its status, and the lease after which the status expires.
 const EVERY: Duration = Duration::from_secs(5);
 const BELIEVED: Duration = Duration::from_secs(15);
 
-/// What a standby said of itself last, some seconds ago.
+/// Status that a standby has published, usually some seconds ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StandbyStatus {
-    /// Its [name](crate::Options::name).
+    /// [Name](crate::Options::name) of the store.
     pub name: String,
-    /// Where its clients are to go when it leads, if it [says so](crate::Options::advertise); else empty.
+    /// [Address](crate::Options::advertise) for its clients when it leads; empty if it has none.
     pub address: String,
-    /// When it said so, by its wall clock.
+    /// Time of publication, by the wall clock of the standby.
     pub said: UnixTime,
-    /// Transactions that were there and that it had not read then.
+    /// Number of the leader's transactions that the standby had not read at that time.
     pub lag: u64,
 }
 
-/// Says now and then that a standby is there. What it says goes with its lease.
+/// Publishes the status of a standby, attached to a lease.
 pub(crate) struct Presence {
     name: String,
     address: String,
@@ -45,14 +45,15 @@ impl Presence {
         Self { name, address, lease: None, next: Instant::now() }
     }
 
-    /// Nothing depends on it, so what goes wrong is left to the next time.
+    /// Publishes the status if that is due. An error only causes a retry at the next time, because
+    /// no store depends on the status.
     pub(crate) async fn tell(&mut self, etcd: &Etcd, keys: &Keys, lag: u64) {
         if Instant::now() < self.next {
             return;
         }
         self.next = Instant::now() + EVERY;
         if let Err(failure) = self.try_tell(etcd, keys, lag).await {
-            tracing::debug!(%failure, "a standby could not say that it is there");
+            tracing::debug!(%failure, "status of this standby not published");
             self.lease = None;
         }
     }
@@ -74,7 +75,7 @@ impl Presence {
         etcd.txn(Txn::new().and_then([put]), etcd.timeout()).await.map(|_| ())
     }
 
-    /// Takes back what was said.
+    /// Removes the status.
     pub(crate) async fn withdraw(self, etcd: Etcd) {
         if let Some(lease) = self.lease {
             let _ = etcd.revoke(lease).await;
@@ -82,20 +83,20 @@ impl Presence {
     }
 }
 
-/// Three lines: when, how far behind, and where.
+/// Encodes a status as three lines: time, lag and address.
 fn encode(status: &StandbyStatus) -> Vec<u8> {
     format!("{}\n{}\n{}", status.said.as_millis(), status.lag, status.address).into_bytes()
 }
 
-/// What a standby of this name has said; `None` for what [`encode`] has not made.
+/// Decodes exactly the form of [`encode`]; `None` for other bytes.
 pub(crate) fn decode(name: &str, bytes: &[u8]) -> Option<StandbyStatus> {
     let mut lines = core::str::from_utf8(bytes).ok()?.splitn(3, '\n');
     let said = UnixTime::from_millis(lines.next()?.parse().ok()?);
     let lag = lines.next()?.parse().ok()?;
     let (name, address) = (name.to_owned(), lines.next()?.to_owned());
     let status = StandbyStatus { name, address, said, lag };
-    let is_told = is_label(&status.name) && is_label(&status.address);
-    (is_told && encode(&status) == bytes).then_some(status)
+    let is_valid = is_label(&status.name) && is_label(&status.address);
+    (is_valid && encode(&status) == bytes).then_some(status)
 }
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_standby_is_read_as_it_was_written(millis: u64, lag: u64, address in "\\PC{0,60}") {
+        fn decoding_returns_the_encoded_status(millis: u64, lag: u64, address in "\\PC{0,60}") {
             let said = UnixTime::from_millis(millis);
             let status = StandbyStatus { name: "b".to_owned(), address, said, lag };
             prop_assert_eq!(decode("b", &encode(&status)), Some(status));

@@ -1,4 +1,5 @@
-//! A standby: reads all there is, follows what the leader writes, and says when nobody leads.
+//! A standby: reads all records, follows the leader's writes by a watch, and detects when no store
+//! leads.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,40 +27,40 @@ use crate::skew::{self, Skew};
 use crate::strangers::Strangers;
 use crate::wall;
 
-/// How often a standby asks how far the leader is, so that a watch that is dead, or has lost something, is noticed.
+/// Interval at which a standby reads the head and the leader, to detect a stalled watch.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// A watch is made anew that says nothing for so long while there is something to say.
+/// A watch is restarted if it reports nothing for this time although the head has changed.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// Pauses between two tries while etcd cannot be reached.
+/// Pause before the next attempt while etcd cannot be reached.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// For so many times the lease a standby with a clock that is not right lets others go first.
+/// A standby with clock skew delays its candidacy by the lease times this.
 const HELD_BACK: u32 = 2;
 
-/// What is warned of, each once: the places in [`Standby::warned`].
+/// Kinds of warnings: the indexes of [`Standby::warned`].
 const ETCD: usize = 0;
 const CLOCK: usize = 1;
 
-/// What a standby waits for.
+/// State that a standby waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal<'a> {
-    /// Nobody leads, and this one may.
+    /// No store leads, and this one may.
     Free,
-    /// Everything is known up to this head.
+    /// All records up to this head are returned.
     Head(&'a Head),
 }
 
-/// What a standby brings.
+/// Result of waiting for a [`Goal`].
 #[derive(Debug)]
 pub(crate) enum Step {
     Records(Vec<Record>),
-    /// What it waited for, with everything before it handed out.
+    /// The goal is reached, and all records before it are returned.
     Reached,
 }
 
-/// Follows a store in etcd.
+/// Follows the leader of a store.
 pub(crate) struct Standby {
     etcd: Etcd,
     keys: Keys,
@@ -69,35 +70,36 @@ pub(crate) struct Standby {
     lease: Duration,
     reader: Option<Reader>,
     watch: Option<WatchStream>,
-    /// Whether a watch has left something out.
+    /// The watch has skipped changes.
     is_incomplete: bool,
-    /// The revision that the next watch begins with.
+    /// First revision of the next watch.
     from: i64,
-    /// Values and registrations that were handed out and not removed.
+    /// Keys of the entries and registrations that were returned and not removed.
     names: BTreeSet<Box<[u8]>>,
     answers: Answers,
     head: Head,
     leader: Option<Leader>,
-    /// Since when nobody leads, as far as is known here.
+    /// Time at which the leader was seen to disappear.
     free_since: Instant,
     lag: u64,
     skew: Skew,
     polled: Instant,
     heard: Instant,
-    /// What the last call to etcd took, or the one before.
+    /// Durations of the last two polls.
     round_trips: [Duration; 2],
-    /// What was warned of last: what etcd fails with, and what is wrong with the clock.
+    /// Current warnings about etcd and about the clock, which are logged once.
     warned: [Option<String>; 2],
     strangers: Strangers,
-    /// Something that was changed at this revision, by which no transaction of a store was seen yet.
+    /// Revision and key of a change for which no change of the head was seen yet.
     unheaded: Option<(i64, Box<[u8]>)>,
 }
 
 impl Standby {
-    /// Looks at what there is; writes the layout and a first head where there is nothing.
+    /// Checks the layout and the head. Writes both if the prefix is empty.
     ///
     /// # Errors
-    /// [`Failure`] also when etcd cannot be reached: at the first contact that is rather a wrong address.
+    /// [`Failure`], also if etcd cannot be reached: at the first contact the address is probably
+    /// wrong.
     pub(crate) async fn open(
         options: &Options,
         keys: &Keys,
@@ -107,7 +109,7 @@ impl Standby {
         let etcd = Etcd::new(options)?;
         let wanted = [keys.format(), keys.head()];
         let mut found = etcd.find(&wanted).await;
-        // Each member has its turn.
+        // Each member gets one attempt.
         for _ in 1..etcd.members() {
             if found.as_ref().is_err_and(Failure::is_transient) {
                 found = etcd.find(&wanted).await;
@@ -118,7 +120,7 @@ impl Standby {
             if let Some(known) = known.contradicts(None) {
                 return Err(Failure::went_back(keys, &known, None));
             }
-            // Another may have begun meanwhile: then there is a layout too.
+            // If another store has just created the layout, the prefix is not empty any more.
             if !etcd.any(keys.range()).await? {
                 create(&etcd, keys).await?;
             }
@@ -126,7 +128,7 @@ impl Standby {
         }
         let (format, head) = match &found.entries[..] {
             [Some(format), Some(head)] => (format, head),
-            // Somebody has removed one of the two.
+            // Another program has removed one of the two.
             [None, Some(_)] => return Err(Failure::damaged(&keys.format())),
             [Some(_), None] => return Err(Failure::damaged(&keys.head())),
             _ => return Err(Failure::Foreign(keys.prefix())),
@@ -169,27 +171,27 @@ impl Standby {
         &self.etcd
     }
 
-    /// The answers that are there. It says no more that it stands by.
+    /// Removes the published status, and returns the log of responses.
     pub(crate) fn into_answers(self) -> Answers {
-        // Nobody waits for that.
+        // In the background: if this fails, the status expires.
         tokio::spawn(self.presence.withdraw(self.etcd));
         self.answers
     }
 
-    /// The next records, or that what is waited for is there. While etcd cannot be reached it waits, and says so in the log.
+    /// Returns the next records, or [`Step::Reached`] at the goal. While etcd cannot be reached,
+    /// logs a warning and waits.
     ///
     /// # Errors
-    /// [`Failure`] that time does not mend.
+    /// [`Failure`] that is not transient.
     pub(crate) async fn next(&mut self, goal: Goal<'_>) -> Result<Step, Failure> {
         loop {
             match self.step(goal).await {
                 Ok(Some(step)) => return Ok(step),
                 Ok(None) => {}
                 Err(Failure::Compacted) => {
-                    info!("etcd has compacted what was still to be read; reading everything again");
+                    info!("etcd has compacted unread changes; reading everything again");
                     self.watch = None;
                     self.reader = None;
-                    // As any other call, until it succeeds.
                     while let Err(failure) = self.read_again().await {
                         self.pause(failure).await?;
                     }
@@ -233,13 +235,13 @@ impl Standby {
         };
         let message = message.map_err(|error| self.etcd.failure(&error))?;
         let Some(message) = message else {
-            return Err(Failure::Other("a watch has ended".to_owned()));
+            return Err(Failure::Other("the watch has ended".to_owned()));
         };
         let records = self.take_changes(&message)?;
         Ok((!records.is_empty()).then_some(Step::Records(records)))
     }
 
-    /// After a failure that may pass.
+    /// Backs off after a transient failure; returns any other one.
     async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         if !failure.is_transient() {
             return Err(failure);
@@ -249,26 +251,27 @@ impl Standby {
         Ok(())
     }
 
-    /// Gives etcd time, and says why once.
+    /// Logs a failure once, and pauses.
     pub(crate) async fn rest(&mut self, failure: &Failure) {
         self.warn(ETCD, Some(failure.to_string()));
         tokio::time::sleep(PAUSE).await;
     }
 
-    /// Warns of what is new, once; `None` when nothing is wrong any more.
-    fn warn(&mut self, about: usize, of: Option<String>) {
-        let warned = &mut self.warned[about];
-        if let Some(reason) = of.as_ref().filter(|reason| warned.as_ref() != Some(reason)) {
-            warn!(%reason, "a standby that cannot go on for now");
+    /// Logs `reason` as a warning of this kind, unless it is the current one. `None` ends the
+    /// warning.
+    fn warn(&mut self, kind: usize, reason: Option<String>) {
+        let current = &mut self.warned[kind];
+        if let Some(reason) = reason.as_ref().filter(|reason| current.as_ref() != Some(reason)) {
+            warn!(%reason, "standby delayed");
         }
-        *warned = of;
+        *current = reason;
     }
 
     fn tell(&self) {
         self.role.tell(Role::Standby { leader: self.leader.clone(), lag: self.lag });
     }
 
-    /// What the key of the leader says, if it is there.
+    /// Applies the value of the leader key, if it exists.
     fn take_leader(&mut self, kv: Option<&KeyValue>) {
         let leader = kv.map(|kv| (kv.key(), entry::leader(kv)));
         let leader = match leader {
@@ -276,16 +279,17 @@ impl Standby {
             Some((key, LeaderKey::Unleased)) => {
                 self.strangers.name(
                     key,
-                    "the key of the leader is under no lease, so no store has put it there: the next leader replaces it",
+                    "leader key without a lease ignored: no store has written it; the next leader \
+                     replaces it",
                 );
                 None
             }
             Some((key, LeaderKey::Foreign(lease))) => {
-                let lease = format!("{lease:x}");
-                self.strangers.name(
-                    key,
-                    &format!("what is at the key of the leader no store has put there: nobody leads before its lease ends (etcdctl lease revoke {lease})"),
+                let warning = format!(
+                    "no store can lead: another program has written the leader key; revoke its \
+                     lease (etcdctl lease revoke {lease:x})"
                 );
+                self.strangers.name(key, &warning);
                 Some(Leader::foreign())
             }
             None => None,
@@ -301,15 +305,14 @@ impl Standby {
         self.tell();
     }
 
-    /// Whether nothing is wrong with the clock here, or others have had their chance.
+    /// Returns whether this store may campaign: its clock has no skew, or other standbys have had
+    /// enough time to campaign first.
     fn may_lead(&mut self) -> bool {
         let clock = self.head.clock.as_ref().map(|clock| clock.hlc().wall());
         if clock.is_some_and(|clock| skew::is_too_far_behind(wall::now(), clock)) {
-            self.warn(CLOCK, Some(
-                "the clock here is more than a minute behind the last version of the store, which \
-                 would refuse every SET: it does not lead. Set the clock"
-                    .to_owned(),
-            ));
+            let reason = "the local clock is more than a minute behind the store's clock, so this \
+                          store will not lead: it would refuse every SET; set the clock";
+            self.warn(CLOCK, Some(reason.to_owned()));
             return false;
         }
         let excess = self.excess();
@@ -323,23 +326,25 @@ impl Standby {
 
     fn warn_of_skew(&mut self) {
         let excess = self.excess();
-        self.warn(CLOCK, excess.map(|excess| {
+        let reason = excess.map(|excess| {
             let side = if excess > 0 { "ahead of" } else { "behind" };
             format!(
-                "the clock here is more than a second {side} the leader's: others are to lead first. \
-                 Set the clocks"
+                "the local clock is more than a second {side} the leader's, so other standbys \
+                 campaign first; set the clocks"
             )
-        }));
+        });
+        self.warn(CLOCK, reason);
     }
 
-    /// Begins to read everything, as it is now.
+    /// Begins to read all keys at the latest revision.
     async fn read_again(&mut self) -> Result<(), Failure> {
         let found = self.etcd.find(&[self.keys.head()]).await?;
         self.reader = Some(Reader::new(&self.keys, found.revision));
         Ok(())
     }
 
-    /// Everything was handed out as it was at one revision; what was there before and is not any more is removed.
+    /// Applies the result of a complete read. Returns records that remove the keys that do not
+    /// exist any more.
     fn take_contents(&mut self, contents: Contents) -> Result<Vec<Record>, Failure> {
         let Contents { revision, has_format, head, leader, answers, names } = contents;
         let head = head.filter(|_| has_format);
@@ -353,7 +358,7 @@ impl Standby {
         Ok(removed.into_iter().flatten().collect())
     }
 
-    /// Whether a head that was found can follow on the one that is known.
+    /// Checks that a head is not earlier than the last one.
     fn judge(&self, found: Option<&Head>) -> Result<(), Failure> {
         match found {
             Some(head) if head.place() >= self.head.place() => Ok(()),
@@ -361,11 +366,11 @@ impl Standby {
         }
     }
 
-    /// The record of something that is not there any more.
+    /// Returns the record that removes an entry or a registration.
     fn removal(&self, name: &[u8]) -> Result<Option<Record>, Failure> {
         Ok(match self.keys.parse(name) {
             Some(Name::Value { key }) => {
-                // A version that is at least that of what was removed, and issued already.
+                // The greatest issued version is not less than the version of the removal.
                 let version: Option<Version> = self.head.clock.clone();
                 let version = version.ok_or_else(|| Failure::damaged(&self.keys.head()))?;
                 Some(Record::Removed { key: key.into(), version })
@@ -377,7 +382,7 @@ impl Standby {
         })
     }
 
-    /// Asks who leads, and how far that is.
+    /// Reads the leader and the head, and publishes the status of this standby.
     pub(crate) async fn poll(&mut self) -> Result<(), Failure> {
         let asked = Instant::now();
         let found = self.etcd.find(&[self.keys.head(), self.keys.leader()]).await;
@@ -403,22 +408,24 @@ impl Standby {
         Ok(())
     }
 
-    /// The records of what has changed.
+    /// Applies a message of the watch. Returns the records of the changes.
     fn take_changes(&mut self, message: &WatchResponse) -> Result<Vec<Record>, Failure> {
         self.heard = Instant::now();
         self.warned[ETCD] = None;
         if message.canceled() {
             let reason = message.cancel_reason();
             return Err(match message.compact_revision() {
-                // Also for want of a right: then the next poll says so, which asks with a new token if it must.
-                0 => Failure::Other(format!("a watch was ended: {reason}")),
+                // If the user lacks the permission, the next poll fails with the proper error. An
+                // expired token is renewed by then.
+                0 => Failure::Other(format!("etcd has canceled the watch: {reason}")),
                 _ => Failure::Compacted,
             });
         }
         let mut records = Vec::new();
         for event in message.events() {
             self.take_change(event, &mut records)?;
-            // A revision may come in pieces: it is asked for once more, and what came of it does no harm again.
+            // A revision can arrive in several messages, so the next watch requests it again.
+            // Applying a change twice is harmless.
             self.from = self.from.max(event.kv().map_or(0, KeyValue::mod_revision));
         }
         if message.events().is_empty() && !message.created() {
@@ -428,7 +435,8 @@ impl Standby {
         Ok(records)
     }
 
-    /// Looks for changes that come with no head, which every transaction of a store raises, as the last that it does.
+    /// Detects changes by other programs. Every transaction of a store changes the head last, so a
+    /// change without one is foreign.
     fn notice(&mut self, kv: &KeyValue) {
         let revision = kv.mod_revision();
         let name = self.keys.parse(kv.key());
@@ -437,7 +445,8 @@ impl Standby {
         {
             self.strangers.name(
                 &key,
-                "somebody else has written or removed a key of the store: it is not what its clients wrote",
+                "key of the store written or removed by another program: its clients did not write \
+                 this value",
             );
         }
         match name {
@@ -479,11 +488,11 @@ impl Standby {
                 records.extend(answers.into_iter().map(Record::Response));
             }
             Entry::Head(head) => {
-                // Each transaction raises it by one, so what was lost on the way is noticed. The rest of this message counts:
-                // what it removes must be told.
+                // Each transaction raises the sequence by one, so a gap means lost changes. The
+                // rest of this message is still applied, because its removals must be returned.
                 let step = head.sequence.checked_sub(self.head.sequence);
                 if !matches!(step, Some(0 | 1)) {
-                    warn!(?step, "a watch has left something out");
+                    warn!(?step, "changes missing from the watch; reading everything again");
                     self.is_incomplete = true;
                     return Ok(());
                 }
@@ -499,7 +508,7 @@ impl Standby {
     }
 }
 
-/// Writes the layout and a first head, unless another does.
+/// Writes the layout and a first head, unless another store has done so.
 async fn create(etcd: &Etcd, keys: &Keys) -> Result<(), Failure> {
     let head = Head::first(wall::now());
     let txn =

@@ -1,4 +1,4 @@
-//! What somebody else has left below the prefix: not used, and named.
+//! Warnings about keys below the prefix that no store has written.
 
 use std::collections::BTreeSet;
 
@@ -6,30 +6,30 @@ use tracing::warn;
 
 use crate::error::preview;
 
-/// Keys that are named; more would fill the log, and whoever may write there can make as many as etcd holds.
+/// Maximum number of keys that are logged, because another program can write any number of them.
 const NAMED_MAX: usize = 8;
 
-/// Names each once.
+/// Keys that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers(BTreeSet<String>);
 
 impl Strangers {
-    /// Something is wrong with this key.
+    /// Logs a warning about this key, once.
     pub(crate) fn name(&mut self, key: &[u8], what: &str) {
         if self.take(key) {
             warn!(key = preview(key), "{what}");
             if self.0.len() == NAMED_MAX {
-                warn!("somebody else writes below the prefix of the store; no more of it is named");
+                warn!("another program writes below the prefix; no more of its keys are logged");
             }
         }
     }
 
-    /// A key that no store makes.
+    /// Logs that this key is ignored, because it does not have the form of a store's key.
     pub(crate) fn stray(&mut self, key: &[u8]) {
-        self.name(key, "a key that no store has made, below the prefix of the store, is ignored");
+        self.name(key, "key below the prefix ignored: no store has written it");
     }
 
-    /// Whether it is news.
+    /// Returns whether a warning about this key must be logged.
     fn take(&mut self, key: &[u8]) -> bool {
         self.0.len() < NAMED_MAX && self.0.insert(preview(key))
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_named_once_and_few_are() {
+    fn each_key_is_logged_once_up_to_the_limit() {
         let mut strangers = Strangers::default();
         let mut named = 0;
         for _ in 0..2 {

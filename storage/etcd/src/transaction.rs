@@ -1,4 +1,4 @@
-//! One transaction of the chain, sent until its outcome is known.
+//! Sends a transaction of the chain until its outcome is known.
 
 use std::time::Duration;
 
@@ -13,21 +13,23 @@ use crate::keys::Keys;
 use crate::lease::Lease;
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 
-/// Pauses between two tries that fail at once.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a transaction writes beside the head.
+/// Writes of a transaction besides the head.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     pub(crate) part: Part,
-    /// Where its answers go.
+    /// Place of its responses.
     pub(crate) place: Option<Place>,
 }
 
-/// Sends the transaction that a chain has begun, the same one again while nobody knows what became of it and the lease holds.
+/// Sends the transaction that the chain has begun. Sends it again while its outcome is unknown and
+/// the lease is held.
 ///
 /// # Errors
-/// [`Failure`] when that cannot be found out in time: then it has taken effect, or may yet, or not.
+/// [`Failure`] if the outcome stays unknown. The transaction may have taken effect, may take effect
+/// later, or never.
 pub(crate) async fn run(
     etcd: &Etcd,
     keys: &Keys,
@@ -41,10 +43,10 @@ pub(crate) async fn run(
         let left = lease.left()?.min(since.after(lease.used()).left());
         if left.is_zero() {
             let (endpoints, ms) = (etcd.endpoints(), since.elapsed().as_millis());
-            let why =
-                last.map_or_else(|| "this process stood still".to_owned(), |last| last.to_string());
+            let reason =
+                last.map_or_else(|| "this process was stopped".to_owned(), |last| last.to_string());
             return Err(Failure::Lost(format!(
-                "etcd at {endpoints} took no transaction for {ms} ms: {why}"
+                "etcd at {endpoints} accepted no transaction for {ms} ms: {reason}"
             )));
         }
         let sent = etcd.txn(transaction(keys, chain, writes), etcd.timeout().min(left)).await;
@@ -58,7 +60,7 @@ pub(crate) async fn run(
                 Outcome::Failed(decoded.transpose()?)
             }
             Err(failure) if failure.is_transient() => {
-                tracing::debug!(%failure, "a transaction is sent again");
+                tracing::debug!(%failure, "sending a transaction again");
                 last = Some(failure);
                 Outcome::NoReply
             }

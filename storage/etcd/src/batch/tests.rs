@@ -69,15 +69,15 @@ fn orders(part: &Part) -> Vec<u64> {
 }
 
 #[test]
-fn nothing_is_no_part_and_a_clock_alone_is_one() {
+fn empty_commit_has_no_transaction_and_a_version_alone_has_one() {
     assert!(parts(&[]).is_empty());
-    let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one") };
+    let [part] = &parts(&[Record::Issued { version: version(7) }])[..] else { panic!("one part") };
     assert!(part.writes.is_empty() && part.answers.is_none());
     assert_eq!(part.clock, Some(version(7)));
 }
 
 #[test]
-fn a_request_is_never_cut() {
+fn write_and_its_response_are_in_one_transaction() {
     let mut records = Vec::new();
     for number in 0..1_000_u64 {
         records.push(put(&format!("key-{number}"), vec![b'v'; 900], number));
@@ -97,7 +97,7 @@ fn a_request_is_never_cut() {
 }
 
 #[test]
-fn one_key_many_times_is_one_write() {
+fn repeated_writes_of_a_key_become_one_write() {
     let records: Vec<Record> = (0..500).map(|wall| put("key", vec![1], wall)).collect();
     let [part] = &parts(&records)[..] else { panic!("one part") };
     assert_eq!(part.writes.len(), 1);
@@ -105,7 +105,7 @@ fn one_key_many_times_is_one_write() {
 }
 
 #[test]
-fn large_values_go_one_by_one() {
+fn large_values_have_a_transaction_each() {
     let mut records = Vec::new();
     for number in 0..5 {
         records.push(put(&format!("key-{number}"), vec![b'v'; MAX_VALUE_BYTES - 5], number));
@@ -115,7 +115,7 @@ fn large_values_go_one_by_one() {
 }
 
 #[test]
-fn what_cannot_fit_is_refused_before_anything_is_written() {
+fn commit_with_a_too_large_record_is_refused() {
     let records = [put("a", vec![1], 1), put("key", vec![b'v'; MAX_VALUE_BYTES - 2], 2)];
     let failure = Parts::new(records.to_vec()).unwrap_err();
     let expected = Failure::ValueTooLarge { key: preview(b"key"), bytes: MAX_VALUE_BYTES + 1 };
@@ -125,7 +125,7 @@ fn what_cannot_fit_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn many_removals_are_cut_where_they_must() {
+fn long_run_of_removals_is_split_at_the_limit() {
     let removed =
         |number: u32| Record::Removed { key: number.to_be_bytes().into(), version: version(1) };
     let mut records: Vec<Record> = (0..10_000).map(removed).collect();
@@ -139,22 +139,31 @@ fn many_removals_are_cut_where_they_must() {
 fn any_record() -> impl Strategy<Value = Record> {
     let key = (0..40_u8).prop_map(|number| format!("key-{number}"));
     prop_oneof![
-        6 => (key.clone(), 0..40_000_usize, 0..1_000_u64).prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
-        2 => (key.clone(), 0..1_000_u64).prop_map(|(key, wall)| Record::Removed { key: key.as_bytes().into(), version: version(wall) }),
-        1 => key.prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key: key.as_bytes().into() }),
+        6 => (key.clone(), 0..40_000_usize, 0..1_000_u64)
+            .prop_map(|(key, len, wall)| put(&key, vec![b'v'; len], wall)),
+        2 => (key.clone(), 0..1_000_u64)
+            .prop_map(|(key, wall)| (key.into_bytes().into(), version(wall)))
+            .prop_map(|(key, version)| Record::Removed { key, version }),
+        1 => key
+            .prop_map(|key| key.into_bytes().into())
+            .prop_map(|key| Record::Unregistered { client_id: "lamp".into(), key }),
         6 => (0..1_000_u64).prop_map(answered),
     ]
 }
 
 proptest! {
     #[test]
-    fn parts_in_order_leave_what_the_records_in_order_leave(records in prop::collection::vec(any_record(), 0..300)) {
+    fn transactions_in_order_have_the_effect_of_the_records_in_order(
+        records in prop::collection::vec(any_record(), 0..300),
+    ) {
         let mut expected = BTreeMap::new();
         for record in &records {
             let (key, value) = match record {
                 Record::Put { key, .. } => (keys().value(key), Some(encode_records([record]))),
                 Record::Removed { key, .. } => (keys().value(key), None),
-                Record::Unregistered { key, client_id } => (keys().watch(key, client_id).unwrap(), None),
+                Record::Unregistered { key, client_id } => {
+                    (keys().watch(key, client_id).unwrap(), None)
+                }
                 _ => continue,
             };
             expected.insert(key, value);

@@ -1,4 +1,4 @@
-//! What clients were told, held against what is in the log: the one order of all writes.
+//! Checks the responses to clients against the log of etcd, the total order of all writes.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use statestore_testkit::machines::ask::Ask;
 
 use super::etcd::Etcd;
 
-/// What a client wants.
+/// Kind of a request.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Get,
-    /// A value that nobody else writes.
+    /// A unique value.
     Set {
         value: Vec<u8>,
     },
     Del,
 }
 
-/// One request, however often it was sent.
+/// A request, which may be sent several times.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) key: Vec<u8>,
     pub(super) what: What,
     pub(super) ask: Ask,
     pub(super) invoked: u64,
-    /// When it was sent last.
+    /// Time at which it was last sent.
     pub(super) asked: u64,
-    /// When it was answered first.
+    /// Time of the first response.
     pub(super) answered: Option<u64>,
-    /// Payloads and versions.
+    /// Payloads and versions of all responses.
     pub(super) answers: Vec<(String, Option<String>)>,
 }
 
@@ -40,9 +40,9 @@ struct Change<'a> {
     version: String,
 }
 
-/// Everything that cannot be.
-pub(super) fn all(ops: &[Op], etcd: &Etcd) -> Vec<String> {
-    let mut wrong = Vec::new();
+/// Returns all violations of the guarantees.
+pub(super) fn violations(ops: &[Op], etcd: &Etcd) -> Vec<String> {
+    let mut violations = Vec::new();
     let mut keys: BTreeMap<&[u8], Vec<Change<'_>>> = BTreeMap::new();
     let mut last = None;
     for entry in &etcd.log {
@@ -55,7 +55,7 @@ pub(super) fn all(ops: &[Op], etcd: &Etcd) -> Vec<String> {
             if value.is_some() {
                 let hlc = Some(version.hlc().clone());
                 if hlc <= last {
-                    wrong.push(format!("{version} is not after {last:?}"));
+                    violations.push(format!("{version} is not after {last:?}"));
                 }
                 last = hlc;
             }
@@ -65,31 +65,35 @@ pub(super) fn all(ops: &[Op], etcd: &Etcd) -> Vec<String> {
     }
     for (number, op) in ops.iter().enumerate() {
         let changes = keys.get(&*op.key).map_or(&[][..], Vec::as_slice);
-        wrong.extend(one(op, changes).map(|what| format!("request {number}, {op:?}: {what}")));
+        let found = violation(op, changes);
+        violations.extend(found.map(|found| format!("request {number}, {op:?}: {found}")));
     }
-    wrong
+    violations
 }
 
-/// The changes that set this value.
-fn made<'a>(changes: &'a [Change<'a>], value: &'a [u8]) -> impl Iterator<Item = &'a Change<'a>> {
+/// Returns the changes to this value.
+fn changes_to<'a>(
+    changes: &'a [Change<'a>],
+    value: &'a [u8],
+) -> impl Iterator<Item = &'a Change<'a>> {
     changes.iter().filter(move |change| change.value == Some(value))
 }
 
-/// What is wrong with the answers to one request.
-fn one(op: &Op, changes: &[Change<'_>]) -> Option<&'static str> {
+/// Returns the first violation by a request and its responses.
+fn violation(op: &Op, changes: &[Change<'_>]) -> Option<&'static str> {
     if let What::Set { value } = &op.what
-        && made(changes, value).count() > 1
+        && changes_to(changes, value).count() > 1
     {
-        return Some("it has taken effect twice");
+        return Some("it took effect twice");
     }
     let answered = op.answered?;
     let (payload, version) = op.answers.first()?;
     let is_read = matches!(op.what, What::Get);
     if !is_read && op.answers.iter().any(|answer| answer != &op.answers[0]) {
-        return Some("it was answered in two ways");
+        return Some("its responses differ");
     }
     let during = |change: &&Change<'_>| (op.invoked..=answered).contains(&change.at);
-    // What the key may have had at some moment in between.
+    // The values of the key between the request and the response.
     let before = changes.iter().rev().find(|change| change.at < op.invoked);
     let before = before.and_then(|change| change.value);
     let held = || {
@@ -98,28 +102,28 @@ fn one(op: &Op, changes: &[Change<'_>]) -> Option<&'static str> {
     };
     match (&op.what, payload.as_str()) {
         (What::Get, r"$-1\r\n") => {
-            (!held().any(|value| value.is_none())).then_some("the key was there all the time")
+            (!held().any(|value| value.is_none())).then_some("the key existed all the time")
         }
         (What::Get, payload) => {
             let is = |value: &[u8]| {
                 format!(r"${}\r\n{}\r\n", value.len(), value.escape_ascii()) == payload
             };
-            (!held().flatten().any(is)).then_some("no value that it had")
+            (!held().flatten().any(is)).then_some("the key never had this value in that time")
         }
         (What::Set { value }, r"+OK\r\n") => {
             let is = |change: &Change<'_>| Some(&change.version) == version.as_ref();
-            (!made(changes, value).filter(during).any(is))
-                .then_some("nothing was written in that time")
+            (!changes_to(changes, value).filter(during).any(is))
+                .then_some("the value was not written in that time")
         }
-        (What::Set { value }, _) => (made(changes, value).count() > 0
+        (What::Set { value }, _) => (changes_to(changes, value).count() > 0
             || !held().any(|value| value.is_some()))
-        .then_some("it was refused and written, or without a reason"),
+        .then_some("it was refused although it was written, or although the key did not exist"),
         (What::Del, r":1\r\n") => {
             let is_removed = changes.iter().filter(during).any(|change| change.value.is_none());
-            (!is_removed).then_some("nothing was removed in that time")
+            (!is_removed).then_some("the key was not removed in that time")
         }
         (What::Del, _) => {
-            (!held().any(|value| value.is_none())).then_some("there was something to remove")
+            (!held().any(|value| value.is_none())).then_some("the key existed and was not removed")
         }
     }
 }
